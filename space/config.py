@@ -1,0 +1,83 @@
+"""Config: one point of a family's space, hashable, with a canonical key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from space.errors import ConfigError
+from space.knobs import Knob, KnobValue
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A full assignment of a family's knobs.
+
+    Made by `Family.config`, which checks names and domains; whether it is *legal* for a problem is
+    another question, that `explain` answers.
+
+    Attributes:
+        family: name of the kernel family.
+        values: (knob, value) in the family's knob order.
+    """
+
+    family: str
+    values: tuple[tuple[str, KnobValue], ...]
+
+    @property
+    def key(self) -> str:
+        """Canonical text `family:knob=value,…`; equal for equal configs, and never changed once published."""
+        return f"{self.family}:{self.knobs_text}"
+
+    @property
+    def knobs_text(self) -> str:
+        """`knob=value,…`, what `--config` takes."""
+        return ",".join(f"{name}={value}" for name, value in self.values)
+
+    @property
+    def knobs(self) -> dict[str, KnobValue]:
+        """The assignment as a dict."""
+        return dict(self.values)
+
+    def __getitem__(self, knob: str) -> KnobValue:
+        return dict(self.values)[knob]
+
+    def number(self, knob: str) -> int:
+        """The value of a numeric knob."""
+        value = self[knob]
+        if not isinstance(value, int):
+            raise ConfigError(f"{knob} = {value!r} is a word, not a number")
+        return value
+
+    def __str__(self) -> str:
+        return self.key
+
+
+def parse_knobs(text: str) -> dict[str, str]:
+    """`tile_m=128,stages=4` as a dict of texts.
+
+    Raises:
+        ConfigError: a part is not `knob=value`, or a knob is named twice.
+    """
+    knobs: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (name and equals and value):
+            raise ConfigError(f"{part!r} is not knob=value: write tile_m=128,tile_n=256")
+        if name in knobs:
+            raise ConfigError(f"{name} is given twice in {text!r}: name each knob once")
+        knobs[name] = value
+    return knobs
+
+
+def assign(family: str, knobs: tuple[Knob, ...], given: Mapping[str, object]) -> Config:
+    """A config from the values given, and defaults for the rest.
+
+    Raises:
+        ConfigError: an unknown knob, or a value outside its domain.
+    """
+    names = [knob.name for knob in knobs]
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise ConfigError(f"{unknown[0]!r} is no knob of {family}: its knobs are {', '.join(names)}")
+    return Config(family, tuple((knob.name, knob.check(given.get(knob.name, knob.default))) for knob in knobs))

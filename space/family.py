@@ -1,0 +1,137 @@
+"""Family: the plug that a kernel family puts into the tuner, and the registry of plugs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from space.arch import Arch, DeviceLimits, arch_named
+from space.columns import Columns, Derived, FloatColumn
+from space.config import Config, assign
+from space.errors import FamilyError
+from space.knobs import Knob, KnobValue
+from space.problem import Problem
+from space.rules import Rule
+
+
+@dataclass(frozen=True)
+class Family:
+    """Knobs, rules, derived values and a time estimate of one kernel family.
+
+    Attributes:
+        name: as in `configs`, SQL and URLs.
+        arch: the compile target of its kernel.
+        knobs: in enumeration order; those that cut the product earliest come first.
+        derived: in any order; they may read each other.
+        rules: legal and worth rules together.
+        estimate_us: predicted time of each row on a device, in microseconds.
+    """
+
+    name: str
+    arch: str
+    knobs: tuple[Knob, ...]
+    derived: tuple[Derived, ...]
+    rules: tuple[Rule, ...]
+    estimate_us: Callable[[Columns, DeviceLimits], FloatColumn]
+    _by_name: Mapping[str, Derived] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {value.name: value for value in self.derived})
+
+    @cached_property
+    def knob_named(self) -> dict[str, Knob]:
+        """Knobs by name."""
+        return {knob.name: knob for knob in self.knobs}
+
+    @cached_property
+    def reads(self) -> dict[str, frozenset[str]]:
+        """For each derived value, the knobs that it depends on, through other derived values too."""
+        resolved: dict[str, frozenset[str]] = {knob.name: frozenset({knob.name}) for knob in self.knobs}
+
+        def resolve(name: str) -> frozenset[str]:
+            if name not in resolved:
+                resolved[name] = frozenset().union(*(resolve(read) for read in self._by_name[name].reads))
+            return resolved[name]
+
+        for value in self.derived:
+            resolve(value.name)
+        return resolved
+
+    def knobs_read(self, rule: Rule) -> frozenset[str]:
+        """The knobs that a rule's verdict depends on."""
+        return frozenset().union(*(self.reads[name] for name in rule.reads))
+
+    def config(self, given: Mapping[str, object]) -> Config:
+        """A config from some knobs; the rest take their defaults.
+
+        Raises:
+            ConfigError: an unknown knob or a value outside its domain.
+        """
+        return assign(self.name, self.knobs, given)
+
+    def columns(self, problem: Problem, configs: Iterable[Config], arch: Arch | None = None) -> Columns:
+        """Configs of this family as columns."""
+        rows = [config.values for config in configs]
+        knobs = {
+            knob.name: np.array([knob.encode(row[place][1]) for row in rows], dtype=np.int64)
+            for place, knob in enumerate(self.knobs)
+        }
+        return Columns(problem, arch or arch_named(self.arch), self._by_name, knobs)
+
+    def empty_columns(self, problem: Problem, arch: Arch) -> Columns:
+        """One row with no knob yet; enumeration starts here."""
+        return Columns(problem, arch, self._by_name, {})
+
+    def config_at(self, columns: Columns, row: int) -> Config:
+        """One row as a config."""
+        numbers = columns.row(row)
+        return Config(self.name, tuple((knob.name, knob.decode(numbers[knob.name])) for knob in self.knobs))
+
+    def derive(self, problem: Problem, config: Config, arch: Arch | None = None) -> dict[str, int]:
+        """All derived values of one config."""
+        columns = self.columns(problem, [config], arch)
+        return {value.name: int(columns[value.name][0]) for value in self.derived}
+
+    def compile_constants(self, problem: Problem, config: Config) -> dict[str, KnobValue]:
+        """What the kernel's `Config` struct holds: compile knobs and the derived values it asserts.
+
+        Of the problem only dtypes and layout are looked at, never an extent: one cubin serves every shape.
+        """
+        columns = self.columns(replace(problem, m=1, n=1, k=1, batch=1), [config])
+        constants = {knob.name: config[knob.name] for knob in self.knobs if knob.decides == "compile"}
+        return constants | {value.name: int(columns[value.name][0]) for value in self.derived if value.in_kernel}
+
+    def launch_knobs(self, config: Config) -> dict[str, KnobValue]:
+        """The knobs that do not decide the cubin."""
+        return {knob.name: config[knob.name] for knob in self.knobs if knob.decides == "launch"}
+
+
+def family_named(name: str) -> Family:
+    """A registered family.
+
+    Raises:
+        FamilyError: unknown.
+    """
+    from space.families import FAMILIES
+
+    if name not in FAMILIES:
+        raise FamilyError(f"family {name!r} is unknown: use one of {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def family_for(arch: str) -> Family:
+    """The tensor-core family whose kernel is built for `arch`.
+
+    Raises:
+        FamilyError: no family has a kernel for it yet.
+    """
+    from space.families import FAMILIES
+
+    for family in FAMILIES.values():
+        if family.arch == arch:
+            return family
+    known = ", ".join(sorted({family.arch for family in FAMILIES.values()}))
+    raise FamilyError(f"no kernel family is built for {arch}: families exist for {known}")

@@ -1,0 +1,59 @@
+"""Knobs: the free choices of a kernel family, each with its domain and what it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from space.errors import ConfigError
+
+KnobValue: TypeAlias = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One free choice.
+
+    Attributes:
+        name: the field's own term, the same in Python, SQL, URLs and on the command line.
+        domain: every value that it may take, in order; all int or all str.
+        default: the value of a config that does not name this knob.
+        decides: `compile` knobs decide the cubin, `launch` knobs do not.
+        meaning: one sentence, with the unit.
+    """
+
+    name: str
+    domain: tuple[KnobValue, ...]
+    default: KnobValue
+    decides: Literal["compile", "launch"]
+    meaning: str
+
+    def check(self, value: object) -> KnobValue:
+        """`value` as a member of the domain; text of a number is taken as the number.
+
+        Raises:
+            ConfigError: outside the domain.
+        """
+        for member in self.domain:
+            if str(member) == str(value):
+                return member
+        raise ConfigError(f"{self.name} = {value!r} is outside its domain: use one of {self._domain_text()}")
+
+    def column(self) -> npt.NDArray[np.int64]:
+        """The domain as a column: the values themselves, or codes 0, 1, … where they are words."""
+        return np.array([self.encode(value) for value in self.domain], dtype=np.int64)
+
+    def encode(self, value: KnobValue) -> int:
+        """The number that stands for `value` in a column."""
+        return value if isinstance(value, int) else self.domain.index(value)
+
+    def decode(self, number: int) -> KnobValue:
+        """The inverse of `encode`."""
+        return self.domain[number] if isinstance(self.domain[0], str) else number
+
+    def _domain_text(self) -> str:
+        values = [str(value) for value in self.domain]
+        return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:4])} … {values[-1]}"

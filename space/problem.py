@@ -1,0 +1,147 @@
+"""The problem: one GEMM, frozen, with a key that is stable for ever."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from space.errors import ProblemError
+
+#: Bytes of one element. tf32 travels and is stored as 32-bit words.
+DTYPE_BYTES: Final[dict[str, int]] = {
+    "bf16": 2, "fp16": 2, "tf32": 4, "f32": 4, "s32": 4,
+    "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "uint8": 1,
+}  # fmt: skip
+
+#: What one word on the command line stands for: dtype of A, B, C and of the accumulator.
+#: `fp8_e5m2` is A e5m2 x B e4m3, because no library that we compare with has e5m2 x e5m2.
+DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
+    "bf16": ("bf16", "bf16", "bf16", "f32"),
+    "fp16": ("fp16", "fp16", "fp16", "f32"),
+    "tf32": ("tf32", "tf32", "f32", "f32"),
+    "fp8_e4m3": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32"),
+    "fp8_e5m2": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32"),
+    "int8": ("int8", "int8", "s32", "s32"),
+}
+
+LAYOUTS: Final = ("nt", "nn", "tn", "tt")
+EPILOGUES: Final = ("none",)
+
+#: TMA extents and our kernels' loop counters are 32-bit.
+MAX_EXTENT: Final = 2**31 - 1
+
+_SHAPE = re.compile(r"(-?\d+)x(-?\d+)x(-?\d+)")
+_KEY = re.compile(r"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):(\d+)x(\d+)x(\d+):b(\d+):(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """C[M,N] = A · B with f32 or s32 accumulation.
+
+    Attributes:
+        m, n, k: extents, 1 … 2^31 - 1.
+        dtype_a, dtype_b, dtype_c, dtype_acc: keys of `DTYPE_BYTES`.
+        layout: row-major letters. `nt`: A[M,K], B[N,K]; `nn`: A[M,K], B[K,N];
+            `tn`: A[K,M], B[K,N]; `tt`: A[K,M], B[N,K]. C is always row-major [M,N].
+        batch: number of independent products of this shape.
+        epilogue: what is fused behind the product.
+
+    Raises:
+        ProblemError: a field is outside its domain.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype_a: str = "bf16"
+    dtype_b: str = "bf16"
+    dtype_c: str = "bf16"
+    dtype_acc: str = "f32"
+    layout: str = "nt"
+    batch: int = 1
+    epilogue: str = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "batch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_EXTENT:
+                raise ProblemError(
+                    f"{name} = {value!r} is not a GEMM extent: it must be 1 to {MAX_EXTENT:,}; "
+                    f"give a positive whole number, as in 4096x4096x4096"
+                )
+        for name in ("dtype_a", "dtype_b", "dtype_c", "dtype_acc"):
+            _one_of(name, getattr(self, name), tuple(DTYPE_BYTES))
+        _one_of("layout", self.layout, LAYOUTS)
+        _one_of("epilogue", self.epilogue, EPILOGUES)
+
+    @classmethod
+    def of(cls, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", batch: int = 1) -> Problem:
+        """The problem that one dtype word names (see `DTYPES`)."""
+        _one_of("dtype", dtype, tuple(DTYPES))
+        a, b, c, acc = DTYPES[dtype]
+        return cls(m, n, k, a, b, c, acc, layout, batch)
+
+    @classmethod
+    def parse(cls, shape: str, dtype: str = "bf16", layout: str = "nt", batch: int = 1) -> Problem:
+        """A problem from `MxNxK` text and a dtype word.
+
+        Raises:
+            ProblemError: the text is not three whole numbers joined by `x`, or a field is out of domain.
+        """
+        match = _SHAPE.fullmatch(shape.strip().lower())
+        if match is None:
+            raise ProblemError(f"shape {shape!r} is not MxNxK: write three whole numbers, as in 4096x4096x4096")
+        m, n, k = (int(part) for part in match.groups())
+        return cls.of(m, n, k, dtype, layout, batch)
+
+    @classmethod
+    def from_key(cls, key: str) -> Problem:
+        """The problem that `key` names; the inverse of `Problem.key`.
+
+        Raises:
+            ProblemError: `key` was not made by `Problem.key`.
+        """
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise ProblemError(f"key {key!r} is not a problem key: gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE")
+        a, b, c, acc, layout, m, n, k, batch, epilogue = match.groups()
+        return cls(int(m), int(n), int(k), a, b, c, acc, layout, int(batch), epilogue)
+
+    @property
+    def key(self) -> str:
+        """Canonical text; equal for equal problems, and never changed once published."""
+        dtypes = f"{self.dtype_a},{self.dtype_b},{self.dtype_c},{self.dtype_acc}"
+        return f"gemm:{dtypes}:{self.layout}:{self.shape}:b{self.batch}:{self.epilogue}"
+
+    @property
+    def shape(self) -> str:
+        """`MxNxK`."""
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def dtype(self) -> str:
+        """The dtype word of `DTYPES`, or the four dtypes joined by commas where no word names them."""
+        dtypes = (self.dtype_a, self.dtype_b, self.dtype_c, self.dtype_acc)
+        return next((word for word, four in DTYPES.items() if four == dtypes), ",".join(dtypes))
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions: 2·M·N·K·batch."""
+        return 2 * self.m * self.n * self.k * self.batch
+
+    @property
+    def min_bytes(self) -> int:
+        """Device-memory bytes that no kernel can avoid: each operand read once, C written once."""
+        a = self.m * self.k * DTYPE_BYTES[self.dtype_a]
+        b = self.n * self.k * DTYPE_BYTES[self.dtype_b]
+        return (a + b + self.m * self.n * DTYPE_BYTES[self.dtype_c]) * self.batch
+
+    def tflops(self, time_us: float) -> float:
+        """TFLOP/s when one product takes `time_us` microseconds."""
+        return self.flops / time_us / 1e6
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}")

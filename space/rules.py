@@ -1,0 +1,45 @@
+"""Rules: what is legal and what is worth trying, as data.
+
+A rule is one predicate over columns. The same predicate filters a million configs in NumPy and, on one
+row, explains one config to a person. Two kinds:
+
+* a *legal* rule states a limit of the hardware, the compiler, the driver or the kernel;
+* a *worth* rule says "legal, but another candidate is never slower"; each can be switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from space.columns import BoolColumn, Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One clause of legality, or of dominance.
+
+    Attributes:
+        id: `subject.limit`, stable.
+        sentence: what must hold, for a person.
+        source: where the fact is written down.
+        reads: knobs and derived values that the predicate needs; empty for a rule about the problem alone.
+        holds: true where a row obeys.
+        numbers: the rule's arithmetic for the first row, as in `245,760 B > 232,448 B on sm_90a`.
+        kind: `legal`, or `worth` for dominance.
+    """
+
+    id: str
+    sentence: str
+    source: str
+    reads: tuple[str, ...]
+    holds: Callable[[Columns], BoolColumn | bool]
+    numbers: Callable[[Columns], str]
+    kind: Literal["legal", "worth"] = "legal"
+
+    def mask(self, columns: Columns) -> BoolColumn:
+        """`holds` as a full-length column."""
+        return np.broadcast_to(np.asarray(self.holds(columns), dtype=np.bool_), (len(columns),))
