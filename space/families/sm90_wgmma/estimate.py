@@ -50,7 +50,8 @@ def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn) -> FloatC
     from_l2 = (tile_m / c["cluster_n"] + tile_n / c["cluster_m"]) * bytes_k
     l2 = from_l2 * busy / (device.l2_tbs * 1e3 / device.clock_ghz)
     latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
-    return np.maximum.reduce([tensor, smem, l2, latency]) + STAGE_OVERHEAD_CLOCKS
+    bound = np.maximum(np.maximum(tensor, smem), np.maximum(l2, latency))
+    return bound + STAGE_OVERHEAD_CLOCKS
 
 
 def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> FloatColumn:

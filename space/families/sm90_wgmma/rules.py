@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from space.columns import BoolColumn, Columns
 from space.families.sm90_wgmma.knobs import EPILOGUE_TMA
 from space.problem import DTYPE_BYTES
@@ -33,7 +35,7 @@ def _tile_k_bytes(c: Columns) -> int:
 
 
 def _accumulators_fit(c: Columns) -> BoolColumn:
-    limit = sum((c["consumer_warpgroups"] == groups) * most for groups, most in ACCUMULATOR_LIMIT.items())
+    limit = np.array([0, *ACCUMULATOR_LIMIT.values()])[c["consumer_warpgroups"]]
     return c["accumulator_registers"] <= limit
 
 

@@ -59,7 +59,7 @@ def _worth(
 
 
 WORTH: Final[tuple[Rule, ...]] = (
-    _worth("worth.tile_n_step", "tiles above 128 columns differ in steps of 16, except where they save a column of tiles",
+    _worth("worth.tile_n_step", "tiles above 128 columns differ in steps of 16",
            "a step of 8 changes less than 3 % of the work of a tile", ("tile_n",),
            lambda c: (c["tile_n"] <= 128) | (c["tile_n"] % 16 == 0)),
     _worth("worth.tile_k", "a stage holds one 128-byte line of K, or two when the tile is small",
@@ -70,8 +70,9 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("swizzle_a",), lambda c: c["swizzle_a"] == 128),
     _worth("worth.swizzle_b", "B is swizzled over the widest span", "narrower spans conflict in shared memory",
            ("swizzle_b",), lambda c: c["swizzle_b"] == 128),
-    _worth("worth.instruction_n", "wide tiles are not cut into thin ones", "below N = 64 the instruction waits for shared "
-           "memory; thin tiles are only worth it where C is narrow or rows are few", ("tile_n",),
+    _worth("worth.instruction_n", "wide tiles are not cut into thin ones", 
+           "below N = 64 the instruction waits for shared memory; thin tiles pay where C is narrow or rows are few",
+           ("tile_n",),
            lambda c: (c["tile_n"] >= 64) | np.bool_(c.problem.n <= 512 or c.problem.m <= 512)),
     _worth("worth.padding", "tiles compute at most 1.35 times the elements of C that the smallest tile would",
            "padding is computed and thrown away", ("tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),

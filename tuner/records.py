@@ -1,0 +1,116 @@
+"""What the store keeps beside measurements: studies and bests, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from space.config import Config
+from space.problem import Problem
+from workers.measurement import Measurement, Policy, Provenance
+
+
+class StudyStatus(StrEnum):
+    """Where a study stands. Only `running` ones are resumed without being asked for."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyKey:
+    """What makes two runs the same study, so that the second one resumes the first.
+
+    Attributes:
+        problem, policy: as measured.
+        device: GPU model, and `device_kind`, `cuda` or `recorded`: replayed times never mix with a GPU's own.
+        family: of the candidates.
+        source: identity of what measures: kernel source digest, driver and library versions, digested.
+    """
+
+    problem: Problem
+    device: str
+    device_kind: str
+    policy: Policy
+    family: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study as stored."""
+
+    id: int
+    key: StudyKey
+    status: StudyStatus
+    created_at: datetime
+    stopped_because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMeasurement:
+    """A measurement with its place in the store."""
+
+    id: int
+    study_id: int
+    device: str
+    device_kind: str
+    taken_at: datetime
+    provenance: Provenance
+    measurement: Measurement
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times faster than a baseline: baseline time / our time.
+
+    Attributes:
+        value: ratio of medians.
+        low, high: 95 % bootstrap interval.
+        paired: from interleaved rounds of one run; an unpaired ratio carries the drift between runs too.
+    """
+
+    value: float
+    low: float
+    high: float
+    paired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The winning measurement of a problem on a device, with its evidence.
+
+    Attributes:
+        winner: a correct measurement of stage `final`, or of `screen` where finals weren't possible.
+        versus_first: against cuBLASLt's first choice; None where the library wasn't measured.
+        versus_best: against the best of cuBLASLt's candidates.
+        runner_up: the fastest config behind it, None when it was alone.
+        tried: how many candidates the study had measured.
+        failed: those that ended in another outcome than `correct`, by outcome.
+    """
+
+    problem: Problem
+    device: str
+    device_kind: str
+    winner: StoredMeasurement
+    versus_first: Ratio | None
+    versus_best: Ratio | None
+    runner_up: Config | None
+    tried: int
+    failed: dict[str, int]
+
+    @property
+    def config(self) -> Config:
+        """The served config."""
+        return self.winner.measurement.config
+
+    @property
+    def median_us(self) -> float:
+        """Median time of one launch."""
+        return self.winner.measurement.median_us
+
+    @property
+    def tflops(self) -> float:
+        """TFLOP/s at the median."""
+        return self.problem.tflops(self.median_us)

@@ -1,0 +1,191 @@
+"""Measurement: what one candidate did on one device, with everything needed to trust it or to doubt it.
+
+Values of these types cross process boundaries as JSON (`to_json`, `from_json`), never as pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import TypeAdapter
+
+from space.config import Config
+
+T = TypeVar("T")
+
+Stage = Literal["screen", "final"]
+
+
+class Outcome(StrEnum):
+    """How a candidate ended. Only `correct` ones carry times that count; all are stored and shown."""
+
+    CORRECT = "correct"
+    CONSTRAINTS = "constraints"
+    COMPILE = "compile"
+    LAUNCH = "launch"
+    TIMEOUT = "timeout"
+    WRONG_RESULT = "wrong_result"
+    UNSTABLE = "unstable"
+
+
+class Policy(StrEnum):
+    """How a time was taken; part of a measurement's identity. Times of two policies are never compared."""
+
+    #: Operands rotated past three times L2 inside one CUDA graph of many launches.
+    COLD_GRAPH = "cold_graph"
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The device's state right after the samples were taken.
+
+    Attributes:
+        sm_mhz, memory_mhz: clocks.
+        power_w, temperature_c: board power and GPU temperature.
+        throttle_reasons: names of the active reasons that lower the clock; empty when none does.
+    """
+
+    sm_mhz: int
+    memory_mhz: int
+    power_w: float
+    temperature_c: int
+    throttle_reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Every element of C against a higher-precision reference, before any timing.
+
+    Attributes:
+        elements: how many were compared; always M·N·batch.
+        mismatches: how many lie outside the derived bound, NaN included.
+        worst_ratio: largest |C - reference| as a share of its bound; at most 1 when correct.
+        reference: how the reference was computed, as in `float64 on the GPU`.
+    """
+
+    elements: int
+    mismatches: int
+    worst_ratio: float
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a measurement depends on beside problem, config and policy.
+
+    Attributes:
+        device: GPU model as the driver names it.
+        device_uuid: the one card.
+        driver: driver version.
+        nvrtc: version that compiled the kernels.
+        kernel_source_digest: of the family's source text, without the config.
+        cublaslt: version of the library that the baseline ran on; empty when there was none.
+        gemmtune: version of this package.
+        seed: of the operands' random data.
+    """
+
+    device: str
+    device_uuid: str
+    driver: str
+    nvrtc: str
+    kernel_source_digest: str
+    cublaslt: str
+    gemmtune: str
+    seed: int
+
+    @property
+    def digest(self) -> str:
+        """Content address of this record."""
+        return hashlib.sha256(to_json(self)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One candidate, one problem, one device, one policy. Append-only: nothing ever edits one.
+
+    Attributes:
+        problem_key: `Problem.key`.
+        config: the candidate.
+        stage: `screen` is short and alone; `final` is interleaved with rivals, sample i of one beside
+            sample i of the others.
+        policy: how the time was taken.
+        outcome: how it ended.
+        samples_us: microseconds of one launch, one sample a graph replay or a round; empty unless correct.
+        detail: what went wrong, in one sentence; empty when correct.
+        verification: present whenever the kernel ran to its end.
+        clocks: present whenever samples are.
+        build_digest: content address of the cubin; empty for library kernels.
+        note: what a library says of its kernel, as in the tile and cluster of a cuBLASLt algorithm.
+    """
+
+    problem_key: str
+    config: Config
+    stage: Stage
+    policy: Policy
+    outcome: Outcome
+    samples_us: tuple[float, ...] = ()
+    detail: str = ""
+    verification: Verification | None = None
+    clocks: Clocks | None = None
+    build_digest: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        verified = self.verification is not None and self.verification.mismatches == 0
+        if self.outcome is Outcome.CORRECT and not (verified and self.samples_us):
+            raise ValueError(f"{self.config.key} can't be correct: it needs a clean verification and samples")
+
+    @property
+    def median_us(self) -> float:
+        """Median sample; infinite when there is none, so that failures sort last."""
+        return statistics.median(self.samples_us) if self.samples_us else float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What a worker says of its device.
+
+    Attributes:
+        name: GPU model as the driver names it; best configs are kept by it.
+        arch: compile target.
+        kind: `cuda` is a GPU in this machine, `recorded` a replay of one.
+        uuid: the one card, or the digest of the recording.
+        driver: driver version.
+        sm_count, l2_bytes, memory_bytes: as the driver reports them.
+    """
+
+    name: str
+    arch: str
+    kind: Literal["cuda", "recorded"]
+    uuid: str
+    driver: str
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int = 0
+
+
+_ADAPTERS: Final[dict[type, TypeAdapter[Any]]] = {}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def to_json(value: object) -> bytes:
+    """Canonical JSON of one of these values."""
+    return _adapter(type(value)).dump_json(value)
+
+
+def from_json(kind: type[T], text: str | bytes) -> T:
+    """The inverse of `to_json`.
+
+    Raises:
+        pydantic.ValidationError: the text is not a value of `kind`.
+    """
+    return _adapter(kind).validate_json(text)
