@@ -1,0 +1,66 @@
+"""Configs: text in, canonical text out."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.config import Config, parse_knobs
+from space.errors import ConfigError, FamilyError
+from space.family import family_for, family_named
+
+FAMILY = family_named("sm90_wgmma")
+
+
+def test_knobs_not_named_take_their_defaults() -> None:
+    config = FAMILY.config({"tile_n": 256})
+    assert config["tile_n"] == 256
+    assert {name: config[name] for name in ("tile_m", "tile_k")} == {"tile_m": 128, "tile_k": 64}
+
+
+def test_a_config_survives_its_own_text() -> None:
+    config = FAMILY.config({"tile_m": 256, "epilogue": "direct", "raster": "along_n"})
+    assert FAMILY.config(parse_knobs(config.knobs_text)) == config
+    assert config.key == f"sm90_wgmma:{config.knobs_text}"
+
+
+def test_a_config_survives_columns() -> None:
+    from space.problem import Problem
+
+    configs = [FAMILY.config({"epilogue": word, "tile_n": n}) for word in ("direct", "tma") for n in (8, 200, 256)]
+    columns = FAMILY.columns(Problem.parse("64x64x64"), configs)
+    assert [FAMILY.config_at(columns, row) for row in range(len(configs))] == configs
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("tile_m=100", "tile_m = '100'"),
+        ("tile=128", "'tile'"),
+        ("tile_m", "'tile_m'"),
+        ("tile_m=", "'tile_m='"),
+        ("=4", "'=4'"),
+        ("stages=4,stages=5", "stages is given twice"),
+        ("epilogue=smem", "epilogue = 'smem'"),
+        ("stages=-1", "stages = '-1'"),
+    ],
+)
+def test_a_malformed_config_is_named_in_the_refusal(text: str, named: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        FAMILY.config(parse_knobs(text))
+    assert named in str(refusal.value)
+
+
+def test_words_are_no_numbers() -> None:
+    with pytest.raises(ConfigError, match="a word"):
+        FAMILY.config({}).number("epilogue")
+
+
+def test_unknown_families_are_refused_with_the_known_ones() -> None:
+    with pytest.raises(FamilyError, match="sm90_wgmma"):
+        family_named("sm70_hmma")
+    with pytest.raises(FamilyError, match="sm_90a"):
+        family_for("sm_80")
+
+
+def test_configs_hash_by_value() -> None:
+    assert len({FAMILY.config({}), FAMILY.config({"tile_m": 128}), Config("x", ())}) == 2

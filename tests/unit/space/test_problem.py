@@ -1,0 +1,56 @@
+"""Problems: parsing, keys, arithmetic, and refusals that name value, rule and fix."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from space.errors import ProblemError
+from space.problem import DTYPES, LAYOUTS, MAX_EXTENT, Problem
+
+extents = st.integers(1, MAX_EXTENT)
+
+
+@given(extents, extents, extents, st.sampled_from(sorted(DTYPES)), st.sampled_from(LAYOUTS))
+def test_a_key_names_exactly_one_problem(m: int, n: int, k: int, dtype: str, layout: str) -> None:
+    problem = Problem.of(m, n, k, dtype, layout)
+    assert Problem.from_key(problem.key) == problem
+    assert problem.dtype == dtype
+
+
+def test_the_key_is_what_it_always_was() -> None:
+    problem = Problem.parse("4096x14336x1024", "bf16", "nt")
+    assert problem.key == "gemm:bf16,bf16,bf16,f32:nt:4096x14336x1024:b1:none"
+
+
+def test_flops_and_bytes_are_those_of_the_textbook() -> None:
+    problem = Problem.parse("2x3x4")
+    assert problem.flops == 2 * 2 * 3 * 4
+    assert problem.min_bytes == 2 * (2 * 4 + 3 * 4 + 2 * 3)
+    assert Problem.parse("1000x1000x1000").tflops(2.0) == pytest.approx(1000.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "layout", "named"),
+    [
+        ("0x16x16", "bf16", "nt", "m = 0"),
+        ("16x-1x16", "bf16", "nt", "n = -1"),
+        ("16x16x3000000000", "bf16", "nt", "k = 3000000000"),
+        ("16x16", "bf16", "nt", "'16x16'"),
+        ("axbxc", "bf16", "nt", "'axbxc'"),
+        ("", "bf16", "nt", "''"),
+        ("16x16x16", "bf17", "nt", "'bf17'"),
+        ("16x16x16", "bf16", "NT", "'NT'"),
+    ],
+)
+def test_bad_input_is_named_in_the_refusal(shape: str, dtype: str, layout: str, named: str) -> None:
+    with pytest.raises(ProblemError) as refusal:
+        Problem.parse(shape, dtype, layout)
+    assert named in str(refusal.value)
+
+
+@pytest.mark.parametrize("m", [True, 1.0, "16"])
+def test_extents_are_whole_numbers(m: object) -> None:
+    with pytest.raises(ProblemError, match="m = "):
+        Problem(m, 16, 16)  # type: ignore[arg-type]

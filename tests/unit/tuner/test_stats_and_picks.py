@@ -1,0 +1,70 @@
+"""Ratios, intervals and picks: deterministic, and right where the answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from space.family import family_named
+from tuner.picks import pick
+from tuner.stats import chance_within, median_interval_us, ratio
+from workers.measurement import Measurement, Outcome, Policy, Verification
+
+FAMILY = family_named("sm90_wgmma")
+CLEAN = Verification(elements=1, mismatches=0, worst_ratio=0.1, reference="test")
+
+
+def measured(samples: list[float], family: str = "sm90_wgmma", **knobs: object) -> Measurement:
+    config = family_named(family).config(knobs)
+    return Measurement("p", config, "final", Policy.COLD_GRAPH, Outcome.CORRECT, tuple(samples), verification=CLEAN)
+
+
+def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
+    drift = np.linspace(1.0, 2.0, 31)
+    result = ratio((10 * drift).tolist(), (8 * drift).tolist())
+    assert result.paired
+    assert (result.value, result.low, result.high) == pytest.approx((1.25, 1.25, 1.25))
+
+
+def test_samples_of_unequal_length_are_not_paired() -> None:
+    assert not ratio([10.0, 10.0, 10.0], [8.0, 8.0]).paired
+
+
+def test_intervals_repeat_exactly() -> None:
+    samples = np.random.default_rng(3).normal(100, 1, 30).tolist()
+    assert median_interval_us(samples) == median_interval_us(samples)
+    low, high = median_interval_us(samples)
+    assert low < np.median(samples) < high
+
+
+def test_a_clear_winner_wins() -> None:
+    slow, fast = measured([10.0, 10.1, 9.9], tile_n=64), measured([8.0, 8.1, 7.9], tile_n=256)
+    assert pick([slow, fast]) is fast
+    assert chance_within([slow.samples_us, fast.samples_us], 1, 0.02) == 1.0
+    assert chance_within([slow.samples_us, fast.samples_us], 0, 0.02) == 0.0
+
+
+def test_a_tie_goes_to_the_same_one_whatever_the_noise() -> None:
+    first, second = measured([8.0, 8.1, 7.9], tile_n=64), measured([7.95, 8.05, 7.85], tile_n=256)
+    again = measured([8.0, 8.1, 7.9], tile_n=256), measured([7.95, 8.05, 7.85], tile_n=64)
+    assert pick([first, second]).config == pick(again).config
+
+
+def test_our_own_kernel_is_preferred_to_the_library_only_inside_the_band() -> None:
+    library = measured([8.0, 8.0, 8.0], family="cublaslt", rank=0)
+    assert pick([library, measured([8.1, 8.1, 8.1])]).config.family == "sm90_wgmma"
+    assert pick([library, measured([8.5, 8.5, 8.5])]) is library
+
+
+def test_nothing_wrong_can_win() -> None:
+    wrong = Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.WRONG_RESULT)
+    with pytest.raises(ValueError, match="no rival is correct"):
+        pick([wrong])
+
+
+def test_a_measurement_cannot_be_correct_without_a_clean_verification() -> None:
+    with pytest.raises(ValueError, match="can't be correct"):
+        Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,))
+    dirty = Verification(elements=4, mismatches=1, worst_ratio=3.0, reference="test")
+    with pytest.raises(ValueError, match="can't be correct"):
+        Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,), verification=dirty)
