@@ -13,7 +13,7 @@ from space.enumerate import enumerate_space
 from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
-from tuner.sampler import Exhausted, LegalSampler, distributions
+from tuner.sampler import STRUCTURE, Exhausted, LegalSampler, distributions
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 FAMILY = family_named("sm90_wgmma")
@@ -22,7 +22,8 @@ KNOBS = distributions(FAMILY)
 
 
 def candidates(most: int) -> list[Config]:
-    return rank(enumerate_space(FAMILY, PROBLEM), H200).configs()[:: max(1, 2000 // most)][:most]
+    ranked = rank(enumerate_space(FAMILY, PROBLEM), H200).configs()
+    return ranked[:: len(ranked) // most][:most]
 
 
 def ask(study: optuna.Study) -> tuple[optuna.Trial, Config]:
@@ -50,7 +51,7 @@ def test_every_candidate_is_proposed_once_and_then_it_is_exhausted(inner: BaseSa
 
 def test_the_first_proposals_differ_in_structure() -> None:
     study = optuna.create_study(sampler=LegalSampler(FAMILY, candidates(500)))
-    structures = {tuple(ask(study)[1][name] for name in ("tile_m", "tile_n", "epilogue", "cluster_m", "cluster_n"))
+    structures = {tuple(ask(study)[1][name] for name in STRUCTURE)
                   for _ in range(16)}  # fmt: skip
     assert len(structures) == 16
 

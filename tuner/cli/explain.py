@@ -1,0 +1,109 @@
+"""`gemmtune explain` and `gemmtune space`: what is legal for a problem, and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import typer
+
+from space.arch import arch_named
+from space.config import parse_knobs
+from space.enumerate import enumerate_space
+from space.explain import Broken, Explanation
+from space.explain import explain as explain_config
+from space.family import Family, family_for, family_named
+from tuner.cli.options import ArchName, ConfigText, Dtype, Json, Layout, Shape, problem_from
+from tuner.cli.output import config_json, console, emit, problem_json, table
+
+EXIT_ILLEGAL = 1
+
+_FamilyName = Annotated[str | None, typer.Option("--family", help="Kernel family. [default: the arch's own]")]
+
+
+def explain(
+    shape: Shape,
+    config: ConfigText = "",
+    dtype: Dtype = "bf16",
+    layout: Layout = "nt",
+    arch: ArchName = "sm_90a",
+    family: _FamilyName = None,
+    as_json: Json = False,
+) -> None:
+    """Says whether a config is legal for a problem, and if not, every rule that it breaks.
+
+    Ends with exit code 1 when it is illegal.
+    """
+    problem = problem_from(shape, dtype, layout)
+    plug = _family(family, arch)
+    said = explain_config(plug, problem, plug.config(parse_knobs(config)), arch_named(arch))
+    if as_json:
+        emit(_explanation_json(said))
+    else:
+        _print_explanation(said, shape)
+    if not said.legal:
+        raise typer.Exit(EXIT_ILLEGAL)
+
+
+def space(
+    shape: Shape,
+    dtype: Dtype = "bf16",
+    layout: Layout = "nt",
+    arch: ArchName = "sm_90a",
+    family: _FamilyName = None,
+    unpruned: Annotated[bool, typer.Option("--unpruned", help="Every legal config, worth trying or not.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Counts the configs that are left for a problem, and how many each rule removes.
+
+    A config that breaks several rules is counted under the first that is applied.
+    """
+    problem = problem_from(shape, dtype, layout)
+    plug = _family(family, arch)
+    found = enumerate_space(plug, problem, arch_named(arch), pruned=not unpruned)
+    rules = {rule.id: rule for rule in plug.rules}
+    if as_json:
+        removed = [
+            {"rule": rule, "kind": rules[rule].kind, "sentence": rules[rule].sentence, "removed": count}
+            for rule, count in found.removed.items()
+        ]
+        emit({"problem": problem_json(problem), "family": plug.name, "arch": arch, "pruned": not unpruned,
+              "product": found.total, "left": len(found), "removed": removed})  # fmt: skip
+        return
+    rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
+    console.print(f"{plug.name} on {arch}, {dtype} {layout} {shape}: {found.total:,} configs in the product of all knobs")
+    table(("rule", "kind", "removes", "because"), rows)
+    what = "legal" if unpruned else "legal and worth trying"
+    console.print(f"{len(found):,} are {what}")
+
+
+def _family(name: str | None, arch: str) -> Family:
+    arch_named(arch)
+    return family_named(name) if name else family_for(arch)
+
+
+def _explanation_json(said: Explanation) -> dict[str, object]:
+    return {
+        "problem": problem_json(said.problem), "arch": said.arch, "config": config_json(said.config),
+        "legal": said.legal, "broken": [dataclasses.asdict(entry) for entry in said.broken],
+        "not_worth": [dataclasses.asdict(entry) for entry in said.not_worth],
+        "nearest": config_json(said.nearest), "change": said.change or None, "derived": said.derived,
+    }  # fmt: skip
+
+
+def _print_explanation(said: Explanation, shape: str) -> None:
+    console.print(f"{'legal' if said.legal else 'illegal'} for {said.problem.dtype} {said.problem.layout} {shape} "
+                  f"on {said.arch}: {said.config.knobs_text}", markup=False)  # fmt: skip
+    for entry in said.broken:
+        _print_broken(entry)
+    if not said.legal:
+        fix = f"{said.change} is the nearest legal change" if said.change else "no change of a single knob makes it legal"
+        console.print(f"  {fix}")
+    for entry in said.not_worth:
+        console.print(f"  not worth trying, {entry.rule}: {entry.sentence} ({entry.numbers})", markup=False)
+    console.print("  " + ", ".join(f"{name} {value:,}" for name, value in said.derived.items()))
+
+
+def _print_broken(entry: Broken) -> None:
+    console.print(f"  {entry.rule}: {entry.numbers}", markup=False)
+    console.print(f"    {entry.sentence} [{entry.source}]", markup=False)

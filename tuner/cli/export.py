@@ -1,0 +1,36 @@
+"""`gemmtune export`: a tuned table to take away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from space.arch import H200
+from space.errors import ConfigError
+from tuner.cli.options import Db, Json, Out, open_store
+from tuner.cli.output import console, emit
+from tuner.tables import table, table_bytes, write_table
+
+FORMATS = ("json",)
+
+
+def export(
+    out: Out,
+    format: Annotated[str, typer.Option("--format", help="json.")] = "json",
+    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Writes every best of one device as a table, whole or not at all."""
+    if format not in FORMATS:
+        raise ConfigError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
+    with open_store(db) as store:
+        document = table(store, device)
+    write_table(Path(out), table_bytes(document))
+    count = len(document["entries"])
+    if as_json:
+        emit({"out": str(out), "entries": count, "content": document["content"]})
+    else:
+        console.print(f"{out}: {count} bests of {device}, content {document['content'][:12]}", markup=False)

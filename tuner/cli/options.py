@@ -1,0 +1,38 @@
+"""Options that several commands share, with one meaning each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from space.arch import Arch, arch_named
+from space.problem import Problem
+from tuner.settings import database_url, settings
+from tuner.store.store import Store
+
+Shape = Annotated[str, typer.Argument(metavar="MxNxK", help="Extents of C[M,N] = A·B over K, as in 4096x4096x4096.")]
+Dtype = Annotated[str, typer.Option(help="Of A and B; C and the accumulator follow from it.")]
+Layout = Annotated[str, typer.Option(help="nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N].")]
+Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
+ArchName = Annotated[str, typer.Option("--arch", help="Compile target with its suffix, as in sm_90a.")]
+Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. [default: GEMMTUNE_DB]")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+Out = Annotated[Path, typer.Option(help="File to write.")]
+ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; knobs not named take their defaults.")]
+
+
+def problem_from(shape: str, dtype: str, layout: str) -> Problem:
+    """The problem that a command is about."""
+    return Problem.parse(shape, dtype, layout)
+
+
+def arch_from(name: str) -> Arch:
+    """The arch that `--arch` names."""
+    return arch_named(name)
+
+
+def open_store(db: str | None, create: bool = True) -> Store:
+    """The store that `--db` or the settings name."""
+    return Store.open(database_url(db) if db else settings().db_url, create=create)

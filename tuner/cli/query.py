@@ -1,0 +1,47 @@
+"""`gemmtune best`: the best known config, wherever it comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from space.arch import H200
+from tuner.answers import answer
+from tuner.cli.options import Db, Dtype, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
+
+
+def best(
+    shape: Shape,
+    dtype: Dtype = "bf16",
+    layout: Layout = "nt",
+    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Answers from the store: measured, else nearest, else predicted, else default; it always says which."""
+    problem = problem_from(shape, dtype, layout)
+    with open_store(db) as store:
+        found = answer(store, problem, device)
+    if as_json:
+        emit(
+            {
+                "problem": problem_json(problem), "device": device, "policy": found.policy.value,
+                "source": found.source, "why": found.why, "config": config_json(found.config),
+                "time_us": found.time_us, "tflops": found.tflops,
+                "evidence": best_json(found.best) if found.best else None,
+            }
+        )  # fmt: skip
+        return
+    console.print(f"{found.source}: {found.why}", markup=False)
+    if found.config:
+        console.print(f"  {found.config.family}: {found.config.knobs_text}", markup=False)
+    if found.time_us and found.tflops:
+        word = "" if found.source == "measured" else "estimated "
+        console.print(f"  {word}{found.time_us:.2f} µs, {found.tflops:.1f} TFLOP/s")
+    if found.best and found.source == "measured":
+        console.print(f"  against cuBLASLt's first choice     {ratio_text(found.best.versus_first)}")
+        console.print(f"  against the best of its candidates  {ratio_text(found.best.versus_best)}")
+    if found.source != "measured":
+        console.print(f"  to measure it: gemmtune tune {shape} --dtype {dtype} --layout {layout}")

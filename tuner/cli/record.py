@@ -1,0 +1,82 @@
+"""`gemmtune record`: measurements of a real GPU as Parquet, for machines without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from space.errors import ProblemError
+from space.problem import Problem
+from tuner import recorder
+from tuner.cli.options import Db, Device, Json, open_store
+from tuner.cli.output import console, emit, notes
+from tuner.cli.tune import say_device
+from tuner.devices import open_worker
+from tuner.settings import settings
+from workers.measurement import Measurement
+from workers.recording import file_name
+
+_LINE_EVERY = 50
+
+
+def record(
+    problems: Annotated[Path, typer.Argument(help="JSON list of problems: name, m, n, k, layout, dtype.")],
+    out: Annotated[Path, typer.Option(help="Folder of the device's recordings.")],
+    only: Annotated[list[str] | None, typer.Option(help="Names to record; repeat for several. [default: all]")] = None,
+    device: Device = "cuda:0",
+    candidates: Annotated[int, typer.Option(help="Most candidates a problem.")] = 400,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Measures many candidates of each problem and writes one Parquet file a problem.
+
+    Resumes where it was stopped; a recording that is there already is left alone.
+    """
+    named = read_problems(problems, only)
+    summary: list[dict[str, Any]] = []
+    with open_store(db) as store, open_worker(device, settings()) as worker:
+        say_device(worker.facts)
+        for name, problem in named:
+            if (out / file_name(problem)).exists():
+                notes.print(f"{name}: recorded already, left alone")
+                continue
+            result = recorder.record(store, worker, problem, out, candidates, rounds, _watch(name, problem))
+            line = {"name": name, "file": str(result.path), "screened": result.screened, "correct": result.correct}
+            summary.append(line)
+            notes.print(f"{name}: {result.screened} candidates, {result.correct} correct, {result.path}", markup=False)
+    if as_json:
+        emit({"recorded": summary})
+    else:
+        console.print(f"{len(summary)} problems recorded in {out}")
+
+
+def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, Problem]]:
+    """Named problems of a JSON list.
+
+    Raises:
+        ProblemError: not readable, not a list of problems, or a name in `only` that it lacks.
+    """
+    try:
+        entries = json.loads(path.read_text())
+        named = [(str(e["name"]), Problem.of(e["m"], e["n"], e["k"], e["dtype"], e["layout"])) for e in entries]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        if isinstance(error, ProblemError):
+            raise
+        raise ProblemError(f"{path} is no list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype"
+                           ) from error  # fmt: skip
+    if missing := set(only or ()) - {name for name, _ in named}:
+        raise ProblemError(f"{', '.join(sorted(missing))}: no such problem in {path}")
+    return [(name, problem) for name, problem in named if not only or name in only]
+
+
+def _watch(name: str, problem: Problem) -> recorder.Watch:
+    def line(done: int, total: int, last: Measurement) -> None:
+        if done % _LINE_EVERY == 0 or done == total:
+            speed = f"{problem.tflops(last.median_us):.0f} TFLOP/s" if last.samples_us else last.outcome.value
+            notes.print(f"{name}: {done}/{total}, last {speed}", markup=False)
+
+    return line

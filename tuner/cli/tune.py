@@ -1,0 +1,146 @@
+"""`gemmtune tune`: the main job, with live progress."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from space.arch import DEVICES
+from space.problem import Problem
+from space.rank import roofline_us
+from tuner import study
+from tuner.cli.options import Db, Device, Dtype, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.output import best_json, console, emit, notes, ratio_text
+from tuner.devices import open_worker
+from tuner.settings import settings
+from tuner.study import Budget, Progress, Report
+from workers.measurement import DeviceFacts
+
+#: Without a terminal, a line after this many candidates.
+_LINE_EVERY = 8
+
+
+def tune(
+    shape: Shape,
+    dtype: Dtype = "bf16",
+    layout: Layout = "nt",
+    device: Device = "auto",
+    candidates: Annotated[int, typer.Option(help="How many candidates to measure, earlier runs included.")] = 96,
+    seconds: Annotated[float | None, typer.Option(help="Stop screening after this wall time.")] = None,
+    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the search's random choices.")] = 0,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Finds the fastest proved-correct config of one GEMM on one device, and keeps it.
+
+    Stops and resumes at any moment: the same command goes on where it was, and measures nothing twice.
+    """
+    problem = problem_from(shape, dtype, layout)
+    budget = Budget(candidates, seconds, rounds)
+    with open_store(db) as store, open_worker(device, settings()) as worker:
+        say_device(worker.facts)
+        with Watcher(problem, quiet=as_json) as watcher:
+            report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, seed=seed)
+        if as_json:
+            emit(_report_json(report))
+        else:
+            _print_report(report, worker.facts, shape, dtype, layout)
+
+
+def say_device(facts: DeviceFacts) -> None:
+    """What measures, said plainly before anything is measured."""
+    if facts.kind == "recorded":
+        notes.print(f"device: recorded {facts.name}. No GPU is used: candidates are compiled here with NVRTC for "
+                    f"{facts.arch}, their times are replayed from a recording of a real {facts.name}.")  # fmt: skip
+    else:
+        notes.print(f"device: {facts.name} ({facts.uuid}), driver {facts.driver}, {facts.arch}")
+
+
+class Watcher:
+    """Live line on a terminal, plain lines elsewhere, silence with `quiet`."""
+
+    def __init__(self, problem: Problem, quiet: bool) -> None:
+        self._problem = problem
+        self._quiet = quiet
+        self._live = Live(console=notes, refresh_per_second=8) if notes.is_terminal and not quiet else None
+
+    def __enter__(self) -> Watcher:
+        if self._live:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.__exit__(None, None, None)
+
+    def show(self, progress: Progress) -> None:
+        """One step of the study."""
+        if self._live:
+            self._live.update(Text(self._line(progress)))
+        elif not self._quiet and self._due(progress):
+            notes.print(self._line(progress), markup=False)
+
+    def _due(self, progress: Progress) -> bool:
+        return progress.last is None or progress.tried % _LINE_EVERY == 0 or progress.tried == progress.total
+
+    def _line(self, progress: Progress) -> str:
+        parts = [f"[{progress.seconds:5.1f} s] {progress.tried}/{progress.total} candidates"]
+        if progress.resumed:
+            parts.append(f"{progress.resumed} from earlier runs")
+        parts.append("failed " + (", ".join(f"{n} {kind}" for kind, n in progress.failed.items()) or "none"))
+        if progress.best:
+            tflops = self._problem.tflops(progress.best.median_us)
+            parts.append(f"best {progress.best.median_us:.1f} µs, {tflops:.0f} TFLOP/s")
+        if progress.phase == "finals":
+            parts.append("finals: interleaved rounds against cuBLASLt")
+        elif progress.seconds_left is not None:
+            parts.append(f"{progress.seconds_left:.0f} s left")
+        return " · ".join(parts)
+
+
+def _print_report(report: Report, facts: DeviceFacts, shape: str, dtype: str, layout: str) -> None:
+    best, out = report.best, console.print
+    measurement = best.winner.measurement
+    out()
+    out(f"best config for {dtype} {layout} {shape} on {'recorded ' if facts.kind == 'recorded' else ''}{facts.name}")
+    out(f"  {best.config.family}: {best.config.knobs_text}")
+    share = ""
+    if limits := DEVICES.get(facts.name):
+        share = f", {roofline_us(best.problem, limits) / best.median_us:.0%} of the roofline bound"
+    out(f"  {best.median_us:.2f} µs, {best.tflops:.1f} TFLOP/s{share}")
+    out(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
+    out(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
+    if check := measurement.verification:
+        out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
+            f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
+    out(f"  sure: {report.chance:.0%} that no finalist is more than 2 % faster; {best.tried} of "
+        f"{report.candidates:,} candidates worth trying were tried; {report.stopped_because}")  # fmt: skip
+    if best.failed:
+        out("  failed: " + ", ".join(f"{count} {kind}" for kind, count in best.failed.items()))
+    if facts.kind == "recorded":
+        out("  times are replayed from a recording; no GPU was used")
+    flags = "" if (dtype, layout) == ("bf16", "nt") else f" --dtype {dtype} --layout {layout}"
+    out()
+    out("next:")
+    out(f"  gemmtune best {shape}{flags}")
+    out("  gemmtune serve")
+    out("  gemmtune export --format json --out table.json")
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    return best_json(report.best) | {
+        "chance_within_2_percent": report.chance,
+        "candidates_worth_trying": report.candidates,
+        "measured_by_this_run": report.new,
+        "stopped_because": report.stopped_because,
+        "seconds": report.seconds,
+        "finals": [
+            {"config": m.config.key, "median_us": m.median_us, "note": m.note, "tflops": report.best.problem.tflops(m.median_us)}
+            for m in report.finals
+        ],
+    }  # fmt: skip

@@ -1,0 +1,66 @@
+"""Devices: from the word on the command line to a worker. The one place that knows all kinds of workers."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+from tuner.errors import DeviceError
+from tuner.settings import Settings
+from workers.ports import Worker
+from workers.recorded import RecordedWorker
+
+_FORMS = "auto, cuda:0, recorded:h200"
+
+
+def open_worker(device: str, config: Settings) -> Worker:
+    """The worker that `device` names: `auto`, `cuda:N` or `recorded:NAME`.
+
+    `auto` is the first GPU, or the recorded H200 on a machine without one.
+
+    Raises:
+        DeviceError: the word is none of these forms, or no such device is here.
+        WorkerError: the device is here and can't be used.
+    """
+    if device == "auto":
+        device = "cuda:0" if driver_present() else "recorded:h200"
+    if match := re.fullmatch(r"cuda:(\d+)", device):
+        return _cuda_worker(int(match[1]), config)
+    if match := re.fullmatch(r"recorded:([\w.-]+)", device):
+        return _recorded_worker(match[1], config)
+    raise DeviceError(f"device {device!r} is unknown: use one of {_FORMS}")
+
+
+def driver_present() -> bool:
+    """Whether an NVIDIA driver with at least one GPU answers on this machine."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_int(0)
+    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+
+
+def recorded_devices(config: Settings) -> list[Path]:
+    """Folders that hold recordings."""
+    return sorted({path.parent for path in config.recorded_dir.glob("*/*.parquet")})
+
+
+def _cuda_worker(ordinal: int, config: Settings) -> Worker:
+    if not driver_present():
+        raise DeviceError(
+            f"cuda:{ordinal} was asked for, but no NVIDIA driver answers here (libcuda.so.1 with a GPU): "
+            f"install the driver, or use --device recorded:h200"
+        )
+    from workers.cuda.worker import CudaWorker
+
+    return CudaWorker(ordinal, config.cache_dir, deadline_seconds=config.deadline_seconds)
+
+
+def _recorded_worker(name: str, config: Settings) -> Worker:
+    folder = config.recorded_dir / name
+    if not folder.is_dir():
+        known = ", ".join(f"recorded:{path.name}" for path in recorded_devices(config)) or "none"
+        raise DeviceError(f"recorded:{name} is not among the recordings in {config.recorded_dir}: there are {known}")
+    return RecordedWorker(folder, config.cache_dir)

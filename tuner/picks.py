@@ -1,0 +1,50 @@
+"""Picks: which of several correct measurements wins, the same one every time.
+
+Rivals inside the tie band of the fastest are ordered by a fixed rule, never by noise: our own families
+before the library's (their source can be taken away), then the order of the family's enumeration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from space.config import Config
+from space.family import family_named
+from tuner.stats import median_interval_us
+from workers.measurement import Measurement, Outcome
+
+#: Rivals this close to the fastest are taken as equally fast.
+TIE_BAND: Final = 0.02
+#: The library's family: a baseline, and served only when nothing of ours ties with it.
+LIBRARY: Final = "cublaslt"
+
+
+def pick(rivals: Iterable[Measurement]) -> Measurement:
+    """The winner among correct measurements of one problem, stage and policy.
+
+    Raises:
+        ValueError: none of them is correct.
+    """
+    correct = [rival for rival in rivals if rival.outcome is Outcome.CORRECT]
+    if not correct:
+        raise ValueError("no rival is correct: nothing can win")
+    return min(tied_with_fastest(correct), key=lambda rival: fixed_order(rival.config))
+
+
+def tied_with_fastest(correct: Sequence[Measurement]) -> list[Measurement]:
+    """Those within 2 % of the fastest median, or whose 95 % interval overlaps the fastest's."""
+    fastest = min(correct, key=lambda rival: (rival.median_us, rival.config.key))
+    _, reach = median_interval_us(fastest.samples_us)
+    return [
+        rival
+        for rival in correct
+        if rival.median_us <= fastest.median_us * (1 + TIE_BAND) or median_interval_us(rival.samples_us)[0] <= reach
+    ]
+
+
+def fixed_order(config: Config) -> tuple[bool, str, tuple[int, ...]]:
+    """Sort key that depends on the config alone."""
+    knobs = family_named(config.family).knobs
+    places = tuple(knob.domain.index(config[knob.name]) for knob in knobs)
+    return config.family == LIBRARY, config.family, places

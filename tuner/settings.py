@@ -1,0 +1,66 @@
+"""The one settings object of a process; read once, from `GEMMTUNE_*` variables, handed down as values."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tuner.errors import SettingsError
+
+
+def _home(*parts: str) -> Path:
+    return Path.home().joinpath(*parts)
+
+
+class Settings(BaseSettings):
+    """Where things are kept and served.
+
+    Attributes:
+        db: SQLAlchemy URL of the store, or a path to a SQLite file.
+        cache_dir: compiled programs.
+        recorded_dir: recordings, one folder a device.
+        host, port: where `gemmtune serve` listens.
+        deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="GEMMTUNE_", extra="ignore")
+
+    db: str = Field(default_factory=lambda: str(_home(".local", "share", "gemmtune", "gemmtune.db")))
+    cache_dir: Path = Field(default_factory=lambda: _home(".cache", "gemmtune"))
+    recorded_dir: Path = Path(__file__).resolve().parents[1] / "recorded"
+    host: str = "127.0.0.1"
+    port: int = Field(default=8643, ge=1, le=65_535)
+    deadline_seconds: float = Field(default=20.0, gt=0)
+
+    @field_validator("cache_dir", "recorded_dir")
+    @classmethod
+    def _expand(cls, path: Path) -> Path:
+        return path.expanduser()
+
+    @property
+    def db_url(self) -> str:
+        """`db` as a SQLAlchemy URL."""
+        return database_url(self.db)
+
+
+def database_url(db: str) -> str:
+    """A SQLAlchemy URL from a URL or a path to a SQLite file."""
+    return db if "://" in db else f"sqlite:///{Path(db).expanduser().absolute()}"
+
+
+@cache
+def settings() -> Settings:
+    """The process's settings.
+
+    Raises:
+        SettingsError: a variable has a value that it can't have.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "_".join(["GEMMTUNE", *(str(part) for part in first["loc"])]).upper()
+        raise SettingsError(f"{name} = {first['input']!r}: {first['msg']}; unset it or correct it") from error

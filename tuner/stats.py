@@ -1,0 +1,60 @@
+"""Statistics of samples: ratios of medians with bootstrap intervals, and how sure a winner is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.records import Ratio
+
+RESAMPLES: Final = 2_000
+CONFIDENCE: Final = 0.95
+#: Intervals are a function of the samples alone: the bootstrap draws from a fixed stream.
+_SEED: Final = 20_241
+
+Samples = Sequence[float]
+
+
+def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
+    """Baseline median over our median, with its 95 % bootstrap interval.
+
+    Samples of equal length are taken as paired (sample i of both from round i) and resampled together,
+    so that drift common to both cancels.
+    """
+    baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
+    paired = len(baseline) == len(ours) and len(ours) > 1
+    rng = np.random.default_rng(_SEED)
+    ours_rows = rng.integers(len(ours), size=(RESAMPLES, len(ours)))
+    base_rows = ours_rows if paired else rng.integers(len(baseline), size=(RESAMPLES, len(baseline)))
+    ratios = np.median(baseline[base_rows], axis=1) / np.median(ours[ours_rows], axis=1)
+    low, high = _interval(ratios)
+    return Ratio(float(np.median(baseline) / np.median(ours)), low, high, paired)
+
+
+def median_interval_us(samples_us: Samples) -> tuple[float, float]:
+    """95 % bootstrap interval of the median, in microseconds."""
+    samples = np.asarray(samples_us)
+    rows = np.random.default_rng(_SEED).integers(len(samples), size=(RESAMPLES, len(samples)))
+    return _interval(np.median(samples[rows], axis=1))
+
+
+def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> float:
+    """Chance that `rivals_us[winner]` is within `band` of the fastest of the rivals, by paired bootstrap.
+
+    Args:
+        rivals_us: samples of each rival, equally long, sample i of each from round i.
+        band: relative, 0.02 for 2 %.
+    """
+    samples = np.asarray(rivals_us)
+    rows = np.random.default_rng(_SEED).integers(samples.shape[1], size=(RESAMPLES, samples.shape[1]))
+    medians = np.median(samples[:, rows], axis=2)
+    return float(np.mean(medians[winner] <= medians.min(axis=0) * (1 + band)))
+
+
+def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(values, (tail, 1 - tail))
+    return float(low), float(high)

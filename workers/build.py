@@ -1,0 +1,161 @@
+"""Build: source text to cubin with NVRTC, kept in a content-addressed cache.
+
+Needs neither GPU nor driver. NVRTC releases the interpreter lock, so that threads compile in parallel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from workers.errors import CacheError
+
+#: Changes whenever what is kept beside a cubin changes.
+_CACHE_SCHEMA: Final = 1
+#: ptxas warnings that mean a slower kernel than the config promises: wgmma serialised, setmaxnreg ignored.
+_FATAL_WARNING: Final = re.compile(r"C75\d\d|wgmma.*serializ|setmaxnreg.*ignored", re.IGNORECASE)
+_REGISTERS: Final = re.compile(r"Used (\d+) registers")
+_SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What compiling one source gave.
+
+    Attributes:
+        digest: content address: of source, arch, options and NVRTC version.
+        cubin: the program.
+        registers: a thread at entry.
+        warnings: of the compiler, one line each.
+        nvrtc: its version.
+        seconds: that compiling took; 0 from the cache.
+    """
+
+    digest: str
+    cubin: bytes
+    registers: int
+    warnings: tuple[str, ...]
+    nvrtc: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """Why a source gave no usable cubin: an expected outcome of a candidate."""
+
+    digest: str
+    reason: str
+    log: str
+
+
+def compile_source(source: str, arch: str, cache_dir: Path | None) -> Build | BuildFailure:
+    """Compiles one translation unit for `arch` (`sm_90a`), or takes it from the cache.
+
+    Spills, serialised wgmma and an ignored setmaxnreg are failures: such a kernel is not what its config
+    says.
+
+    Raises:
+        CacheError: the cache can't be written.
+    """
+    digest = hashlib.sha256(f"{_CACHE_SCHEMA}\n{nvrtc_version()}\n{arch}\n{source}".encode()).hexdigest()
+    kept = _read(cache_dir, digest)
+    if kept is not None:
+        return kept
+    started = time.perf_counter()
+    made = _compile(source, arch, digest, started)
+    if cache_dir is not None and isinstance(made, Build):
+        _write(cache_dir, made)
+    return made
+
+
+def cubin_path(cache_dir: Path, digest: str) -> Path:
+    """Where the cache keeps a cubin."""
+    return cache_dir / "builds" / digest[:2] / f"{digest}.cubin"
+
+
+@cache
+def nvrtc_version() -> str:
+    """Version of the NVRTC that compiles here, as in `13.5`."""
+    from cuda.bindings import nvrtc
+
+    error, major, minor = nvrtc.nvrtcVersion()
+    if int(error) != 0:
+        raise CacheError(f"NVRTC does not answer (error {int(error)}): install nvidia-cuda-nvrtc")
+    return f"{major}.{minor}"
+
+
+def _compile(source: str, arch: str, digest: str, started: float) -> Build | BuildFailure:
+    from cuda.core import Program, ProgramOptions
+
+    log = io.StringIO()
+    options = ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v", "-warn-spills"])
+    try:
+        code = Program(source, "c++", options).compile("cubin", logs=log)
+    except Exception as error:
+        # cuda.core raises its own and NVRTC's error types; which one depends on the stage that failed.
+        text = f"{log.getvalue()}\n{error}"
+        return BuildFailure(digest, _first_error(text), text)
+    text = log.getvalue()
+    warnings = tuple(line.strip() for line in text.splitlines() if "warning" in line.lower())
+    if fatal := next((line for line in warnings if _FATAL_WARNING.search(line)), None):
+        return BuildFailure(digest, fatal, text)
+    if spills := sum(int(count) for pair in _SPILLS.findall(text) for count in pair):
+        return BuildFailure(digest, f"{spills:,} bytes of registers spilled to local memory", text)
+    registers = max((int(count) for count in _REGISTERS.findall(text)), default=0)
+    cubin = bytes(code.code)
+    return Build(digest, cubin, registers, warnings, nvrtc_version(), time.perf_counter() - started)
+
+
+def _first_error(log: str) -> str:
+    lines = [line.strip(" \0") for line in log.splitlines() if line.strip(" \0")]
+    return next((line for line in lines if re.search(r"error\s*:|fatal\s*:", line)), lines[0] if lines else "no log")
+
+
+def _read(cache_dir: Path | None, digest: str) -> Build | None:
+    if cache_dir is None:
+        return None
+    path = cubin_path(cache_dir, digest)
+    try:
+        about = json.loads(path.with_suffix(".json").read_text())
+        cubin = path.read_bytes()
+    except (OSError, ValueError):
+        return None
+    if hashlib.sha256(cubin).hexdigest() != about.pop("cubin_sha256"):
+        return None
+    return Build(digest, cubin, about["registers"], tuple(about["warnings"]), about["nvrtc"], 0.0)
+
+
+def _write(cache_dir: Path, build: Build) -> None:
+    about = asdict(build) | {"cubin_sha256": hashlib.sha256(build.cubin).hexdigest()}
+    del about["cubin"]
+    path = cubin_path(cache_dir, build.digest)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, build.cubin)
+        _replace(path.with_suffix(".json"), json.dumps(about).encode())
+    except OSError as error:
+        raise CacheError(
+            f"build cache {cache_dir} can't be written ({error.strerror}): free space, or set GEMMTUNE_CACHE_DIR to "
+            f"a folder that can be written"
+        ) from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes whole or not at all, also when several processes write the same build."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    except OSError:
+        Path(partial).unlink(missing_ok=True)
+        raise

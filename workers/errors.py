@@ -1,0 +1,33 @@
+"""Errors of `workers`, one tree.
+
+    WorkerError
+    ├── CacheError       a build can't be kept or read back
+    ├── RecordingError   a recording is missing, damaged, of another schema, or would be overwritten
+    ├── DriverError      no driver, no such GPU, or one that our kernels can't run on
+    └── ProcessError     the GPU process can't be started, or died again and again
+
+How a candidate fails is no error: it is a measurement with that outcome. Each message names the value, the
+rule and the fix.
+"""
+
+from __future__ import annotations
+
+
+class WorkerError(Exception):
+    """Root of the tree."""
+
+
+class CacheError(WorkerError):
+    """The build cache can't be written or read."""
+
+
+class RecordingError(WorkerError):
+    """A recording can't be used."""
+
+
+class DriverError(WorkerError):
+    """The device can't be used."""
+
+
+class ProcessError(WorkerError):
+    """The process that owns the GPU can't be kept alive."""

@@ -1,0 +1,75 @@
+// mbarrier: the hand-over points of the TMA ring.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#parallel-synchronization-and-communication-instructions-mbarrier
+#pragma once
+
+#include "common/types.cuh"
+
+__device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(arrivals) : "memory");
+}
+
+/// Makes initialised barriers visible to the async proxy and to the cluster.
+__device__ __forceinline__ void fence_mbarrier_init() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(u64* barrier, u32 bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ __forceinline__ void mbarrier_arrive(u64* barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(barrier)) : "memory");
+}
+
+/// Arrives at the barrier that block `cta` of the cluster has at the same place.
+__device__ __forceinline__ void mbarrier_arrive_remote(u64* barrier, u32 cta) {
+    asm volatile(
+        "{\n"
+        ".reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "}\n" ::"r"(smem_address(barrier)),
+        "r"(cta)
+        : "memory");
+}
+
+/// True when the phase of that parity is complete; may suspend the thread for a while before it answers.
+__device__ __forceinline__ bool mbarrier_try_wait_parity(u64* barrier, u32 parity) {
+    u32 complete;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "selp.b32 %0, 1, 0, p;\n"
+        "}\n"
+        : "=r"(complete)
+        : "r"(smem_address(barrier)), "r"(parity)
+        : "memory");
+    return complete != 0;
+}
+
+/// The same, and what other blocks of the cluster did before they arrived is visible after it.
+__device__ __forceinline__ bool mbarrier_try_wait_parity_cluster(u64* barrier, u32 parity) {
+    u32 complete;
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.b32 %0, 1, 0, p;\n"
+        "}\n"
+        : "=r"(complete)
+        : "r"(smem_address(barrier)), "r"(parity)
+        : "memory");
+    return complete != 0;
+}
+
+__device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
+    while (!mbarrier_try_wait_parity(barrier, parity)) {
+    }
+}
+
+__device__ __forceinline__ void mbarrier_wait_cluster(u64* barrier, u32 parity) {
+    while (!mbarrier_try_wait_parity_cluster(barrier, parity)) {
+    }
+}

@@ -1,0 +1,60 @@
+// TMA: tiles between global and shared memory by descriptor.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk-tensor
+#pragma once
+
+#include "common/types.cuh"
+
+__device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/// Loads one box; its bytes are counted at `barrier`. `x` runs along the contiguous dimension.
+__device__ __forceinline__ void tma_load_2d(void* to, const CUtensorMap* map, u64* barrier, int x, int y) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%3, %4}], [%2];" ::"r"(smem_address(to)),
+        "l"(map), "r"(smem_address(barrier)), "r"(x), "r"(y)
+        : "memory");
+}
+
+/// Loads one box into the same place of every block in `ctas`; each counts the bytes at its own barrier.
+__device__ __forceinline__ void tma_load_2d_multicast(void* to, const CUtensorMap* map, u64* barrier, int x, int y,
+                                                      u16 ctas) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(smem_address(to)),
+        "l"(map), "r"(smem_address(barrier)), "r"(x), "r"(y), "h"(ctas)
+        : "memory");
+}
+
+/// Stores one box; what lies outside the tensor is not written.
+__device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, const void* from, int x, int y) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
+                 "r"(smem_address(from)), "r"(x), "r"(y)
+                 : "memory");
+}
+
+/// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk-commit-group
+__device__ __forceinline__ void cp_async_bulk_commit_group() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/// Waits until at most `kPending` groups of this thread still read their shared memory.
+template <int kPending>
+__device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+    static_assert(kPending >= 0, "a count of groups");
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+/// Waits until at most `kPending` groups of this thread are still being written.
+template <int kPending>
+__device__ __forceinline__ void cp_async_bulk_wait_group() {
+    static_assert(kPending >= 0, "a count of groups");
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+/// Orders generic-proxy writes to shared memory before later async-proxy reads of it.
+/// https://docs.nvidia.com/cuda/parallel-thread-execution/#parallel-synchronization-and-communication-instructions-membar-fence
+__device__ __forceinline__ void fence_proxy_async() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}

@@ -1,0 +1,78 @@
+"""Render: one self-contained translation unit from a family's files and a config.
+
+Own headers are flattened in, each once, with `#line` directives so that compiler messages name the file.
+The text is a function of its arguments alone: it is what builds are addressed by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from workers.kernels.wgmma import wgmma_mma_async
+
+FOLDER: Final = Path(__file__).parent
+#: The file of each family that holds its entries.
+ENTRY_FILES: Final[dict[str, str]] = {"sm90_wgmma": "sm90_wgmma/entry.cuh", "verify": "verify/entry.cuh"}
+
+_INCLUDE = re.compile(r'#include "([^"]+)"')
+_ENUMERATORS: Final = {"epilogue": "Epilogue"}
+
+
+def render(family: str, constants: Mapping[str, int | str]) -> str:
+    """The source of one kernel.
+
+    Args:
+        constants: compile knobs and derived values by name; `tile_m` becomes `Config::kTileM`, a word
+            becomes an enumerator (`epilogue="tma"` is `Epilogue::kTma`).
+    """
+    generated = {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(int(constants["tile_n"]))} if constants else {}
+    body = list(_flatten(ENTRY_FILES[family], generated))
+    # Config names enums of the included files and is named by the entry: it stands after the last include.
+    after_includes = max(place for place, line in enumerate(body) if line.endswith(f'"{ENTRY_FILES[family]}"'))
+    config = _config(constants) if constants else []
+    return "\n".join([*body[:after_includes], *config, *body[after_includes:]]) + "\n"
+
+
+@cache
+def source_digest(family: str) -> str:
+    """Digest of a family's source text, without config and without generated instruction wrappers."""
+    generated = {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(8)}
+    text = "\n".join(_flatten(ENTRY_FILES[family], generated))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _config(constants: Mapping[str, int | str]) -> list[str]:
+    lines = ['#line 1 "Config"', "struct Config {"]
+    for name, value in constants.items():
+        member = f"k{_camel(name)}"
+        if isinstance(value, str):
+            kind = _ENUMERATORS[name]
+            lines.append(f"    static constexpr {kind} {member} = {kind}::k{_camel(value)};")
+        else:
+            lines.append(f"    static constexpr int {member} = {int(value)};")
+    return [*lines, "};"]
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _flatten(name: str, generated: Mapping[str, str], seen: set[str] | None = None) -> Iterator[str]:
+    seen = set() if seen is None else seen
+    seen.add(name)
+    yield f'#line 1 "{name}"'
+    text = generated.get(name) or (FOLDER / name).read_text()
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() == "#pragma once":
+            continue
+        match = _INCLUDE.match(line)
+        if match is None:
+            yield line
+        elif match[1] not in seen:
+            yield from _flatten(match[1], generated, seen)
+            yield f'#line {number + 1} "{name}"'

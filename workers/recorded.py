@@ -1,0 +1,153 @@
+"""The recorded device: replays measurements of a real GPU behind the worker port.
+
+Builds are real: each candidate is compiled here with NVRTC before its recorded measurement is replayed.
+Times, failures and clocks are the recording's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from space.config import Config
+from space.problem import Problem
+from workers.build import BuildFailure
+from workers.builder import Builder
+from workers.errors import RecordingError
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
+from workers.recording import Recording, file_name, read_recording
+
+LIBRARY = "cublaslt"
+
+
+class RecordedRound:
+    """One recorded problem; see `workers.ports.Round`."""
+
+    def __init__(self, recording: Recording, policy: Policy, builder: Builder) -> None:
+        self._recording = recording
+        self._builder = builder
+        self._known: dict[tuple[str, Stage], Measurement] = {
+            (measurement.config.key, measurement.stage): measurement
+            for measurement, _ in recording.measurements
+            if measurement.policy is policy
+        }
+
+    @property
+    def provenance(self) -> Provenance:
+        """The recording's own."""
+        return self._recording.measurements[0][1]
+
+    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+        """Compiles each candidate here, then replays what it did there."""
+        for config, build in self._builder.builds(self._recording.problem, candidates):
+            recorded = self._known.get((config.key, "screen"))
+            if recorded is None:
+                raise RecordingError(
+                    f"{config.key} is not in the recording of {self._recording.problem.shape}: "
+                    f"propose only what `measurable` names"
+                )
+            if isinstance(build, BuildFailure):
+                yield replace(
+                    recorded, outcome=Outcome.COMPILE, samples_us=(), clocks=None, verification=None, detail=build.reason
+                )
+            else:
+                yield recorded
+
+    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
+        """Recorded finals of the finalists and the library; a finalist without any keeps its screen samples.
+
+        Such a finalist's samples are fewer than the library's, so that its ratio is marked unpaired.
+        """
+        ours = [self._final(config) for config in finalists]
+        library = [m for (_, stage), m in self._known.items() if m.config.family == LIBRARY and stage == "final"]
+        first = sorted(library, key=lambda m: m.config.number("rank"))
+        return tuple(ours + first)
+
+    def _final(self, config: Config) -> Measurement:
+        recorded = self._known.get((config.key, "final")) or self._known[config.key, "screen"]
+        return replace(recorded, stage="final")
+
+
+class RecordedWorker:
+    """A folder of recordings of one device model; see `workers.ports.Worker`."""
+
+    def __init__(self, folder: Path, cache_dir: Path | None) -> None:
+        """Opens a folder.
+
+        Raises:
+            RecordingError: it holds no recording.
+        """
+        self._folder = folder
+        self._builder = Builder(cache_dir)
+        self._files = sorted(folder.glob("*.parquet"))
+        if not self._files:
+            raise RecordingError(
+                f"{folder} holds no recording: take one with `gemmtune record` on a GPU, or point "
+                f"GEMMTUNE_RECORDED_DIR at a folder that has some"
+            )
+        self._open: dict[Path, Recording] = {}
+        first = self._recording(self._files[0]).facts
+        digest = hashlib.sha256("\n".join(path.name for path in self._files).encode()).hexdigest()
+        self._facts = replace(first, kind="recorded", uuid=digest[:16])
+
+    @property
+    def facts(self) -> DeviceFacts:
+        """The recorded GPU's, marked as recorded."""
+        return self._facts
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What was recorded."""
+        return [self._recording(path).problem for path in self._files]
+
+    def recording_of(self, problem: Problem) -> Recording | None:
+        """The recording of one problem; None when there is none."""
+        path = self._folder / file_name(problem)
+        return self._recording(path) if path in self._files else None
+
+    def measurable(self, problem: Problem) -> frozenset[str]:
+        """Keys of the recorded candidates; empty for a problem that was not recorded."""
+        recording = self.recording_of(problem)
+        if recording is None:
+            return frozenset()
+        return frozenset(
+            measurement.config.key
+            for measurement, _ in recording.measurements
+            if measurement.stage == "screen" and measurement.config.family != LIBRARY
+        )
+
+    def begin(self, problem: Problem, policy: Policy) -> RecordedRound:
+        """Opens the recording of `problem`.
+
+        Raises:
+            RecordingError: there is none, or it can't be read.
+        """
+        recording = self.recording_of(problem)
+        if recording is None:
+            known = ", ".join(f"{p.dtype} {p.layout} {p.shape}" for p in self.problems)
+            raise RecordingError(
+                f"{problem.dtype} {problem.layout} {problem.shape} was not recorded on {self._facts.name}: recorded are "
+                f"{known}; `gemmtune best {problem.shape}` predicts without a measurement"
+            )
+        return RecordedRound(recording, policy, self._builder)
+
+    def close(self) -> None:
+        """Stops the compilers."""
+        self._builder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _recording(self, path: Path) -> Recording:
+        if path not in self._open:
+            self._open[path] = read_recording(path)
+        return self._open[path]

@@ -1,0 +1,196 @@
+"""Recordings: measurements of one problem on one real device, as a Parquet file with their provenance.
+
+One row a measurement. Facts of the device and provenance records stand in the file's metadata as JSON, so
+that a file alone says what was measured, on what, and by what. Written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
+
+from space.config import parse_knobs
+from space.errors import SpaceError
+from space.family import family_named
+from space.problem import Problem
+from workers.errors import RecordingError
+from workers.measurement import (
+    Clocks,
+    DeviceFacts,
+    Measurement,
+    Outcome,
+    Policy,
+    Provenance,
+    Verification,
+    from_json,
+    to_json,
+)
+
+SCHEMA_VERSION: Final = 1
+_META: Final = b"gemmtune"
+
+_COLUMNS: Final = pa.schema(
+    [
+        ("family", pa.string()),
+        ("config", pa.string()),
+        ("stage", pa.string()),
+        ("policy", pa.string()),
+        ("outcome", pa.string()),
+        ("median_us", pa.float64()),
+        ("samples_us", pa.list_(pa.float64())),
+        ("detail", pa.string()),
+        ("elements", pa.int64()),
+        ("mismatches", pa.int64()),
+        ("worst_ratio", pa.float64()),
+        ("reference", pa.string()),
+        ("sm_mhz", pa.int32()),
+        ("memory_mhz", pa.int32()),
+        ("power_w", pa.float64()),
+        ("temperature_c", pa.int32()),
+        ("throttle_reasons", pa.list_(pa.string())),
+        ("build_digest", pa.string()),
+        ("note", pa.string()),
+        ("provenance", pa.int32()),
+    ]
+)
+
+Recorded = tuple[Measurement, Provenance]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One file's content.
+
+    Attributes:
+        problem: the one problem that it is about.
+        facts: of the device it was taken on.
+        measurements: in the order in which they were taken, each with its provenance.
+        digest: of the file's bytes.
+    """
+
+    problem: Problem
+    facts: DeviceFacts
+    measurements: tuple[Recorded, ...]
+    digest: str
+
+
+def file_name(problem: Problem) -> str:
+    """`bf16_nt_4096x4096x4096.parquet`."""
+    batch = f"_b{problem.batch}" if problem.batch > 1 else ""
+    return f"{problem.dtype}_{problem.layout}_{problem.shape}{batch}.parquet"
+
+
+def write_recording(path: Path, problem: Problem, facts: DeviceFacts, measurements: Sequence[Recorded]) -> None:
+    """Writes one recording, whole or not at all.
+
+    Raises:
+        RecordingError: a file is there already (a recording is never overwritten), or the disk refuses.
+    """
+    if path.exists():
+        raise RecordingError(f"{path} exists: a recording is never overwritten; move it away or record elsewhere")
+    provenances = list(dict.fromkeys(provenance for _, provenance in measurements))
+    meta = {
+        "schema": SCHEMA_VERSION,
+        "problem": problem.key,
+        "facts": json.loads(to_json(facts)),
+        "provenance": [json.loads(to_json(provenance)) for provenance in provenances],
+    }
+    rows = [_row(measurement) | {"provenance": provenances.index(by)} for measurement, by in measurements]
+    table = pa.Table.from_pylist(rows, schema=_COLUMNS.with_metadata({_META: json.dumps(meta, sort_keys=True)}))
+    partial = path.with_suffix(".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, partial, compression="zstd")
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise RecordingError(f"{path} can't be written ({error.strerror}): free space or choose another folder") from error
+
+
+def read_recording(path: Path) -> Recording:
+    """Reads one recording.
+
+    Raises:
+        RecordingError: not Parquet, truncated, of another schema, or with a row that is no measurement.
+    """
+    try:
+        data = path.read_bytes()
+        table = pq.read_table(pa.BufferReader(data))
+    except (OSError, pa.ArrowException) as error:
+        raise RecordingError(f"{path} can't be read as Parquet ({_first_line(error)}): fetch it again") from error
+    meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
+    if meta.get("schema") != SCHEMA_VERSION:
+        found = meta.get("schema", "no gemmtune schema")
+        raise RecordingError(f"{path} has {found}, this version reads schema {SCHEMA_VERSION}: record again or upgrade")
+    if missing := [name for name in _COLUMNS.names if name not in table.column_names]:
+        raise RecordingError(f"{path} lacks the columns {', '.join(missing)}: fetch it again or record again")
+    try:
+        problem = Problem.from_key(meta["problem"])
+        facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
+        provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
+        measurements = tuple(
+            (_measurement(problem, row), provenances[row["provenance"]]) for row in table.to_pylist()
+        )
+    except (KeyError, IndexError, ValueError, ValidationError, SpaceError) as error:
+        raise RecordingError(f"{path} holds a row that is no measurement ({_first_line(error)}): fetch it again") from error
+    return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest())
+
+
+def _row(measurement: Measurement) -> dict[str, Any]:
+    check, clocks = measurement.verification, measurement.clocks
+    return {
+        "family": measurement.config.family,
+        "config": measurement.config.knobs_text,
+        "stage": measurement.stage,
+        "policy": measurement.policy.value,
+        "outcome": measurement.outcome.value,
+        "median_us": measurement.median_us if measurement.samples_us else None,
+        "samples_us": [round(sample, 4) for sample in measurement.samples_us],
+        "detail": measurement.detail,
+        "elements": check and check.elements,
+        "mismatches": check and check.mismatches,
+        "worst_ratio": check and check.worst_ratio,
+        "reference": check and check.reference,
+        "sm_mhz": clocks and clocks.sm_mhz,
+        "memory_mhz": clocks and clocks.memory_mhz,
+        "power_w": clocks and clocks.power_w,
+        "temperature_c": clocks and clocks.temperature_c,
+        "throttle_reasons": list(clocks.throttle_reasons) if clocks else None,
+        "build_digest": measurement.build_digest,
+        "note": measurement.note,
+    }
+
+
+def _measurement(problem: Problem, row: dict[str, Any]) -> Measurement:
+    check = clocks = None
+    if row["elements"] is not None:
+        check = Verification(row["elements"], row["mismatches"], row["worst_ratio"], row["reference"])
+    if row["sm_mhz"] is not None:
+        reasons = tuple(row["throttle_reasons"] or ())
+        clocks = Clocks(row["sm_mhz"], row["memory_mhz"], row["power_w"], row["temperature_c"], reasons)
+    return Measurement(
+        problem.key,
+        family_named(row["family"]).config(parse_knobs(row["config"])),
+        row["stage"],
+        Policy(row["policy"]),
+        Outcome(row["outcome"]),
+        tuple(row["samples_us"]),
+        row["detail"],
+        check,
+        clocks,
+        row["build_digest"],
+        row["note"],
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
