@@ -5,18 +5,17 @@ Resumable like a study, through the same store: what was measured is not measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from space.config import Config
 from space.family import family_for
 from space.problem import Problem
 from tuner.errors import NothingCorrect
 from tuner.picks import fixed_order
 from tuner.records import StudyKey
-from tuner.sampler import STRUCTURE
+from tuner.sampler import spread
 from tuner.store.store import Store
 from tuner.study import candidates_for, source_of
 from workers.measurement import Measurement, Outcome, Policy
@@ -80,19 +79,3 @@ def record(
     rows = [(stored.measurement, stored.provenance) for stored in (*screened, *finals)]
     write_recording(path, problem, worker.facts, rows)
     return Recorded(path, len(screened), len(correct), tuple(stored.measurement for stored in finals))
-
-
-def spread(ranked: Sequence[Config], most: int) -> list[Config]:
-    """`most` of the ranked candidates: half from the top, half one of each structure in turn."""
-    chosen = dict.fromkeys(ranked[: most // 2])
-    groups: dict[tuple[object, ...], list[Config]] = {}
-    for config in ranked:
-        knobs = config.knobs
-        groups.setdefault(tuple(knobs.get(name) for name in STRUCTURE), []).append(config)
-    depth = 0
-    while len(chosen) < min(most, len(ranked)):
-        for group in groups.values():
-            if depth < len(group) and len(chosen) < most:
-                chosen.setdefault(group[depth])
-        depth += 1
-    return list(chosen)

@@ -152,3 +152,19 @@ class LegalSampler(BaseSampler):
 def _coordinates(knobs: Sequence[Knob], config: Config) -> npt.NDArray[np.float64]:
     """A config as a point: each knob's place in its domain, scaled to 0 … 1; words are 0 or 1 apart."""
     return np.array([knob.domain.index(config[knob.name]) / max(len(knob.domain) - 1, 1) for knob in knobs])
+
+
+def spread(ranked: Sequence[Config], most: int) -> list[Config]:
+    """`most` of the ranked candidates: half from the top, half one of each structure in turn."""
+    chosen = dict.fromkeys(ranked[: most // 2])
+    groups: dict[tuple[object, ...], list[Config]] = {}
+    for config in ranked:
+        knobs = config.knobs
+        groups.setdefault(tuple(knobs.get(name) for name in STRUCTURE), []).append(config)
+    depth = 0
+    while len(chosen) < min(most, len(ranked)):
+        for group in groups.values():
+            if depth < len(group) and len(chosen) < most:
+                chosen.setdefault(group[depth])
+        depth += 1
+    return list(chosen)

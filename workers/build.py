@@ -8,16 +8,17 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
-import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from workers.errors import CacheError
+
+if TYPE_CHECKING:
+    from cuda.core.utils import FileStreamProgramCache
 
 #: Changes whenever what is kept beside a cubin changes.
 _CACHE_SCHEMA: Final = 1
@@ -77,9 +78,16 @@ def compile_source(source: str, arch: str, cache_dir: Path | None) -> Build | Bu
     return made
 
 
-def cubin_path(cache_dir: Path, digest: str) -> Path:
-    """Where the cache keeps a cubin."""
-    return cache_dir / "builds" / digest[:2] / f"{digest}.cubin"
+def kept_cubin(cache_dir: Path, digest: str) -> bytes:
+    """The cubin of a build that `compile_source` kept.
+
+    Raises:
+        CacheError: it is not there, or damaged.
+    """
+    build = _read(cache_dir, digest)
+    if build is None:
+        raise CacheError(f"build {digest[:12]} is not in {cache_dir}, or damaged: compile it again")
+    return build.cubin
 
 
 @cache
@@ -121,41 +129,47 @@ def _first_error(log: str) -> str:
 
 
 def _read(cache_dir: Path | None, digest: str) -> Build | None:
+    """A kept build; None where there is none, or where its bytes are not what was written."""
     if cache_dir is None:
         return None
-    path = cubin_path(cache_dir, digest)
     try:
-        about = json.loads(path.with_suffix(".json").read_text())
-        cubin = path.read_bytes()
-    except (OSError, ValueError):
+        kept = _store(cache_dir)
+        cubin, about = kept.get(digest), kept.get(f"{digest}.about")
+    except OSError as error:
+        raise _unusable(cache_dir, error) from error
+    if cubin is None or about is None:
         return None
-    if hashlib.sha256(cubin).hexdigest() != about.pop("cubin_sha256"):
+    try:
+        facts = json.loads(about)
+        if hashlib.sha256(cubin).hexdigest() != facts["cubin_sha256"]:
+            return None
+        return Build(digest, cubin, facts["registers"], tuple(facts["warnings"]), facts["nvrtc"], 0.0)
+    except (ValueError, KeyError, TypeError):
         return None
-    return Build(digest, cubin, about["registers"], tuple(about["warnings"]), about["nvrtc"], 0.0)
 
 
 def _write(cache_dir: Path, build: Build) -> None:
-    about = asdict(build) | {"cubin_sha256": hashlib.sha256(build.cubin).hexdigest()}
-    del about["cubin"]
-    path = cubin_path(cache_dir, build.digest)
+    about = {
+        "registers": build.registers, "warnings": build.warnings, "nvrtc": build.nvrtc,
+        "cubin_sha256": hashlib.sha256(build.cubin).hexdigest(),
+    }  # fmt: skip
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, build.cubin)
-        _replace(path.with_suffix(".json"), json.dumps(about).encode())
+        kept = _store(cache_dir)
+        kept[build.digest] = build.cubin
+        kept[f"{build.digest}.about"] = json.dumps(about).encode()
     except OSError as error:
-        raise CacheError(
-            f"build cache {cache_dir} can't be written ({error.strerror}): free space, or set GEMMTUNE_CACHE_DIR to "
-            f"a folder that can be written"
-        ) from error
+        raise _unusable(cache_dir, error) from error
 
 
-def _replace(path: Path, data: bytes) -> None:
-    """Writes whole or not at all, also when several processes write the same build."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(partial, path)
-    except OSError:
-        Path(partial).unlink(missing_ok=True)
-        raise
+@cache
+def _store(cache_dir: Path) -> FileStreamProgramCache:
+    from cuda.core.utils import FileStreamProgramCache
+
+    return FileStreamProgramCache(cache_dir / "builds")
+
+
+def _unusable(cache_dir: Path, error: OSError) -> CacheError:
+    return CacheError(
+        f"build cache {cache_dir} can't be used ({error.strerror}): free space, or set GEMMTUNE_CACHE_DIR to a "
+        f"folder that can be written"
+    )

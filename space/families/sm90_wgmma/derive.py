@@ -16,6 +16,9 @@ TILE_ALIGN_BYTES: Final = 1024
 #: One full and one empty mbarrier, 8 bytes each, per stage.
 BARRIER_BYTES_PER_STAGE: Final = 16
 
+#: A thread addresses at most this many registers (CUDA C++ Programming Guide, compute capabilities).
+MOST_REGISTERS: Final = 255
+
 
 def _align(value: IntColumn) -> IntColumn:
     return -(-value // TILE_ALIGN_BYTES) * TILE_ALIGN_BYTES
@@ -56,6 +59,9 @@ def _tiles(extent: int, tile: IntColumn) -> IntColumn:
 DERIVED: Final[tuple[Derived, ...]] = (
     Derived("threads", ("consumer_warpgroups",), lambda c: 128 * (1 + c["consumer_warpgroups"]), True,
             "threads of a block: one producer warpgroup and the consumers"),
+    Derived("entry_registers", ("threads",),
+            lambda c: np.minimum(c.arch.registers_per_block // c["threads"] // 8 * 8, MOST_REGISTERS), False,
+            "registers that a thread starts with"),
     Derived("accumulator_registers", ("tile_m", "tile_n", "consumer_warpgroups"),
             lambda c: c["tile_m"] * c["tile_n"] // (128 * c["consumer_warpgroups"]), False,
             "32-bit accumulators that one consumer thread holds"),

@@ -17,6 +17,8 @@ TMA_BOX_ROWS: Final = 256
 TMA_ALIGN_BYTES: Final = 16
 #: Accumulators that fit under the setmaxnreg split, by consumer warpgroups; beyond them ptxas spills.
 ACCUMULATOR_LIMIT: Final = {1: 208, 2: 208, 3: 128}
+#: Registers that ptxas needs beside one instruction's accumulators.
+INSTRUCTION_EXTRA_REGISTERS: Final = 26
 
 _TMA = "CUDA driver API, cuTensorMapEncodeTiled"
 _WGMMA = "PTX ISA 9.0 §9.7.15, wgmma.mma_async"
@@ -76,6 +78,12 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    f"{c['accumulator_registers'][0]} accumulators a thread > "
                    f"{ACCUMULATOR_LIMIT[int(c['consumer_warpgroups'][0])]} with "
                    f"{c['consumer_warpgroups'][0]} consumer warpgroups"),
+    Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread has at entry",
+         "ptxas C7602: it needs N/2 + 26 of them before setmaxnreg has given any", ("tile_n", "entry_registers"),
+         lambda c: c["tile_n"] // 2 + INSTRUCTION_EXTRA_REGISTERS <= c["entry_registers"],
+         lambda c: f"{c['tile_n'][0]}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
+                   f"{c['tile_n'][0] // 2 + INSTRUCTION_EXTRA_REGISTERS} registers > {c['entry_registers'][0]} at entry "
+                   f"of {c['threads'][0]} threads"),
     Rule("registers.pool", "the setmaxnreg split takes no more registers than the block has at entry",
          "PTX ISA 9.0, setmaxnreg: counts 24 to 256 in steps of 8 from a per-block pool",
          ("producer_registers", "consumer_registers", "consumer_warpgroups"),

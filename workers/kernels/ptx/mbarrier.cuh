@@ -23,12 +23,15 @@ __device__ __forceinline__ void mbarrier_arrive(u64* barrier) {
 }
 
 /// Arrives at the barrier that block `cta` of the cluster has at the same place.
+///
+/// Scope is the default (.cta) on purpose: what is handed over is a buffer that only the async proxy writes and
+/// wgmma reads. Release and acquire at cluster scope would add a memory barrier and an L1 invalidation per stage.
 __device__ __forceinline__ void mbarrier_arrive_remote(u64* barrier, u32 cta) {
     asm volatile(
         "{\n"
         ".reg .b32 remote;\n"
         "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
         "}\n" ::"r"(smem_address(barrier)),
         "r"(cta)
         : "memory");
@@ -49,27 +52,7 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(u64* barrier, u32 parit
     return complete != 0;
 }
 
-/// The same, and what other blocks of the cluster did before they arrived is visible after it.
-__device__ __forceinline__ bool mbarrier_try_wait_parity_cluster(u64* barrier, u32 parity) {
-    u32 complete;
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.b32 %0, 1, 0, p;\n"
-        "}\n"
-        : "=r"(complete)
-        : "r"(smem_address(barrier)), "r"(parity)
-        : "memory");
-    return complete != 0;
-}
-
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
     while (!mbarrier_try_wait_parity(barrier, parity)) {
-    }
-}
-
-__device__ __forceinline__ void mbarrier_wait_cluster(u64* barrier, u32 parity) {
-    while (!mbarrier_try_wait_parity_cluster(barrier, parity)) {
     }
 }

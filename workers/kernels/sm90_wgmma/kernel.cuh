@@ -142,8 +142,7 @@ struct Gemm {
             const int column = column_of(tile_n);
             for (int k = 0; k < k_iterations; ++k, ring.advance()) {
                 // The first round finds the ring empty: waiting for the phase before the first returns at once.
-                if constexpr (kClusterSize > 1) mbarrier_wait_cluster(&smem.empty[ring.stage], ring.parity ^ 1);
-                else mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
+                mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
                 mbarrier_arrive_expect_tx(&smem.full[ring.stage], kStageBytes);
                 load_a(ring.stage, k * Config::kTileK, row);
                 load_b(ring.stage, k * Config::kTileK, column);

@@ -1,0 +1,213 @@
+"""The CUDA driver API as this process uses it: checked calls, memory, streams, events, graphs, launches."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cuda.bindings import driver as cu
+
+#: Errors after which the context answers nothing else: only a new process helps.
+_STICKY: Final = frozenset(
+    {
+        "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_LAUNCH_TIMEOUT", "CUDA_ERROR_ASSERT",
+        "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_MISALIGNED_ADDRESS",
+        "CUDA_ERROR_INVALID_ADDRESS_SPACE", "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_ECC_UNCORRECTABLE",
+        "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_TENSOR_MEMORY_LEAK", "CUDA_ERROR_EXTERNAL_DEVICE",
+    }
+)  # fmt: skip
+
+
+class CudaError(Exception):
+    """A driver call failed.
+
+    Attributes:
+        name: as in `CUDA_ERROR_ILLEGAL_ADDRESS`.
+        sticky: whether the context is lost.
+    """
+
+    def __init__(self, call: str, name: str) -> None:
+        super().__init__(f"{call}: {name}")
+        self.name = name
+        self.sticky = name in _STICKY
+
+
+def check(call: str, result: Sequence[Any]) -> Any:  # noqa: ANN401  (whatever the driver call gives)
+    """The value of a driver call, which returns its error first.
+
+    Raises:
+        CudaError: the call failed.
+    """
+    error, *values = result
+    if int(error) != 0:
+        raise CudaError(call, getattr(error, "name", str(error)))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Device memory."""
+
+    address: int
+    size_bytes: int
+
+    @classmethod
+    def allocate(cls, size_bytes: int) -> Buffer:
+        """Plain device memory, 256-byte aligned.
+
+        Raises:
+            CudaError: out of memory.
+        """
+        return cls(int(check("cuMemAlloc", cu.cuMemAlloc(max(size_bytes, 16)))), size_bytes)
+
+    def free(self) -> None:
+        """Gives the memory back."""
+        check("cuMemFree", cu.cuMemFree(self.address))
+
+
+class Stream:
+    """An ordered queue of work."""
+
+    def __init__(self) -> None:
+        self.handle = check("cuStreamCreate", cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    def synchronize(self) -> None:
+        """Waits for everything; errors of kernels surface here."""
+        check("cuStreamSynchronize", cu.cuStreamSynchronize(self.handle))
+
+    @contextmanager
+    def capture(self) -> Iterator[list[Graph]]:
+        """Records what is launched inside into a graph, which stands in the list afterwards."""
+        made: list[Graph] = []
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        check("cuStreamBeginCapture", cu.cuStreamBeginCapture(self.handle, mode))
+        try:
+            yield made
+        finally:
+            graph = check("cuStreamEndCapture", cu.cuStreamEndCapture(self.handle))
+        made.append(Graph(graph))
+
+
+class Graph:
+    """An executable graph."""
+
+    def __init__(self, graph: Any) -> None:  # noqa: ANN401
+        self._handle = check("cuGraphInstantiate", cu.cuGraphInstantiate(graph, 0))
+        check("cuGraphDestroy", cu.cuGraphDestroy(graph))
+        self._begin, self._end = Event(), Event()
+
+    def replay_us(self, stream: Stream) -> float:
+        """Microseconds of one replay, between events around it."""
+        self._begin.record(stream)
+        check("cuGraphLaunch", cu.cuGraphLaunch(self._handle, stream.handle))
+        self._end.record(stream)
+        stream.synchronize()
+        return self._begin.until_us(self._end)
+
+    def destroy(self) -> None:
+        """Frees the graph and its events."""
+        check("cuGraphExecDestroy", cu.cuGraphExecDestroy(self._handle))
+        self._begin.destroy()
+        self._end.destroy()
+
+
+class Event:
+    """A moment on a stream."""
+
+    def __init__(self) -> None:
+        self._handle = check("cuEventCreate", cu.cuEventCreate(cu.CUevent_flags.CU_EVENT_DEFAULT))
+
+    def record(self, stream: Stream) -> None:
+        """Marks where the stream is now."""
+        check("cuEventRecord", cu.cuEventRecord(self._handle, stream.handle))
+
+    def until_us(self, end: Event) -> float:
+        """Microseconds from this event to a later one, both passed."""
+        return float(check("cuEventElapsedTime", cu.cuEventElapsedTime(self._handle, end._handle))) * 1e3
+
+    def destroy(self) -> None:
+        """Frees the event."""
+        check("cuEventDestroy", cu.cuEventDestroy(self._handle))
+
+
+class Arguments:
+    """Kernel arguments, packed once: the array of pointers that a launch takes, and what it points to."""
+
+    def __init__(self, *values: ctypes._SimpleCData[Any] | ctypes.Array[Any]) -> None:
+        self._values = values
+        self._pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+
+    @property
+    def address(self) -> int:
+        """Of the array of pointers."""
+        return ctypes.addressof(self._pointers)
+
+
+class Module:
+    """A loaded cubin."""
+
+    def __init__(self, cubin: bytes) -> None:
+        self._library = check("cuLibraryLoadData", cu.cuLibraryLoadData(cubin, [], [], 0, [], [], 0))
+
+    def function(self, name: str) -> Any:  # noqa: ANN401
+        """One entry as a `CUfunction`."""
+        kernel = check("cuLibraryGetKernel", cu.cuLibraryGetKernel(self._library, name.encode()))
+        return check("cuKernelGetFunction", cu.cuKernelGetFunction(kernel))
+
+    def unload(self) -> None:
+        """Frees the program."""
+        check("cuLibraryUnload", cu.cuLibraryUnload(self._library))
+
+
+class Launch:
+    """A function with its grid, ready to be launched many times.
+
+    Args:
+        cluster: blocks of a cluster; the grid must be a multiple of it.
+    """
+
+    def __init__(self, function: Any, threads: int, smem_bytes: int = 0, cluster: int = 1) -> None:  # noqa: ANN401
+        self._function = function
+        self._cluster = cluster
+        self._config = cu.CUlaunchConfig()
+        self._config.gridDimX = cluster
+        self._config.gridDimY = self._config.gridDimZ = 1
+        self._config.blockDimX = threads
+        self._config.blockDimY = self._config.blockDimZ = 1
+        self._config.sharedMemBytes = smem_bytes
+        if smem_bytes:
+            attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            check("cuFuncSetAttribute", cu.cuFuncSetAttribute(function, attribute, smem_bytes))
+        if cluster > 1:
+            dimension = cu.CUlaunchAttribute()
+            dimension.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            value = dimension.value.clusterDim
+            value.x, value.y, value.z = cluster, 1, 1
+            self._config.attrs = [dimension]
+            self._config.numAttrs = 1
+
+    def resident(self, sm_count: int) -> int:
+        """How many clusters (blocks, without clusters) the device holds at once."""
+        if self._cluster > 1:
+            call = "cuOccupancyMaxActiveClusters"
+            return int(check(call, cu.cuOccupancyMaxActiveClusters(self._function, self._config)))
+        call = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        threads, smem = int(self._config.blockDimX), int(self._config.sharedMemBytes)
+        per_sm = check(call, cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, threads, smem))
+        return int(per_sm) * sm_count
+
+    def set_grid(self, clusters: int) -> None:
+        """How many clusters (or blocks) to launch."""
+        self._config.gridDimX = clusters * self._cluster
+
+    def __call__(self, stream: Stream, arguments: Arguments) -> None:
+        self._config.hStream = stream.handle
+        check("cuLaunchKernelEx", cu.cuLaunchKernelEx(self._config, self._function, arguments.address, 0))
+
+
+def copy_to_host(address: int, into: ctypes.Structure) -> None:
+    """Device bytes into a host structure, after everything before them is done."""
+    check("cuMemcpyDtoH", cu.cuMemcpyDtoH(ctypes.addressof(into), address, ctypes.sizeof(into)))

@@ -1,0 +1,71 @@
+"""Framing: JSON documents over a pipe, each after its length in four bytes, little-endian."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import struct
+import time
+from typing import Any
+
+#: A document longer than this is taken for garbage.
+MOST_BYTES = 64 * 2**20
+
+_LENGTH = struct.Struct("<I")
+
+
+class Silence(Exception):
+    """Nothing complete came before the deadline."""
+
+
+class Hangup(Exception):
+    """The other end is gone, or does not speak this protocol."""
+
+
+def send(fd: int, document: dict[str, Any]) -> None:
+    """Writes one document.
+
+    Raises:
+        Hangup: the other end is gone.
+    """
+    body = json.dumps(document).encode()
+    view = memoryview(_LENGTH.pack(len(body)) + body)
+    try:
+        while view:
+            view = view[os.write(fd, view) :]
+    except OSError as error:
+        raise Hangup(f"the pipe is closed ({error.strerror})") from error
+
+
+def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
+    """Reads one document, waiting at most `seconds` for all of it.
+
+    Raises:
+        Silence: the deadline passed.
+        Hangup: the pipe ended, or what came is no document.
+    """
+    until = None if seconds is None else time.monotonic() + seconds
+    (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, until))
+    if length > MOST_BYTES:
+        raise Hangup(f"a document of {length:,} bytes was announced, more than {MOST_BYTES:,}")
+    try:
+        document = json.loads(_exactly(fd, length, until))
+    except ValueError as error:
+        raise Hangup(f"what came is no JSON ({error})") from error
+    if not isinstance(document, dict):
+        raise Hangup("what came is no JSON object")
+    return document
+
+
+def _exactly(fd: int, count: int, until: float | None) -> bytes:
+    parts = bytearray()
+    while len(parts) < count:
+        left = None if until is None else max(until - time.monotonic(), 0)
+        if not select.select([fd], [], [], left)[0]:
+            raise Silence
+        part = os.read(fd, count - len(parts))
+        if not part:
+            raise Hangup("the pipe ended")
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,124 @@
+"""Supervisor: keeps one GPU process alive, and gives every question to it a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from workers.cuda.framing import Hangup, Silence, receive, send
+from workers.errors import ProcessError
+
+_STDERR_TAIL_BYTES = 600
+
+
+class Died(Exception):
+    """The process is gone: it hung past its deadline, or ended by itself.
+
+    Attributes:
+        hung: whether it was killed for its silence.
+    """
+
+    def __init__(self, message: str, hung: bool) -> None:
+        super().__init__(message)
+        self.hung = hung
+
+
+class Supervisor:
+    """One child process that answers JSON documents; killed as a group when it does not.
+
+    Args:
+        command: arguments after the interpreter; two file descriptors, to read and to write, are appended.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._to_child = self._from_child = -1
+        self._stderr = tempfile.TemporaryFile()
+        self.spawned = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process is there to be asked."""
+        return self._process is not None
+
+    def ask(self, document: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """The process's answer; a process is started when there is none.
+
+        Raises:
+            Died: it did not answer in time, or ended. It is gone now; the next question starts another.
+            ProcessError: no process can be started.
+        """
+        if self._process is None:
+            self._spawn()
+        try:
+            send(self._to_child, document)
+            return receive(self._from_child, seconds)
+        except Silence:
+            self.kill()
+            raise Died(f"no answer within {seconds:g} s; the GPU process was killed", hung=True) from None
+        except Hangup as error:
+            status = self.kill()
+            raise Died(f"the GPU process ended ({_ending(status)}; {error}){self._last_words()}", hung=False) from None
+
+    def kill(self) -> int | None:
+        """Ends the process and its group; its exit status, None when there was none."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        os.close(self._to_child)
+        # A process that ended by itself keeps its own status.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        status = process.wait()
+        os.close(self._from_child)
+        return status
+
+    def close(self) -> None:
+        """Ends the process for good."""
+        self.kill()
+        self._stderr.close()
+
+    def _spawn(self) -> None:
+        child_reads, self._to_child = os.pipe()
+        self._from_child, child_writes = os.pipe()
+        self._stderr.seek(0)
+        self._stderr.truncate()
+        try:
+            # Spawned, never forked: no state of this process reaches the one that owns the context.
+            self._process = subprocess.Popen(
+                [sys.executable, *self._command, str(child_reads), str(child_writes)],
+                pass_fds=(child_reads, child_writes),
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(self._to_child)
+            os.close(self._from_child)
+            raise ProcessError(f"the GPU process can't be started ({error.strerror}): free memory or processes") from error
+        finally:
+            os.close(child_reads)
+            os.close(child_writes)
+        self.spawned += 1
+
+    def _last_words(self) -> str:
+        size = self._stderr.seek(0, os.SEEK_END)
+        self._stderr.seek(max(size - _STDERR_TAIL_BYTES, 0))
+        words = self._stderr.read().decode(errors="replace").strip()
+        return f": {words}" if words else ""
+
+
+def _ending(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"signal {signal.Signals(-status).name}"
+    return f"exit status {status}"
