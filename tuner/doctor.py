@@ -74,7 +74,7 @@ def _nvrtc() -> Check:
         return Check("nvrtc", "broken", f"NVRTC can't be used ({error})", "install again: make clean, then make tune")
     if isinstance(build, BuildFailure):
         return Check("nvrtc", "broken", f"the default kernel doesn't compile: {build.reason}", "install again")
-    return Check("nvrtc", "ok", f"NVRTC {build.nvrtc_version} compiled the default kernel for {family.arch} "
+    return Check("nvrtc", "ok", f"NVRTC {build.nvrtc} compiled the default kernel for {family.arch} "
                  f"({build.registers} registers, {build.seconds:.2f} s)")  # fmt: skip
 
 

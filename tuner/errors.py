@@ -4,6 +4,8 @@
     ├── SettingsError     a GEMMTUNE_* variable has a value that it can't have
     ├── DeviceError       a device that is not here
     ├── NothingCorrect    no legal candidate, or none that is correct: nothing can be served
+    ├── UnknownDevice     the store has no best of a device
+    ├── ExportError       a table can't be written
     └── StoreError        the store can't be opened, read or written
         └── AlreadyMeasured   the same candidate would be measured twice in one study
 
@@ -27,6 +29,14 @@ class DeviceError(TunerError):
 
 class NothingCorrect(TunerError):
     """There is no correct candidate."""
+
+
+class UnknownDevice(TunerError):
+    """The store has no best of that device."""
+
+
+class ExportError(TunerError):
+    """A table can't be written."""
 
 
 class StoreError(TunerError):

@@ -38,12 +38,10 @@ class Builder:
         waiting: dict[Future[Build | BuildFailure], list[Config]] = {}
         by_source: dict[tuple[str, str], Future[Build | BuildFailure]] = {}
         for config in candidates:
-            family = family_named(config.family)
-            source = render(config.family, family.compile_constants(problem, config))
-            key = (source, family.arch)
-            if key not in by_source:
-                by_source[key] = self._pool.submit(compile_source, source, family.arch, self._cache_dir)
-            waiting.setdefault(by_source[key], []).append(config)
+            source, arch = self.source_of(problem, config), family_named(config.family).arch
+            if (source, arch) not in by_source:
+                by_source[source, arch] = self._pool.submit(compile_source, source, arch, self._cache_dir)
+            waiting.setdefault(by_source[source, arch], []).append(config)
         try:
             for future in as_completed(waiting):
                 for config in waiting[future]:
@@ -51,6 +49,10 @@ class Builder:
         finally:
             for future in waiting:
                 future.cancel()
+
+    def source_of(self, problem: Problem, config: Config) -> str:
+        """The text that is compiled for a candidate."""
+        return render(config.family, family_named(config.family).compile_constants(problem, config))
 
     def close(self) -> None:
         """Lets the compilers that are at work finish, and starts no others."""

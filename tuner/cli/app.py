@@ -10,7 +10,7 @@ import typer
 from space.errors import SpaceError
 from tuner.cli import explain, export, query, record, service, tune
 from tuner.cli.output import fail
-from tuner.errors import DeviceError, NothingCorrect, SettingsError, StoreError
+from tuner.errors import DeviceError, ExportError, NothingCorrect, SettingsError, StoreError, UnknownDevice
 from workers.errors import WorkerError
 
 EXIT_INPUT: Final = 3
@@ -24,6 +24,8 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (StoreError, EXIT_STORE),
     (DeviceError, EXIT_DEVICE),
     (WorkerError, EXIT_DEVICE),
+    (ExportError, EXIT_STORE),
+    (UnknownDevice, EXIT_NOTHING),
     (SettingsError, EXIT_INPUT),
     (SpaceError, EXIT_INPUT),
 )

@@ -49,11 +49,16 @@ def _raster_group_distinct(c: Columns) -> BoolColumn:
     return c["raster_group"] <= smallest_covering
 
 
+def _word(name: str, number: int) -> str:
+    """A knob's number as the person wrote it."""
+    return str(next((knob.decode(number) for knob in KNOBS if knob.name == name), f"{number:,}"))
+
+
 def _worth(
     id_: str, sentence: str, why: str, reads: tuple[str, ...], holds: Callable[[Columns], BoolColumn]
 ) -> Rule:
     def numbers(c: Columns) -> str:
-        return ", ".join(f"{name} {c[name][0]}" for name in reads)
+        return ", ".join(f"{name} {_word(name, int(c[name][0]))}" for name in reads)
 
     return Rule(id_, sentence, why, reads, holds, numbers, kind="worth")
 

@@ -1,0 +1,97 @@
+"""Tunes shapes on one device and prints our best beside cuBLASLt, measured in the same interleaved rounds.
+
+    python -m benchmarks.tune_shapes 4096x4096x4096 8192x8192x8192 --device cuda:0 --out benchmarks/results/F.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from space.arch import DEVICES
+from space.problem import Problem
+from space.rank import roofline_us
+from tuner.devices import open_worker
+from tuner.picks import LIBRARY
+from tuner.settings import database_url, settings
+from tuner.store.store import Store
+from tuner.study import Budget, Report, tune
+from workers.measurement import Measurement
+from workers.ports import Worker
+
+HEADER = (
+    "| problem | µs | TFLOP/s | of roofline | cuBLASLt first µs | ratio (95 %) | cuBLASLt best µs | ratio (95 %) "
+    "| elements verified, worst error / bound | tried | s | config |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+def main() -> None:
+    """Prints the table and writes it with its command."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("shapes", nargs="+")
+    options.add_argument("--dtype", default="bf16")
+    options.add_argument("--device", default="cuda:0")
+    options.add_argument("--candidates", type=int, default=256)
+    options.add_argument("--rounds", type=int, default=40)
+    options.add_argument("--db", help="keep the store in this file")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        url = database_url(given.db or f"{folder}/tune.db")
+        with Store.open(url) as store, open_worker(given.device, settings()) as worker:
+            for shape in given.shapes:
+                problem = Problem.parse(shape, given.dtype)
+                started = time.perf_counter()
+                report = tune(store, worker, problem, Budget(given.candidates, None, given.rounds))
+                lines.append(row(problem, report, worker, time.perf_counter() - started))
+                print(lines[-1], flush=True)
+            about = provenance(worker, report)
+    text = "\n".join([HEADER, *lines])
+    command = shlex.join(["python", "-m", "benchmarks.tune_shapes", *sys.argv[1:]])
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(f"`{command}`\n\n{about}\n\n{text}\n")
+
+
+def row(problem: Problem, report: Report, worker: Worker, seconds: float) -> str:
+    """One line of the table; the winner is ours, whatever would be served."""
+    best, limits = report.best, DEVICES.get(worker.facts.name)
+    library = [final for final in report.finals if final.config.family == LIBRARY]
+    ours = best.winner.measurement
+    check = ours.verification
+    share = f"{roofline_us(problem, limits) / ours.median_us:.0%}" if limits else "–"
+    cells = [
+        f"{problem.dtype} {problem.layout} {problem.shape}", f"{ours.median_us:.2f}",
+        f"{problem.tflops(ours.median_us):.1f}", share,
+        _time(library[:1]), _ratio(best.versus_first), _time(library[-1:]), _ratio(best.versus_best),
+        f"{check.elements:,}, {check.worst_ratio:.2f}" if check else "–", str(best.tried), f"{seconds:.1f}",
+        f"`{best.config.key}`",
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def provenance(worker: Worker, report: Report) -> str:
+    """What the numbers depend on, in one line."""
+    by = report.best.winner.provenance
+    return (
+        f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel source "
+        f"{by.kernel_source_digest[:12]}, policy {report.best.winner.measurement.policy.value}. Ratio: cuBLASLt's time / ours."
+    )
+
+
+def _time(measured: list[Measurement]) -> str:
+    return f"{measured[0].median_us:.2f}" if measured else "–"
+
+
+def _ratio(ratio: object) -> str:
+    return f"{ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f})" if ratio else "–"  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`python -m tuner.cli` is `gemmtune`."""
+
+from tuner.cli import main
+
+main()

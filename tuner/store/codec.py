@@ -1,0 +1,107 @@
+"""Codec: rows to plain values, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from space.config import Config
+from space.errors import SpaceError
+from space.family import family_named
+from space.problem import Problem
+from tuner.errors import StoreError
+from tuner.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.store.models import BestRow, ConfigRow, MeasurementRow, StudyRow
+from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification, from_json
+
+
+def measurement_columns(measurement: Measurement) -> dict[str, Any]:
+    """The columns of a measurement that name no other row."""
+    check, clocks = measurement.verification, measurement.clocks
+    return {
+        "stage": measurement.stage,
+        "policy": measurement.policy.value,
+        "outcome": measurement.outcome.value,
+        "median_us": measurement.median_us if measurement.samples_us else None,
+        "samples_us": list(measurement.samples_us),
+        "detail": measurement.detail,
+        "verification": asdict(check) if check else None,
+        "clocks": asdict(clocks) if clocks else None,
+        "build_digest": measurement.build_digest,
+        "note": measurement.note,
+    }
+
+
+def stored(row: MeasurementRow) -> StoredMeasurement:
+    """A measurement with its place."""
+    measurement = Measurement(
+        problem_key=row.problem.key,
+        config=config(row.config),
+        stage="final" if row.stage == "final" else "screen",
+        policy=Policy(row.policy),
+        outcome=Outcome(row.outcome),
+        samples_us=tuple(row.samples_us),
+        detail=row.detail,
+        verification=_optional(Verification, row.verification),
+        clocks=_optional(Clocks, row.clocks),
+        build_digest=row.build_digest,
+        note=row.note,
+    )
+    provenance = from_json(Provenance, json.dumps(row.provenance.content))
+    return StoredMeasurement(
+        row.id, row.study_id, row.device.name, row.device.kind, _utc(row.taken_at), provenance, measurement
+    )
+
+
+def study(row: StudyRow, key: StudyKey) -> StudyRecord:
+    """A study."""
+    return StudyRecord(row.id, key, StudyStatus(row.status), _utc(row.created_at), row.stopped_because)
+
+
+def best(row: BestRow) -> Best:
+    """A best with its evidence."""
+    runner_up = None
+    if row.runner_up:
+        family, _, knobs = row.runner_up.partition(":")
+        runner_up = _config(family, dict(part.split("=", 1) for part in knobs.split(",")))
+    return Best(
+        problem=Problem.from_key(row.problem.key),
+        device=row.device.name,
+        device_kind=row.device.kind,
+        winner=stored(row.measurement),
+        versus_first=Ratio(**row.versus_first) if row.versus_first else None,
+        versus_best=Ratio(**row.versus_best) if row.versus_best else None,
+        runner_up=runner_up,
+        tried=row.tried,
+        failed=dict(row.failed),
+    )
+
+
+def config(row: ConfigRow) -> Config:
+    """A config."""
+    return _config(row.family, row.knobs)
+
+
+def _config(family: str, knobs: dict[str, Any]) -> Config:
+    try:
+        return family_named(family).config(knobs)
+    except SpaceError as error:
+        raise StoreError(f"the store holds a config that this version does not know ({error}): upgrade gemmtune") from error
+
+
+def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: ANN401
+    if content is None:
+        return None
+    try:
+        return from_json(kind, json.dumps(content))
+    except ValidationError as error:
+        raise StoreError(f"the store holds a {kind.__name__} that can't be read ({error.error_count()} fields)") from error
+
+
+def _utc(moment: datetime) -> datetime:
+    # SQLite keeps no time zone; what we write is UTC.
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,130 @@
+"""Opening a database: the engine as we need it, and its schema brought up to date."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
+
+from tuner.errors import StoreError
+
+VERSION_TABLE: Final = "gemmtune_alembic_version"
+#: Execution option of connections that write.
+WRITES: Final = "gemmtune_writes"
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_BUSY_TIMEOUT_SECONDS: Final = 30
+
+
+def open_engine(url: str, create: bool) -> Engine:
+    """An engine on a database whose schema is current.
+
+    Raises:
+        StoreError: unknown URL, no such file, not a database, or a schema newer than this version's.
+    """
+    _check_file(url, create)
+    try:
+        engine = create_engine(url, **_arguments(url))
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise StoreError(f"{url!r} is no database URL we can open ({error}): give a SQLite file or sqlite:///…") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    try:
+        with engine.execution_options(**{WRITES: True}).begin() as connection:
+            migrate(connection, "head")
+    except StoreError:
+        engine.dispose()
+        raise
+    except SQLAlchemyError as error:
+        engine.dispose()
+        raise unusable(url, error) from error
+    return engine
+
+
+def migrate(connection: Connection, revision: str) -> None:
+    """Brings the schema up (or down) to a revision; `head` is this version's.
+
+    Raises:
+        StoreError: the database is at a revision that this version does not know.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    now = current_revision(connection)
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if now is not None and now not in known:
+        raise StoreError(f"the store has schema {now}, newer than this gemmtune knows: upgrade gemmtune, or use another store")
+    if now is not None and revision == "head" and now == ScriptDirectory.from_config(config).get_current_head():
+        return
+    step = command.downgrade if revision == "base" or revision.startswith("-") else command.upgrade
+    step(config, revision)
+
+
+def current_revision(connection: Connection) -> str | None:
+    """The schema's revision; None before the first migration."""
+    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
+
+
+def unusable(url: str, error: SQLAlchemyError) -> StoreError:
+    """One sentence for a database that fails."""
+    cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
+    text = str(cause).splitlines()[0]
+    fix = "move the file away, restore a backup, or give another with --db"
+    if "disk is full" in text or "disk full" in text:
+        fix = "free space; everything committed before is kept"
+    elif "readonly" in text or "unable to open" in text:
+        fix = "make the file and its folder writable, or give another with --db"
+    elif "locked" in text:
+        fix = "another process holds it for too long; stop that one"
+    return StoreError(f"the store {url} can't be used ({text}): {fix}")
+
+
+def _check_file(url: str, create: bool) -> None:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise StoreError(f"{url!r} is no database URL: give a path to a SQLite file, or sqlite:///…") from error
+    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
+        return
+    path = Path(parsed.database)
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, as in {path}/gemmtune.db")
+    if not path.exists() and not create:
+        raise StoreError(f"{path} is not there: `gemmtune tune` makes it, or give another with --db")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path.parent} can't be made ({error.strerror}): give a path that can be written with --db") from error
+
+
+def _arguments(url: str) -> dict[str, Any]:
+    if make_url(url).get_backend_name() == "sqlite":
+        return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}}
+    return {"pool_pre_ping": True}
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A transaction that reads first and writes later would fail at once when another process wrote in
+    # between; taking the write lock at the start makes it wait its turn instead.
+    writes = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    # The driver's own transaction handling is off: `_begin_sqlite` begins.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA foreign_keys=ON")
+    # Readers go on while one writes. FULL syncs the log at every commit: a measurement that was reported as
+    # kept is on the disk, at a few milliseconds each, which is less than taking it again.
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.close()
