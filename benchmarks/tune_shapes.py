@@ -16,9 +16,10 @@ from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.devices import open_worker
-from tuner.picks import LIBRARY
+from tuner.picks import LIBRARY, pick
 from tuner.settings import database_url, settings
 from tuner.store.store import Store
+from tuner.stats import ratio
 from tuner.study import Budget, Report, tune
 from workers.measurement import Measurement
 from workers.ports import Worker
@@ -63,15 +64,15 @@ def row(problem: Problem, report: Report, worker: Worker, seconds: float) -> str
     """One line of the table; the winner is ours, whatever would be served."""
     best, limits = report.best, DEVICES.get(worker.facts.name)
     library = [final for final in report.finals if final.config.family == LIBRARY]
-    ours = best.winner.measurement
+    ours = pick([final for final in report.finals if final.config.family != LIBRARY], problem, worker.facts.name)
     check = ours.verification
     share = f"{roofline_us(problem, limits) / ours.median_us:.0%}" if limits else "–"
     cells = [
         f"{problem.dtype} {problem.layout} {problem.shape}", f"{ours.median_us:.2f}",
         f"{problem.tflops(ours.median_us):.1f}", share,
-        _time(library[:1]), _ratio(best.versus_first), _time(library[-1:]), _ratio(best.versus_best),
+        _time(library[:1]), _ratio(library[:1], ours), _time(library[-1:]), _ratio(library[-1:], ours),
         f"{check.elements:,}, {check.worst_ratio:.2f}" if check else "–", str(best.tried), f"{seconds:.1f}",
-        f"`{best.config.key}`",
+        f"`{ours.config.key}`",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 
@@ -89,8 +90,11 @@ def _time(measured: list[Measurement]) -> str:
     return f"{measured[0].median_us:.2f}" if measured else "–"
 
 
-def _ratio(ratio: object) -> str:
-    return f"{ratio.value:.3f} ({ratio.low:.3f}–{ratio.high:.3f})" if ratio else "–"  # type: ignore[attr-defined]
+def _ratio(library: list[Measurement], ours: Measurement) -> str:
+    if not library:
+        return "–"
+    versus = ratio(library[0].samples_us, ours.samples_us)
+    return f"{versus.value:.3f} ({versus.low:.3f}–{versus.high:.3f})"
 
 
 if __name__ == "__main__":

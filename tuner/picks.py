@@ -1,7 +1,8 @@
 """Picks: which of several correct measurements wins, the same one every time.
 
 Rivals inside the tie band of the fastest are ordered by a fixed rule, never by noise: our own families
-before the library's (their source can be taken away), then the order of the family's enumeration.
+before the library's (their source can be taken away), then the analytic model's estimate, which knows no
+noise, then the order of the family's enumeration.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from space.arch import DEVICES
 from space.config import Config
 from space.family import family_named
+from space.problem import Problem
 from tuner.stats import median_interval_us
 from workers.measurement import Measurement, Outcome
 
@@ -20,8 +23,8 @@ TIE_BAND: Final = 0.02
 LIBRARY: Final = "cublaslt"
 
 
-def pick(rivals: Iterable[Measurement]) -> Measurement:
-    """The winner among correct measurements of one problem, stage and policy.
+def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measurement:
+    """The winner among correct measurements of one problem on one device, of one stage and policy.
 
     Raises:
         ValueError: none of them is correct.
@@ -29,7 +32,14 @@ def pick(rivals: Iterable[Measurement]) -> Measurement:
     correct = [rival for rival in rivals if rival.outcome is Outcome.CORRECT]
     if not correct:
         raise ValueError("no rival is correct: nothing can win")
-    return min(tied_with_fastest(correct), key=lambda rival: fixed_order(rival.config))
+    limits = DEVICES.get(device)
+
+    def order(rival: Measurement) -> tuple[bool, float, str, tuple[int, ...]]:
+        config, family = rival.config, family_named(rival.config.family)
+        estimate = float(family.estimate_us(family.columns(problem, [config]), limits)[0]) if limits else 0.0
+        return config.family == LIBRARY, round(estimate, 3), config.family, enumeration_order(config)
+
+    return min(tied_with_fastest(correct), key=order)
 
 
 def tied_with_fastest(correct: Sequence[Measurement]) -> list[Measurement]:
@@ -43,8 +53,6 @@ def tied_with_fastest(correct: Sequence[Measurement]) -> list[Measurement]:
     ]
 
 
-def fixed_order(config: Config) -> tuple[bool, str, tuple[int, ...]]:
-    """Sort key that depends on the config alone."""
-    knobs = family_named(config.family).knobs
-    places = tuple(knob.domain.index(config[knob.name]) for knob in knobs)
-    return config.family == LIBRARY, config.family, places
+def enumeration_order(config: Config) -> tuple[int, ...]:
+    """Where a config stands in its family's enumeration: a sort key that depends on the config alone."""
+    return tuple(knob.domain.index(config[knob.name]) for knob in family_named(config.family).knobs)

@@ -13,7 +13,7 @@ from typing import Final
 from space.family import family_for
 from space.problem import Problem
 from tuner.errors import NothingCorrect
-from tuner.picks import fixed_order
+from tuner.picks import enumeration_order
 from tuner.records import StudyKey
 from tuner.sampler import spread
 from tuner.store.store import Store
@@ -71,7 +71,7 @@ def record(
         raise NothingCorrect(f"none of {len(screened)} candidates of {problem.shape} is correct: nothing to record")
     finals = store.final_series(study.id)
     if not finals:
-        ahead = sorted(correct, key=lambda m: (m.median_us, fixed_order(m.config)))[:RECORDED_FINALISTS]
+        ahead = sorted(correct, key=lambda m: (m.median_us, enumeration_order(m.config)))[:RECORDED_FINALISTS]
         taken = round_.finals([m.config for m in ahead], rounds)
         finals = store.record_many(study.id, taken, round_.provenance)
     store.finish_study(study.id, f"recorded {len(screened)} candidates")

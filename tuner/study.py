@@ -16,7 +16,7 @@ import optuna
 from optuna.trial import TrialState, create_trial
 
 from space.arch import DEVICES, DeviceLimits, arch_named
-from space.config import Config
+from space.config import Config, parse_knobs
 from space.enumerate import enumerate_space
 from space.errors import ProblemError
 from space.explain import legal_mask
@@ -24,7 +24,7 @@ from space.family import Family, family_for
 from space.problem import Problem
 from space.rank import rank
 from tuner.errors import NothingCorrect
-from tuner.picks import LIBRARY, TIE_BAND, fixed_order, pick
+from tuner.picks import LIBRARY, TIE_BAND, enumeration_order, pick
 from tuner.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.sampler import Exhausted, LegalSampler, distributions
 from tuner.stats import chance_within, ratio
@@ -111,6 +111,9 @@ class Report:
 
 Watch = Callable[[Progress], None]
 
+# Every trial is told to the watcher; Optuna's own log would say it twice.
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
 
 def tune(
     store: Store,
@@ -167,13 +170,11 @@ def candidates_for(family: Family, problem: Problem, worker: Worker) -> list[Con
 def _recorded_candidates(
     family: Family, problem: Problem, keys: frozenset[str], limits: DeviceLimits
 ) -> list[Config]:
-    from space.config import parse_knobs
-
     configs = [family.config(parse_knobs(key.partition(":")[2])) for key in sorted(keys) if key.startswith(family.name)]
     columns = family.columns(problem, configs)
     legal = legal_mask(family, columns)
     estimates = family.estimate_us(columns, limits)
-    order = sorted(range(len(configs)), key=lambda row: (estimates[row], fixed_order(configs[row])))
+    order = sorted(range(len(configs)), key=lambda row: (estimates[row], enumeration_order(configs[row])))
     if not order:
         raise NothingCorrect(
             f"the recording holds nothing of {problem.dtype} {problem.layout} {problem.shape}: "
@@ -253,7 +254,7 @@ class _Run:
             raise NothingCorrect(f"no candidate of {problem.shape} is correct ({kinds}): nothing can be served")
         finals = self._finals(correct)
         rivals = [stored.measurement for stored in finals]
-        winner = pick(rivals)
+        winner = pick(rivals, problem, worker.facts.name)
         stored = next(entry for entry in finals if entry.measurement is winner)
         runner_up = next((m.config for m in sorted(rivals, key=lambda m: m.median_us) if m is not winner), None)
         library = [m for m in rivals if m.config.family == LIBRARY]
@@ -273,7 +274,7 @@ class _Run:
         done = self._store.final_series(self._record.id)
         if done:
             return done
-        finalists = sorted(correct, key=lambda m: (m.median_us, fixed_order(m.config)))[:FINALISTS]
+        finalists = sorted(correct, key=lambda m: (m.median_us, enumeration_order(m.config)))[:FINALISTS]
         self._tell_watch("finals", None)
         finals = self._round.finals([m.config for m in finalists], self._budget.rounds)
         right = [m for m in finals if m.outcome is Outcome.CORRECT]

@@ -80,7 +80,7 @@ FAULTS = [
      " release(previous); previous = ring.stage; continue; }\n            mbarrier_wait(&smem.full", Outcome.WRONG_RESULT),
     ("swizzle mismatch", "kMode = kSwizzle == 128 ? 1", "kMode = kSwizzle == 128 ? 2", Outcome.WRONG_RESULT),
     ("infinite loop", "const int warpgroup = threadIdx.x / kWarpgroupSize;",
-     "const int warpgroup = threadIdx.x / kWarpgroupSize; while (args.m) {}", Outcome.TIMEOUT),
+     "const int warpgroup = threadIdx.x / kWarpgroupSize; while (args.m) asm volatile(\"nanosleep.u32 100;\");", Outcome.TIMEOUT),
     ("trap", "const int warpgroup = threadIdx.x / kWarpgroupSize;",
      'const int warpgroup = threadIdx.x / kWarpgroupSize; if (args.m) asm volatile("trap;");', Outcome.LAUNCH),
     ("illegal address", "const int warpgroup = threadIdx.x / kWarpgroupSize;",

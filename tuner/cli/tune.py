@@ -15,6 +15,7 @@ from tuner import study
 from tuner.cli.options import Db, Device, Dtype, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
 from tuner.devices import open_worker
+from tuner.picks import LIBRARY
 from tuner.settings import settings
 from tuner.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
@@ -112,9 +113,14 @@ def _print_report(report: Report, facts: DeviceFacts, shape: str, dtype: str, la
     share = ""
     if limits := DEVICES.get(facts.name):
         share = f", {roofline_us(best.problem, limits) / best.median_us:.0%} of the roofline bound"
+    if measurement.note:
+        out(f"  {measurement.note}", markup=False)
     out(f"  {best.median_us:.2f} µs, {best.tflops:.1f} TFLOP/s{share}")
     out(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
     out(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
+    if best.config.family == LIBRARY:
+        own = min((m for m in report.finals if m.config.family != LIBRARY), key=lambda m: m.median_us)
+        out(f"  the library wins here; the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}", markup=False)
     if check := measurement.verification:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 from space.family import family_named
+from space.problem import Problem
 from tuner.picks import pick
 from tuner.stats import chance_within, median_interval_us, ratio
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
+PROBLEM = Problem.parse("4096x4096x4096")
+DEVICE = "NVIDIA H200"
 CLEAN = Verification(elements=1, mismatches=0, worst_ratio=0.1, reference="test")
 
 
@@ -39,7 +42,7 @@ def test_intervals_repeat_exactly() -> None:
 
 def test_a_clear_winner_wins() -> None:
     slow, fast = measured([10.0, 10.1, 9.9], tile_n=64), measured([8.0, 8.1, 7.9], tile_n=256)
-    assert pick([slow, fast]) is fast
+    assert pick([slow, fast], PROBLEM, DEVICE) is fast
     assert chance_within([slow.samples_us, fast.samples_us], 1, 0.02) == 1.0
     assert chance_within([slow.samples_us, fast.samples_us], 0, 0.02) == 0.0
 
@@ -47,19 +50,19 @@ def test_a_clear_winner_wins() -> None:
 def test_a_tie_goes_to_the_same_one_whatever_the_noise() -> None:
     first, second = measured([8.0, 8.1, 7.9], tile_n=64), measured([7.95, 8.05, 7.85], tile_n=256)
     again = measured([8.0, 8.1, 7.9], tile_n=256), measured([7.95, 8.05, 7.85], tile_n=64)
-    assert pick([first, second]).config == pick(again).config
+    assert pick([first, second], PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
 
 
 def test_our_own_kernel_is_preferred_to_the_library_only_inside_the_band() -> None:
     library = measured([8.0, 8.0, 8.0], family="cublaslt", rank=0)
-    assert pick([library, measured([8.1, 8.1, 8.1])]).config.family == "sm90_wgmma"
-    assert pick([library, measured([8.5, 8.5, 8.5])]) is library
+    assert pick([library, measured([8.1, 8.1, 8.1])], PROBLEM, DEVICE).config.family == "sm90_wgmma"
+    assert pick([library, measured([8.5, 8.5, 8.5])], PROBLEM, DEVICE) is library
 
 
 def test_nothing_wrong_can_win() -> None:
     wrong = Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.WRONG_RESULT)
     with pytest.raises(ValueError, match="no rival is correct"):
-        pick([wrong])
+        pick([wrong], PROBLEM, DEVICE)
 
 
 def test_a_measurement_cannot_be_correct_without_a_clean_verification() -> None:

@@ -62,7 +62,9 @@ extern "C" __global__ void compare_bf16(const u16* c, const float* reference, co
             ++bad;
             first_bad = min(first_bad, i);
         }
-        worst = fmaxf(worst, error == error ? error / fmaxf(bound, 1e-30f) : 1e30f);
+        // Infinity and NaN count as this much, which JSON can carry.
+        const float ratio = error / fmaxf(bound, 1e-30f);
+        worst = fmaxf(worst, ratio <= 1e30f ? ratio : 1e30f);
     }
     if (bad) {
         atomicAdd(&result->mismatches, bad);
