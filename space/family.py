@@ -28,6 +28,7 @@ class Family:
         derived: in any order; they may read each other.
         rules: legal and worth rules together.
         estimate_us: predicted time of each row on a device, in microseconds.
+        own: whether the kernel is ours; a library's is measured and served, but never compiled.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Family:
     derived: tuple[Derived, ...]
     rules: tuple[Rule, ...]
     estimate_us: Callable[[Columns, DeviceLimits], FloatColumn]
+    own: bool = True
     _by_name: Mapping[str, Derived] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -123,7 +125,7 @@ def family_named(name: str) -> Family:
 
 
 def family_for(arch: str) -> Family:
-    """The tensor-core family whose kernel is built for `arch`.
+    """Our own family whose kernel is built for `arch`.
 
     Raises:
         FamilyError: no family has a kernel for it yet.
@@ -131,7 +133,7 @@ def family_for(arch: str) -> Family:
     from space.families import FAMILIES
 
     for family in FAMILIES.values():
-        if family.arch == arch:
+        if family.own and family.arch == arch:
             return family
-    known = ", ".join(sorted({family.arch for family in FAMILIES.values()}))
+    known = ", ".join(sorted({family.arch for family in FAMILIES.values() if family.own}))
     raise FamilyError(f"no kernel family is built for {arch}: families exist for {known}")

@@ -29,9 +29,12 @@ def _estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
 
 CUBLASLT: Final = Family(
     name="cublaslt",
-    arch="any",
-    knobs=(Knob("rank", tuple(range(MOST_RANKS)), 0, "launch", "place in the list of cublasLtMatmulAlgoGetHeuristic"),),
+    arch="sm_90a",
+    knobs=(
+        Knob("rank", tuple(range(MOST_RANKS)), 0, "launch", "place in the list of cublasLtMatmulAlgoGetHeuristic"),
+    ),
     derived=(),
     rules=(),
     estimate_us=_estimate_us,
+    own=False,
 )

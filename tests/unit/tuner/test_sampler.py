@@ -51,8 +51,8 @@ def test_every_candidate_is_proposed_once_and_then_it_is_exhausted(inner: BaseSa
 
 def test_the_first_proposals_differ_in_structure() -> None:
     study = optuna.create_study(sampler=LegalSampler(FAMILY, candidates(500)))
-    structures = {tuple(ask(study)[1][name] for name in STRUCTURE)
-                  for _ in range(16)}  # fmt: skip
+    configs = [ask(study)[1] for _ in range(16)]
+    structures = {tuple(config[name] for name in STRUCTURE) for config in configs}
     assert len(structures) == 16
 
 
