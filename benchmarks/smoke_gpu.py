@@ -1,6 +1,6 @@
 """First contact with a GPU: a few candidates of a few shapes, one line each, then the finals.
 
-    python -m benchmarks.smoke_gpu [SHAPE …]
+python -m benchmarks.smoke_gpu [SHAPE …]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST = 160
 def candidates(problem: Problem, most: int) -> list[Config]:
     """A spread of the ranked space, and a few of the legal but pruned corners."""
     ranked = rank(enumerate_space(FAMILY, problem), H200).configs()
-    corners = [
+    corners: list[dict[str, object]] = [
         {"tile_k": 32, "swizzle_a": 64, "swizzle_b": 32, "epilogue": "direct"},
         {"tile_m": 192, "consumer_warpgroups": 3, "tile_n": 192, "stages": 3, "epilogue": "direct"},
         {"tile_n": 200, "stages": 3, "cluster_n": 4, "epilogue": "direct"},
@@ -69,7 +69,8 @@ def one(worker: CudaWorker, problem: Problem) -> None:
     library = [m for m in finals if m.config.family == "cublaslt"]
     for m in finals:
         against = ratio(library[0].samples_us, m.samples_us) if library and m.samples_us else None
-        print(f"final {m.median_us:9.2f} us {problem.tflops(m.median_us):6.1f} TF {against.value if against else 0:.3f} "
+        versus = f"{against.value:.3f}" if against else "-"
+        print(f"final {m.median_us:9.2f} us {problem.tflops(m.median_us):6.1f} TF {versus} "
               f"{m.config.knobs_text} {m.note} {m.clocks and m.clocks.sm_mhz} {m.detail}")  # fmt: skip
 
 

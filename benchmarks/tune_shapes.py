@@ -1,6 +1,6 @@
 """Tunes shapes on one device and prints our best beside cuBLASLt, measured in the same interleaved rounds.
 
-    python -m benchmarks.tune_shapes 4096x4096x4096 8192x8192x8192 --device cuda:0 --out benchmarks/results/F.md
+python -m benchmarks.tune_shapes 4096x4096x4096 8192x8192x8192 --device cuda:0 --out benchmarks/results/F.md
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from space.rank import roofline_us
 from tuner.devices import open_worker
 from tuner.picks import LIBRARY, pick
 from tuner.settings import database_url, settings
-from tuner.store.store import Store
 from tuner.stats import ratio
+from tuner.store.store import Store
 from tuner.study import Budget, Report, tune
 from workers.measurement import Measurement
 from workers.ports import Worker
@@ -82,7 +82,8 @@ def provenance(worker: Worker, report: Report) -> str:
     by = report.best.winner.provenance
     return (
         f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel source "
-        f"{by.kernel_source_digest[:12]}, policy {report.best.winner.measurement.policy.value}. Ratio: cuBLASLt's time / ours."
+        f"{by.kernel_source_digest[:12]}, policy {report.best.winner.measurement.policy.value}. "
+        f"Ratio: cuBLASLt's time / ours."
     )
 
 

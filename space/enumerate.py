@@ -68,4 +68,3 @@ def enumerate_space(
                 removed[rule.id] += lost * math.prod(sizes[place:])
                 columns = columns.take(mask)
     return Space(family, problem, columns, math.prod(sizes), dict(removed))
-

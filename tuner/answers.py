@@ -70,8 +70,10 @@ def _nearest(store: Store, problem: Problem, device: str, policy: Policy) -> Ans
         family = family_named(best.config.family)
         if not is_legal(family, problem, best.config):
             continue
-        scaled = best.median_us * _estimate(family, problem, best.config, device) / max(
-            _estimate(family, best.problem, best.config, device), 1e-9
+        scaled = (
+            best.median_us
+            * _estimate(family, problem, best.config, device)
+            / max(_estimate(family, best.problem, best.config, device), 1e-9)
         )
         why = f"{problem.shape} was not measured; the config of {best.problem.shape} is legal there, its time is scaled"
         return Answer(problem, device, policy, "nearest", best.config, scaled, best, why)

@@ -45,7 +45,9 @@ def _driver() -> Check:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return Check("driver", "absent", "no NVIDIA driver", "none needed for recorded devices; else install R580 or newer")
+        return Check(
+            "driver", "absent", "no NVIDIA driver", "none needed for recorded devices; else install R580 or newer"
+        )
     version = ctypes.c_int(0)
     driver.cuDriverGetVersion(ctypes.byref(version))
     text = f"NVIDIA driver for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
@@ -117,5 +119,3 @@ def _database(url: str) -> Check:
             return Check("database", "ok", f"{url}, schema {store.revision()}: {counts}")
     except StoreError as error:
         return Check("database", "broken", str(error), "see the sentence")
-
-

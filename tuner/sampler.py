@@ -132,7 +132,7 @@ class LegalSampler(BaseSampler):
         names = [knob.name for knob in self._family.knobs]
         for trial in trials:
             if trial.number != now.number and trial.params:
-                place = self._place.get(tuple((name, trial.params.get(name)) for name in names))
+                place = self._place.get(tuple((name, trial.params.get(name, "")) for name in names))
                 if place is not None:
                     tried[place] = True
         return tried

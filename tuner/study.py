@@ -167,9 +167,7 @@ def candidates_for(family: Family, problem: Problem, worker: Worker) -> list[Con
     return _recorded_candidates(family, problem, measurable, limits)
 
 
-def _recorded_candidates(
-    family: Family, problem: Problem, keys: frozenset[str], limits: DeviceLimits
-) -> list[Config]:
+def _recorded_candidates(family: Family, problem: Problem, keys: frozenset[str], limits: DeviceLimits) -> list[Config]:
     configs = [family.config(parse_knobs(key.partition(":")[2])) for key in sorted(keys) if key.startswith(family.name)]
     columns = family.columns(problem, configs)
     legal = legal_mask(family, columns)
@@ -231,14 +229,14 @@ class _Run:
         return f"the budget of {self._budget.candidates} candidates is spent"
 
     def _batch(self, size: int) -> None:
-        trials: dict[tuple[tuple[str, object], ...], optuna.Trial] = {}
+        trials: dict[Config, optuna.Trial] = {}
         for _ in range(size):
             trial = self._optuna.ask(self._distributions)
-            trials[self._family.config(trial.params).values] = trial
-        for measurement in self._round.screen([Config(self._family.name, values) for values in trials]):
+            trials[self._family.config(trial.params)] = trial
+        for measurement in self._round.screen(list(trials)):
             self._store.record(self._record.id, measurement, self._round.provenance)
             self._screened.append(measurement)
-            trial = trials[measurement.config.values]
+            trial = trials[measurement.config]
             if measurement.outcome is Outcome.CORRECT:
                 self._optuna.tell(trial, measurement.median_us)
             else:

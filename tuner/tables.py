@@ -33,7 +33,9 @@ def table(store: Store, device: str) -> dict[str, Any]:
         chosen.setdefault((best.problem.key, best.winner.measurement.policy.value), best)
     if not chosen:
         known = ", ".join(sorted({name for name, _ in store.devices()})) or "none yet"
-        raise UnknownDevice(f"nothing was tuned on {device!r}: the store has bests of {known}; `gemmtune tune` makes some")
+        raise UnknownDevice(
+            f"nothing was tuned on {device!r}: the store has bests of {known}; `gemmtune tune` makes some"
+        )
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "device": device,

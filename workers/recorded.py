@@ -52,7 +52,12 @@ class RecordedRound:
                 )
             if isinstance(build, BuildFailure):
                 yield replace(
-                    recorded, outcome=Outcome.COMPILE, samples_us=(), clocks=None, verification=None, detail=build.reason
+                    recorded,
+                    outcome=Outcome.COMPILE,
+                    samples_us=(),
+                    clocks=None,
+                    verification=None,
+                    detail=build.reason,
                 )
             else:
                 yield recorded
@@ -130,8 +135,8 @@ class RecordedWorker:
         if recording is None:
             known = ", ".join(f"{p.dtype} {p.layout} {p.shape}" for p in self.problems)
             raise RecordingError(
-                f"{problem.dtype} {problem.layout} {problem.shape} was not recorded on {self._facts.name}: recorded are "
-                f"{known}; `gemmtune best {problem.shape}` predicts without a measurement"
+                f"{problem.dtype} {problem.layout} {problem.shape} was not recorded on {self._facts.name}: "
+                f"recorded are {known}; `gemmtune best {problem.shape}` predicts without a measurement"
             )
         return RecordedRound(recording, policy, self._builder)
 

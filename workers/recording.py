@@ -113,7 +113,9 @@ def write_recording(path: Path, problem: Problem, facts: DeviceFacts, measuremen
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise RecordingError(f"{path} can't be written ({error.strerror}): free space or choose another folder") from error
+        raise RecordingError(
+            f"{path} can't be written ({error.strerror}): free space or choose another folder"
+        ) from error
 
 
 def read_recording(path: Path) -> Recording:
@@ -137,11 +139,11 @@ def read_recording(path: Path) -> Recording:
         problem = Problem.from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
         provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
-        measurements = tuple(
-            (_measurement(problem, row), provenances[row["provenance"]]) for row in table.to_pylist()
-        )
+        measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in table.to_pylist())
     except (KeyError, IndexError, ValueError, ValidationError, SpaceError) as error:
-        raise RecordingError(f"{path} holds a row that is no measurement ({_first_line(error)}): fetch it again") from error
+        raise RecordingError(
+            f"{path} holds a row that is no measurement ({_first_line(error)}): fetch it again"
+        ) from error
     return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest())
 
 

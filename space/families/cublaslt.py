@@ -21,18 +21,14 @@ MOST_RANKS: Final = 8
 
 def _estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     """The roofline bound: nothing more is known of a library kernel before it is measured."""
-    bound = max(
-        c.problem.flops / device.peak_tflops(c.problem.dtype) / 1e6, c.problem.min_bytes / device.hbm_tbs / 1e6
-    )
+    bound = max(c.problem.flops / device.peak_tflops(c.problem.dtype) / 1e6, c.problem.min_bytes / device.hbm_tbs / 1e6)
     return np.full(len(c), bound + device.launch_us)
 
 
 CUBLASLT: Final = Family(
     name="cublaslt",
     arch="sm_90a",
-    knobs=(
-        Knob("rank", tuple(range(MOST_RANKS)), 0, "launch", "place in the list of cublasLtMatmulAlgoGetHeuristic"),
-    ),
+    knobs=(Knob("rank", tuple(range(MOST_RANKS)), 0, "launch", "place in the list of cublasLtMatmulAlgoGetHeuristic"),),
     derived=(),
     rules=(),
     estimate_us=_estimate_us,

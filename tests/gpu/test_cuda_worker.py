@@ -73,18 +73,18 @@ class Broken(Builder):
         return source.replace(self._old, self._new)
 
 
+#: Where the threads of a block take their roles.
+ROLE = "const int warpgroup = threadIdx.x / kWarpgroupSize;"
 FAULTS = [
     ("stale accumulator", "accumulate || k > 0);", "true);", Outcome.WRONG_RESULT),
     ("dropped K slice", "k < k_iterations; ++k, ring.advance()) {\n            mbarrier_wait(&smem.full",
-     "k < k_iterations; ++k, ring.advance()) {\n            if (k == 1) { mbarrier_wait(&smem.full[ring.stage], ring.parity);"
-     " release(previous); previous = ring.stage; continue; }\n            mbarrier_wait(&smem.full", Outcome.WRONG_RESULT),
+     "k < k_iterations; ++k, ring.advance()) {\n if (k == 1) { mbarrier_wait(&smem.full[ring.stage], ring.parity);"
+     " release(previous); previous = ring.stage; continue; }\n            mbarrier_wait(&smem.full",
+     Outcome.WRONG_RESULT),
     ("swizzle mismatch", "kMode = kSwizzle == 128 ? 1", "kMode = kSwizzle == 128 ? 2", Outcome.WRONG_RESULT),
-    ("infinite loop", "const int warpgroup = threadIdx.x / kWarpgroupSize;",
-     "const int warpgroup = threadIdx.x / kWarpgroupSize; while (args.m) asm volatile(\"nanosleep.u32 100;\");", Outcome.TIMEOUT),
-    ("trap", "const int warpgroup = threadIdx.x / kWarpgroupSize;",
-     'const int warpgroup = threadIdx.x / kWarpgroupSize; if (args.m) asm volatile("trap;");', Outcome.LAUNCH),
-    ("illegal address", "const int warpgroup = threadIdx.x / kWarpgroupSize;",
-     "const int warpgroup = threadIdx.x / kWarpgroupSize; if (args.m) *(volatile int*)8 = 1;", Outcome.LAUNCH),
+    ("infinite loop", ROLE, ROLE + ' while (args.m) asm volatile("nanosleep.u32 100;");', Outcome.TIMEOUT),
+    ("trap", ROLE, ROLE + ' if (args.m) asm volatile("trap;");', Outcome.LAUNCH),
+    ("illegal address", ROLE, ROLE + " if (args.m) *(volatile int*)8 = 1;", Outcome.LAUNCH),
 ]  # fmt: skip
 
 

@@ -71,7 +71,9 @@ def space(
               "product": found.total, "left": len(found), "removed": removed})  # fmt: skip
         return
     rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
-    console.print(f"{plug.name} on {arch}, {dtype} {layout} {shape}: {found.total:,} configs in the product of all knobs")
+    console.print(
+        f"{plug.name} on {arch}, {dtype} {layout} {shape}: {found.total:,} configs in the product of all knobs"
+    )
     table(("rule", "kind", "removes", "because"), rows)
     what = "legal" if unpruned else "legal and worth trying"
     console.print(f"{len(found):,} are {what}")
@@ -97,7 +99,9 @@ def _print_explanation(said: Explanation, shape: str) -> None:
     for entry in said.broken:
         _print_broken(entry)
     if not said.legal:
-        fix = f"{said.change} is the nearest legal change" if said.change else "no change of a single knob makes it legal"
+        fix = (
+            f"{said.change} is the nearest legal change" if said.change else "no change of a single knob makes it legal"
+        )
         console.print(f"  {fix}")
     for entry in said.not_worth:
         console.print(f"  not worth trying, {entry.rule}: {entry.sentence} ({entry.numbers})", markup=False)

@@ -66,8 +66,9 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ProblemError):
             raise
-        raise ProblemError(f"{path} is no list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype"
-                           ) from error  # fmt: skip
+        raise ProblemError(
+            f"{path} is no list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype"
+        ) from error
     if missing := set(only or ()) - {name for name, _ in named}:
         raise ProblemError(f"{', '.join(sorted(missing))}: no such problem in {path}")
     return [(name, problem) for name, problem in named if not only or name in only]

@@ -120,7 +120,9 @@ def _print_report(report: Report, facts: DeviceFacts, shape: str, dtype: str, la
     out(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
     if best.config.family == LIBRARY:
         own = min((m for m in report.finals if m.config.family != LIBRARY), key=lambda m: m.median_us)
-        out(f"  the library wins here; the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}", markup=False)
+        out(
+            f"  the library wins here; the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}", markup=False
+        )
     if check := measurement.verification:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
@@ -146,7 +148,12 @@ def _report_json(report: Report) -> dict[str, Any]:
         "stopped_because": report.stopped_because,
         "seconds": report.seconds,
         "finals": [
-            {"config": m.config.key, "median_us": m.median_us, "note": m.note, "tflops": report.best.problem.tflops(m.median_us)}
+            {
+                "config": m.config.key,
+                "median_us": m.median_us,
+                "tflops": report.best.problem.tflops(m.median_us),
+                "note": m.note,
+            }
             for m in report.finals
         ],
     }  # fmt: skip

@@ -90,7 +90,9 @@ def _config(family: str, knobs: dict[str, Any]) -> Config:
     try:
         return family_named(family).config(knobs)
     except SpaceError as error:
-        raise StoreError(f"the store holds a config that this version does not know ({error}): upgrade gemmtune") from error
+        raise StoreError(
+            f"the store holds a config that this version does not know ({error}): upgrade gemmtune"
+        ) from error
 
 
 def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: ANN401
@@ -99,7 +101,9 @@ def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: 
     try:
         return from_json(kind, json.dumps(content))
     except ValidationError as error:
-        raise StoreError(f"the store holds a {kind.__name__} that can't be read ({error.error_count()} fields)") from error
+        raise StoreError(
+            f"the store holds a {kind.__name__} that can't be read ({error.error_count()} fields)"
+        ) from error
 
 
 def _utc(moment: datetime) -> datetime:

@@ -33,7 +33,9 @@ def open_engine(url: str, create: bool) -> Engine:
     try:
         engine = create_engine(url, **_arguments(url))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise StoreError(f"{url!r} is no database URL we can open ({error}): give a SQLite file or sqlite:///…") from error
+        raise StoreError(
+            f"{url!r} is no database URL we can open ({error}): give a SQLite file or sqlite:///…"
+        ) from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -61,7 +63,9 @@ def migrate(connection: Connection, revision: str) -> None:
     now = current_revision(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if now is not None and now not in known:
-        raise StoreError(f"the store has schema {now}, newer than this gemmtune knows: upgrade gemmtune, or use another store")
+        raise StoreError(
+            f"the store has schema {now}, newer than this gemmtune knows: upgrade gemmtune, or use another store"
+        )
     if now is not None and revision == "head" and now == ScriptDirectory.from_config(config).get_current_head():
         return
     step = command.downgrade if revision == "base" or revision.startswith("-") else command.upgrade
@@ -102,7 +106,9 @@ def _check_file(url: str, create: bool) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{path.parent} can't be made ({error.strerror}): give a path that can be written with --db") from error
+        raise StoreError(
+            f"{path.parent} can't be made ({error.strerror}): give a path that can be written with --db"
+        ) from error
 
 
 def _arguments(url: str) -> dict[str, Any]:

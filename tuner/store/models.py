@@ -115,7 +115,9 @@ class MeasurementRow(Base):
         UniqueConstraint("study_id", "config_id", "stage", "series"),
         # The target of `best`'s composite key.
         UniqueConstraint("id", "outcome", name="uq_measurement_id_outcome"),
-        CheckConstraint("outcome <> 'correct' OR (median_us > 0 AND verification IS NOT NULL)", name="correct_is_verified"),
+        CheckConstraint(
+            "outcome <> 'correct' OR (median_us > 0 AND verification IS NOT NULL)", name="correct_is_verified"
+        ),
         Index("ix_measurement_problem_outcome", "problem_id", "outcome"),
     )
 

@@ -82,7 +82,11 @@ class Store:
             if latest is None or fresh:
                 generation = latest.generation + 1 if latest else 0
                 latest = StudyRow(
-                    **same, generation=generation, status=StudyStatus.RUNNING.value, stopped_because="", created_at=_now()
+                    **same,
+                    generation=generation,
+                    status=StudyStatus.RUNNING.value,
+                    stopped_because="",
+                    created_at=_now(),
                 )
                 session.add(latest)
                 session.flush()
@@ -126,14 +130,15 @@ class Store:
             by = {"digest": provenance.digest, "content": asdict(provenance)}
             provenance_id = id_of(session, ProvenanceRow, by, unique=("digest",))
             finals = any(measurement.stage == "final" for measurement in measurements)
+            now = _now()
             common = {
                 "study_id": study_id, "problem_id": study.problem_id, "device_id": study.device_id,
-                "provenance_id": provenance_id, "taken_at": _now(),
+                "provenance_id": provenance_id, "taken_at": now,
                 "series": self._last_series(session, study_id) + 1 if finals else 0,
             }  # fmt: skip
             ids = [self._insert(session, common, measurement) for measurement in measurements]
             return [
-                StoredMeasurement(place, study_id, study.device.name, study.device.kind, common["taken_at"], provenance, m)
+                StoredMeasurement(place, study_id, study.device.name, study.device.kind, now, provenance, m)
                 for place, m in zip(ids, measurements, strict=True)
             ]
 
@@ -194,7 +199,7 @@ class Store:
             query = query.where(MeasurementRow.outcome == outcome)
         return self._read(query)
 
-    def _read(self, query: Select[tuple[MeasurementRow]]) -> list[StoredMeasurement]:
+    def _read(self, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
         with self._transaction() as session:
             rows = session.scalars(query.options(*_WHOLE).order_by(MeasurementRow.id))
             return [codec.stored(row) for row in rows]
@@ -243,7 +248,7 @@ class Store:
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
         return self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
 
-    def _bests(self, query: Select[tuple[BestRow]]) -> list[Best]:
+    def _bests(self, query: Select[BestRow]) -> list[Best]:
         options = (
             joinedload(BestRow.problem),
             joinedload(BestRow.device),
@@ -283,7 +288,9 @@ class Store:
             with (self._writers if writes else self._readers).begin() as session:
                 yield session
         except IntegrityError as error:
-            raise StoreError(f"the store refused it ({error.orig}): only correct, stored measurements are served") from error
+            raise StoreError(
+                f"the store refused it ({error.orig}): only correct, stored measurements are served"
+            ) from error
         except SQLAlchemyError as error:
             raise unusable(self._url, error) from error
 

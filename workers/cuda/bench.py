@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -55,6 +56,8 @@ class Bench:
         self._tools = Toolbox(tools, self._stream, self.facts.sm_count)
         self.library, self.library_missing = _open_library()
         self._problem: Problem | None = None
+        self._operands: Operands
+        self._verifier: Verifier
         self._arms: list[Arm] = []
         self._maps: sm90_wgmma.MapCache = {}
         self._best_us = float("inf")
@@ -66,7 +69,7 @@ class Bench:
             self.drop_arms()
             self._operands.free()
             self._verifier.free()
-        self._maps = {}
+        self._problem, self._maps = None, {}
         facts = self.facts
         self._operands = Operands(problem, seed, self._tools, self._stream, facts.l2_bytes, facts.memory_bytes)
         self._verifier = Verifier(self._operands, self._tools, self._stream)
@@ -160,9 +163,7 @@ class Bench:
         cubin = kept_cubin(self._cache_dir, digest)
         return sm90_wgmma.Gemm(self._problem, config, cubin, self.facts.sm_count, self._maps)
 
-    def _measure(
-        self, config: Config, digest: str, policy: Policy, launch: Callable[[Copy], None]
-    ) -> Measurement:
+    def _measure(self, config: Config, digest: str, policy: Policy, launch: Callable[[Copy], None]) -> Measurement:
         assert self._problem is not None
         verdict = self._verifier.verify(launch)
         about: dict[str, Any] = {"verification": verdict.verification, "build_digest": digest}
@@ -184,14 +185,18 @@ class Bench:
     def _final(self, arm: Arm, samples: tuple[float, ...], clocks: Clocks, policy: Policy) -> Measurement:
         assert self._problem is not None
         stage: Stage = "final"
-        return Measurement(self._problem.key, arm.config, stage, policy, Outcome.CORRECT, samples,
-                           verification=arm.verdict.verification, clocks=clocks, build_digest=arm.digest, note=arm.note)  # fmt: skip
+        return Measurement(
+            self._problem.key, arm.config, stage, policy, Outcome.CORRECT, samples, clocks=clocks,
+            verification=arm.verdict.verification, build_digest=arm.digest, note=arm.note,
+        )  # fmt: skip
 
     def _failed(self, config: Config, policy: Policy, digest: str, error: CudaError) -> Measurement:
         if error.sticky:
             raise error
         assert self._problem is not None
-        return Measurement(self._problem.key, config, "screen", policy, Outcome.LAUNCH, detail=str(error), build_digest=digest)
+        return Measurement(
+            self._problem.key, config, "screen", policy, Outcome.LAUNCH, detail=str(error), build_digest=digest
+        )
 
 
 def undisturbed(rounds: list[tuple[list[float], Clocks]]) -> list[tuple[list[float], Clocks]]:
@@ -218,7 +223,9 @@ def _open_device(ordinal: int) -> DeviceFacts:
     name = check("cuDeviceGetName", cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
     capability = read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")
     if capability != (9, 0):
-        raise DriverError(f"{name} is compute capability {capability[0]}.{capability[1]}: kernels exist for 9.0 (sm_90a) only")
+        raise DriverError(
+            f"{name} is compute capability {capability[0]}.{capability[1]}: kernels exist for 9.0 (sm_90a) only"
+        )
     context = check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(device))
     check("cuCtxSetCurrent", cu.cuCtxSetCurrent(context))
     raw = bytes(check("cuDeviceGetUuid", cu.cuDeviceGetUuid(device)).bytes)
@@ -240,7 +247,5 @@ def _open_library() -> tuple[cublaslt.Library | None, str]:
 
 def _quietly(free: Callable[[], None]) -> None:
     """Frees something of a candidate; a lost context says so again at the next call."""
-    try:
+    with contextlib.suppress(CudaError):
         free()
-    except CudaError:
-        pass

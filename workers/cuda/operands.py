@@ -65,7 +65,9 @@ class Operands:
     All copies hold the same data: verifying one stands for the others.
     """
 
-    def __init__(self, problem: Problem, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int, memory_bytes: int) -> None:
+    def __init__(
+        self, problem: Problem, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int, memory_bytes: int
+    ) -> None:
         self.problem = problem
         self._tools, self._stream = tools, stream
         self._buffers: list[Buffer] = []
@@ -87,7 +89,9 @@ class Operands:
         """Guards around C as they must stay, NaN inside it."""
         c_words = self.problem.m * self.problem.n * DTYPE_BYTES[self.problem.dtype_c] // 4
         words = copy.c_buffer.size_bytes // 4
-        self._tools.run("fill_words", pointer(copy.c_buffer.address), ctypes.c_uint64(words), ctypes.c_uint32(GUARD_PATTERN))
+        self._tools.run(
+            "fill_words", pointer(copy.c_buffer.address), ctypes.c_uint64(words), ctypes.c_uint32(GUARD_PATTERN)
+        )
         self._tools.run("fill_words", pointer(copy.c), ctypes.c_uint64(c_words), ctypes.c_uint32(POISON_PATTERN))
 
     def guards(self, copy: Copy) -> list[tuple[int, int]]:
@@ -129,7 +133,7 @@ class Operands:
         p, first = self.problem, self.copies[0]
         m, n, k = ctypes.c_int(p.m), ctypes.c_int(p.n), ctypes.c_int(p.k)
         tiles = -(-p.m // 64) * -(-p.n // 64)
-        self._tools.run("reference_nt_bf16", pointer(first.a), pointer(first.b), pointer(self.reference.address), m, n, k,
-                        blocks=tiles)  # fmt: skip
+        operands = pointer(first.a), pointer(first.b), pointer(self.reference.address)
+        self._tools.run("reference_nt_bf16", *operands, m, n, k, blocks=tiles)
         self._tools.run("row_norms_bf16", pointer(first.a), pointer(self.norms_a.address), m, k)
         self._tools.run("row_norms_bf16", pointer(first.b), pointer(self.norms_b.address), n, k)

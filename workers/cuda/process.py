@@ -1,6 +1,6 @@
 """Entry of the process that owns the GPU: answers documents until the pipe ends.
 
-    python -m workers.cuda.process ORDINAL CACHE_DIR READ_FD WRITE_FD
+python -m workers.cuda.process ORDINAL CACHE_DIR READ_FD WRITE_FD
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Supervisor:
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._to_child = self._from_child = -1
-        self._stderr = tempfile.TemporaryFile()
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
         self.spawned = 0
 
     @property
@@ -105,7 +105,9 @@ class Supervisor:
         except OSError as error:
             os.close(self._to_child)
             os.close(self._from_child)
-            raise ProcessError(f"the GPU process can't be started ({error.strerror}): free memory or processes") from error
+            raise ProcessError(
+                f"the GPU process can't be started ({error.strerror}): free memory or processes"
+            ) from error
         finally:
             os.close(child_reads)
             os.close(child_writes)

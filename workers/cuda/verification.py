@@ -116,8 +116,10 @@ class Verifier:
         reasons = []
         if found.mismatches:
             where = f"row {found.first_bad // problem.n}, column {found.first_bad % problem.n}"
-            reasons.append(f"{found.mismatches:,} of {verification.elements:,} elements are outside their bound, the first "
-                           f"at {where}, the worst {worst:.3g} times it")  # fmt: skip
+            reasons.append(
+                f"{found.mismatches:,} of {verification.elements:,} elements are outside their bound, "
+                f"the first at {where}, the worst {worst:.3g} times it"
+            )
         if found.differences:
             reasons.append(f"{found.differences:,} elements differ between two runs on the same operands")
         if found.guard_words:

@@ -130,8 +130,8 @@ class CudaRound:
         """What this round's measurements depend on."""
         facts, libraries = self._worker.facts, self._worker.libraries
         return Provenance(
-            facts.name, facts.uuid, facts.driver, libraries["nvrtc"], source_digest("sm90_wgmma"), libraries["cublaslt"],
-            _own_version(), self._seed,
+            facts.name, facts.uuid, facts.driver, libraries["nvrtc"], source_digest("sm90_wgmma"),
+            libraries["cublaslt"], _own_version(), self._seed,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -232,11 +232,14 @@ class CudaRound:
                 "policy": self._policy.value}  # fmt: skip
 
     def _outcome(
-        self, config: Config, outcome: Outcome, detail: str, digest: str = "", stage: Any = "screen"  # noqa: ANN401
+        self,
+        config: Config,
+        outcome: Outcome,
+        detail: str,
+        digest: str = "",
+        stage: Any = "screen",  # noqa: ANN401
     ) -> Measurement:
-        return Measurement(
-            self._problem.key, config, stage, self._policy, outcome, detail=detail, build_digest=digest
-        )
+        return Measurement(self._problem.key, config, stage, self._policy, outcome, detail=detail, build_digest=digest)
 
 
 def _own_version() -> str:

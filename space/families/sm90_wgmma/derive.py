@@ -46,9 +46,7 @@ def _store_box_n(c: Columns) -> IntColumn:
 
 
 def _smem_bytes(c: Columns) -> IntColumn:
-    c_bytes = np.where(
-        c["epilogue"] == EPILOGUE_TMA, c["tile_m"] * c["tile_n"] * DTYPE_BYTES[c.problem.dtype_c], 0
-    )
+    c_bytes = np.where(c["epilogue"] == EPILOGUE_TMA, c["tile_m"] * c["tile_n"] * DTYPE_BYTES[c.problem.dtype_c], 0)
     return _align(c["stages"] * c["stage_bytes"] + c_bytes + c["stages"] * BARRIER_BYTES_PER_STAGE)
 
 

@@ -82,8 +82,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
          "ptxas C7602: it needs N/2 + 26 of them before setmaxnreg has given any", ("tile_n", "entry_registers"),
          lambda c: c["tile_n"] // 2 + INSTRUCTION_EXTRA_REGISTERS <= c["entry_registers"],
          lambda c: f"{c['tile_n'][0]}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
-                   f"{c['tile_n'][0] // 2 + INSTRUCTION_EXTRA_REGISTERS} registers > {c['entry_registers'][0]} at entry "
-                   f"of {c['threads'][0]} threads"),
+                   f"{c['tile_n'][0] // 2 + INSTRUCTION_EXTRA_REGISTERS} registers > {c['entry_registers'][0]} "
+                   f"at entry of {c['threads'][0]} threads"),
     Rule("registers.pool", "the setmaxnreg split takes no more registers than the block has at entry",
          "PTX ISA 9.0, setmaxnreg: counts 24 to 256 in steps of 8 from a per-block pool",
          ("producer_registers", "consumer_registers", "consumer_warpgroups"),

@@ -54,9 +54,7 @@ def _word(name: str, number: int) -> str:
     return str(next((knob.decode(number) for knob in KNOBS if knob.name == name), f"{number:,}"))
 
 
-def _worth(
-    id_: str, sentence: str, why: str, reads: tuple[str, ...], holds: Callable[[Columns], BoolColumn]
-) -> Rule:
+def _worth(id_: str, sentence: str, why: str, reads: tuple[str, ...], holds: Callable[[Columns], BoolColumn]) -> Rule:
     def numbers(c: Columns) -> str:
         return ", ".join(f"{name} {_word(name, int(c[name][0]))}" for name in reads)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from space.arch import ARCHS, arch_named
-from space.enumerate import enumerate_space
+from space.config import Config
+from space.enumerate import Space, enumerate_space
 from space.errors import ArchError
 from space.explain import explain, is_legal, legal_mask
 from space.family import family_named
@@ -17,7 +20,9 @@ from space.problem import Problem
 FAMILY = family_named("sm90_wgmma")
 SQUARE = Problem.parse("4096x4096x4096")
 
-any_config = st.fixed_dictionaries({knob.name: st.sampled_from(knob.domain) for knob in FAMILY.knobs}).map(FAMILY.config)
+any_config = st.fixed_dictionaries({knob.name: st.sampled_from(knob.domain) for knob in FAMILY.knobs}).map(
+    FAMILY.config
+)
 any_problem = st.builds(
     Problem.of,
     st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000),
@@ -68,9 +73,9 @@ def test_rules_of_the_problem_empty_the_space(problem: Problem, arch: str, rule:
     assert len(enumerate_space(FAMILY, problem, arch_named(arch))) == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(any_problem, any_config)
-def test_filter_and_explanation_agree(problem: Problem, config) -> None:  # type: ignore[no-untyped-def]
+def test_filter_and_explanation_agree(problem: Problem, config: Config) -> None:
     said = explain(FAMILY, problem, config)
     assert said.legal == is_legal(FAMILY, problem, config)
     if said.nearest is not None:
@@ -79,9 +84,9 @@ def test_filter_and_explanation_agree(problem: Problem, config) -> None:  # type
         assert len(changed) == 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(any_config, min_size=1, max_size=50))
-def test_a_row_means_the_same_alone_and_among_others(configs) -> None:  # type: ignore[no-untyped-def]
+def test_a_row_means_the_same_alone_and_among_others(configs: list[Config]) -> None:
     together = legal_mask(FAMILY, FAMILY.columns(SQUARE, configs))
     assert together.tolist() == [is_legal(FAMILY, SQUARE, config) for config in configs]
 
@@ -93,9 +98,9 @@ def test_the_enumeration_is_every_legal_config_and_counts_add_up() -> None:
     assert legal_mask(FAMILY, space.columns).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(any_config)
-def test_nothing_legal_is_missing_from_the_enumeration(config) -> None:  # type: ignore[no-untyped-def]
+def test_nothing_legal_is_missing_from_the_enumeration(config: Config) -> None:
     space = _unpruned_square()
     rows = np.ones(len(space), dtype=bool)
     for knob in FAMILY.knobs:
@@ -134,10 +139,6 @@ def test_an_arch_is_never_without_its_suffix() -> None:
     assert arch_named("sm_90a") is ARCHS["sm_90a"]
 
 
-_CACHE: list = []  # type: ignore[type-arg]
-
-
-def _unpruned_square():  # type: ignore[no-untyped-def]
-    if not _CACHE:
-        _CACHE.append(enumerate_space(FAMILY, SQUARE, pruned=False))
-    return _CACHE[0]
+@cache
+def _unpruned_square() -> Space:
+    return enumerate_space(FAMILY, SQUARE, pruned=False)

@@ -68,9 +68,12 @@ def test_what_earlier_runs_measured_is_not_proposed_again() -> None:
 
 def test_the_search_finds_a_hidden_optimum_sooner_than_chance() -> None:
     pool = candidates(800)
+
     # A made-up objective that the ranking knows nothing of: best at one corner of the knobs.
     def cost(config: Config) -> float:
-        return abs(config.number("tile_n") - 96) / 8 + abs(config.number("stages") - 5) + (config["raster"] == "along_m")
+        return (
+            abs(config.number("tile_n") - 96) / 8 + abs(config.number("stages") - 5) + (config["raster"] == "along_m")
+        )
 
     goal = sorted(cost(config) for config in pool)[len(pool) // 100]
     study = optuna.create_study(sampler=LegalSampler(FAMILY, pool, seed=0))

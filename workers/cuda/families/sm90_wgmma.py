@@ -90,7 +90,8 @@ class Gemm:
             map_c = map_a
         return Arguments(
             map_a, map_b, map_c, ctypes.c_void_p(copy.c), ctypes.c_int(p.m), ctypes.c_int(p.n), ctypes.c_int(p.k),
-            ctypes.c_longlong(p.n), ctypes.c_int(self._config["raster"] == "along_n"), ctypes.c_int(number("raster_group")),
+            ctypes.c_longlong(p.n), ctypes.c_int(self._config["raster"] == "along_n"),
+            ctypes.c_int(number("raster_group")),
         )  # fmt: skip
 
     def _map(self, *key: Any) -> TensorMap:  # noqa: ANN401

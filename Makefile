@@ -1,0 +1,49 @@
+# The two commands of a new user: `make tune` and `make test`. Each sets up `.venv/` first, once.
+SHELL := /bin/bash
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(shell command -v $(name) 2>/dev/null)))
+BIN := .venv/bin
+READY := .venv/.ready
+# A GPU's machine also gets the library that we are measured against.
+GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
+ARGS ?=
+
+.PHONY: help tune test check test-gpu serve lock clean
+
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+tune: $(READY)  ## Tune 4096x4096x4096 in bf16: on this machine's GPU, or on the recorded H200
+	$(BIN)/gemmtune tune 4096x4096x4096 --dtype bf16 $(ARGS)
+
+test: $(READY) check  ## Lint, types, and every test that needs no GPU
+	$(BIN)/python -m pytest -m "not gpu" $(ARGS)
+
+check: $(READY)  ## Lint and types only
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test-gpu: $(READY)  ## The tests that need a GPU
+	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
+
+serve: $(READY)  ## Serve the store over HTTP
+	$(BIN)/gemmtune serve $(ARGS)
+
+lock: $(READY)  ## Resolve the lock files again
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra test --universal --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --python-version 3.11 --quiet --output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra test --extra gpu --universal --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --python-version 3.11 --quiet --constraint requirements.lock --output-file requirements-gpu.lock
+
+clean:  ## Remove the environment
+	rm -rf .venv
+
+$(READY): pyproject.toml requirements.lock requirements-gpu.lock
+	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "gemmtune needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3.12"; exit 1; }
+	@"$(PYTHON)" -m venv .venv \
+		|| { echo "the venv module of $(PYTHON) is missing: install it (Debian: python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: \
+		-r $(if $(GPU),requirements-gpu.lock,requirements.lock)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
