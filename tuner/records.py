@@ -9,6 +9,7 @@ from enum import StrEnum
 from space.config import Config
 from space.problem import Problem
 from workers.measurement import Measurement, Policy, Provenance
+from workers.measurement import Outcome as Outcome  # part of what the API filters by
 
 
 class StudyStatus(StrEnum):

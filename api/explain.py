@@ -1,0 +1,31 @@
+"""POST /v1/explain: whether a config is legal, and every reason why not."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from api.problems import responses
+from api.schemas import ExplanationOut, ProblemIn, Strict
+from space.arch import arch_named
+from space.explain import explain
+from space.family import family_for, family_named
+
+router = APIRouter(tags=["explain"])
+
+
+class ExplainIn(Strict):
+    """A config and the problem that it is for."""
+
+    problem: ProblemIn
+    knobs: dict[str, int | str] = Field(default_factory=dict, description="knobs not named take their defaults")
+    family: str | None = Field(default=None, description="the arch's own by default")
+    arch: str = "sm_90a"
+
+
+@router.post("/v1/explain", operation_id="explainConfig", responses=responses(413))
+def explain_config(body: ExplainIn) -> ExplanationOut:
+    """What the rules say. An illegal config is an answer with `legal: false`; only a malformed one is an error."""
+    arch = arch_named(body.arch)
+    family = family_named(body.family) if body.family else family_for(body.arch)
+    return ExplanationOut.of(explain(family, body.problem.problem(), family.config(body.knobs), arch))

@@ -1,0 +1,53 @@
+"""GET /v1/measurements: everything that was ever measured, page by page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from api import cursors
+from api.problems import responses
+from api.schemas import MeasurementOut, Strict
+from space.problem import Problem
+from tuner.records import Outcome
+from tuner.store.store import Store
+
+router = APIRouter(tags=["measurements"])
+
+
+class MeasurementsQuery(Strict):
+    """Filters, all optional."""
+
+    problem: str | None = Field(default=None, description="a problem's key")
+    device: str | None = None
+    outcome: Outcome | None = None
+    limit: int = Field(default=100, ge=1, le=1000)
+    cursor: str | None = Field(default=None, max_length=2000)
+
+
+class MeasurementsPage(BaseModel):
+    """A page in the order in which measurements were taken."""
+
+    items: list[MeasurementOut]
+    next: str | None = Field(description="cursor of the next page; null on the last")
+
+
+@router.get("/v1/measurements", operation_id="listMeasurements", responses=responses(400))
+def list_measurements(
+    request: Request, response: Response, query: Annotated[MeasurementsQuery, Query()]
+) -> MeasurementsPage:
+    """Measurements, failures too. A cursor stays valid while new ones arrive."""
+    store: Store = request.app.state.store
+    outcome = query.outcome.value if query.outcome else None
+    filters = {"problem": query.problem, "device": query.device, "outcome": outcome}
+    after = cursors.decode(query.cursor, filters) if query.cursor else 0
+    problem = Problem.from_key(query.problem) if query.problem else None
+    rows = store.page(after=after, limit=query.limit + 1, problem=problem, device=query.device, outcome=outcome)
+    page, more = rows[: query.limit], len(rows) > query.limit
+    following = cursors.encode(page[-1].id, filters) if more else None
+    if following:
+        url = request.url.include_query_params(cursor=following)
+        response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+    return MeasurementsPage(items=[MeasurementOut.of(row) for row in page], next=following)

@@ -1,0 +1,67 @@
+"""House rules that a machine can hold."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("space", "workers", "tuner", "api", "gemmtune", "benchmarks")
+MOST_LINES = 400
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in listed.splitlines() if (ROOT / name).is_file()]
+
+
+def sources() -> list[Path]:
+    return [path for package in PACKAGES for path in (ROOT / package).rglob("*.py") if "versions" not in path.parts]
+
+
+def test_files_are_short() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in sources()}
+    assert {str(path): count for path, count in lengths.items() if count > MOST_LINES} == {}
+    assert statistics.median(count for count in lengths.values() if count) <= 150
+
+
+def test_kernels_are_short_and_ours() -> None:
+    for path in (ROOT / "workers" / "kernels").rglob("*.cuh"):
+        text = path.read_text()
+        assert len(text.splitlines()) <= 500, path
+        for header in re.findall(r"#include\s+(\S+)", text):
+            assert header.startswith('"'), f"{path} includes {header}: kernels use no third-party headers"
+
+
+def test_inline_assembly_lives_under_ptx_only() -> None:
+    for path in (ROOT / "workers" / "kernels").rglob("*.cuh"):
+        if path.parent.name != "ptx":
+            assert not re.search(r"\basm\b", path.read_text()), path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "allowed", "why"),
+    [
+        (r"\bimport pickle|\bfrom pickle", (), "no pickle over a wire or in the store"),
+        (r"\bgetenv\b|os\.environ", (), "one settings object reads the environment"),
+        (r"\bfork\b\(|set_start_method|multiprocessing", (), "processes are spawned by the supervisor"),
+    ],
+)
+def test_what_is_forbidden_is_absent(pattern: str, allowed: tuple[str, ...], why: str) -> None:
+    for path in sources():
+        if str(path.relative_to(ROOT)) not in allowed:
+            assert not re.search(pattern, path.read_text()), f"{path}: {why}"
+
+
+def test_nothing_tracked_names_a_machine_or_a_registry() -> None:
+    # Put together here, so that this file does not name them either.
+    words = ["/" + "work/", "/" + "root/", "pypi" + ".org", "python" + "hosted", "registry" + ".npmjs"]
+    for path in tracked():
+        if path.suffix in {".parquet", ".png"} or path == Path(__file__):
+            continue
+        text = path.read_text(errors="ignore")
+        assert not [word for word in words if word in text], path

@@ -1,0 +1,36 @@
+"""The migrations make exactly the tables that the models describe, and can be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, inspect
+
+from tuner.store.database import VERSION_TABLE, migrate, open_engine
+from tuner.store.models import Base
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    opened = open_engine(f"sqlite:///{tmp_path}/store.db", create=True)
+    yield opened
+    opened.dispose()
+
+
+def test_migrations_and_models_agree(engine: Engine) -> None:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_migrations_go_down_and_up_again(engine: Engine) -> None:
+    with engine.begin() as connection:
+        migrate(connection, "base")
+    assert set(inspect(engine).get_table_names()) <= {VERSION_TABLE}
+    with engine.begin() as connection:
+        migrate(connection, "head")
+    assert set(Base.metadata.tables) <= set(inspect(engine).get_table_names())
