@@ -42,15 +42,22 @@ def median_interval_us(samples_us: Samples) -> tuple[float, float]:
 
 
 def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> float:
-    """Chance that `rivals_us[winner]` is within `band` of the fastest of the rivals, by paired bootstrap.
+    """Chance that `rivals_us[winner]` is within `band` of the fastest of the rivals, by bootstrap.
 
     Args:
-        rivals_us: samples of each rival, equally long, sample i of each from round i.
+        rivals_us: samples of each rival. Where all are equally long, sample i of each is from round i and
+            rounds are resampled; otherwise each rival is resampled alone.
         band: relative, 0.02 for 2 %.
     """
-    samples = np.asarray(rivals_us)
-    rows = np.random.default_rng(_SEED).integers(samples.shape[1], size=(RESAMPLES, samples.shape[1]))
-    medians = np.median(samples[:, rows], axis=2)
+    rng = np.random.default_rng(_SEED)
+    paired = len({len(samples) for samples in rivals_us}) == 1
+    shared = rng.integers(len(rivals_us[0]), size=(RESAMPLES, len(rivals_us[0])))
+    medians = np.array(
+        [
+            np.median(np.asarray(us)[shared if paired else rng.integers(len(us), size=(RESAMPLES, len(us)))], axis=1)
+            for us in rivals_us
+        ]
+    )
     return float(np.mean(medians[winner] <= medians.min(axis=0) * (1 + band)))
 
 

@@ -6,6 +6,7 @@ that a file alone says what was measured, on what, and by what. Written whole or
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -112,7 +113,8 @@ def write_recording(path: Path, problem: Problem, facts: DeviceFacts, measuremen
         pq.write_table(table, partial, compression="zstd")
         os.replace(partial, path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise RecordingError(
             f"{path} can't be written ({error.strerror}): free space or choose another folder"
         ) from error

@@ -17,6 +17,8 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLA
 from tuner.errors import StoreError
 
 VERSION_TABLE: Final = "gemmtune_alembic_version"
+#: What a database that can't be used raises: SQLite's own errors come from our settings of a new connection.
+FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
 #: Execution option of connections that write.
 WRITES: Final = "gemmtune_writes"
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -45,7 +47,7 @@ def open_engine(url: str, create: bool) -> Engine:
     except StoreError:
         engine.dispose()
         raise
-    except SQLAlchemyError as error:
+    except FAILURES as error:
         engine.dispose()
         raise unusable(url, error) from error
     return engine
@@ -77,7 +79,7 @@ def current_revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
-def unusable(url: str, error: SQLAlchemyError) -> StoreError:
+def unusable(url: str, error: Exception) -> StoreError:
     """One sentence for a database that fails."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     text = str(cause).splitlines()[0]

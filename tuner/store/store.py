@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import Engine, Select, func, insert, select, update
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload, sessionmaker
 
 from space.problem import Problem
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.store import codec
-from tuner.store.database import WRITES, current_revision, open_engine, unusable
+from tuner.store.database import FAILURES, WRITES, current_revision, open_engine, unusable
 from tuner.store.models import Base, BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, StudyRow
 from tuner.store.rows import id_of
 from workers.measurement import Measurement, Policy, Provenance, Stage
@@ -273,8 +273,8 @@ class Store:
 
     def revision(self) -> str:
         """The schema's revision."""
-        with self._engine.connect() as connection:
-            return current_revision(connection) or "none"
+        with self._transaction() as session:
+            return current_revision(session.connection()) or "none"
 
     def content_version(self) -> str:
         """Changes whenever a best or a measurement is added or replaced."""
@@ -291,7 +291,7 @@ class Store:
             raise StoreError(
                 f"the store refused it ({error.orig}): only correct, stored measurements are served"
             ) from error
-        except SQLAlchemyError as error:
+        except FAILURES as error:
             raise unusable(self._url, error) from error
 
 

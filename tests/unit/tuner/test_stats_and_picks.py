@@ -71,3 +71,7 @@ def test_a_measurement_cannot_be_correct_without_a_clean_verification() -> None:
     dirty = Verification(elements=4, mismatches=1, worst_ratio=3.0, reference="test")
     with pytest.raises(ValueError, match="can't be correct"):
         Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,), verification=dirty)
+
+
+def test_the_chance_is_told_for_rivals_with_unequal_samples_too() -> None:
+    assert chance_within([[10.0, 10.1, 9.9], [8.0, 8.1, 7.9, 8.0, 8.0]], 1, 0.02) == 1.0

@@ -1,0 +1,254 @@
+"""The service over HTTP, on a real store: right answers, and refusals that say what to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+from fastapi.testclient import TestClient
+
+from api.app import MOST_BODY_BYTES, create_app
+from api.server import listen
+from gemmtune import Client, GemmtuneError
+from space.problem import Problem
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.errors import SettingsError
+from tuner.store.store import Store
+from tuner.tables import table, table_bytes
+
+ASKED = {"m": 256, "n": 256, "k": 256}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def http(store: Store) -> Iterator[TestClient]:
+    with TestClient(create_app(store), raise_server_exceptions=False) as client:
+        yield client
+
+
+def problem_of(response: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
+    document: dict[str, Any] = response.json()
+    assert response.status_code == status, document
+    assert response.headers["content-type"] == "application/problem+json"
+    assert document["type"] == f"/problems/{kind}"
+    assert document["instance"] == response.headers["x-request-id"]
+    assert len(document["detail"]) > 20
+    return document
+
+
+class TestBest:
+    def test_a_tuned_problem_is_measured_with_its_evidence(self, http: TestClient, store: Store) -> None:
+        best = keep_best(store)
+        body = http.get("/v1/best", params=ASKED).json()
+        assert (body["source"], body["config"]["key"], body["time_us"]) == ("measured", best.config.key, best.median_us)
+        assert body["evidence"]["versus_cublaslt_first"]["value"] == 1.1
+        assert body["evidence"]["measurement"]["verification"]["mismatches"] == 0
+
+    def test_a_near_problem_gets_its_neighbours_config(self, http: TestClient, store: Store) -> None:
+        keep_best(store)
+        body = http.get("/v1/best", params=ASKED | {"k": 320}).json()
+        assert body["source"] == "nearest"
+        assert body["evidence"]["problem"]["key"] == PROBLEM.key
+
+    def test_an_untuned_problem_is_predicted_and_says_so(self, http: TestClient) -> None:
+        body = http.get("/v1/best", params={"m": 5000, "n": 5000, "k": 5000}).json()
+        assert (body["source"], body["evidence"]) == ("predicted", None)
+        assert body["time_us"] >= body["roofline_us"]
+
+    def test_an_unknown_device_gets_the_default(self, http: TestClient) -> None:
+        body = http.get("/v1/best", params=ASKED | {"device": "NVIDIA H100 80GB HBM3"}).json()
+        assert (body["source"], body["time_us"]) == ("default", None)
+
+    def test_what_nothing_is_legal_for_is_an_answer_too(self, http: TestClient) -> None:
+        body = http.get("/v1/best", params=ASKED | {"k": 255}).json()
+        assert (body["source"], body["config"]) == ("none", None)
+
+    def test_only_measured_will_do_when_required(self, http: TestClient) -> None:
+        problem_of(http.get("/v1/best", params=ASKED | {"require": "measured"}), 404, "not-measured")
+
+    def test_several_devices_must_be_told_apart(self, http: TestClient, store: Store) -> None:
+        keep_best(store)
+        keep_best(store, device="NVIDIA H100")
+        problem_of(http.get("/v1/best", params=ASKED), 422, "device-needed")
+        assert http.get("/v1/best", params=ASKED | {"device": DEVICE}).status_code == 200
+
+    @pytest.mark.parametrize(
+        ("change", "kind", "named"),
+        [
+            ({"m": 0}, "malformed-request", "m"),
+            ({"m": -4}, "malformed-request", "m"),
+            ({"m": "x"}, "malformed-request", "m"),
+            ({"m": 2**31}, "malformed-request", "m"),
+            ({"dtype": "bf17"}, "bad-input", "bf17"),
+            ({"layout": "xx"}, "bad-input", "xx"),
+            ({"shape": "1x1x1"}, "malformed-request", "shape"),
+        ],
+    )
+    def test_bad_input_is_named(self, http: TestClient, change: dict[str, Any], kind: str, named: str) -> None:
+        assert named in problem_of(http.get("/v1/best", params=ASKED | change), 422, kind)["detail"]
+
+
+class TestMeasurements:
+    def test_pages_hold_everything_once(self, http: TestClient, store: Store) -> None:
+        study = store.begin_study(study_key())
+        for n in range(8, 128, 8):
+            store.record(study.id, measured(FAMILY.config({"tile_n": n})), PROVENANCE)
+        seen, params = [], {"limit": "4"}
+        while True:
+            response = http.get("/v1/measurements", params=params)
+            page = response.json()
+            seen += [item["id"] for item in page["items"]]
+            if page["next"] is None:
+                break
+            assert 'rel="next"' in response.headers["link"]
+            params = {"limit": "4", "cursor": page["next"]}
+        assert seen == [stored.id for stored in store.measurements_of(study.id)]
+
+    def test_filters_filter(self, http: TestClient, store: Store) -> None:
+        keep_best(store)
+        for query, count in ((f"problem={PROBLEM.key}", 1), ("outcome=timeout", 0), ("device=other", 0)):
+            assert len(http.get(f"/v1/measurements?{query}").json()["items"]) == count
+
+    @pytest.mark.parametrize(
+        ("query", "status", "kind"),
+        [
+            ("cursor=nonsense", 400, "bad-cursor"),
+            ("limit=0", 422, "malformed-request"),
+            ("limit=1001", 422, "malformed-request"),
+            ("outcome=fine", 422, "malformed-request"),
+            ("problem=4096", 422, "bad-input"),
+            ("colour=red", 422, "malformed-request"),
+        ],
+    )
+    def test_bad_queries_are_refused(self, http: TestClient, query: str, status: int, kind: str) -> None:
+        problem_of(http.get(f"/v1/measurements?{query}"), status, kind)
+
+
+class TestExplain:
+    def test_an_illegal_config_is_an_answer(self, http: TestClient) -> None:
+        knobs = {"tile_n": 256, "stages": 5, "epilogue": "direct"}
+        body = http.post("/v1/explain", json={"problem": ASKED, "knobs": knobs}).json()
+        assert (body["legal"], body["change"]) == (False, "stages=4")
+        assert [entry["rule"] for entry in body["broken"]] == ["smem.capacity"]
+        assert "232,448 B" in body["broken"][0]["numbers"]
+
+    def test_a_legal_config_has_its_derived_values(self, http: TestClient) -> None:
+        body = http.post("/v1/explain", json={"problem": ASKED}).json()
+        assert body["legal"]
+        assert body["derived"]["threads"] == 384
+
+    @pytest.mark.parametrize(
+        ("body", "kind"),
+        [
+            ({}, "malformed-request"),
+            ({"problem": ASKED, "kobs": {}}, "malformed-request"),
+            ({"problem": ASKED | {"m": 0}}, "malformed-request"),
+            ({"problem": ASKED, "knobs": {"tile_m": 100}}, "bad-input"),
+            ({"problem": ASKED, "knobs": {"tile": 128}}, "bad-input"),
+            ({"problem": ASKED, "arch": "sm_90"}, "bad-input"),
+            ({"problem": ASKED, "family": "sm70"}, "bad-input"),
+            ([], "malformed-request"),
+        ],
+    )
+    def test_malformed_bodies_are_refused(self, http: TestClient, body: object, kind: str) -> None:
+        problem_of(http.post("/v1/explain", json=body), 422, kind)
+
+    def test_a_body_that_is_too_long_is_refused(self, http: TestClient) -> None:
+        problem_of(http.post("/v1/explain", content=b" " * (MOST_BODY_BYTES + 1)), 413, "body-too-large")
+
+
+class TestTables:
+    def test_the_table_has_the_bytes_of_the_export_and_a_strong_etag(self, http: TestClient, store: Store) -> None:
+        keep_best(store)
+        response = http.get(f"/v1/tables/{DEVICE}")
+        assert response.content == table_bytes(table(store, DEVICE))
+        etag = response.headers["etag"]
+        assert etag == f'"{response.json()["content"]}"'
+        again = http.get(f"/v1/tables/{DEVICE}", headers={"If-None-Match": etag})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+
+    def test_a_new_best_changes_the_etag(self, http: TestClient, store: Store) -> None:
+        keep_best(store)
+        before = http.get(f"/v1/tables/{DEVICE}").headers["etag"]
+        keep_best(store, Problem.parse("512x512x512"))
+        assert http.get(f"/v1/tables/{DEVICE}", headers={"If-None-Match": before}).status_code == 200
+
+    def test_an_unknown_device_is_told_the_known_ones(self, http: TestClient, store: Store) -> None:
+        keep_best(store)
+        assert DEVICE in problem_of(http.get("/v1/tables/nothing"), 404, "unknown-device")["detail"]
+
+
+class TestService:
+    def test_health_counts(self, http: TestClient) -> None:
+        body = http.get("/healthz").json()
+        assert (body["status"], body["rows"]["measurement"]) == ("ok", 0)
+
+    def test_a_store_that_is_gone_is_503(self, http: TestClient, store: Store, tmp_path: Path) -> None:
+        store.close()
+        for path in tmp_path.glob("store.db*"):
+            path.unlink()
+        (tmp_path / "store.db").write_bytes(b"garbage" * 1000)
+        problem_of(http.get("/healthz"), 503, "store-unavailable")
+        problem_of(http.get("/v1/best", params=ASKED), 503, "store-unavailable")
+
+    def test_unknown_paths_and_methods_are_problems(self, http: TestClient) -> None:
+        problem_of(http.get("/v2/best"), 404, "no-such-path")
+        problem_of(http.delete("/v1/best"), 405, "method-not-allowed")
+
+    def test_request_ids_are_kept_when_they_are_harmless(self, http: TestClient) -> None:
+        assert http.get("/", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
+        assert http.get("/", headers={"X-Request-Id": "a b\tc"}).headers["x-request-id"] != "a b\tc"
+
+    def test_the_description_declares_problems_and_operation_ids(self, http: TestClient) -> None:
+        document = http.get("/openapi.json").json()
+        operations = [op for path in document["paths"].values() for op in path.values()]
+        assert len({op["operationId"] for op in operations}) == len(operations) >= 6
+        for operation in operations:
+            assert "application/problem+json" in operation["responses"]["422"]["content"]
+        assert "ProblemDocument" in document["components"]["schemas"]
+
+
+@pytest.fixture
+def url(store: Store) -> Iterator[str]:
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(create_app(store), log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+
+
+def test_the_client_asks_a_real_server(url: str, store: Store) -> None:
+    best = keep_best(store)
+    with Client(url) as client:
+        answer = client.best(256, 256, 256)
+        assert (answer.source, dict(answer.knobs), answer.family) == ("measured", best.config.knobs, "sm90_wgmma")
+        assert client.explain(256, 256, 256, {"stages": 16})["legal"] is False
+        content = client.table(DEVICE)
+        assert content is not None
+        assert client.table(DEVICE, content["content"]) is None
+        assert [item["id"] for item in client.measurements()] == [best.winner.id]
+        with pytest.raises(GemmtuneError, match="bf17") as refusal:
+            client.best(1, 1, 1, dtype="bf17")
+        assert (refusal.value.status, refusal.value.kind) == (422, "/problems/bad-input")
+
+
+def test_a_service_that_is_not_there_is_one_sentence() -> None:
+    with Client("http://127.0.0.1:9") as client, pytest.raises(GemmtuneError, match="gemmtune serve"):
+        client.best(1, 1, 1)
+
+
+def test_a_taken_port_is_one_sentence() -> None:
+    with listen("127.0.0.1", 0) as taken, pytest.raises(SettingsError, match="--port"):
+        listen("127.0.0.1", taken.getsockname()[1])

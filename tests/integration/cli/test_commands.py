@@ -1,0 +1,146 @@
+"""The command line as a user types it: exit codes, one sentence, JSON, and nothing written on bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import FAMILY, PROBLEM, record_problem
+
+SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 64}
+CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
+           for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip
+
+
+class Shell:
+    """Runs commands in an environment of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.db = folder / "store.db"
+        record_problem(folder / "recorded" / "h200", CONFIGS)
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")} | {
+            "GEMMTUNE_DB": str(self.db),
+            "GEMMTUNE_CACHE_DIR": str(folder / "cache"),
+            "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"),
+        }
+
+    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "tuner.cli", *words], env=self.environment | environment,
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    return Shell(tmp_path_factory.mktemp("shell"))
+
+
+def test_the_main_job_from_tune_to_export(shell: Shell) -> None:
+    tuned = shell("tune", PROBLEM.shape, "--device", "recorded:h200")
+    assert tuned.returncode == 0, tuned.stderr
+    assert "No GPU is used" in tuned.stderr
+    assert "8/8 candidates" in tuned.stderr
+    for said in ("best config", "TFLOP/s", "cuBLASLt's first choice", "replayed from a recording", "gemmtune serve"):
+        assert said in tuned.stdout
+    best = json.loads(shell("best", PROBLEM.shape, "--json").stdout)
+    assert (best["source"], best["config"]["family"]) == ("measured", "sm90_wgmma")
+    assert best["evidence"]["verification"]["mismatches"] == 0
+    assert shell("export", "--format", "json", "--out", str(shell.folder / "t.json")).returncode == 0
+    table = json.loads((shell.folder / "t.json").read_text())
+    assert [entry["config"] for entry in table["entries"]] == [best["config"]]
+
+
+def test_json_stands_alone_on_standard_output(shell: Shell) -> None:
+    for words in (("tune", PROBLEM.shape, "--device", "recorded:h200"), ("space", "64x64x64"), ("doctor",)):
+        assert isinstance(json.loads(shell(*words, "--json").stdout), dict), words
+
+
+def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: Shell) -> None:
+    said = shell("explain", "4096x4096x4096", "--config", "tile_n=256,stages=5,epilogue=direct")
+    assert said.returncode == 1
+    assert "smem.capacity" in said.stdout
+    assert "stages=4 is the nearest legal change" in said.stdout
+    assert shell("explain", "4096x4096x4096").returncode == 0
+
+
+def test_space_counts_add_up(shell: Shell) -> None:
+    for flags in ((), ("--unpruned",)):
+        counted = json.loads(shell("space", "4096x4096x4096", "--json", *flags).stdout)
+        assert counted["left"] + sum(rule["removed"] for rule in counted["removed"]) == counted["product"]
+
+
+def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
+    assert shell("best", "5000x5000x5000").stdout.startswith("predicted:")
+    assert json.loads(shell("best", "64x64x63", "--json").stdout)["source"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("tune", "0x16x16"), 3, "m = 0"),
+        (("tune", "16x-1x16"), 3, "n = -1"),
+        (("tune", "16x16"), 3, "'16x16'"),
+        (("tune", "16x16x16", "--dtype", "bf17"), 3, "'bf17'"),
+        (("tune", "16x16x16", "--layout", "qq"), 3, "'qq'"),
+        (("tune", "16x16x16", "--device", "tpu"), 4, "'tpu'"),
+        (("tune", "16x16x16", "--device", "recorded:h999"), 4, "recorded:h999"),
+        (("tune", "512x512x512", "--device", "recorded:h200"), 6, "recording holds nothing"),
+        (("tune", "256x256x256", "--layout", "nn", "--device", "recorded:h200"), 6, "problem.layout"),
+        (("tune", "256x256x256", "--candidates", "0"), 3, "candidates = 0"),
+        (("explain", "16x16x16", "--arch", "sm_90"), 3, "sm_90a"),
+        (("explain", "16x16x16", "--config", "tile_m=100"), 3, "tile_m = '100'"),
+        (("explain", "16x16x16", "--config", "tile=1"), 3, "'tile'"),
+        (("export", "--format", "xml", "--out", "x"), 3, "'xml'"),
+        (("export", "--device", "none", "--out", "x"), 6, "'none'"),
+        (("record", "missing.json", "--out", "x"), 3, "missing.json"),
+        (("frobnicate",), 2, "frobnicate"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_an_exit_code(
+    tmp_path_factory: pytest.TempPathFactory, words: tuple[str, ...], code: int, said: str
+) -> None:
+    shell = Shell(tmp_path_factory.mktemp("bad"))
+    result = shell(*words)
+    assert result.returncode == code, result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_gpu_that_is_not_here_is_told_with_the_fix(shell: Shell) -> None:
+    if shell("doctor", "--json").stdout.find('"name": "gpu",\n      "state": "ok"') >= 0:
+        pytest.skip("this machine has a GPU")
+    result = shell("tune", PROBLEM.shape, "--device", "cuda:0")
+    assert result.returncode == 4
+    assert "recorded:h200" in result.stderr
+
+
+def test_damaged_files_are_told_and_left_alone(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.db.write_bytes(b"no database at all" * 50)
+    result = shell("tune", PROBLEM.shape, "--device", "recorded:h200")
+    assert (result.returncode, shell.db.read_bytes()) == (5, b"no database at all" * 50)
+    recording = next((tmp_path / "recorded" / "h200").glob("*.parquet"))
+    recording.write_bytes(recording.read_bytes()[:300])
+    result = shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--db", str(tmp_path / "other.db"))
+    assert result.returncode == 4
+    assert recording.name in result.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    (tmp_path / "file").write_text("in the way")
+    words = ("tune", PROBLEM.shape, "--device", "recorded:h200")
+    result = shell(*words, GEMMTUNE_CACHE_DIR=str(tmp_path / "file"))
+    assert result.returncode == 4
+    assert "GEMMTUNE_CACHE_DIR" in result.stderr
+
+
+def test_a_setting_outside_its_domain_is_named(shell: Shell) -> None:
+    result = shell("best", "16x16x16", GEMMTUNE_PORT="99999999")
+    assert result.returncode == 3
+    assert "GEMMTUNE_PORT" in result.stderr

@@ -1,0 +1,195 @@
+"""The store on a real database: nothing lost, nothing twice, nothing unverified."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from space.problem import Problem
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.errors import AlreadyMeasured, StoreError
+from tuner.records import StudyStatus
+from tuner.store.store import Store
+from workers.measurement import Outcome, Policy
+
+CONFIGS = [
+    FAMILY.config({"tile_n": n, "raster": raster}) for n in range(8, 257, 8) for raster in ("along_m", "along_n")
+]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/deep/store.db"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with Store.open(url) as opened:
+        yield opened
+
+
+def test_a_measurement_comes_back_as_it_was(store: Store) -> None:
+    study = store.begin_study(study_key())
+    kept = [store.record(study.id, m, PROVENANCE) for m in
+            (measured(CONFIGS[0]), measured(CONFIGS[1], outcome=Outcome.TIMEOUT))]  # fmt: skip
+    assert store.measurements_of(study.id) == kept
+    assert store.page() == kept
+
+
+def test_a_study_measures_a_config_once(store: Store) -> None:
+    study = store.begin_study(study_key())
+    store.record(study.id, measured(CONFIGS[0]), PROVENANCE)
+    before = store.counts()
+    with pytest.raises(AlreadyMeasured, match="measured in study"):
+        store.record_many(study.id, [measured(CONFIGS[1]), measured(CONFIGS[0])], PROVENANCE)
+    assert store.counts() == before
+
+
+def test_the_same_key_is_the_same_study_until_a_fresh_one_is_wanted(store: Store) -> None:
+    first = store.begin_study(study_key())
+    store.finish_study(first.id, "enough")
+    again = store.begin_study(study_key())
+    assert (again.id, again.status, again.stopped_because) == (first.id, StudyStatus.FINISHED, "enough")
+    fresh = store.begin_study(study_key(), fresh=True)
+    assert fresh.id != first.id
+    assert store.begin_study(study_key()).id == fresh.id
+    assert store.begin_study(replace(study_key(), device_kind="recorded")).id not in (first.id, fresh.id)
+
+
+def test_finals_may_be_taken_again_after_more_screening(store: Store) -> None:
+    study = store.begin_study(study_key())
+    store.record(study.id, measured(CONFIGS[0]), PROVENANCE)
+    assert store.final_series(study.id) == []
+    finals = store.record_many(study.id, [measured(CONFIGS[0], stage="final")], PROVENANCE)
+    assert store.final_series(study.id) == finals
+    store.record(study.id, measured(CONFIGS[1]), PROVENANCE)
+    assert store.final_series(study.id) == []
+    again = store.record_many(study.id, [measured(CONFIGS[0], stage="final")], PROVENANCE)
+    assert store.final_series(study.id) == again
+
+
+def test_a_best_comes_back_and_is_replaced(store: Store) -> None:
+    keep_best(store, us=10.0)
+    best = keep_best(store, us=8.0)
+    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+    assert store.bests(DEVICE) == [best]
+    assert store.devices() == [(DEVICE, "cuda")]
+
+
+def test_neighbours_differ_in_extents_alone(store: Store) -> None:
+    near = keep_best(store, Problem.parse("256x256x512"))
+    keep_best(store, Problem.parse("256x256x256", "fp16"))
+    assert store.neighbours(PROBLEM, DEVICE) == [near]
+
+
+def test_the_database_itself_refuses_an_unverified_best(store: Store) -> None:
+    best = keep_best(store)
+    wrong = store.record(best.winner.study_id, measured(CONFIGS[9], outcome=Outcome.WRONG_RESULT), PROVENANCE)
+    with pytest.raises(StoreError, match="refused"):
+        store.set_best(replace(best, winner=wrong))
+    with store._engine.begin() as connection, pytest.raises(sa.exc.IntegrityError):
+        connection.execute(sa.text(f"UPDATE best SET measurement_id = {wrong.id}"))
+    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+
+
+@pytest.mark.parametrize("statement", ["UPDATE measurement SET median_us = 1", "DELETE FROM measurement",
+                                       "UPDATE provenance SET digest = 'x'", "DELETE FROM provenance"])  # fmt: skip
+def test_measurements_are_append_only(store: Store, statement: str) -> None:
+    keep_best(store)
+    with pytest.raises(sa.exc.IntegrityError, match="append-only"), store._engine.begin() as connection:
+        connection.execute(sa.text(statement))
+
+
+def test_the_content_version_follows_every_write(store: Store) -> None:
+    versions = [store.content_version()]
+    for us in (3.0, 2.0):
+        keep_best(store, us=us)
+        versions.append(store.content_version())
+    assert len(set(versions)) == len(versions)
+
+
+def test_a_corrupt_file_is_one_sentence_with_a_fix(tmp_path: Path) -> None:
+    (tmp_path / "bad.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(StoreError, match=r"bad\.db.*not a database.*--db"):
+        Store.open(f"sqlite:///{tmp_path}/bad.db")
+
+
+def test_a_truncated_file_is_refused(url: str) -> None:
+    with Store.open(url) as store:
+        keep_best(store)
+    path = Path(url.removeprefix("sqlite:///"))
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(StoreError, match="can't be used"), Store.open(url) as store:
+        store.bests()
+
+
+def test_a_folder_a_missing_file_and_a_newer_schema_are_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(StoreError, match="folder"):
+        Store.open(f"sqlite:///{tmp_path}")
+    with pytest.raises(StoreError, match="is not there"):
+        Store.open(url, create=False)
+    with pytest.raises(StoreError, match="no database URL"):
+        Store.open("nonsense://x")
+    with Store.open(url) as store, store._engine.begin() as connection:
+        connection.execute(sa.text("UPDATE gemmtune_alembic_version SET version_num = '9999'"))
+    with pytest.raises(StoreError, match="newer"):
+        Store.open(url)
+
+
+def test_writers_wait_for_each_other(url: str) -> None:
+    failures: list[Exception] = []
+
+    def write(start: int) -> None:
+        try:
+            with Store.open(url) as store:
+                study = store.begin_study(study_key())
+                for config in CONFIGS[start : start + 12]:
+                    store.record(study.id, measured(config), PROVENANCE)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(12 * place,)) for place in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    with Store.open(url) as store:
+        assert store.counts()["measurement"] == 48
+
+
+WRITER = """
+import sys
+from tests.integration.tuner.test_store import CONFIGS
+from tests.support import PROVENANCE, measured, study_key
+from tuner.store.store import Store
+with Store.open(sys.argv[1]) as store:
+    study = store.begin_study(study_key())
+    for config in CONFIGS:
+        store.record(study.id, measured(config), PROVENANCE)
+        print("kept", flush=True)
+"""
+
+
+def test_what_was_kept_survives_kill_9(url: str) -> None:
+    kept = 0
+    with subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for _ in process.stdout:
+            kept += 1
+            if kept == 20:
+                os.kill(process.pid, signal.SIGKILL)
+    with Store.open(url) as store:
+        # One more may have been committed between the last commit that was told and the kill.
+        assert store.counts()["measurement"] - kept in (0, 1)
+        study = store.begin_study(study_key())
+        assert len(store.measurements_of(study.id)) == store.counts()["measurement"]

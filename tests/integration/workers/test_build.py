@@ -1,0 +1,96 @@
+"""Real compiles with NVRTC, no GPU: what is legal builds as promised, what isn't is told why."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from space.enumerate import enumerate_space
+from space.family import family_named
+from space.problem import Problem
+from workers.build import Build, BuildFailure, compile_source, kept_cubin
+from workers.errors import CacheError
+from workers.kernels.render import render
+
+FAMILY = family_named("sm90_wgmma")
+PROBLEM = Problem.parse("4096x4096x4096")
+
+
+def source(**knobs: object) -> str:
+    return render("sm90_wgmma", FAMILY.compile_constants(PROBLEM, FAMILY.config(knobs)))
+
+
+def test_a_random_sample_of_the_legal_space_compiles_without_spills_or_warnings() -> None:
+    space = enumerate_space(FAMILY, PROBLEM, pruned=False)
+    rows = np.random.default_rng(11).integers(len(space), size=24)
+    configs = [FAMILY.config_at(space.columns, int(row)) for row in rows]
+    sources = [render("sm90_wgmma", FAMILY.compile_constants(PROBLEM, config)) for config in configs]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        built = list(pool.map(lambda text: compile_source(text, "sm_90a", None), sources))
+    failures = {config.key: build.reason for config, build in zip(configs, built, strict=True)
+                if isinstance(build, BuildFailure)}  # fmt: skip
+    assert failures == {}
+    for config, build in zip(configs, built, strict=True):
+        assert isinstance(build, Build)
+        assert build.registers <= FAMILY.derive(PROBLEM, config)["entry_registers"]
+
+
+def test_the_verification_kernels_compile() -> None:
+    assert isinstance(compile_source(render("verify", {}), "sm_90a", None), Build)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        # Each breaks one rule that the compiler sees too.
+        {"tile_m": 256, "tile_n": 256, "stages": 2, "epilogue": "direct"},
+        {"tile_m": 192, "consumer_warpgroups": 3, "tile_n": 256, "stages": 2, "epilogue": "direct"},
+        {"tile_m": 192, "consumer_warpgroups": 2},
+        {"tile_k": 32},
+        {"tile_n": 40, "cluster_m": 4},
+    ],
+)
+def test_what_the_rules_refuse_the_compiler_refuses(knobs: dict[str, object]) -> None:
+    assert isinstance(compile_source(source(**knobs), "sm_90a", None), BuildFailure)
+
+
+def test_wgmma_needs_the_suffix() -> None:
+    failure = compile_source(source(), "sm_90", None)
+    assert isinstance(failure, BuildFailure)
+    assert "sm_90a" in failure.log or "not supported" in failure.log
+
+
+def test_a_build_is_kept_and_found_again(tmp_path: Path) -> None:
+    made, again = (compile_source(source(), "sm_90a", tmp_path) for _ in range(2))
+    assert isinstance(made, Build)
+    assert isinstance(again, Build)
+    assert made.seconds > 0 == again.seconds
+    assert (made.digest, made.cubin, made.registers) == (again.digest, again.cubin, again.registers)
+    assert kept_cubin(tmp_path, made.digest) == made.cubin
+
+
+def test_a_damaged_build_is_compiled_again(tmp_path: Path) -> None:
+    made = compile_source(source(), "sm_90a", tmp_path)
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:100])
+    again = compile_source(source(), "sm_90a", tmp_path)
+    assert isinstance(made, Build)
+    assert isinstance(again, Build)
+    assert again.cubin == made.cubin
+    assert again.seconds > 0
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CacheError, match="GEMMTUNE_CACHE_DIR"):
+        compile_source(source(), "sm_90a", tmp_path / "file")
+
+
+def test_an_unknown_build_is_not_made_up(tmp_path: Path) -> None:
+    with pytest.raises(CacheError, match="not in"):
+        kept_cubin(tmp_path, "0" * 64)

@@ -1,0 +1,81 @@
+"""Values that several tests need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from space.config import Config
+from space.family import family_named
+from space.problem import Problem
+from tuner.records import Best, Ratio, StoredMeasurement, StudyKey
+from tuner.store.store import Store
+from workers.measurement import (
+    Clocks,
+    DeviceFacts,
+    Measurement,
+    Outcome,
+    Policy,
+    Provenance,
+    Stage,
+    Verification,
+)
+from workers.recording import file_name, write_recording
+
+FAMILY = family_named("sm90_wgmma")
+PROBLEM = Problem.parse("256x256x256")
+DEVICE = "NVIDIA H200"
+PROVENANCE = Provenance(DEVICE, "GPU-0", "580.1", "13.5", "d" * 64, "130100", "0.1.0", 7)
+FACTS = DeviceFacts(DEVICE, "sm_90a", "cuda", "GPU-0", "580.1", 132, 60 * 2**20, 140 * 2**30)
+CLOCKS = Clocks(1980, 3201, 400.0, 50, ("sw_power_cap",))
+
+
+def measured(
+    config: Config,
+    us: float = 10.0,
+    problem: Problem = PROBLEM,
+    stage: Stage = "screen",
+    outcome: Outcome = Outcome.CORRECT,
+    samples: int = 5,
+) -> Measurement:
+    """A measurement of `config` whose samples lie around `us`."""
+    if outcome is not Outcome.CORRECT:
+        return Measurement(problem.key, config, stage, Policy.COLD_GRAPH, outcome, detail=f"planted {outcome}")
+    times = tuple(us * (1 + 0.001 * (place - samples // 2)) for place in range(samples))
+    clean = Verification(problem.m * problem.n, 0, 0.5, "planted")
+    return Measurement(problem.key, config, stage, Policy.COLD_GRAPH, outcome, times, verification=clean, clocks=CLOCKS)
+
+
+def study_key(problem: Problem = PROBLEM, device: str = DEVICE) -> StudyKey:
+    """A study of one problem."""
+    return StudyKey(problem, device, "cuda", Policy.COLD_GRAPH, FAMILY.name, "source")
+
+
+def keep_best(store: Store, problem: Problem = PROBLEM, device: str = DEVICE, us: float = 10.0) -> Best:
+    """A best in the store, with the measurement behind it."""
+    study = store.begin_study(study_key(problem, device), fresh=True)
+    stored = store.record(study.id, measured(FAMILY.config({}), us, problem), PROVENANCE)
+    best = Best(problem, device, "cuda", stored, Ratio(1.1, 1.05, 1.15, True), None, None, 1, {"compile": 2})
+    store.set_best(best)
+    return best
+
+
+def record_problem(folder: Path, configs: Sequence[Config], problem: Problem = PROBLEM, finals: int = 4) -> Path:
+    """A recording in which later configs are slower, every seventh failed, with a library baseline."""
+    rows = []
+    for place, config in enumerate(configs):
+        outcome = Outcome.TIMEOUT if place % 7 == 6 else Outcome.CORRECT
+        rows.append((measured(config, 10.0 + place, problem, outcome=outcome), PROVENANCE))
+    rows += [(measured(config, 10.0 + place, problem, "final", samples=11), PROVENANCE) for place, config in
+             enumerate(configs[:finals])]  # fmt: skip
+    library = family_named("cublaslt")
+    rows += [(measured(library.config({"rank": rank}), 12.0 - rank / 10, problem, "final", samples=11), PROVENANCE)
+             for rank in (0, 3)]  # fmt: skip
+    path = folder / file_name(problem)
+    write_recording(path, problem, FACTS, rows)
+    return path
+
+
+def stored_key(stored: StoredMeasurement) -> tuple[str, str]:
+    """What may be in a study once."""
+    return stored.measurement.config.key, stored.measurement.stage

@@ -1,0 +1,38 @@
+"""Cursors are opaque, bound to their filters, and never a crash; ETags match as RFC 9110 says."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.cursors import decode, encode
+from api.problems import HttpProblem
+from api.tables import matches
+
+FILTERS = {"problem": None, "device": "NVIDIA H200", "outcome": None}
+
+
+@given(st.integers(0, 2**62 - 1))
+def test_a_cursor_names_its_place(after: int) -> None:
+    assert decode(encode(after, FILTERS), FILTERS) == after
+
+
+def test_a_cursor_of_another_query_is_refused() -> None:
+    with pytest.raises(HttpProblem, match="other filters"):
+        decode(encode(5, FILTERS), FILTERS | {"device": "NVIDIA H100"})
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_cursor_or_a_400(text: str) -> None:
+    with pytest.raises(HttpProblem) as refusal:
+        decode(text, FILTERS)
+    assert refusal.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("header", "same"),
+    [('"a"', True), ('W/"a"', True), ('"b", "a"', True), ("*", True), ('"b"', False), ("a", False), ("", False)],
+)
+def test_if_none_match_compares_weakly(header: str, same: bool) -> None:
+    assert matches(header, '"a"') is same

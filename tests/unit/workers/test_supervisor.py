@@ -1,0 +1,76 @@
+"""The supervisor against children that answer, hang, crash and talk nonsense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workers.cuda.supervisor import Died, Supervisor
+
+CHILD = """
+import os, sys, time
+sys.path.insert(0, {root!r})
+from workers.cuda.framing import receive, send
+read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
+while True:
+    question = receive(read_fd)
+    match question["do"]:
+        case "echo": send(write_fd, {{"said": question["what"], "pid": os.getpid()}})
+        case "hang": time.sleep(60)
+        case "exit": sys.exit("these are my last words")
+        case "abort": os.abort()
+        case "garbage": os.write(write_fd, b"\\x05\\x00\\x00\\x00hello")
+        case "flood": os.write(write_fd, b"\\xff\\xff\\xff\\xff")
+        case "chatter":
+            print("noise on standard output", flush=True)
+            send(write_fd, {{}})
+"""
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    script = tmp_path / "child.py"
+    script.write_text(CHILD.format(root=str(Path(__file__).resolve().parents[3])))
+    opened = Supervisor([str(script)])
+    yield opened
+    opened.close()
+
+
+def test_questions_are_answered_by_one_process(supervisor: Supervisor) -> None:
+    first = supervisor.ask({"do": "echo", "what": 1}, 20)
+    second = supervisor.ask({"do": "echo", "what": "two"}, 20)
+    assert (first["said"], second["said"]) == (1, "two")
+    assert first["pid"] == second["pid"]
+
+
+def test_a_hang_is_killed_at_its_deadline_and_the_next_question_gets_a_fresh_process(supervisor: Supervisor) -> None:
+    before = supervisor.ask({"do": "echo", "what": 0}, 20)["pid"]
+    with pytest.raises(Died, match=r"0\.2 s") as death:
+        supervisor.ask({"do": "hang"}, 0.2)
+    assert death.value.hung
+    assert not supervisor.alive
+    assert supervisor.ask({"do": "echo", "what": 0}, 20)["pid"] != before
+
+
+def test_an_exit_is_told_with_its_last_words(supervisor: Supervisor) -> None:
+    with pytest.raises(Died, match=r"exit status 1.*last words") as death:
+        supervisor.ask({"do": "exit"}, 20)
+    assert not death.value.hung
+
+
+def test_a_crash_is_told_with_its_signal(supervisor: Supervisor) -> None:
+    with pytest.raises(Died, match="SIGABRT"):
+        supervisor.ask({"do": "abort"}, 20)
+
+
+@pytest.mark.parametrize("do", ["garbage", "flood"])
+def test_nonsense_on_the_pipe_costs_the_process_and_nothing_else(supervisor: Supervisor, do: str) -> None:
+    with pytest.raises(Died):
+        supervisor.ask({"do": do}, 20)
+    assert supervisor.ask({"do": "echo", "what": 3}, 20)["said"] == 3
+
+
+def test_standard_output_is_not_the_protocol(supervisor: Supervisor) -> None:
+    assert supervisor.ask({"do": "chatter"}, 20) == {}
