@@ -1,6 +1,8 @@
 # The two commands of a new user: `make tune` and `make test`. Each sets up `.venv/` first, once.
 SHELL := /bin/bash
-PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11 python3,$(shell command -v $(name) 2>/dev/null)))
+# The first that runs and is new enough; a name on the PATH alone may be a shim without an interpreter.
+PYTHON ?= $(shell for name in python3.12 python3.11 python3.13 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$name; break; }; done)
 BIN := .venv/bin
 READY := .venv/.ready
 # A GPU's machine also gets the library that we are measured against.
@@ -39,7 +41,7 @@ clean:  ## Remove the environment
 	rm -rf .venv
 
 $(READY): pyproject.toml requirements.lock requirements-gpu.lock
-	@test -n "$(PYTHON)" && "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	@test -n "$(PYTHON)" \
 		|| { echo "gemmtune needs Python 3.11 or newer: install it, or say make PYTHON=/path/to/python3.12"; exit 1; }
 	@"$(PYTHON)" -m venv .venv \
 		|| { echo "the venv module of $(PYTHON) is missing: install it (Debian: python3-venv)"; exit 1; }
