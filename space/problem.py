@@ -14,6 +14,18 @@ DTYPE_BYTES: Final[dict[str, int]] = {
     "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "uint8": 1,
 }  # fmt: skip
 
+#: What A may be, and what B and C may be beside it.
+PARTNERS: Final[dict[str, tuple[str, ...]]] = {
+    "bf16": ("bf16",), "fp16": ("fp16",), "tf32": ("tf32",),
+    "fp8_e4m3": ("fp8_e4m3", "fp8_e5m2"), "fp8_e5m2": ("fp8_e4m3", "fp8_e5m2"),
+    "int8": ("int8", "uint8"), "uint8": ("int8", "uint8"),
+}  # fmt: skip
+OUTPUTS: Final = ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "s32", "int8")
+
+#: How products are summed. The tensor core adds fp8 products with about 14 bits of mantissa (`f32`, the
+#: class that inference engines call fast accumulation); `f32_promoted` adds every 128 of K in true f32.
+ACCUMULATORS: Final = ("f32", "f32_promoted", "s32")
+
 #: What one word on the command line stands for: dtype of A, B, C and of the accumulator.
 #: `fp8_e5m2` is A e5m2 x B e4m3, because no library that we compare with has e5m2 x e5m2.
 DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
@@ -22,17 +34,23 @@ DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
     "tf32": ("tf32", "tf32", "f32", "f32"),
     "fp8_e4m3": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32"),
     "fp8_e5m2": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32"),
+    "fp8_e4m3_e5m2": ("fp8_e4m3", "fp8_e5m2", "bf16", "f32"),
+    "fp8_e4m3_promoted": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted"),
+    "fp8_e5m2_promoted": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32_promoted"),
     "int8": ("int8", "int8", "s32", "s32"),
+    "uint8": ("uint8", "uint8", "s32", "s32"),
 }
 
 LAYOUTS: Final = ("nt", "nn", "tn", "tt")
-EPILOGUES: Final = ("none",)
+ACTIVATIONS: Final = ("relu", "gelu", "silu")
+#: Parts of an epilogue, in the order in which they are applied and written: `alpha+bias+gelu`.
+EPILOGUE_PARTS: Final = ("alpha", "beta", "bias", *ACTIVATIONS)
 
 #: TMA extents and our kernels' loop counters are 32-bit.
 MAX_EXTENT: Final = 2**31 - 1
 
 _SHAPE = re.compile(r"(-?\d+)x(-?\d+)x(-?\d+)")
-_KEY = re.compile(r"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):(\d+)x(\d+)x(\d+):b(\d+):(\w+)")
+_KEY = re.compile(r"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):(\d+)x(\d+)x(\d+):b(\d+):([\w+]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +59,15 @@ class Problem:
 
     Attributes:
         m, n, k: extents, 1 … 2^31 - 1.
-        dtype_a, dtype_b, dtype_c, dtype_acc: keys of `DTYPE_BYTES`.
+        dtype_a, dtype_b: a key of `PARTNERS` and one of its partners.
+        dtype_c: one of `OUTPUTS`; s32 and int8 only behind an s32 accumulator.
+        dtype_acc: one of `ACCUMULATORS`; s32 for whole numbers, `f32_promoted` for fp8 only.
         layout: row-major letters. `nt`: A[M,K], B[N,K]; `nn`: A[M,K], B[K,N];
             `tn`: A[K,M], B[K,N]; `tt`: A[K,M], B[N,K]. C is always row-major [M,N].
         batch: number of independent products of this shape.
-        epilogue: what is fused behind the product.
+        epilogue: what is fused behind the product: `none`, or parts joined by `+`:
+            act(alpha · A·B + beta · C + bias[N]); alpha and beta are f32, bias has C's dtype,
+            or f32 where C is 8-bit or s32.
 
     Raises:
         ProblemError: a field is outside its domain.
@@ -70,20 +92,31 @@ class Problem:
                     f"{name} = {value!r} is not a GEMM extent: it must be 1 to {MAX_EXTENT:,}; "
                     f"give a positive whole number, as in 4096x4096x4096"
                 )
-        for name in ("dtype_a", "dtype_b", "dtype_c", "dtype_acc"):
-            _one_of(name, getattr(self, name), tuple(DTYPE_BYTES))
+        _one_of("dtype_a", self.dtype_a, tuple(PARTNERS))
+        _one_of(f"dtype_b beside {self.dtype_a}", self.dtype_b, PARTNERS[self.dtype_a])
+        whole = self.dtype_a in ("int8", "uint8")
+        accumulators = ("s32",) if whole else ACCUMULATORS[: 2 if self.dtype_a.startswith("fp8") else 1]
+        _one_of(f"dtype_acc of {self.dtype_a}", self.dtype_acc, accumulators)
+        _one_of(f"dtype_c of {self.dtype_a}", self.dtype_c, OUTPUTS if whole else OUTPUTS[:5])
         _one_of("layout", self.layout, LAYOUTS)
-        _one_of("epilogue", self.epilogue, EPILOGUES)
+        _check_epilogue(self.epilogue)
 
     @classmethod
-    def of(cls, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", batch: int = 1) -> Problem:
-        """The problem that one dtype word names (see `DTYPES`)."""
-        _one_of("dtype", dtype, tuple(DTYPES))
-        a, b, c, acc = DTYPES[dtype]
-        return cls(m, n, k, a, b, c, acc, layout, batch)
+    def of(
+        cls, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", batch: int = 1, epilogue: str = "none"
+    ) -> Problem:
+        """The problem that one dtype word names (see `DTYPES`), or four dtypes joined by commas: A,B,C,ACC."""
+        if dtype.count(",") == 3:
+            a, b, c, acc = dtype.split(",")
+        else:
+            _one_of("dtype", dtype, tuple(DTYPES))
+            a, b, c, acc = DTYPES[dtype]
+        return cls(m, n, k, a, b, c, acc, layout, batch, epilogue)
 
     @classmethod
-    def parse(cls, shape: str, dtype: str = "bf16", layout: str = "nt", batch: int = 1) -> Problem:
+    def parse(
+        cls, shape: str, dtype: str = "bf16", layout: str = "nt", batch: int = 1, epilogue: str = "none"
+    ) -> Problem:
         """A problem from `MxNxK` text and a dtype word.
 
         Raises:
@@ -93,7 +126,7 @@ class Problem:
         if match is None:
             raise ProblemError(f"shape {shape!r} is not MxNxK: write three whole numbers, as in 4096x4096x4096")
         m, n, k = (int(part) for part in match.groups())
-        return cls.of(m, n, k, dtype, layout, batch)
+        return cls.of(m, n, k, dtype, layout, batch, epilogue)
 
     @classmethod
     def from_key(cls, key: str) -> Problem:
@@ -126,6 +159,21 @@ class Problem:
         return next((word for word, four in DTYPES.items() if four == dtypes), ",".join(dtypes))
 
     @property
+    def epilogue_parts(self) -> frozenset[str]:
+        """The parts of the epilogue; empty for `none`."""
+        return frozenset(self.epilogue.split("+")) - {"none"}
+
+    @property
+    def dtype_bias(self) -> str:
+        """dtype of the bias vector, where the epilogue has one."""
+        return self.dtype_c if self.dtype_c in ("f32", "bf16", "fp16") else "f32"
+
+    @property
+    def numerics(self) -> str:
+        """`promoted` when fp8 products are summed in true f32 every 128 of K, else `fast`."""
+        return "promoted" if self.dtype_acc == "f32_promoted" else "fast"
+
+    @property
     def flops(self) -> int:
         """Multiplications and additions: 2·M·N·K·batch."""
         return 2 * self.m * self.n * self.k * self.batch
@@ -135,11 +183,23 @@ class Problem:
         """Device-memory bytes that no kernel can avoid: each operand read once, C written once."""
         a = self.m * self.k * DTYPE_BYTES[self.dtype_a]
         b = self.n * self.k * DTYPE_BYTES[self.dtype_b]
-        return (a + b + self.m * self.n * DTYPE_BYTES[self.dtype_c]) * self.batch
+        c = self.m * self.n * DTYPE_BYTES[self.dtype_c] * (2 if "beta" in self.epilogue_parts else 1)
+        return (a + b + c) * self.batch
 
     def tflops(self, time_us: float) -> float:
         """TFLOP/s when one product takes `time_us` microseconds."""
         return self.flops / time_us / 1e6
+
+
+def _check_epilogue(epilogue: object) -> None:
+    parts = str(epilogue).split("+")
+    places = [EPILOGUE_PARTS.index(part) for part in parts if part in EPILOGUE_PARTS]
+    in_order = len(places) == len(parts) and places == sorted(set(places))
+    if epilogue != "none" and not (in_order and sum(part in ACTIVATIONS for part in parts) <= 1):
+        raise ProblemError(
+            f"epilogue = {epilogue!r} is unknown: use none, or parts in this order joined by +: "
+            f"alpha, beta, bias, and one of {', '.join(ACTIVATIONS)}"
+        )
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

@@ -50,6 +50,36 @@ def test_bad_input_is_named_in_the_refusal(shape: str, dtype: str, layout: str, 
     assert named in str(refusal.value)
 
 
+@pytest.mark.parametrize("epilogue", ["none", "alpha", "alpha+beta+bias+gelu", "relu", "bias+silu"])
+@pytest.mark.parametrize("dtype", [*DTYPES, "int8,uint8,bf16,s32", "fp8_e5m2,fp8_e5m2,fp16,f32_promoted"])
+def test_epilogues_and_dtypes_travel_in_the_key(dtype: str, epilogue: str) -> None:
+    problem = Problem.of(64, 64, 64, dtype, epilogue=epilogue)
+    assert Problem.from_key(problem.key) == problem
+    assert (problem.dtype, problem.epilogue) == (dtype, epilogue)
+    assert problem.numerics == ("promoted" if "promoted" in dtype else "fast")
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"epilogue": "bias+alpha"}, "'bias+alpha'"),
+        ({"epilogue": "relu+gelu"}, "'relu+gelu'"),
+        ({"epilogue": ""}, "''"),
+        ({"epilogue": "bias+bias"}, "'bias+bias'"),
+        ({"epilogue": "none+bias"}, "'none+bias'"),
+        ({"dtype_b": "fp16"}, "dtype_b beside bf16 = 'fp16'"),
+        ({"dtype_acc": "s32"}, "dtype_acc of bf16 = 's32'"),
+        ({"dtype_acc": "f32_promoted"}, "dtype_acc of bf16 = 'f32_promoted'"),
+        ({"dtype_c": "s32"}, "dtype_c of bf16 = 's32'"),
+        ({"dtype_a": "f32"}, "dtype_a = 'f32'"),
+    ],
+)
+def test_what_no_gemm_has_is_refused(fields: dict[str, str], named: str) -> None:
+    with pytest.raises(ProblemError) as refusal:
+        Problem(16, 16, 16, **fields)  # type: ignore[arg-type]
+    assert named in str(refusal.value)
+
+
 @pytest.mark.parametrize("m", [True, 1.0, "16"])
 def test_extents_are_whole_numbers(m: object) -> None:
     with pytest.raises(ProblemError, match="m = "):
