@@ -1,0 +1,33 @@
+"""Words that the tables share: how PTX spells a dtype, and which extent of an operand is contiguous."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+#: Contiguous along K, or along M (of A) or N (of B).
+Major = Literal["k", "mn"]
+
+K_MAJOR: Final[tuple[Major, ...]] = ("k",)
+ANY_MAJOR: Final[tuple[Major, ...]] = ("k", "mn")
+
+#: PTX's word for each of our dtypes (PTX ISA, "Fundamental Types" and "Alternate Floating-Point Data Formats").
+PTX_DTYPES: Final[dict[str, str]] = {
+    "bf16": "bf16", "fp16": "f16", "tf32": "tf32", "f32": "f32", "s32": "s32", "int8": "s8", "uint8": "u8",
+    "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2", "fp6_e2m3": "e2m3", "fp6_e3m2": "e3m2", "fp4_e2m1": "e2m1",
+}  # fmt: skip
+
+FP8: Final = ("fp8_e4m3", "fp8_e5m2")
+INT8: Final = ("int8", "uint8")
+
+_MAJORS: Final[dict[str, tuple[Major, Major]]] = {
+    "nt": ("k", "k"), "nn": ("k", "mn"), "tn": ("mn", "mn"), "tt": ("mn", "k"),
+}  # fmt: skip
+
+
+def majors_of(layout: str) -> tuple[Major, Major]:
+    """Major modes of A and B in a problem's layout: `nt` (A[M,K], B[N,K]) is K-major twice.
+
+    Raises:
+        KeyError: `layout` is not one of `space.problem.LAYOUTS`.
+    """
+    return _MAJORS[layout]

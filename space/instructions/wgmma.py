@@ -1,0 +1,108 @@
+"""`wgmma.mma_async`: the warpgroup's asynchronous multiply of Hopper, D[64,N] (+)= A[64,K] · B[K,N].
+
+Source of every row: PTX ISA 9.0 §9.7.15.5 (shapes, types, immediates) and §9.7.15.2 (N per type); each
+legal one, and its neighbours, is assembled by the tests. The sparse forms and the one-bit form are left
+out: no problem that we describe uses them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from space.instructions.operand import ANY_MAJOR, FP8, INT8, K_MAJOR, PTX_DTYPES, Major
+
+#: Rows of D of every shape: four warps with 16 rows each.
+M: Final = 64
+#: Threads that execute one instruction together.
+WARPGROUP_THREADS: Final = 128
+ARCHS: Final = ("sm_90a",)
+SOURCE: Final = "PTX ISA 9.0 §9.7.15.5, wgmma.mma_async"
+#: 32-bit registers of A a thread holds when A comes from registers; the same for every K.
+A_REGISTERS: Final = 4
+
+#: N of the floating-point types.
+FLOAT_N: Final = tuple(range(8, 257, 8))
+#: N of the integer types: past 32, multiples of 16 only. 24 is in, 40, 56, 72 … are not.
+INTEGER_N: Final = (8, 16, 24, *range(32, 257, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class Wgmma:
+    """One pair of operand types with one accumulator type.
+
+    Attributes:
+        dtype_a, dtype_b, dtype_acc: words of `space.problem`; accumulators are `f32`, `fp16` or `s32`.
+        k: extent of one instruction along K, in elements; 32 bytes of it.
+        n: legal extents along N.
+        majors_a, majors_b: major modes of an operand in shared memory.
+        a_in_registers: whether A may come from registers (then it has no major mode of its own).
+        saturates: whether `.satfinite` is allowed: s32 accumulators then clamp instead of wrapping.
+        negates: whether the immediates `imm-scale-a` and `imm-scale-b` (1 or -1) are there.
+    """
+
+    dtype_a: str
+    dtype_b: str
+    dtype_acc: str
+    k: int
+    n: tuple[int, ...] = FLOAT_N
+    majors_a: tuple[Major, ...] = K_MAJOR
+    majors_b: tuple[Major, ...] = K_MAJOR
+    a_in_registers: bool = True
+    saturates: bool = False
+    negates: bool = True
+    archs: tuple[str, ...] = ARCHS
+    source: str = SOURCE
+
+    @property
+    def transposes(self) -> bool:
+        """Whether the immediates `imm-trans-a` and `imm-trans-b` are there: with 16-bit operands only."""
+        return "mn" in self.majors_b
+
+    def accumulator_registers(self, n: int) -> int:
+        """32-bit registers a thread holds of D[64,n]: n/2, or n/4 where two fp16 share one."""
+        return M * n // WARPGROUP_THREADS // (2 if self.dtype_acc == "fp16" else 1)
+
+    def mnemonic(self, n: int, *, satfinite: bool = False) -> str:
+        """The instruction's full name, as in `wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16`."""
+        types = ".".join(PTX_DTYPES[word] for word in (self.dtype_acc, self.dtype_a, self.dtype_b))
+        return f"wgmma.mma_async.sync.aligned.m{M}n{n}k{self.k}.{types}" + (".satfinite" if satfinite else "")
+
+
+def _integer(a: str, b: str) -> Wgmma:
+    return Wgmma(a, b, "s32", 32, INTEGER_N, saturates=True, negates=False)
+
+
+WGMMA: Final[tuple[Wgmma, ...]] = (
+    Wgmma("bf16", "bf16", "f32", 16, majors_a=ANY_MAJOR, majors_b=ANY_MAJOR),
+    Wgmma("fp16", "fp16", "f32", 16, majors_a=ANY_MAJOR, majors_b=ANY_MAJOR),
+    Wgmma("fp16", "fp16", "fp16", 16, majors_a=ANY_MAJOR, majors_b=ANY_MAJOR),
+    Wgmma("tf32", "tf32", "f32", 8),
+    *(Wgmma(a, b, acc, 32) for a in FP8 for b in FP8 for acc in ("f32", "fp16")),
+    *(_integer(a, b) for a in INT8 for b in INT8),
+)
+
+_BY_DTYPES: Final = {(row.dtype_a, row.dtype_b, row.dtype_acc): row for row in WGMMA}
+
+
+def wgmma_for(dtype_a: str, dtype_b: str, dtype_acc: str) -> Wgmma | None:
+    """The row of these types; None where no `wgmma` multiplies them (see `why_no_wgmma`)."""
+    return _BY_DTYPES.get((dtype_a, dtype_b, dtype_acc))
+
+
+def why_no_wgmma(dtype_a: str, dtype_b: str, dtype_acc: str) -> str:
+    """The reason why `wgmma_for` has no row, with what would do; empty where there is one."""
+    if wgmma_for(dtype_a, dtype_b, dtype_acc):
+        return ""
+    partners = {row.dtype_b for row in WGMMA if row.dtype_a == dtype_a}
+    if not partners:
+        return f"no wgmma reads {dtype_a}: it reads {', '.join(sorted({row.dtype_a for row in WGMMA}))}"
+    if dtype_b not in partners:
+        return f"no wgmma multiplies {dtype_a} by {dtype_b}: with A {dtype_a}, B is {' or '.join(sorted(partners))}"
+    accumulators = [row.dtype_acc for row in WGMMA if (row.dtype_a, row.dtype_b) == (dtype_a, dtype_b)]
+    return f"wgmma accumulates {dtype_a}·{dtype_b} in {' or '.join(accumulators)}, not in {dtype_acc}"
+
+
+def largest_n(row: Wgmma, extent: int) -> int | None:
+    """The largest legal N that divides `extent`; None where no legal N does (no multiple of 8)."""
+    return max((n for n in row.n if extent % n == 0), default=None)
