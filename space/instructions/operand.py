@@ -31,3 +31,8 @@ def majors_of(layout: str) -> tuple[Major, Major]:
         KeyError: `layout` is not one of `space.problem.LAYOUTS`.
     """
     return _MAJORS[layout]
+
+
+def accumulator_of(dtype_acc: str) -> str:
+    """What an instruction accumulates in for a problem's `dtype_acc`: promotion happens between instructions."""
+    return "f32" if dtype_acc == "f32_promoted" else dtype_acc

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from space.instructions.operand import ANY_MAJOR, FP8, INT8, K_MAJOR, PTX_DTYPES, Major
+from space.instructions.operand import ANY_MAJOR, FP8, INT8, K_MAJOR, PTX_DTYPES, Major, accumulator_of
 
 #: Rows of D of every shape: four warps with 16 rows each.
 M: Final = 64
@@ -86,8 +86,8 @@ _BY_DTYPES: Final = {(row.dtype_a, row.dtype_b, row.dtype_acc): row for row in W
 
 
 def wgmma_for(dtype_a: str, dtype_b: str, dtype_acc: str) -> Wgmma | None:
-    """The row of these types; None where no `wgmma` multiplies them (see `why_no_wgmma`)."""
-    return _BY_DTYPES.get((dtype_a, dtype_b, dtype_acc))
+    """The row of a problem's types; None where no `wgmma` multiplies them (see `why_no_wgmma`)."""
+    return _BY_DTYPES.get((dtype_a, dtype_b, accumulator_of(dtype_acc)))
 
 
 def why_no_wgmma(dtype_a: str, dtype_b: str, dtype_acc: str) -> str:
