@@ -5,6 +5,7 @@
     ├── DeviceError       a device that is not here
     ├── NothingCorrect    no legal candidate, or none that is correct: nothing can be served
     ├── UnknownDevice     the store has no best of a device
+    ├── TokenError        an API token that is malformed, taken or not there
     ├── ExportError       a table can't be written
     └── StoreError        the store can't be opened, read or written
         └── AlreadyMeasured   the same candidate would be measured twice in one study
@@ -33,6 +34,10 @@ class NothingCorrect(TunerError):
 
 class UnknownDevice(TunerError):
     """The store has no best of that device."""
+
+
+class TokenError(TunerError):
+    """An API token can't be made or revoked."""
 
 
 class ExportError(TunerError):

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     CheckConstraint,
     DateTime,
     Float,
@@ -156,6 +157,8 @@ class BestRow(Base):
         ForeignKeyConstraint(
             ["measurement_id", "outcome"], ["measurement.id", "measurement.outcome"], name="fk_best_measurement_outcome"
         ),
+        # Readers take what changed since the version that they know.
+        Index("ix_best_version", "version", unique=True),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -176,3 +179,26 @@ class BestRow(Base):
     measurement: Mapped[MeasurementRow] = relationship(
         lazy="raise", primaryjoin="foreign(BestRow.measurement_id) == MeasurementRow.id", viewonly=True
     )
+
+
+class TokenRow(Base):
+    """An API token: its digest, never its secret. Revoked ones are kept, so that a name means one token for ever."""
+
+    __tablename__ = "token"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), unique=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    scopes: Mapped[list[str]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    revoked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+
+class CounterRow(Base):
+    """How often something changed, by name (see `tuner.store.changes`)."""
+
+    __tablename__ = "counter"
+
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    value: Mapped[int] = mapped_column(BigInteger)

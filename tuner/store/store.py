@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, joinedload, sessionmaker
 from space.problem import Problem
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
-from tuner.store import codec
+from tuner.store import changes, codec
 from tuner.store.database import FAILURES, WRITES, current_revision, open_engine, unusable
 from tuner.store.models import Base, BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, StudyRow
 from tuner.store.rows import id_of
@@ -68,7 +68,7 @@ class Store:
         Args:
             fresh: begin a new one even if there is one already.
         """
-        with self._transaction(writes=True) as session:
+        with self.transaction(writes=True) as session:
             same = {
                 "problem_id": _problem_id(session, key.problem),
                 "device_id": id_of(session, DeviceRow, {"name": key.device, "kind": key.device_kind}),
@@ -101,7 +101,7 @@ class Store:
         self._set_status(study_id, StudyStatus.RUNNING, "")
 
     def _set_status(self, study_id: int, status: StudyStatus, because: str) -> None:
-        with self._transaction(writes=True) as session:
+        with self.transaction(writes=True) as session:
             change = update(StudyRow).where(StudyRow.id == study_id)
             session.execute(change.values(status=status.value, stopped_because=because))
 
@@ -125,7 +125,7 @@ class Store:
         Raises:
             AlreadyMeasured: one of them is there already; nothing was written.
         """
-        with self._transaction(writes=True) as session:
+        with self.transaction(writes=True) as session:
             study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
             by = {"digest": provenance.digest, "content": asdict(provenance)}
             provenance_id = id_of(session, ProvenanceRow, by, unique=("digest",))
@@ -167,7 +167,7 @@ class Store:
 
     def final_series(self, study_id: int) -> list[StoredMeasurement]:
         """The correct measurements of the last finals; empty when something was screened after them."""
-        with self._transaction() as session:
+        with self.transaction() as session:
             series = self._last_series(session, study_id)
             of_study = select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id)
             screened = session.scalar(of_study.where(MeasurementRow.stage == "screen")) or 0
@@ -200,7 +200,7 @@ class Store:
         return self._read(query)
 
     def _read(self, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
-        with self._transaction() as session:
+        with self.transaction() as session:
             rows = session.scalars(query.options(*_WHOLE).order_by(MeasurementRow.id))
             return [codec.stored(row) for row in rows]
 
@@ -212,7 +212,7 @@ class Store:
         Raises:
             StoreError: its measurement is not in the store, or is not correct: the database refuses it.
         """
-        with self._transaction(writes=True) as session:
+        with self.transaction(writes=True) as session:
             measured = best.winner.measurement
             device = {"name": best.device, "kind": best.device_kind}
             place = {
@@ -226,7 +226,7 @@ class Store:
             row.versus_best = asdict(best.versus_best) if best.versus_best else None
             row.runner_up = best.runner_up.key if best.runner_up else ""
             row.tried, row.failed = best.tried, dict(best.failed)
-            row.version = (session.scalar(select(func.max(BestRow.version))) or 0) + 1
+            row.version = changes.count(session, "best")
             session.add(row)
 
     def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
@@ -254,7 +254,7 @@ class Store:
             joinedload(BestRow.device),
             *(joinedload(BestRow.measurement).options(option) for option in _WHOLE),
         )
-        with self._transaction() as session:
+        with self.transaction() as session:
             return [codec.best(row) for row in session.scalars(query.options(*options))]
 
     # ---------------------------------------------------------------------------------------- the store
@@ -262,28 +262,41 @@ class Store:
     def devices(self) -> list[tuple[str, str]]:
         """Name and kind of every device that has a best."""
         query = select(DeviceRow.name, DeviceRow.kind).join(BestRow, BestRow.device_id == DeviceRow.id).distinct()
-        with self._transaction() as session:
+        with self.transaction() as session:
             return sorted((name, kind) for name, kind in session.execute(query))
 
     def counts(self) -> dict[str, int]:
         """Rows by table."""
-        with self._transaction() as session:
+        with self.transaction() as session:
             tables = Base.metadata.sorted_tables
             return {table.name: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
 
     def revision(self) -> str:
         """The schema's revision."""
-        with self._transaction() as session:
+        with self.transaction() as session:
             return current_revision(session.connection()) or "none"
 
     def content_version(self) -> str:
         """Changes whenever a best or a measurement is added or replaced."""
-        with self._transaction() as session:
+        with self.transaction() as session:
             measured = session.scalar(select(func.max(MeasurementRow.id))) or 0
             return f"{measured}.{session.scalar(select(func.max(BestRow.version))) or 0}"
 
+    def changed(self) -> dict[str, int]:
+        """Every counter of `tuner.store.changes`; cheap enough to ask several times a second."""
+        with self.transaction() as session:
+            return changes.read(session)
+
     @contextmanager
-    def _transaction(self, writes: bool = False) -> Iterator[Session]:
+    def transaction(self, writes: bool = False) -> Iterator[Session]:
+        """A session that commits at its end, or rolls back when anything fails.
+
+        Args:
+            writes: it will write; on SQLite it then waits its turn at the start.
+
+        Raises:
+            StoreError: the database refused or can't be used.
+        """
         try:
             with (self._writers if writes else self._readers).begin() as session:
                 yield session

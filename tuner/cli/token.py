@@ -1,0 +1,70 @@
+"""`gemmtune token …`: who may talk to the service."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from tuner import tokens
+from tuner.cli.options import Db, Json, open_store
+from tuner.cli.output import console, emit, notes, table
+from tuner.tokens import Scope, Token
+
+app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and revoke.")
+
+_Name = Annotated[str, typer.Argument(help="What the token is for, as in node-7 or ci.")]
+
+
+@app.command()
+def create(
+    name: _Name,
+    scope: Annotated[
+        list[str], typer.Option("--scope", "-s", help=f"{', '.join(Scope)}; give it again for more than one.")
+    ],
+    days: Annotated[float | None, typer.Option(max=36_500, help="Days until it expires. [default: never]")] = None,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Makes a token and prints its secret, once. Only a digest of it is kept."""
+    lifetime = timedelta(days=days) if days is not None else None
+    with open_store(db) as store:
+        token, secret = tokens.make(store, name, scope, lifetime)
+    if as_json:
+        emit(_json(token) | {"secret": secret})
+        return
+    until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "until it is revoked"
+    notes.print(f"token {token.name}: {', '.join(sorted(token.scopes))}, {until}. It is shown this once:", markup=False)
+    console.print(secret, markup=False)
+
+
+@app.command("list")
+def list_tokens(db: Db = None, as_json: Json = False) -> None:
+    """Every token, without its secret."""
+    with open_store(db) as store:
+        found = tokens.tokens(store)
+    if as_json:
+        emit({"tokens": [_json(token) for token in found]})
+        return
+    now = datetime.now(UTC)
+    rows = [(token.name, ", ".join(sorted(token.scopes)), token.refusal(now) or "good") for token in found]
+    table(("name", "scopes", "state"), rows)
+
+
+@app.command()
+def revoke(name: _Name, db: Db = None, as_json: Json = False) -> None:
+    """Ends a token. Running services refuse it within a second."""
+    with open_store(db) as store:
+        token = tokens.revoke(store, name)
+    if as_json:
+        emit(_json(token))
+    else:
+        console.print(f"token {token.name} is revoked", markup=False)
+
+
+def _json(token: Token) -> dict[str, object]:
+    moments = {"created_at": token.created_at, "expires_at": token.expires_at, "revoked_at": token.revoked_at}
+    return {"name": token.name, "scopes": sorted(token.scopes)} | {
+        name: moment.isoformat() if moment else None for name, moment in moments.items()
+    }
