@@ -1,0 +1,95 @@
+"""Archs and GPU models against the tables of the vendor, and against each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.arch import ARCHS, DEVICES, GPU_MODELS, arch_named
+from space.errors import ArchError
+
+KIB = 1_024
+
+#: CUDA C++ Programming Guide: shared memory per block and per SM in KiB, threads and blocks per SM.
+GUIDE = {
+    "sm_80": (163, 164, 2_048, 32),
+    "sm_86": (99, 100, 1_536, 16),
+    "sm_89": (99, 100, 1_536, 24),
+    "sm_90a": (227, 228, 2_048, 32),
+    "sm_100a": (227, 228, 2_048, 32),
+    "sm_120a": (99, 100, 1_536, 24),
+}
+
+
+@pytest.mark.parametrize("name", GUIDE)
+def test_limits_are_those_of_the_programming_guide(name: str) -> None:
+    arch = arch_named(name)
+    limits = (arch.smem_per_block_bytes / KIB, arch.smem_per_sm_bytes / KIB, arch.threads_per_sm, arch.blocks_per_sm)
+    assert limits == GUIDE[name]
+    assert (arch.registers_per_block, arch.registers_per_thread, arch.threads_per_block) == (65_536, 255, 1_024)
+    assert arch.smem_static_bytes == 48 * KIB
+
+
+def test_there_is_one_arch_for_each_row_of_the_guide() -> None:
+    assert list(ARCHS) == list(GUIDE)
+
+
+def test_clusters_of_sixteen_need_the_attribute_and_a_data_centre_part() -> None:
+    assert {name: (arch.cluster_portable, arch.cluster_largest) for name, arch in ARCHS.items()} == {
+        "sm_80": (1, 1), "sm_86": (1, 1), "sm_89": (1, 1), "sm_90a": (8, 16), "sm_100a": (8, 16), "sm_120a": (8, 8),
+    }  # fmt: skip
+    for arch in ARCHS.values():
+        assert (arch.cluster_portable > 1) == ("clusters" in arch.features)
+
+
+def test_instructions_of_one_generation_only() -> None:
+    # No later arch has wgmma; consumer Blackwell has neither wgmma nor tcgen05.
+    assert [name for name, arch in ARCHS.items() if arch.wgmma] == ["sm_90a"]
+    assert [name for name, arch in ARCHS.items() if "tcgen05" in arch.features] == ["sm_100a"]
+    assert [name for name, arch in ARCHS.items() if "mma_fp4" in arch.features] == ["sm_120a"]
+    assert [name for name, arch in ARCHS.items() if arch.tmem_columns] == ["sm_100a"]
+
+
+def test_consumer_blackwell_has_tma_and_clusters() -> None:
+    assert {"tma", "clusters", "setmaxnreg"} <= ARCHS["sm_120a"].features
+
+
+def test_a_compute_capability_is_read_off_the_name() -> None:
+    assert [arch.compute_capability for arch in ARCHS.values()] == [(8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]
+
+
+def test_gpu_models_are_of_known_archs_and_say_where_their_count_is_from() -> None:
+    for model in GPU_MODELS.values():
+        assert model.arch in ARCHS
+        assert model.sm_count > 0
+        assert model.source
+    assert {model.arch for model in GPU_MODELS.values()} == set(ARCHS)
+
+
+def test_counts_of_cores_agree_with_the_data_sheets() -> None:
+    # CUDA cores of an SM: 64 on 8.0, 128 on the others.
+    cores = {name: model.sm_count * (64 if model.arch == "sm_80" else 128) for name, model in GPU_MODELS.items()}
+    assert cores["NVIDIA A100-SXM4-80GB"] == 6_912
+    assert cores["NVIDIA GeForce RTX 3090"] == 10_496
+    assert cores["NVIDIA GeForce RTX 4090"] == 16_384
+    assert cores["NVIDIA L40S"] == 18_176
+    assert cores["NVIDIA H100 80GB HBM3"] == cores["NVIDIA H200"] == 16_896
+    assert cores["NVIDIA H100 PCIe"] == 14_592
+    assert cores["NVIDIA GeForce RTX 5090"] == 21_760
+
+
+def test_devices_with_measured_rates_agree_with_their_model() -> None:
+    for device in DEVICES.values():
+        model = GPU_MODELS[device.name]
+        assert (device.arch, device.sm_count) == (model.arch, model.sm_count)
+
+
+@pytest.mark.parametrize("name", ["sm_90", "sm_100", "sm_120"])
+def test_a_missing_suffix_is_named(name: str) -> None:
+    with pytest.raises(ArchError, match=f"write {name}a"):
+        arch_named(name)
+
+
+@pytest.mark.parametrize("name", ["", "h100", "sm_75", "sm_90f", "SM_90A", "sm_100af"])
+def test_an_unknown_arch_lists_the_known_ones(name: str) -> None:
+    with pytest.raises(ArchError, match=r"unknown.*sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a"):
+        arch_named(name)
