@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -15,8 +14,8 @@ from tuner.store.models import Base
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    opened = open_engine(f"sqlite:///{tmp_path}/store.db", create=True)
+def engine(database_url: str) -> Iterator[Engine]:
+    opened = open_engine(database_url, create=True)
     yield opened
     opened.dispose()
 

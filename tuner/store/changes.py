@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from tuner.errors import StoreError
 from tuner.store.models import CounterRow
 
-Counter = Literal["best", "token"]
+Counter = Literal["best", "measurement", "token"]
 
 
 def count(session: Session, name: Counter) -> int:

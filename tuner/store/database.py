@@ -10,7 +10,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
@@ -22,7 +22,13 @@ FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
 #: Execution option of connections that write.
 WRITES: Final = "gemmtune_writes"
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
 _BUSY_TIMEOUT_SECONDS: Final = 30
+_CONNECT_TIMEOUT_SECONDS: Final = 5
+#: Of every PostgreSQL session; times in milliseconds.
+_SESSION: Final = {"statement_timeout": 60_000, "lock_timeout": 30_000, "timezone": "UTC"}
+#: Taken while a PostgreSQL schema changes, so that services that start together migrate one after the other.
+_MIGRATION_LOCK: Final = 0x67656D6D
 
 
 def open_engine(url: str, create: bool) -> Engine:
@@ -35,9 +41,7 @@ def open_engine(url: str, create: bool) -> Engine:
     try:
         engine = create_engine(url, **_arguments(url))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise StoreError(
-            f"{url!r} is no database URL we can open ({error}): give a SQLite file or sqlite:///…"
-        ) from error
+        raise StoreError(f"{shown(url)} is no database URL we can open ({error}): {_FORMS}") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -62,6 +66,9 @@ def migrate(connection: Connection, revision: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
     now = current_revision(connection)
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if now is not None and now not in known:
@@ -82,22 +89,31 @@ def current_revision(connection: Connection) -> str | None:
 def unusable(url: str, error: Exception) -> StoreError:
     """One sentence for a database that fails."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
-    text = str(cause).splitlines()[0]
+    said = (str(cause) or type(cause).__name__).splitlines()[0]
     fix = "move the file away, restore a backup, or give another with --db"
-    if "disk is full" in text or "disk full" in text:
+    if "disk is full" in said or "disk full" in said:
         fix = "free space; everything committed before is kept"
-    elif "readonly" in text or "unable to open" in text:
+    elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
-    elif "locked" in text:
+    elif "locked" in said or "lock timeout" in said:
         fix = "another process holds it for too long; stop that one"
-    return StoreError(f"the store {url} can't be used ({text}): {fix}")
+    elif "connection" in said or "QueuePool" in said:
+        fix = "start PostgreSQL and check host, port, user and password, or give another with --db"
+    return StoreError(f"the store {shown(url)} can't be used ({said}): {fix}")
+
+
+def shown(url: str) -> str:
+    """A database URL without its password."""
+    return make_url(url).render_as_string(hide_password=True)
 
 
 def _check_file(url: str, create: bool) -> None:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreError(f"{url!r} is no database URL: give a path to a SQLite file, or sqlite:///…") from error
+        raise StoreError(f"{url!r} is no database URL: {_FORMS}") from error
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise StoreError(f"{shown(url)} is no database that we know: {_FORMS}")
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
         return
     path = Path(parsed.database)
@@ -116,7 +132,17 @@ def _check_file(url: str, create: bool) -> None:
 def _arguments(url: str) -> dict[str, Any]:
     if make_url(url).get_backend_name() == "sqlite":
         return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}}
-    return {"pool_pre_ping": True}
+    return {
+        # As many as the threads that the service runs endpoints in; more would only wait for each other.
+        "pool_size": 20,
+        "max_overflow": 20,
+        "pool_pre_ping": True,
+        "connect_args": {
+            "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
+            "options": " ".join(f"-c {name}={value}" for name, value in _SESSION.items()),
+            "application_name": "gemmtune",
+        },
+    }
 
 
 def _begin_sqlite(connection: Connection) -> None:

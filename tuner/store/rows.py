@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from tuner.store.models import ConfigRow, DeviceRow, ProblemRow, ProvenanceRow
+from tuner.store.models import Base, ConfigRow, DeviceRow, ProblemRow, ProvenanceRow
 
 Named = type[ProblemRow] | type[DeviceRow] | type[ConfigRow] | type[ProvenanceRow]
+Keyed = type[ProblemRow] | type[ConfigRow]
+T = TypeVar("T")
+
+#: Rows of one statement: below every driver's limit on parameters.
+_ROWS_A_STATEMENT: Final = 1_000
 
 
 def id_of(session: Session, kind: Named, values: Mapping[str, Any], unique: Sequence[str] | None = None) -> int:
@@ -24,6 +30,37 @@ def id_of(session: Session, kind: Named, values: Mapping[str, Any], unique: Sequ
     found = session.scalars(select(kind.id).filter_by(**named)).one_or_none()
     if found is not None:
         return found
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    session.execute(dialect.insert(kind).values(**values).on_conflict_do_nothing())
+    insert_new(session, kind, [values])
     return session.scalars(select(kind.id).filter_by(**named)).one()
+
+
+def ids_by_key(session: Session, kind: Keyed, rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The ids of many rows by their key; those that are missing are made."""
+    wanted = {str(row["key"]): row for row in rows}
+    found = _known(session, kind, wanted)
+    # In one order everywhere, so that two writers of the same new rows wait for each other and never in a ring.
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        insert_new(session, kind, [wanted[key] for key in missing])
+        found |= _known(session, kind, missing)
+    return found
+
+
+def insert_new(session: Session, kind: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Inserts rows, save those that a unique constraint has already."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    for part in _parts(rows):
+        session.execute(dialect.insert(kind).on_conflict_do_nothing(), [dict(row) for row in part])
+
+
+def _known(session: Session, kind: Keyed, keys: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in _parts(keys):
+        found |= {key: place for key, place in session.execute(select(kind.key, kind.id).where(kind.key.in_(part)))}
+    return found
+
+
+def _parts(items: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(items)
+    while part := list(islice(left, _ROWS_A_STATEMENT)):
+        yield part

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from sqlalchemy import Engine, Select, func, insert, select, update
+from sqlalchemy import Engine, Select, func, select
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session, joinedload, sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 
 from space.problem import Problem
-from tuner.errors import AlreadyMeasured, StoreError
+from tuner.errors import StoreError
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
-from tuner.store import changes, codec
+from tuner.store import bests, changes, measurements, studies
 from tuner.store.database import FAILURES, WRITES, current_revision, open_engine, unusable
-from tuner.store.models import Base, BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow, StudyRow
-from tuner.store.rows import id_of
+from tuner.store.models import Base, BestRow, DeviceRow, MeasurementRow, ProblemRow
 from workers.measurement import Measurement, Policy, Provenance, Stage
-
-_WHOLE = (
-    joinedload(MeasurementRow.problem),
-    joinedload(MeasurementRow.device),
-    joinedload(MeasurementRow.config),
-    joinedload(MeasurementRow.provenance),
-)
 
 
 class Store:
@@ -69,41 +59,17 @@ class Store:
             fresh: begin a new one even if there is one already.
         """
         with self.transaction(writes=True) as session:
-            same = {
-                "problem_id": _problem_id(session, key.problem),
-                "device_id": id_of(session, DeviceRow, {"name": key.device, "kind": key.device_kind}),
-                "policy": key.policy.value,
-                "family": key.family,
-                "source": key.source,
-            }
-            latest = session.scalars(
-                select(StudyRow).filter_by(**same).order_by(StudyRow.generation.desc()).limit(1)
-            ).one_or_none()
-            if latest is None or fresh:
-                generation = latest.generation + 1 if latest else 0
-                latest = StudyRow(
-                    **same,
-                    generation=generation,
-                    status=StudyStatus.RUNNING.value,
-                    stopped_because="",
-                    created_at=_now(),
-                )
-                session.add(latest)
-                session.flush()
-            return codec.study(latest, key)
+            return studies.begin(session, key, fresh)
 
     def finish_study(self, study_id: int, because: str) -> None:
         """Marks a study as finished, with the reason why it stopped."""
-        self._set_status(study_id, StudyStatus.FINISHED, because)
+        with self.transaction(writes=True) as session:
+            studies.set_status(session, study_id, StudyStatus.FINISHED, because)
 
     def reopen_study(self, study_id: int) -> None:
         """Marks a finished study as running again: its budget was raised."""
-        self._set_status(study_id, StudyStatus.RUNNING, "")
-
-    def _set_status(self, study_id: int, status: StudyStatus, because: str) -> None:
         with self.transaction(writes=True) as session:
-            change = update(StudyRow).where(StudyRow.id == study_id)
-            session.execute(change.values(status=status.value, stopped_because=because))
+            studies.set_status(session, study_id, StudyStatus.RUNNING, "")
 
     # ------------------------------------------------------------------------------------- measurements
 
@@ -116,7 +82,7 @@ class Store:
         return self.record_many(study_id, [measurement], provenance)[0]
 
     def record_many(
-        self, study_id: int, measurements: Sequence[Measurement], provenance: Provenance
+        self, study_id: int, taken: Sequence[Measurement], provenance: Provenance
     ) -> list[StoredMeasurement]:
         """Keeps measurements that belong together, all or none of them.
 
@@ -126,59 +92,17 @@ class Store:
             AlreadyMeasured: one of them is there already; nothing was written.
         """
         with self.transaction(writes=True) as session:
-            study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
-            by = {"digest": provenance.digest, "content": asdict(provenance)}
-            provenance_id = id_of(session, ProvenanceRow, by, unique=("digest",))
-            finals = any(measurement.stage == "final" for measurement in measurements)
-            now = _now()
-            common = {
-                "study_id": study_id, "problem_id": study.problem_id, "device_id": study.device_id,
-                "provenance_id": provenance_id, "taken_at": now,
-                "series": self._last_series(session, study_id) + 1 if finals else 0,
-            }  # fmt: skip
-            ids = [self._insert(session, common, measurement) for measurement in measurements]
-            return [
-                StoredMeasurement(place, study_id, study.device.name, study.device.kind, now, provenance, m)
-                for place, m in zip(ids, measurements, strict=True)
-            ]
-
-    def _insert(self, session: Session, common: dict[str, Any], measurement: Measurement) -> int:
-        named = measurement.config
-        row = {"key": named.key, "family": named.family, "knobs": named.knobs}
-        values = common | codec.measurement_columns(measurement)
-        values["config_id"] = id_of(session, ConfigRow, row, unique=("key",))
-        try:
-            made = session.execute(insert(MeasurementRow).values(**values).returning(MeasurementRow.id))
-        except IntegrityError as error:
-            if "unique" not in str(error.orig).lower():
-                raise
-            raise AlreadyMeasured(
-                f"{measurement.config.key} was measured in study {common['study_id']} ({measurement.stage}): "
-                f"a study measures a config once; start afresh to measure it again"
-            ) from error
-        return int(made.scalar_one())
+            return measurements.insert_many(session, study_id, taken, provenance)
 
     def measurements_of(self, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
         """A study's measurements in the order in which they were taken."""
-        query = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
-        if stage is not None:
-            query = query.where(MeasurementRow.stage == stage)
-        return self._read(query)
+        with self.transaction() as session:
+            return measurements.of_study(session, study_id, stage)
 
     def final_series(self, study_id: int) -> list[StoredMeasurement]:
         """The correct measurements of the last finals; empty when something was screened after them."""
         with self.transaction() as session:
-            series = self._last_series(session, study_id)
-            of_study = select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id)
-            screened = session.scalar(of_study.where(MeasurementRow.stage == "screen")) or 0
-            final = session.scalar(of_study.where(MeasurementRow.stage == "final")) or 0
-        if final <= screened:
-            return []
-        query = select(MeasurementRow).where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "final")
-        return self._read(query.where(MeasurementRow.series == series, MeasurementRow.outcome == "correct"))
-
-    def _last_series(self, session: Session, study_id: int) -> int:
-        return session.scalar(select(func.max(MeasurementRow.series)).where(MeasurementRow.study_id == study_id)) or 0
+            return measurements.final_series(session, study_id)
 
     def page(
         self,
@@ -197,12 +121,8 @@ class Store:
             query = query.where(MeasurementRow.device.has(name=device))
         if outcome is not None:
             query = query.where(MeasurementRow.outcome == outcome)
-        return self._read(query)
-
-    def _read(self, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
         with self.transaction() as session:
-            rows = session.scalars(query.options(*_WHOLE).order_by(MeasurementRow.id))
-            return [codec.stored(row) for row in rows]
+            return measurements.read(session, query)
 
     # -------------------------------------------------------------------------------------------- bests
 
@@ -213,21 +133,7 @@ class Store:
             StoreError: its measurement is not in the store, or is not correct: the database refuses it.
         """
         with self.transaction(writes=True) as session:
-            measured = best.winner.measurement
-            device = {"name": best.device, "kind": best.device_kind}
-            place = {
-                "problem_id": _problem_id(session, best.problem),
-                "device_id": id_of(session, DeviceRow, device),
-                "policy": measured.policy.value,
-            }
-            row = session.scalars(select(BestRow).filter_by(**place)).one_or_none() or BestRow(**place)
-            row.measurement_id, row.outcome = best.winner.id, measured.outcome.value
-            row.versus_first = asdict(best.versus_first) if best.versus_first else None
-            row.versus_best = asdict(best.versus_best) if best.versus_best else None
-            row.runner_up = best.runner_up.key if best.runner_up else ""
-            row.tried, row.failed = best.tried, dict(best.failed)
-            row.version = changes.count(session, "best")
-            session.add(row)
+            bests.put(session, best)
 
     def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
         """The best of one problem on a device model; a GPU's own before a replay's."""
@@ -249,13 +155,8 @@ class Store:
         return self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
 
     def _bests(self, query: Select[BestRow]) -> list[Best]:
-        options = (
-            joinedload(BestRow.problem),
-            joinedload(BestRow.device),
-            *(joinedload(BestRow.measurement).options(option) for option in _WHOLE),
-        )
         with self.transaction() as session:
-            return [codec.best(row) for row in session.scalars(query.options(*options))]
+            return bests.read(session, query)
 
     # ---------------------------------------------------------------------------------------- the store
 
@@ -306,12 +207,3 @@ class Store:
             ) from error
         except FAILURES as error:
             raise unusable(self._url, error) from error
-
-
-def _problem_id(session: Session, problem: Problem) -> int:
-    row = {"key": problem.key, "m": problem.m, "n": problem.n, "k": problem.k}
-    return id_of(session, ProblemRow, row, unique=("key",))
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

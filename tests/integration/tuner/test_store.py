@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from space.problem import Problem
+from tests.postgres import Postgres
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.records import StudyStatus
@@ -27,13 +29,13 @@ CONFIGS = [
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def file_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/deep/store.db"
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with Store.open(url) as opened:
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
         yield opened
 
 
@@ -96,7 +98,7 @@ def test_the_database_itself_refuses_an_unverified_best(store: Store) -> None:
     wrong = store.record(best.winner.study_id, measured(CONFIGS[9], outcome=Outcome.WRONG_RESULT), PROVENANCE)
     with pytest.raises(StoreError, match="refused"):
         store.set_best(replace(best, winner=wrong))
-    with store._engine.begin() as connection, pytest.raises(sa.exc.IntegrityError):
+    with pytest.raises(sa.exc.IntegrityError), store._engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE best SET measurement_id = {wrong.id}"))
     assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
 
@@ -107,6 +109,13 @@ def test_measurements_are_append_only(store: Store, statement: str) -> None:
     keep_best(store)
     with pytest.raises(sa.exc.IntegrityError, match="append-only"), store._engine.begin() as connection:
         connection.execute(sa.text(statement))
+
+
+def test_postgresql_refuses_to_truncate_measurements(postgres: Postgres) -> None:
+    with Store.open(postgres.database()) as store:
+        keep_best(store)
+        with pytest.raises(sa.exc.IntegrityError, match="append-only"), store._engine.begin() as connection:
+            connection.execute(sa.text("TRUNCATE measurement CASCADE"))
 
 
 def test_the_content_version_follows_every_write(store: Store) -> None:
@@ -123,47 +132,111 @@ def test_a_corrupt_file_is_one_sentence_with_a_fix(tmp_path: Path) -> None:
         Store.open(f"sqlite:///{tmp_path}/bad.db")
 
 
-def test_a_truncated_file_is_refused(url: str) -> None:
-    with Store.open(url) as store:
+def test_a_truncated_file_is_refused(file_url: str) -> None:
+    with Store.open(file_url) as store:
         keep_best(store)
-    path = Path(url.removeprefix("sqlite:///"))
+    path = Path(file_url.removeprefix("sqlite:///"))
     path.write_bytes(path.read_bytes()[:5000])
-    with pytest.raises(StoreError, match="can't be used"), Store.open(url) as store:
+    with pytest.raises(StoreError, match="can't be used"), Store.open(file_url) as store:
         store.bests()
 
 
-def test_a_folder_a_missing_file_and_a_newer_schema_are_refused(tmp_path: Path, url: str) -> None:
+def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path, file_url: str) -> None:
     with pytest.raises(StoreError, match="folder"):
         Store.open(f"sqlite:///{tmp_path}")
     with pytest.raises(StoreError, match="is not there"):
-        Store.open(url, create=False)
+        Store.open(file_url, create=False)
+    for url in ("nonsense://x", "mysql://user@host/name"):
+        with pytest.raises(StoreError, match="no database that we know"):
+            Store.open(url)
     with pytest.raises(StoreError, match="no database URL"):
-        Store.open("nonsense://x")
-    with Store.open(url) as store, store._engine.begin() as connection:
+        Store.open("://")
+
+
+def test_a_newer_schema_is_refused(database_url: str) -> None:
+    with Store.open(database_url) as store, store._engine.begin() as connection:
         connection.execute(sa.text("UPDATE gemmtune_alembic_version SET version_num = '9999'"))
     with pytest.raises(StoreError, match="newer"):
-        Store.open(url)
+        Store.open(database_url)
 
 
-def test_writers_wait_for_each_other(url: str) -> None:
+def test_a_server_that_is_not_there_is_one_sentence_without_the_password() -> None:
+    with pytest.raises(StoreError, match=r"start PostgreSQL.*--db") as refusal:
+        Store.open("postgresql://user:secret@127.0.0.1:9/name")
+    assert "secret" not in str(refusal.value)
+
+
+def test_services_that_start_together_migrate_once(postgres: Postgres) -> None:
+    url, failures = postgres.empty_database(), list[Exception]()
+
+    def start() -> None:
+        try:
+            Store.open(url).close()
+        except Exception as error:
+            failures.append(error)
+
+    together(start for _ in range(4))
+    assert failures == []
+
+
+def test_a_store_comes_back_after_its_server_restarted(postgres: Postgres) -> None:
+    with Store.open(postgres.database()) as store:
+        best = keep_best(store)
+        postgres.restart()
+        assert store.bests() == [best]
+
+
+def test_ids_become_visible_in_their_order(postgres: Postgres) -> None:
+    seen, done = list[int](), threading.Event()
+    url = postgres.database()
+
+    def write(start: int) -> None:
+        with Store.open(url) as store:
+            study = store.begin_study(study_key(Problem.parse(f"64x64x{start + 8}")))
+            for config in CONFIGS[start : start + 12]:
+                store.record(study.id, measured(config), PROVENANCE)
+
+    def follow() -> None:
+        with Store.open(url) as store:
+            while True:
+                last = done.is_set()
+                seen.extend(stored.id for stored in store.page(after=seen[-1] if seen else 0))
+                if last:
+                    return
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    together(partial(write, 12 * place) for place in range(4))
+    done.set()
+    follower.join()
+    with Store.open(url) as store:
+        assert seen == [stored.id for stored in store.page()]
+        assert len(seen) == 48
+
+
+def together(jobs: Iterable[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_writers_wait_for_each_other(database_url: str) -> None:
     failures: list[Exception] = []
 
     def write(start: int) -> None:
         try:
-            with Store.open(url) as store:
+            with Store.open(database_url) as store:
                 study = store.begin_study(study_key())
                 for config in CONFIGS[start : start + 12]:
                     store.record(study.id, measured(config), PROVENANCE)
         except Exception as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=write, args=(12 * place,)) for place in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    together(partial(write, 12 * place) for place in range(4))
     assert failures == []
-    with Store.open(url) as store:
+    with Store.open(database_url) as store:
         assert store.counts()["measurement"] == 48
 
 
@@ -180,15 +253,15 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_what_was_kept_survives_kill_9(url: str) -> None:
+def test_what_was_kept_survives_kill_9(database_url: str) -> None:
     kept = 0
-    with subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", WRITER, database_url], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         for _ in process.stdout:
             kept += 1
             if kept == 20:
                 os.kill(process.pid, signal.SIGKILL)
-    with Store.open(url) as store:
+    with Store.open(database_url) as store:
         # One more may have been committed between the last commit that was told and the kill.
         assert store.counts()["measurement"] - kept in (0, 1)
         study = store.begin_study(study_key())

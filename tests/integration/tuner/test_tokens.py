@@ -72,9 +72,9 @@ def test_malformed_tokens_are_refused(
 
 
 def test_every_change_raises_its_counter(store: Store) -> None:
-    assert store.changed() == {"best": 0, "token": 0}
+    assert store.changed() == {"best": 0, "measurement": 0, "token": 0}
     keep_best(store)
     keep_best(store)
     tokens.make(store, "ci", ["read"])
     tokens.revoke(store, "ci")
-    assert store.changed() == {"best": 2, "token": 2}
+    assert store.changed() == {"best": 2, "measurement": 2, "token": 2}

@@ -158,11 +158,13 @@ def _forbid_changes(table: str) -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute(
             "CREATE OR REPLACE FUNCTION gemmtune_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$"
+            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME "
+            "USING ERRCODE = 'integrity_constraint_violation'; END $$"
         )
+        # For each statement, so that TRUNCATE and a change of no rows are refused too.
         op.execute(
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table} "
-            f"FOR EACH ROW EXECUTE FUNCTION gemmtune_append_only()"
+            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
+            f"FOR EACH STATEMENT EXECUTE FUNCTION gemmtune_append_only()"
         )
         return
     for action in ("UPDATE", "DELETE"):
