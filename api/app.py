@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import secrets
-import string
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api import best, explain, health, measurements, problems, tables
+from api.access import Access
+from api.auth import Keyring
+from api.gate import Gate
+from api.meters import Meters
 from tuner.store.store import Store
 
-#: No body that this API takes is longer.
-MOST_BODY_BYTES: Final = 2**20
-_ID_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 
-Next = Callable[[Request], Awaitable[Response]]
+def create_app(store: Store, access: Access | None = None) -> FastAPI:
+    """The service on one store. The store stays the caller's to close.
 
-
-def create_app(store: Store) -> FastAPI:
-    """The service on one store. The store stays the caller's to close."""
+    Args:
+        access: who may ask; by default everybody who can reach the application, everything.
+    """
+    access = access or Access()
     app = FastAPI(
         title="gemmtune",
         version="1",
@@ -31,30 +31,15 @@ def create_app(store: Store) -> FastAPI:
         redoc_url=None,
     )
     app.state.store = store
+    app.state.meters = Meters()
+    app.state.keyring = Keyring(access.tokens)
+    app.state.keyring.load(store)
     problems.install(app)
-    app.middleware("http")(guard)
+    app.add_middleware(Gate, access=access, keyring=app.state.keyring, meters=app.state.meters, shortcuts={})
     for module in (best, measurements, explain, tables, health):
         app.include_router(module.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
-
-
-async def guard(request: Request, call_next: Next) -> Response:
-    """A request id, a limit on bodies, and headers that keep browsers strict."""
-    given = request.headers.get("x-request-id", "")
-    valid = 0 < len(given) <= 100 and set(given) <= _ID_CHARACTERS
-    request.state.request_id = given if valid else secrets.token_hex(8)
-    length = request.headers.get("content-length", "0")
-    if request.method in ("POST", "PUT", "PATCH") and (not length.isdigit() or int(length) > MOST_BODY_BYTES):
-        detail = f"the body is longer than {MOST_BODY_BYTES:,} bytes, or its length is not told: send less"
-        response: Response = problems.answer(request, 413, "body-too-large", detail)
-    else:
-        response = await call_next(request)
-    response.headers["X-Request-Id"] = request.state.request_id
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers["Content-Security-Policy"] = "default-src 'none'; frame-ancestors 'none'"
-    response.headers["Referrer-Policy"] = "no-referrer"
-    return response
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

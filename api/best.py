@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
+from api.auth import require
 from api.problems import HttpProblem, responses
 from api.schemas import BestOut, ProblemIn
 from space.arch import H200
 from tuner.answers import answer
 from tuner.store.store import Store
 
-router = APIRouter(tags=["best"])
+router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
 
 
 class BestQuery(ProblemIn):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from pydantic import Field
 
+from api.auth import require
 from api.problems import responses
 from api.schemas import ExplanationOut, ProblemIn, Strict
 from space.arch import arch_named
 from space.explain import explain
 from space.family import family_for, family_named
 
-router = APIRouter(tags=["explain"])
+router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 
 
 class ExplainIn(Strict):

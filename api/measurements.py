@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api import cursors
+from api.auth import require
 from api.problems import responses
 from api.schemas import MeasurementOut, Strict
 from space.problem import Problem
 from tuner.records import Outcome
 from tuner.store.store import Store
 
-router = APIRouter(tags=["measurements"])
+router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))])
 
 
 class MeasurementsQuery(Strict):

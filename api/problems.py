@@ -20,6 +20,10 @@ from space.errors import SpaceError
 from tuner.errors import StoreError, UnknownDevice
 
 MEDIA_TYPE: Final = "application/problem+json"
+#: Kinds of what the framework itself refuses.
+_FRAMEWORK: Final = {
+    400: "malformed-body", 404: "no-such-path", 405: "method-not-allowed", 413: "body-too-large",
+}  # fmt: skip
 _log = logging.getLogger("gemmtune.api")
 
 
@@ -44,19 +48,24 @@ class ProblemDocument(BaseModel):
 class HttpProblem(Exception):
     """An expected failure of a request."""
 
-    def __init__(self, status: int, kind: str, detail: str) -> None:
+    def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
         self.status = status
         self.kind = kind
         self.detail = detail
+        self.headers = headers or {}
+
+
+#: What the gate may answer on any path (see `api.gate`), and what any endpoint may.
+_ALWAYS: Final = (400, 401, 403, 413, 414, 421, 422, 429, 500, 503)
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problem answers of an endpoint, for its OpenAPI description."""
+    """The problem answers of an endpoint, for its OpenAPI description; those of every endpoint are among them."""
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
-        for status in (*statuses, 422, 500, 503)
+        for status in sorted({*statuses, *_ALWAYS})
     }
 
 
@@ -65,7 +74,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HttpProblem)
     def expected(request: Request, error: HttpProblem) -> JSONResponse:
-        return answer(request, error.status, error.kind, error.detail)
+        return answer(request, error.status, error.kind, error.detail, headers=error.headers)
 
     @app.exception_handler(SpaceError)
     def bad_input(request: Request, error: SpaceError) -> JSONResponse:
@@ -89,15 +98,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def by_framework(request: Request, error: HTTPException) -> JSONResponse:
-        kinds = {404: "no-such-path", 405: "method-not-allowed"}
-        detail = f"{request.method} {request.url.path}: {error.detail}; / lists what there is"
-        headers = error.headers or {}
-        return answer(request, error.status_code, kinds.get(error.status_code, "refused"), detail, headers=headers)
-
-    @app.exception_handler(Exception)
-    def unexpected(request: Request, error: Exception) -> JSONResponse:
-        _log.exception("unexpected failure of %s %s", request.method, request.url.path)
-        return answer(request, 500, "internal", "this is a defect of gemmtune; the log has it under this request's id")
+        kind = _FRAMEWORK.get(error.status_code, "refused")
+        detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
+        return answer(request, error.status_code, kind, detail, headers=error.headers)
 
 
 def answer(
@@ -109,15 +112,27 @@ def answer(
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """A problem document as a response."""
-    document = ProblemDocument(
+    return document(status, kind, detail, str(getattr(request.state, "request_id", "")), errors, headers)
+
+
+def document(
+    status: int,
+    kind: str,
+    detail: str,
+    instance: str,
+    errors: list[FieldError] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """A problem document as a response, where there is no `Request` to take the id from."""
+    content = ProblemDocument(
         type=f"/problems/{kind}",
         title=kind.replace("-", " "),
         status=status,
         detail=detail,
-        instance=str(getattr(request.state, "request_id", "")),
+        instance=instance,
         errors=errors or [],
     )
-    return JSONResponse(document.model_dump(), status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
+    return JSONResponse(content.model_dump(), status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:

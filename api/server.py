@@ -6,19 +6,36 @@ import socket
 
 import uvicorn
 
+from api import logs
+from api.access import Access
 from api.app import create_app
 from tuner.errors import SettingsError
 from tuner.store.store import Store
 
+#: Longer than any client of ours waits between two requests of a long poll.
+_KEEP_ALIVE_SECONDS = 75
+#: What may still be under way when the service is told to stop.
+_GRACE_SECONDS = 30
 
-def serve(store: Store, host: str, port: int) -> None:
-    """Serves until interrupted.
+
+def serve(store: Store, host: str, port: int, access: Access) -> None:
+    """Serves until interrupted or terminated; what is under way then is answered first.
 
     Raises:
         SettingsError: the address can't be listened on.
     """
     listener = listen(host, port)
-    config = uvicorn.Config(create_app(store), log_level="info", access_log=False)
+    logs.configure()
+    config = uvicorn.Config(
+        create_app(store, access),
+        log_config=None,
+        access_log=False,
+        # A caller's address is the one that connects; what a header says of it proves nothing.
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
     uvicorn.Server(config).run(sockets=[listener])
 
 

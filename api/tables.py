@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Request, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 
+from api.auth import require
 from api.problems import responses
 from tuner.store.store import Store
 from tuner.tables import table, table_bytes
 
-router = APIRouter(tags=["tables"])
+router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
 
 _NOT_MODIFIED: dict[int | str, dict[str, object]] = {304: {"description": "the client has this content already"}}
 

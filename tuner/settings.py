@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -23,6 +24,9 @@ class Settings(BaseSettings):
         cache_dir: compiled programs.
         recorded_dir: recordings, one folder a device.
         host, port: where `gemmtune serve` listens.
+        auth: whether the service asks for tokens; `auto` does unless it is embedded and on loopback.
+        allowed_hosts: names by which the service may be addressed, joined by commas; any when empty.
+        requests_per_second: of one caller, in the long run; 0 sets no limit.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
     """
 
@@ -33,12 +37,20 @@ class Settings(BaseSettings):
     recorded_dir: Path = Path(__file__).resolve().parents[1] / "recorded"
     host: str = "127.0.0.1"
     port: int = Field(default=8643, ge=1, le=65_535)
+    auth: Literal["auto", "on", "off"] = "auto"
+    allowed_hosts: str = ""
+    requests_per_second: float = Field(default=1000.0, ge=0)
     deadline_seconds: float = Field(default=20.0, gt=0)
 
     @field_validator("cache_dir", "recorded_dir")
     @classmethod
     def _expand(cls, path: Path) -> Path:
         return path.expanduser()
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """`allowed_hosts`, one by one."""
+        return frozenset(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
 
     @property
     def db_url(self) -> str:

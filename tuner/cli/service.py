@@ -11,6 +11,7 @@ import typer
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit, notes
 from tuner.doctor import checkup
+from tuner.errors import SettingsError
 from tuner.settings import database_url, settings
 
 EXIT_BROKEN = 1
@@ -20,15 +21,30 @@ def serve(
     db: Db = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. [default: GEMMTUNE_HOST]")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on. [default: GEMMTUNE_PORT]")] = None,
-) -> None:
+    auth: Annotated[
+        str | None,
+        typer.Option(help="on: every request needs a token; off: none does; auto: off on loopback with SQLite alone. "
+                     "[default: GEMMTUNE_AUTH]"),
+    ] = None,
+) -> None:  # fmt: skip
     """Serves the store over HTTP: best, explain, measurements, tables."""
     # `api` stands to the left of `tuner`; only this command reaches it, and only when it runs.
-    server = import_module("api.server")
+    server, access = import_module("api.server"), import_module("api.access")
     config = settings()
+    host, port, mode = host or config.host, port or config.port, auth or config.auth
+    if mode not in ("auto", "on", "off"):
+        raise SettingsError(f"--auth {mode!r} is unknown: use auto, on or off")
     with open_store(db) as store:
-        address = f"http://{host or config.host}:{port or config.port}"
-        notes.print(f"serving on {address}; try curl '{address}/v1/best?m=4096&n=4096&k=4096'", markup=False)
-        server.serve(store, host or config.host, port or config.port)
+        rules = access.decide(mode, host, store.embedded, config.hosts, config.requests_per_second)
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if rules.tokens:
+            notes.print(f"serving on {address}; requests need a token: gemmtune token create NAME --scope read")
+            if not access.is_loopback(host):
+                notes.print("tokens travel readable over plain HTTP: put a proxy with TLS in front")
+        else:
+            notes.print(f"serving on {address}, to this machine alone; tokens are off: whoever is on it may do all")
+            notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'", markup=False)
+        server.serve(store, host, port, rules)
 
 
 def doctor(db: Db = None, as_json: Json = False) -> None:

@@ -38,6 +38,11 @@ class Store:
         """
         return cls(open_engine(url, create))
 
+    @property
+    def embedded(self) -> bool:
+        """Whether it is a SQLite file, which this machine alone uses."""
+        return self._engine.dialect.name == "sqlite"
+
     def close(self) -> None:
         """Lets go of all connections."""
         self._engine.dispose()

@@ -7,21 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 
-from api.app import MOST_BODY_BYTES, create_app
+from api.app import create_app
+from api.limits import MOST_BODY_BYTES
 from api.server import listen
 from gemmtune import Client, GemmtuneError
 from space.problem import Problem
+from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import SettingsError
 from tuner.store.store import Store
 from tuner.tables import table, table_bytes
-
-ASKED = {"m": 256, "n": 256, "k": 256}
 
 
 @pytest.fixture
@@ -34,16 +33,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def http(store: Store) -> Iterator[TestClient]:
     with TestClient(create_app(store), raise_server_exceptions=False) as client:
         yield client
-
-
-def problem_of(response: httpx2.Response, status: int, kind: str) -> dict[str, Any]:
-    document: dict[str, Any] = response.json()
-    assert response.status_code == status, document
-    assert response.headers["content-type"] == "application/problem+json"
-    assert document["type"] == f"/problems/{kind}"
-    assert document["instance"] == response.headers["x-request-id"]
-    assert len(document["detail"]) > 20
-    return document
 
 
 class TestBest:

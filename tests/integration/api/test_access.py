@@ -1,0 +1,179 @@
+"""Who may ask what: tokens, scopes, hosts, limits, and what the gate does with everything else."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from api.access import Access, decide
+from api.app import create_app
+from api.limits import MOST_BODY_BYTES, Rates
+from api.logs import JsonLines
+from tests.integration.api.asking import ASKED, problem_of
+from tuner import tokens
+from tuner.errors import SettingsError
+from tuner.store.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+def asking(app: FastAPI, secret: str | None = None) -> TestClient:
+    headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+    return TestClient(app, headers=headers, raise_server_exceptions=False)
+
+
+class TestTokens:
+    def test_without_a_token_nothing_is_told(self, store: Store) -> None:
+        http = asking(create_app(store, Access(tokens=True)))
+        response = http.get("/v1/best", params=ASKED)
+        problem_of(response, 401, "token-needed")
+        assert response.headers["www-authenticate"].startswith("Bearer")
+
+    def test_health_needs_none(self, store: Store) -> None:
+        assert asking(create_app(store, Access(tokens=True))).get("/healthz").status_code == 200
+
+    @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic eDp5", "bearer wrong", "Bearer " + "x" * 5000])
+    def test_what_is_no_token_is_refused(self, store: Store, header: str) -> None:
+        http = asking(create_app(store, Access(tokens=True)))
+        problem_of(http.get("/v1/best", params=ASKED, headers={"Authorization": header}), 401, "token-needed")
+
+    def test_a_good_token_reads(self, store: Store) -> None:
+        _, secret = tokens.make(store, "reader", ["read"])
+        assert asking(create_app(store, Access(tokens=True)), secret).get("/v1/best", params=ASKED).status_code == 200
+
+    def test_a_token_of_another_scope_is_told_which_it_needs(self, store: Store) -> None:
+        _, secret = tokens.make(store, "node-7", ["work"])
+        response = asking(create_app(store, Access(tokens=True)), secret).get("/v1/best", params=ASKED)
+        assert "needs read" in problem_of(response, 403, "scope-needed")["detail"]
+        assert 'scope="read"' in response.headers["www-authenticate"]
+
+    def test_revoked_and_expired_tokens_are_refused(self, store: Store) -> None:
+        _, revoked = tokens.make(store, "old", ["read"])
+        _, expired = tokens.make(store, "short", ["read"], timedelta(microseconds=1))
+        tokens.revoke(store, "old")
+        app = create_app(store, Access(tokens=True))
+        assert "revoked" in problem_of(asking(app, revoked).get("/v1/best"), 401, "token-needed")["detail"]
+        assert "expired" in problem_of(asking(app, expired).get("/v1/best"), 401, "token-needed")["detail"]
+
+
+class TestWhenTokensMayBeOff:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+    def test_alone_on_loopback(self, host: str) -> None:
+        for mode in ("auto", "off"):
+            assert not decide(mode, host, embedded=True).tokens  # type: ignore[arg-type]
+        assert decide("on", host, embedded=True).tokens
+
+    @pytest.mark.parametrize(
+        ("host", "embedded"), [("0.0.0.0", True), ("10.0.0.1", True), ("node7", True), ("127.0.0.1", False)]
+    )
+    def test_nowhere_else(self, host: str, embedded: bool) -> None:
+        assert decide("auto", host, embedded).tokens
+        with pytest.raises(SettingsError, match="tokens can't be off"):
+            decide("off", host, embedded)
+
+
+class TestGate:
+    def test_without_tokens_only_loopback_names_are_answered(self, store: Store) -> None:
+        app = create_app(store, decide("auto", "127.0.0.1", embedded=True))
+        for host in ("127.0.0.1:8643", "localhost", "LOCALHOST:1", "[::1]:8643"):
+            assert asking(app).get("/healthz", headers={"Host": host}).status_code == 200
+        for host in ("evil.example", "evil.example:8643", "127.0.0.1.evil.example", ""):
+            problem_of(asking(app).get("/healthz", headers={"Host": host}), 421, "wrong-host")
+
+    def test_asking_too_often_is_refused_with_a_time_to_wait(self, store: Store) -> None:
+        http = asking(create_app(store, Access(requests_per_second=2)))
+        responses = [http.get("/healthz") for _ in range(8)]
+        refused = [response for response in responses if response.status_code == 429]
+        assert refused
+        problem_of(refused[0], 429, "too-often")
+        assert int(refused[0].headers["retry-after"]) >= 1
+
+    def test_trying_tokens_does_not_slow_down_a_good_one(self, store: Store) -> None:
+        _, secret = tokens.make(store, "reader", ["read"])
+        app = create_app(store, Access(tokens=True, requests_per_second=2))
+        statuses = [asking(app, "guess").get("/v1/best", params=ASKED).status_code for _ in range(8)]
+        assert statuses[0] == 401
+        assert statuses[-1] == 429
+        assert asking(app, secret).get("/v1/best", params=ASKED).status_code == 200
+
+    def test_a_body_is_counted_whatever_its_headers_say(self, store: Store) -> None:
+        def chunks() -> Iterator[bytes]:
+            for _ in range(MOST_BODY_BYTES // 65536 + 2):
+                yield b" " * 65536
+
+        http = asking(create_app(store))
+        headers = {"Content-Type": "application/json"}
+        problem_of(http.post("/v1/explain", content=chunks(), headers=headers), 413, "body-too-large")
+
+    @pytest.mark.parametrize(
+        ("query", "status", "kind"),
+        [("m=1&n=1&k=1&m=2", 422, "malformed-request"), ("x=" + "y" * 9000, 414, "query-too-long")],
+    )
+    def test_queries_are_checked(self, store: Store, query: str, status: int, kind: str) -> None:
+        problem_of(asking(create_app(store)).get(f"/v1/best?{query}"), status, kind)
+
+    def test_every_answer_keeps_browsers_strict(self, store: Store) -> None:
+        http = asking(create_app(store))
+        for response in (http.get("/healthz"), http.get("/nowhere"), http.get("/v1/best")):
+            assert response.headers["x-content-type-options"] == "nosniff"
+            assert "default-src 'none'" in response.headers["content-security-policy"]
+            assert response.headers["cache-control"] == "no-store"
+
+    def test_a_defect_is_a_problem_too_and_its_traceback_is_logged(
+        self, store: Store, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        app = create_app(store)
+
+        @app.get("/defect")
+        def defect() -> None:
+            raise RuntimeError("planted")
+
+        document = problem_of(asking(app).get("/defect"), 500, "internal")
+        assert "planted" not in json.dumps(document)
+        record = next(record for record in caplog.records if record.exc_info)
+        line = json.loads(JsonLines().format(record))
+        assert line["request_id"] == document["instance"]
+        assert "planted" in line["traceback"]
+
+    def test_requests_are_logged_without_their_secrets(self, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "gemmtune.requests")
+        _, secret = tokens.make(store, "reader", ["read"])
+        asking(create_app(store, Access(tokens=True)), secret).get("/v1/best", params=ASKED)
+        line = JsonLines().format(caplog.records[-1])
+        fields = json.loads(line)
+        assert (fields["path"], fields["status"], fields["caller"]) == ("/v1/best", 200, "reader")
+        assert secret not in line
+
+
+class TestRates:
+    def test_a_caller_gets_its_share_and_a_burst(self) -> None:
+        now = [0.0]
+        rates = Rates(10, clock=lambda: now[0])
+        assert sum(rates.wait_seconds("a") == 0 for _ in range(50)) == 20
+        assert rates.wait_seconds("b") == 0
+        now[0] += 1
+        assert sum(rates.wait_seconds("a") == 0 for _ in range(50)) == 10
+
+    def test_the_wait_that_is_told_is_enough(self) -> None:
+        now = [0.0]
+        rates = Rates(0.5, clock=lambda: now[0])
+        assert rates.wait_seconds("a") == 0
+        now[0] += rates.wait_seconds("a") + 1e-9
+        assert rates.wait_seconds("a") == 0
+
+    def test_memory_is_bounded(self) -> None:
+        rates = Rates(1)
+        for place in range(30_000):
+            rates.wait_seconds(f"address {place}")
+        assert len(rates._buckets) <= 10_000
