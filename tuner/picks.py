@@ -14,7 +14,9 @@ from space.arch import DEVICES
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
-from tuner.stats import median_interval_us
+from tuner.errors import NothingCorrect
+from tuner.records import Best, Ratio, StoredMeasurement
+from tuner.stats import median_interval_us, ratio
 from workers.measurement import Measurement, Outcome
 
 #: Rivals this close to the fastest are taken as equally fast.
@@ -56,3 +58,33 @@ def tied_with_fastest(correct: Sequence[Measurement]) -> list[Measurement]:
 def enumeration_order(config: Config) -> tuple[int, ...]:
     """Where a config stands in its family's enumeration: a sort key that depends on the config alone."""
     return tuple(knob.domain.index(config[knob.name]) for knob in family_named(config.family).knobs)
+
+
+def best_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, failed: dict[str, int]) -> Best:
+    """The winner of interleaved finals, with its evidence.
+
+    Args:
+        finals: of one problem on one device, the library's last: its first choice, then its best.
+        tried, failed: of the screening before.
+
+    Raises:
+        NothingCorrect: no finalist is correct.
+    """
+    rivals = [entry for entry in finals if entry.measurement.outcome is Outcome.CORRECT]
+    if not rivals:
+        reasons = "; ".join(sorted({entry.measurement.detail for entry in finals})) or "there is none"
+        raise NothingCorrect(f"none of the finalists is correct when measured again: {reasons}")
+    device = rivals[0].device
+    winner = pick([entry.measurement for entry in rivals], problem, device)
+    behind = sorted((entry.measurement for entry in rivals), key=lambda rival: rival.median_us)
+    library = [entry.measurement for entry in rivals if entry.measurement.config.family == LIBRARY]
+    return Best(
+        problem, device, rivals[0].device_kind,
+        winner=next(entry for entry in rivals if entry.measurement is winner),
+        versus_first=_versus(library[:1], winner), versus_best=_versus(library[-1:], winner),
+        runner_up=next((rival.config for rival in behind if rival is not winner), None), tried=tried, failed=failed,
+    )  # fmt: skip
+
+
+def _versus(library: Sequence[Measurement], winner: Measurement) -> Ratio | None:
+    return ratio(library[0].samples_us, winner.samples_us) if library else None
