@@ -4,7 +4,8 @@
     ├── ProblemError    a problem that is not a GEMM we can name
     ├── ConfigError     a config that is malformed (not: illegal; that is an explanation)
     ├── ArchError       an arch without its suffix, or one we have no facts about
-    └── FamilyError     an unknown kernel family
+    ├── FamilyError     an unknown kernel family
+    └── LayoutError     a tile, access, descriptor or fragment that the hardware has no layout for
 
 A config that is well-formed but illegal raises nothing: `explain` returns what is wrong with it.
 Each message names the value, the rule it breaks and the fix.
@@ -31,3 +32,7 @@ class ArchError(SpaceError):
 
 class FamilyError(SpaceError):
     """A family that is not registered."""
+
+
+class LayoutError(SpaceError):
+    """A tile, access, descriptor or fragment that the hardware has no layout for."""

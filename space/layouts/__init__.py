@@ -1,0 +1,13 @@
+"""Layouts as functions: where an element lies in shared memory, and which thread holds it in which register.
+
+    swizzle              address → address, for each mode
+    boxes                tile → TMA boxes, and the address of every element
+    operand              operand tile → strides and descriptors of wgmma and tcgen05
+    wgmma_descriptor     fields ↔ 64 bits
+    tcgen05_descriptor   fields ↔ 64 bits (shared memory), fields ↔ 32 bits (instruction)
+    banks                addresses of a warp → wavefronts
+    fragments            instruction and operand → (thread, register) → (row, column)
+    draw                 all of these as SVG
+
+The functions are exact: kernels, rules, pictures and the tests that dump registers of a GPU share them.
+"""

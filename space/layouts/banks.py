@@ -1,0 +1,170 @@
+"""Shared-memory bank conflicts: how many wavefronts one access of a warp takes.
+
+The model: shared memory has 32 banks of 4 bytes; one wavefront serves one word of each bank, to as many lanes
+as ask for that word. A warp's access is served in phases of 32 lanes (up to 4 bytes a lane), 16 lanes (8
+bytes) or 8 lanes (16 bytes); lanes of different phases never conflict. ldmatrix and stmatrix move one 8 x 8
+matrix a phase; wgmma and tcgen05 read core matrices of 8 rows x 16 bytes, which the model takes as a phase each.
+
+Sources: CUDA C++ Programming Guide, "Shared Memory" of compute capability 5.x and later; phases of wide
+accesses: NVIDIA developer forum 77228; core matrices: PTX ISA 9.0 §9.7.15.5.1.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from space.errors import LayoutError
+from space.layouts.boxes import BoxPlan
+from space.layouts.swizzle import IntArray
+
+BANKS: Final = 32
+BANK_BYTES: Final = 4
+WARP_THREADS: Final = 32
+#: Lanes of one phase by bytes a lane.
+PHASE_LANES: Final = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Lanes that are served together.
+
+    Attributes:
+        lanes: their numbers.
+        words: distinct 4-byte words that they touch, by bank.
+    """
+
+    lanes: tuple[int, ...]
+    words: tuple[tuple[int, ...], ...]
+
+    @property
+    def wavefronts(self) -> int:
+        """How often the fullest bank is asked."""
+        return max((len(words) for words in self.words), default=0)
+
+    @property
+    def ideal_wavefronts(self) -> int:
+        """The fewest that could serve so many words."""
+        return -(-sum(len(words) for words in self.words) // BANKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access of a warp: byte addresses by lane, `width_bytes` each, and its phases."""
+
+    addresses: tuple[int, ...]
+    width_bytes: int
+    phases: tuple[Phase, ...]
+
+    @property
+    def wavefronts(self) -> int:
+        """What the access takes."""
+        return sum(phase.wavefronts for phase in self.phases)
+
+    @property
+    def ideal_wavefronts(self) -> int:
+        """What it would take without conflicts."""
+        return sum(phase.ideal_wavefronts for phase in self.phases)
+
+    @property
+    def degree(self) -> int:
+        """n of "n-way conflict"; 1 is conflict-free."""
+        return max((-(-phase.wavefronts // max(phase.ideal_wavefronts, 1)) for phase in self.phases), default=1)
+
+
+def access(addresses: Sequence[int] | IntArray, width_bytes: int) -> Access:
+    """The phases of one access.
+
+    Args:
+        addresses: byte address of each lane, at most 32; fewer where only those lanes take part.
+        width_bytes: that each lane moves: 1, 2, 4, 8 or 16.
+
+    Raises:
+        LayoutError: a width that no instruction has, too many lanes, or an address that is not aligned to it.
+    """
+    if width_bytes not in PHASE_LANES:
+        raise LayoutError(f"width = {width_bytes} B a lane: use one of {', '.join(map(str, PHASE_LANES))}")
+    places = tuple(int(address) for address in addresses)
+    if not 1 <= len(places) <= WARP_THREADS:
+        raise LayoutError(f"{len(places)} addresses: a warp has 1 to {WARP_THREADS} lanes; give one address a lane")
+    if wrong := next((place for place in places if place < 0 or place % width_bytes), None):
+        raise LayoutError(
+            f"address {wrong} is not aligned to the {width_bytes} B that each lane moves: "
+            f"use a multiple of {width_bytes}"
+        )
+    together = PHASE_LANES[width_bytes]
+    starts = range(0, len(places), together)
+    phases = tuple(_phase(places, width_bytes, range(start, min(start + together, len(places)))) for start in starts)
+    return Access(places, width_bytes, phases)
+
+
+def _phase(places: tuple[int, ...], width_bytes: int, lanes: range) -> Phase:
+    words: list[set[int]] = [set() for _ in range(BANKS)]
+    for lane in lanes:
+        first, last = places[lane] // BANK_BYTES, (places[lane] + width_bytes - 1) // BANK_BYTES
+        for word in range(first, last + 1):
+            words[word % BANKS].add(word)
+    return Phase(tuple(lanes), tuple(tuple(sorted(bank)) for bank in words))
+
+
+#: Patterns that `tile_access` knows, with what they stand for.
+PATTERNS: Final[dict[str, str]] = {
+    "ldmatrix.x1": "one 8 x 8 matrix of 16-bit elements",
+    "ldmatrix.x2": "two of them, one below the other",
+    "ldmatrix.x4": "four, as a 16 x 16 operand fragment",
+    "stmatrix.x1": "as ldmatrix.x1",
+    "stmatrix.x2": "as ldmatrix.x2",
+    "stmatrix.x4": "as ldmatrix.x4",
+    "wgmma": "the core matrices of 64 rows x 32 bytes",
+    "fragment": "an accumulator pair a lane: row lane/4, 4 bytes at 4·(lane mod 4)",
+    "rows": "consecutive lanes take consecutive 16 bytes of a row, then the next row",
+    "column": "consecutive lanes take 4 bytes of consecutive rows",
+}
+
+
+def tile_access(plan: BoxPlan, pattern: str, row: int = 0, column: int = 0) -> list[Access]:
+    """The accesses that a pattern makes to a tile, starting at an element of it.
+
+    One access for all patterns but `wgmma`, which reads 64 rows x 32 bytes as four of 32 lanes.
+
+    Raises:
+        LayoutError: an unknown pattern, or one that reaches outside the tile.
+    """
+    if pattern not in PATTERNS:
+        raise LayoutError(f"pattern {pattern!r} is unknown: use one of {', '.join(PATTERNS)}")
+    rows, byte, width = _lanes(plan, pattern)
+    columns = column + byte // plan.element_bytes
+    if (column * plan.element_bytes) % width:
+        raise LayoutError(
+            f"column {column} begins at byte {column * plan.element_bytes}, inside the {width} B that {pattern} moves: "
+            f"use a multiple of {max(width // plan.element_bytes, 1)}"
+        )
+    last_row, last_column = int(rows.max()) + row, int(columns.max()) + -(-width // plan.element_bytes) - 1
+    if row < 0 or column < 0 or last_row >= plan.rows or last_column >= plan.columns:
+        raise LayoutError(
+            f"{pattern} from row {row}, column {column} reaches row {last_row}, column {last_column} of a tile of "
+            f"{plan.rows} x {plan.columns}: start earlier, or use a larger tile"
+        )
+    addresses = plan.offset(rows + row, columns)
+    return [access(addresses[start : start + WARP_THREADS], width) for start in range(0, len(addresses), WARP_THREADS)]
+
+
+def _lanes(plan: BoxPlan, pattern: str) -> tuple[IntArray, IntArray, int]:
+    """Row and byte within the row of each lane, and the bytes that it moves."""
+    lane = np.arange(WARP_THREADS, dtype=np.int64)
+    if pattern == "wgmma":
+        item = np.arange(4 * WARP_THREADS, dtype=np.int64)
+        return item // 16 * 8 + item % 8, item // 8 % 2 * 16, 16
+    if pattern == "fragment":
+        return lane // 4, lane % 4 * 4, 4
+    if pattern == "column":
+        return lane, np.zeros_like(lane), 4
+    if pattern == "rows":
+        chunks = plan.columns * plan.element_bytes // 16
+        return lane // chunks, lane % chunks * 16, 16
+    count = int(pattern[-1])
+    lane = lane[: 8 * count]
+    return lane % 16, lane // 16 * 16, 16

@@ -1,0 +1,146 @@
+"""TMA box plans: how a tile is cut into boxes, and where each element of it lies in shared memory.
+
+A swizzled box is at most one swizzle span wide, and no box has more than 256 elements in a dimension, so that
+larger tiles take several. Boxes lie one behind the other, all rows of the first column of boxes first: within
+such a column, rows continue across boxes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, overload
+
+from space.errors import LayoutError
+from space.layouts.elements import element_bytes
+from space.layouts.swizzle import SWIZZLES, IntArray, Swizzle
+
+#: Limits of `cuTensorMapEncodeTiled` (CUDA driver API, tensor map object management).
+MOST_BOX_ELEMENTS: Final = 256
+BOX_ROW_STEP_BYTES: Final = 16
+#: Where any box may begin in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
+SMEM_ALIGN_BYTES: Final = 128
+#: The transaction count of an mbarrier is below this (PTX ISA 9.0, "Tracking asynchronous operations").
+MOST_BARRIER_BYTES: Final = 2**20 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One TMA load: `columns` x `rows` elements from (`column`, `row`) of the tile to `smem_offset_bytes`."""
+
+    column: int
+    row: int
+    columns: int
+    rows: int
+    smem_offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoxPlan:
+    """A tile in boxes.
+
+    Attributes:
+        rows, columns: of the tile, in elements; columns are contiguous in global memory.
+        element_bytes: of one element.
+        swizzle: mode of the tensor map.
+        box_columns: elements of a full box along the contiguous dimension.
+    """
+
+    rows: int
+    columns: int
+    element_bytes: int
+    swizzle: Swizzle
+    box_columns: int
+
+    @property
+    def pitch_bytes(self) -> int:
+        """From one row to the next in shared memory."""
+        return self.box_columns * self.element_bytes
+
+    @property
+    def alignment_bytes(self) -> int:
+        """What the tile's start in shared memory is a multiple of."""
+        return max(self.swizzle.pattern_bytes, SMEM_ALIGN_BYTES)
+
+    @property
+    def column_stride_bytes(self) -> int:
+        """From one column of boxes to the next; rounded up so that each begins with a pattern."""
+        size = self.rows * self.pitch_bytes
+        return -(-size // self.alignment_bytes) * self.alignment_bytes if self.columns > self.box_columns else size
+
+    @property
+    def smem_bytes(self) -> int:
+        """Shared memory of the tile."""
+        return self.columns // self.box_columns * self.column_stride_bytes
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """In the order in which they lie in shared memory."""
+        return tuple(
+            Box(column, row, self.box_columns, min(MOST_BOX_ELEMENTS, self.rows - row),
+                column // self.box_columns * self.column_stride_bytes + row * self.pitch_bytes)
+            for column in range(0, self.columns, self.box_columns)
+            for row in range(0, self.rows, MOST_BOX_ELEMENTS)
+        )  # fmt: skip
+
+    @overload
+    def offset(self, row: int, column: int) -> int: ...
+    @overload
+    def offset(self, row: IntArray, column: IntArray) -> IntArray: ...
+    def offset(self, row: int | IntArray, column: int | IntArray) -> int | IntArray:
+        """Byte of shared memory, from the tile's aligned start, at which TMA puts an element."""
+        across, within = column // self.box_columns, column % self.box_columns
+        linear = across * self.column_stride_bytes + row * self.pitch_bytes + within * self.element_bytes
+        return self.swizzle.apply(linear)
+
+
+def plan_boxes(rows: int, columns: int, dtype: str, swizzle: Swizzle, box_columns: int | None = None) -> BoxPlan:
+    """The fewest boxes that bring a tile.
+
+    Args:
+        rows, columns: of the tile, in elements; columns are contiguous in global memory.
+        box_columns: elements of a box along the contiguous dimension; None takes the swizzle's span, which is
+            what wgmma and tcgen05 read (16 bytes without swizzle).
+
+    Raises:
+        LayoutError: a tile that TMA can't bring this way.
+    """
+    size = element_bytes(dtype)
+    for name, value in (("rows", rows), ("columns", columns)):
+        if value < 1:
+            raise LayoutError(f"{name} = {value}: a tile has at least one; give a positive whole number")
+    wide = swizzle.span_bytes // size if box_columns is None else box_columns
+    _check_box(columns, wide, size, swizzle, dtype)
+    plan = BoxPlan(rows, columns, size, swizzle, wide)
+    moved = rows * columns * size
+    if moved > MOST_BARRIER_BYTES:
+        raise LayoutError(
+            f"{rows}·{columns}·{size} B = {moved:,} B > {MOST_BARRIER_BYTES:,} B, which one mbarrier counts: "
+            f"use a smaller tile, or a barrier for each part"
+        )
+    return plan
+
+
+def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str) -> None:
+    row_bytes = wide * size
+    if wide < 1 or row_bytes % BOX_ROW_STEP_BYTES:
+        raise LayoutError(
+            f"a box of {wide} {dtype} is {row_bytes} B wide: TMA moves multiples of {BOX_ROW_STEP_BYTES} B; "
+            f"make it a multiple of {BOX_ROW_STEP_BYTES // size} elements"
+        )
+    if wide > MOST_BOX_ELEMENTS:
+        raise LayoutError(
+            f"a box of {wide} elements is wider than {MOST_BOX_ELEMENTS}, the most that boxDim takes: "
+            f"cut the tile into boxes of {MOST_BOX_ELEMENTS}"
+        )
+    if swizzle.bits and row_bytes != swizzle.span_bytes:
+        how = "wider than TMA allows for" if row_bytes > swizzle.span_bytes else "narrower than"
+        fits = [name for name, mode in SWIZZLES.items() if mode.bits and mode.span_bytes == row_bytes]
+        raise LayoutError(
+            f"a box of {wide} {dtype} is {row_bytes} B wide, {how} the {swizzle.span_bytes} B rows that {swizzle.name} "
+            f"swizzles: use boxes of {swizzle.span_bytes // size} elements" + (f", or {fits[0]}" if fits else "")
+        )
+    if columns % wide:
+        raise LayoutError(
+            f"{columns} columns are no whole number of boxes of {wide} {dtype} ({row_bytes} B, {swizzle.name}): "
+            f"use {-(-columns // wide) * wide} columns, or a narrower swizzle"
+        )

@@ -1,0 +1,111 @@
+"""The map itself, and the one rule by which almost every tensor-core fragment is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from space.layouts.swizzle import IntArray
+
+WARP_THREADS: Final = 32
+REGISTER_BITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Where one element is: bits `bit` and up of a register of a thread."""
+
+    thread: int
+    register: int
+    bit: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fragment:
+    """(thread, element of its registers) → (matrix, row, column).
+
+    Attributes:
+        name: instruction, operand and dtype.
+        source: where the layout is written down.
+        rows, columns: of one matrix.
+        element_bits: of one element in its register.
+        row, column, matrix: arrays [threads, elements a thread], elements in the order of registers and, inside
+            a register, from its low bits. `matrix` is 0 where there is but one.
+        register_bits: 64 for f64, else 32.
+    """
+
+    name: str
+    source: str
+    rows: int
+    columns: int
+    element_bits: int
+    row: IntArray
+    column: IntArray
+    matrix: IntArray
+    register_bits: int = REGISTER_BITS
+
+    @property
+    def threads(self) -> int:
+        """32 for a warp, 128 for a warpgroup."""
+        return int(self.row.shape[0])
+
+    @property
+    def elements(self) -> int:
+        """That each thread holds."""
+        return int(self.row.shape[1])
+
+    @property
+    def matrices(self) -> int:
+        """How many matrices the fragment spans."""
+        return int(self.matrix.max()) + 1
+
+    @property
+    def elements_per_register(self) -> int:
+        """Packed into one register."""
+        return self.register_bits // self.element_bits
+
+    @property
+    def registers(self) -> int:
+        """That each thread needs."""
+        return -(-self.elements // self.elements_per_register)
+
+    def slot(self, element: int) -> tuple[int, int]:
+        """Register and lowest bit of a thread's element."""
+        packed = self.elements_per_register
+        return element // packed, element % packed * self.element_bits
+
+    def holders(self, row: int, column: int, matrix: int = 0) -> list[Holder]:
+        """Every place that holds an element; one, save where the ISA replicates."""
+        found = np.argwhere((self.row == row) & (self.column == column) & (self.matrix == matrix))
+        return [Holder(int(thread), *self.slot(int(element))) for thread, element in found]
+
+    def owners(self) -> tuple[IntArray, IntArray]:
+        """Thread and element by [matrix, row, column]; -1 where nobody holds it, the last holder where several do."""
+        shape = (self.matrices, self.rows, self.columns)
+        thread, element = (np.full(shape, -1, dtype=np.int64) for _ in range(2))
+        threads, elements = np.indices(self.row.shape)
+        thread[self.matrix, self.row, self.column] = threads
+        element[self.matrix, self.row, self.column] = elements
+        return thread, element
+
+
+def by_quads(
+    threads: int, registers: int, packed: int, tall: int, *, across: bool = False
+) -> tuple[IntArray, IntArray]:
+    """Row and column [threads, elements] of operands that are spread over quads of lanes.
+
+    Four consecutive lanes share a row; each register holds `packed` neighbours of it, so that a quad covers
+    4·packed columns. Eight quads make 8 rows; consecutive registers first go down `tall` times 8 rows, then
+    right to the next 4·packed columns. Warps of a warpgroup lie 16 rows apart.
+
+    Args:
+        across: for B, whose k runs down: the roles of rows and columns are exchanged.
+    """
+    thread = np.arange(threads, dtype=np.int64)[:, None]
+    register, place = np.divmod(np.arange(registers * packed, dtype=np.int64)[None, :], packed)
+    lane, warp = thread % WARP_THREADS, thread // WARP_THREADS
+    outer = 16 * warp + lane // 4 + 8 * (register % tall) + 0 * place
+    inner = packed * (lane % 4) + place + 4 * packed * (register // tall)
+    return (inner, outer) if across else (outer, inner)

@@ -1,0 +1,53 @@
+"""Fragments by the name of their instruction, as a person writes it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from space.errors import LayoutError
+from space.layouts.fragments.fragment import Fragment
+from space.layouts.fragments.matrix_moves import matrix_fragment
+from space.layouts.fragments.mma_sync import mma_fragment
+from space.layouts.fragments.tcgen05 import tmem_fragment
+from space.layouts.fragments.wgmma import wgmma_fragment
+
+EXAMPLES: Final = (
+    "wgmma.m64n64k16", "mma.m16n8k16", "ldmatrix.x4", "ldmatrix.x4.trans", "stmatrix.x2", "tcgen05.ld.32x32b.x8",
+)  # fmt: skip
+
+_MMA = re.compile(r"(?:mma|mma\.sync)\.m(\d+)n(\d+)k(\d+)(\.row|\.col)?")
+_WGMMA = re.compile(r"wgmma(?:\.mma_async)?\.m(\d+)n(\d+)k(\d+)")
+_MATRIX = re.compile(r"(ldmatrix|stmatrix)(?:\.m8n8)?\.x(\d+)(\.trans)?(?:\.b16)?")
+_TMEM = re.compile(r"tcgen05\.(?:ld|st)\.(\w+)\.x(\d+)(\.(?:un)?pack::16b)?")
+
+
+def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
+    """The fragment of one operand of an instruction.
+
+    Args:
+        name: as in `EXAMPLES`; PTX's words `.sync.aligned` may be there.
+        operand: `A`, `B`, `C` or `D`; not read for `ldmatrix`, `stmatrix` and `tcgen05.ld`.
+        dtype: of the operand; empty takes the commonest, bf16 in and f32 out.
+
+    Raises:
+        LayoutError: no such instruction, operand or dtype.
+    """
+    words = name.strip().replace(".sync.aligned", "").replace(".shared", "")
+    dtype = dtype or ("f32" if operand in ("C", "D") else "bf16")
+    if match := _WGMMA.fullmatch(words):
+        m, n, k = (int(part) for part in match.groups())
+        if m != 64:
+            raise LayoutError(f"wgmma has no m = {m}: it is always 64, four warps of 16 rows")
+        return wgmma_fragment(n, k, operand, dtype)
+    if match := _MMA.fullmatch(words):
+        m, n, k = (int(part) for part in match.groups()[:3])
+        return mma_fragment((m, n, k), operand, dtype, {None: None, ".row": False, ".col": True}[match[4]])
+    if match := _MATRIX.fullmatch(words):
+        return matrix_fragment(match[1], int(match[2]), bool(match[3]))
+    if match := _TMEM.fullmatch(words):
+        return tmem_fragment(match[1], int(match[2]), pack16=bool(match[3]))
+    raise LayoutError(
+        f"instruction {name!r} has no fragment here: write it like {', '.join(EXAMPLES)}"
+        + ("; the 8-bit matrix shapes of Blackwell are not described" if "matrix" in words else "")
+    )

@@ -1,0 +1,75 @@
+"""Fragments of `wgmma.mma_async`: the accumulator, and A where it comes from registers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from space.errors import LayoutError
+from space.instructions.wgmma import FLOAT_N, INTEGER_N, WARPGROUP_THREADS, M
+from space.layouts.elements import element_bits
+from space.layouts.fragments.fragment import REGISTER_BITS, Fragment, by_quads
+
+SOURCE: Final = "PTX ISA 9.0 §9.7.15.5.1.1, Register Fragments"
+#: K of an instruction is 32 bytes of A.
+K_BITS: Final = 256
+#: A by dtype; every K gives four registers.
+A_DTYPES: Final = ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8", "uint8", "b1")
+#: K of the instructions that accumulate in a dtype.
+D_DTYPES: Final[dict[str, tuple[int, ...]]] = {"f32": (8, 16, 32), "fp16": (16, 32), "s32": (32, 256)}
+
+
+def wgmma_fragment(n: int, k: int, operand: str, dtype: str) -> Fragment:
+    """D[64, n] or A[64, k] of m64nNkK over the 128 threads of a warpgroup.
+
+    Args:
+        operand: `D`, or `A` in registers.
+        dtype: of that operand.
+
+    Raises:
+        LayoutError: no such instruction, or the operand is not in registers.
+    """
+    if operand == "D":
+        return _accumulator(n, k, dtype)
+    if operand == "A":
+        return _operand_a(n, k, dtype)
+    raise LayoutError(
+        f"operand {operand!r} of wgmma is not in registers: fragments are D and A"
+        + ("; B is in shared memory, see `layout descriptor` and `layout boxes`" if operand == "B" else "")
+    )
+
+
+def _accumulator(n: int, k: int, dtype: str) -> Fragment:
+    if dtype not in D_DTYPES:
+        raise LayoutError(f"wgmma does not accumulate in {dtype!r}: use one of {', '.join(D_DTYPES)}")
+    if k not in D_DTYPES[dtype]:
+        raise LayoutError(f"no wgmma with k = {k} accumulates in {dtype}: k is {_or(D_DTYPES[dtype])}")
+    _check_n(n, INTEGER_N if dtype == "s32" else FLOAT_N, dtype)
+    # A pair of neighbours in a row, the pair 8 rows below, then 8 columns on: for f16 each pair is a register.
+    row, column = by_quads(WARPGROUP_THREADS, M * n // WARPGROUP_THREADS // 2, 2, tall=2)
+    name = f"wgmma m{M}n{n}k{k} D {dtype}"
+    return Fragment(name, SOURCE, M, n, element_bits(dtype), row, column, np.zeros_like(row))
+
+
+def _operand_a(n: int, k: int, dtype: str) -> Fragment:
+    if dtype not in A_DTYPES:
+        raise LayoutError(f"wgmma does not read A of {dtype!r}: use one of {', '.join(A_DTYPES)}")
+    bits = element_bits(dtype)
+    if k != K_BITS // bits:
+        raise LayoutError(f"no wgmma with k = {k} reads {dtype}: k is {K_BITS // bits}, 32 bytes")
+    _check_n(n, INTEGER_N if dtype in ("int8", "uint8", "b1") else FLOAT_N, dtype)
+    row, column = by_quads(WARPGROUP_THREADS, 4, REGISTER_BITS // bits, tall=2)
+    return Fragment(f"wgmma m{M}n{n}k{k} A {dtype}", SOURCE, M, k, bits, row, column, np.zeros_like(row))
+
+
+def _check_n(n: int, legal: tuple[int, ...], dtype: str) -> None:
+    if n in legal:
+        return
+    nearest = min(legal, key=lambda known: (abs(known - n), known))
+    what = "8 to 256 in steps of 8" if legal is FLOAT_N else ", ".join(map(str, legal))
+    raise LayoutError(f"n = {n} is no extent of wgmma with {dtype}: it is {what}; the nearest is {nearest}")
+
+
+def _or(values: tuple[int, ...]) -> str:
+    return " or ".join(map(str, values))

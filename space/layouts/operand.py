@@ -1,0 +1,183 @@
+"""Operand tiles in shared memory: the strides by which wgmma and tcgen05 walk what TMA has put there.
+
+The two byte offsets of a descriptor mean different steps in each canonical layout. With T = 16 B of elements:
+
+    major  swizzle   leading byte offset              stride byte offset
+    K      yes       not read; 1 by convention        from 8 rows to the next 8
+    K      none      from one 16 B column to the next from 8 rows to the next 8
+    MN     yes       from one span of M or N to next  from 8 of K to the next 8
+    MN     none      from 8 of K to the next 8        from one 16 B of M or N to the next: the roles swap
+
+Sources: PTX ISA 9.0 §9.7.15.5.1.2.1, "Major-ness supported by Strides"; CUTLASS,
+`include/cute/atom/mma_traits_sm90_gmma.hpp`, canonical layouts of `make_gmma_desc`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, overload
+
+from space.errors import LayoutError
+from space.instructions.operand import Major
+from space.layouts.boxes import BoxPlan, plan_boxes
+from space.layouts.elements import element_bytes
+from space.layouts.swizzle import IntArray, Swizzle
+from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
+from space.layouts.wgmma_descriptor import WgmmaDescriptor
+
+#: A core matrix is this many rows of this many bytes.
+CORE_ROWS: Final = 8
+CORE_BYTES: Final = 16
+#: What stands in a leading field that is not read.
+UNREAD_LEADING_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """The two byte offsets of a descriptor."""
+
+    leading_bytes: int
+    stride_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OperandTile:
+    """One tile of A (M x K) or B (N x K).
+
+    Attributes:
+        mn: its extent along M or N.
+        k: its extent along K.
+        dtype: of its elements.
+        major: `k` where K is contiguous, `mn` where M or N is.
+        swizzle: mode of both the tensor map and the descriptor.
+
+    Raises:
+        LayoutError: no canonical layout holds such a tile.
+    """
+
+    mn: int
+    k: int
+    dtype: str
+    major: Major
+    swizzle: Swizzle
+
+    def __post_init__(self) -> None:
+        if self.major not in ("k", "mn"):
+            raise LayoutError(f"major {self.major!r} is unknown: use k or mn")
+        if self.swizzle.chunk_bytes != CORE_BYTES:
+            raise LayoutError(
+                f"swizzle {self.swizzle.name} keeps {self.swizzle.chunk_bytes} B together: its strides are not "
+                f"described here; use 128B, 64B, 32B or none"
+            )
+        name, rows = ("mn", self.mn) if self.major == "k" else ("k", self.k)
+        if rows % CORE_ROWS:
+            raise LayoutError(
+                f"{name} = {rows} rows are no whole core matrices of {CORE_ROWS} rows: use {-(-rows // 8) * 8}"
+            )
+        _ = self.plan
+
+    @property
+    def plan(self) -> BoxPlan:
+        """How TMA brings it."""
+        if self.major == "k":
+            return plan_boxes(self.mn, self.k, self.dtype, self.swizzle)
+        return plan_boxes(self.k, self.mn, self.dtype, self.swizzle)
+
+    @property
+    def strides(self) -> Strides:
+        """Of this tile's descriptors, wherever in it they begin."""
+        rows = CORE_ROWS * self.swizzle.span_bytes
+        if self.major == "k" and self.swizzle.bits:
+            return Strides(UNREAD_LEADING_BYTES, rows)
+        across = self.plan.column_stride_bytes
+        return Strides(rows, across) if self.major == "mn" and not self.swizzle.bits else Strides(across, rows)
+
+    @overload
+    def offset(self, mn: int, k: int) -> int: ...
+    @overload
+    def offset(self, mn: IntArray, k: IntArray) -> IntArray: ...
+    def offset(self, mn: int | IntArray, k: int | IntArray) -> int | IntArray:
+        """Byte of an element from the tile's aligned start."""
+        if self.major == "k":
+            return self.plan.offset(mn, k)  # type: ignore[arg-type]
+        return self.plan.offset(k, mn)  # type: ignore[arg-type]
+
+    def start(self, mn: int, k: int) -> int:
+        """Byte offset, before swizzling, of the block that begins at (`mn`, `k`): what a descriptor starts with.
+
+        Raises:
+            LayoutError: no descriptor can begin there.
+        """
+        span = self.swizzle.span_bytes // element_bytes(self.dtype)
+        step_mn, step_k = (CORE_ROWS, CORE_BYTES // element_bytes(self.dtype))
+        if self.major == "mn":
+            step_mn, step_k = span, CORE_ROWS
+        for name, value, step, extent in (("mn", mn, step_mn, self.mn), ("k", k, step_k, self.k)):
+            if value % step or not 0 <= value < extent:
+                raise LayoutError(
+                    f"no descriptor begins at {name} = {value}: use a multiple of {step} below {extent} "
+                    f"({self.major}-major {self.dtype}, {self.swizzle.name})"
+                )
+        row, column = (mn, k) if self.major == "k" else (k, mn)
+        plan = self.plan
+        return (
+            column // span * plan.column_stride_bytes
+            + row * plan.pitch_bytes
+            + column % span * element_bytes(self.dtype)
+        )
+
+    def wgmma_descriptor(self, address: int = 0, mn: int = 0, k: int = 0) -> WgmmaDescriptor:
+        """Descriptor of the block that begins at (`mn`, `k`) of a tile at `address`.
+
+        Raises:
+            LayoutError: the address is not aligned, no descriptor begins there, or wgmma can't read the tile.
+        """
+        if self.major == "mn" and element_bytes(self.dtype) != 2:
+            raise LayoutError(
+                f"wgmma reads {self.dtype} K-major only, it transposes 16-bit types alone: keep it with K contiguous"
+            )
+        self._check_address(address)
+        return WgmmaDescriptor(
+            address + self.start(mn, k), self.strides.leading_bytes, self.strides.stride_bytes, self.swizzle
+        )
+
+    def tcgen05_descriptor(self, address: int = 0, mn: int = 0, k: int = 0) -> Tcgen05Descriptor:
+        """As `wgmma_descriptor`, for tcgen05.
+
+        Raises:
+            LayoutError: the address is not aligned, or no descriptor begins there.
+        """
+        self._check_address(address)
+        return Tcgen05Descriptor(
+            address + self.start(mn, k), self.strides.leading_bytes, self.strides.stride_bytes, self.swizzle
+        )
+
+    def _check_address(self, address: int) -> None:
+        if address % self.plan.alignment_bytes:
+            raise LayoutError(
+                f"a tile at {address:#x} begins inside a swizzle pattern: {self.swizzle.name} needs a multiple of "
+                f"{self.plan.alignment_bytes} B, because the hardware swizzles absolute addresses"
+            )
+
+
+def read_address(
+    descriptor: WgmmaDescriptor | Tcgen05Descriptor, major: Major, dtype: str, mn: IntArray, k: IntArray
+) -> IntArray:
+    """Where the hardware reads element (`mn`, `k`) of one instruction's operand, by its descriptor alone.
+
+    Args:
+        mn: rows of A or columns of B, from 0.
+        k: position along K, from 0, inside one instruction.
+    """
+    size = element_bytes(dtype)
+    swizzle, leading, stride = descriptor.swizzle, descriptor.leading_byte_offset, descriptor.stride_byte_offset
+    contiguous, row = (k * size, mn) if major == "k" else (mn * size, k)
+    span = swizzle.span_bytes
+    if major == "k" and swizzle.bits:
+        across = contiguous
+    else:
+        step = stride if major == "mn" and not swizzle.bits else leading
+        across = contiguous // span * step + contiguous % span
+    rows = leading if major == "mn" and not swizzle.bits else stride
+    linear = descriptor.start_address + across + row % CORE_ROWS * span + row // CORE_ROWS * rows
+    return swizzle.apply(linear)

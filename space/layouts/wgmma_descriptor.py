@@ -1,0 +1,76 @@
+"""The 64-bit matrix descriptor by which `wgmma.mma_async` finds an operand in shared memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from space.errors import LayoutError
+from space.layouts.bitfields import Field, in_sixteens, pack, unpack
+from space.layouts.swizzle import SWIZZLES, Swizzle
+
+#: PTX ISA 9.0 §9.7.15.5.1.2.2, "Matrix Descriptor Format". Bits that no field names are reserved.
+FIELDS: Final = (
+    Field("start_address", 0, 13, "address / 16"),
+    Field("leading_byte_offset", 16, 29, "offset / 16"),
+    Field("stride_byte_offset", 32, 45, "offset / 16"),
+    Field("base_offset", 49, 51, "(pattern start >> 7) & 7"),
+    Field("swizzle", 62, 63, "0 none, 1 128B, 2 64B, 3 32B"),
+)
+SWIZZLE_CODES: Final = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaDescriptor:
+    """One descriptor, its fields in bytes.
+
+    Attributes:
+        start_address: of the first element, in the shared-memory window.
+        leading_byte_offset, stride_byte_offset: what they step over depends on major mode and swizzle; see
+            `space.layouts.operand`.
+        swizzle: one of `SWIZZLE_CODES`.
+        base_offset: where in the swizzle pattern the tile's pattern starts; 0 when it is aligned.
+    """
+
+    start_address: int
+    leading_byte_offset: int
+    stride_byte_offset: int
+    swizzle: Swizzle
+    base_offset: int = 0
+
+    def encode(self) -> int:
+        """The 64 bits.
+
+        Raises:
+            LayoutError: a field would lose bits, or wgmma has no such swizzle.
+        """
+        if self.swizzle.name not in SWIZZLE_CODES:
+            raise LayoutError(
+                f"wgmma has no swizzle {self.swizzle.name}: use one of {', '.join(SWIZZLE_CODES)} (tcgen05 has it)"
+            )
+        if self.base_offset and not self.swizzle.bits:
+            raise LayoutError(f"base_offset = {self.base_offset} without swizzle: there is no pattern; use 0")
+        return pack(
+            FIELDS,
+            {
+                "start_address": in_sixteens("start_address", self.start_address),
+                "leading_byte_offset": in_sixteens("leading_byte_offset", self.leading_byte_offset),
+                "stride_byte_offset": in_sixteens("stride_byte_offset", self.stride_byte_offset),
+                "base_offset": self.base_offset,
+                "swizzle": SWIZZLE_CODES[self.swizzle.name],
+            },
+        )
+
+    @classmethod
+    def decode(cls, word: int) -> WgmmaDescriptor:
+        """The fields of 64 bits.
+
+        Raises:
+            LayoutError: reserved bits are set, so that this is no descriptor of wgmma.
+        """
+        fields = unpack(FIELDS, word, 64, "wgmma descriptor")
+        names = {code: name for name, code in SWIZZLE_CODES.items()}
+        return cls(
+            fields["start_address"] * 16, fields["leading_byte_offset"] * 16, fields["stride_byte_offset"] * 16,
+            SWIZZLES[names[fields["swizzle"]]], fields["base_offset"],
+        )  # fmt: skip
