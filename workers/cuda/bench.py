@@ -18,8 +18,9 @@ from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_versio
 from workers.cuda.clocks import DISTURBING, Monitor
 from workers.cuda.driver import CudaError, Stream, check
 from workers.cuda.families import cublaslt, sm90_wgmma
-from workers.cuda.operands import Copy, Operands, Toolbox
+from workers.cuda.operands import Copy, Operands
 from workers.cuda.timing import TimedGraph
+from workers.cuda.toolbox import Toolbox
 from workers.cuda.verification import Verdict, Verifier
 from workers.errors import DriverError
 from workers.kernels.render import render
@@ -70,8 +71,7 @@ class Bench:
             self._operands.free()
             self._verifier.free()
         self._problem, self._maps = None, {}
-        facts = self.facts
-        self._operands = Operands(problem, seed, self._tools, self._stream, facts.l2_bytes, facts.memory_bytes)
+        self._operands = Operands(problem, seed, self._tools, self._stream, self.facts.l2_bytes)
         self._verifier = Verifier(self._operands, self._tools, self._stream)
         self._problem, self._best_us, self._hot = problem, float("inf"), False
 

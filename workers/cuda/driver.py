@@ -136,7 +136,7 @@ class Event:
 class Arguments:
     """Kernel arguments, packed once: the array of pointers that a launch takes, and what it points to."""
 
-    def __init__(self, *values: ctypes._SimpleCData[Any] | ctypes.Array[Any]) -> None:
+    def __init__(self, *values: ctypes._SimpleCData[Any] | ctypes.Array[Any] | ctypes.Structure) -> None:
         self._values = values
         self._pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
 

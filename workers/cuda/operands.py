@@ -1,139 +1,208 @@
-"""Operands of one problem: random A and B, guarded C, in as many copies as it takes to keep L2 cold."""
+"""Operands of one problem: random inputs, a guarded output, in as many copies as it takes to keep L2 cold.
+
+What a launcher gets is a `Copy`: addresses of dense arrays in the problem's own dtypes and layout. All copies of a
+problem hold the same data, so that verifying one stands for the others.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cuda.bindings import driver as cu
 
 from space.problem import DTYPE_BYTES, Problem
-from workers.build import Build
-from workers.cuda.driver import Arguments, Buffer, Launch, Module, Stream, check
+from workers.cuda.driver import Buffer, Stream, check
+from workers.cuda.reference import Reference
+from workers.cuda.toolbox import ELEMENTS, GuardZone, Toolbox, pointer
 
-#: Bytes before and after each C that no kernel may touch.
-GUARD_BYTES: Final = 4096
-GUARD_PATTERN: Final = 0x5AC35AC3
-#: Two bf16 NaNs.
-POISON_PATTERN: Final = 0xFFFFFFFF
+#: Bytes before and after each array that no kernel may write, and that show when a kernel reads them.
+GUARD_BYTES: Final = 65_536
+#: Arrays start at multiples of this, as those of every allocator do.
+ALIGN_BYTES: Final = 256
 #: Operands are rotated past this many times L2.
 COLD_FACTOR: Final = 3
-#: Share of the device's memory that operands may take.
-MEMORY_SHARE: Final = 0.6
+#: Share of the device's free memory that operands may take.
+MEMORY_SHARE: Final = 0.75
 MOST_COPIES: Final = 160
 
-_THREADS: Final = 256
+#: Around C, where only writes are looked for.
+_GUARD_PATTERN: Final = 0x5AC35AC3
+#: Around inputs: NaN in every float format, and the ends of the integer ranges, so that a read beyond shows in C.
+_BEYOND: Final = {"int8": 0x80808080, "uint8": 0xFFFFFFFF, "s32": 0x7F7F7F7F}
+_NAN: Final = 0xFFFFFFFF
+#: In C before a launch: NaN, or numbers that differ from run to run, so that an unwritten element shows.
+_POISONS: Final = (0xFFFFFFFF, 0x7FFF7FFF)
+_INTEGER_POISONS: Final = (0x80808080, 0x7F7F7F7F)
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One set of operands. `c` is the address of C itself, inside its guards."""
+    """One set of operands: addresses on the device, each array dense and 256-byte aligned.
+
+    Attributes:
+        a: [batch][M][K] of dtype_a for layouts `n?`, [batch][K][M] for `t?`.
+        b: [batch][N][K] of dtype_b for layouts `?t`, [batch][K][N] for `?n`.
+        c: [batch][M][N] of dtype_c, written only.
+        source: the C that beta scales, shaped and typed as C, in another place than `c`; 0 without beta.
+        bias: [N] of `Problem.dtype_bias`, the same for every product of the batch; 0 without bias.
+        alpha, beta: exact in f32; 1 and 0 where the epilogue has none.
+    """
 
     a: int
     b: int
     c: int
-    c_buffer: Buffer
+    source: int
+    bias: int
+    alpha: float
+    beta: float
 
 
-class Toolbox:
-    """The kernels of `workers/kernels/verify`, loaded once a process."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One array of a copy: where it starts in the copy's memory, and what stands around it."""
 
-    def __init__(self, build: Build, stream: Stream, sm_count: int) -> None:
-        self._module = Module(build.cubin)
-        self._stream = stream
-        self._blocks = sm_count * 8
-        self._launches: dict[str, Launch] = {}
+    name: str
+    dtype: str
+    elements: int
+    offset: int
+    beyond: int
 
-    def run(self, name: str, *arguments: Any, blocks: int | None = None) -> None:  # noqa: ANN401  (ctypes values)
-        """Launches one tool over a grid that fills the device, or over `blocks` blocks."""
-        if name not in self._launches:
-            self._launches[name] = Launch(self._module.function(name), _THREADS)
-        launch = self._launches[name]
-        launch.set_grid(blocks or self._blocks)
-        launch(self._stream, Arguments(*arguments))
+    @property
+    def size_bytes(self) -> int:
+        """Without guards."""
+        return self.elements * DTYPE_BYTES[self.dtype]
 
 
-def pointer(address: int) -> ctypes.c_void_p:
-    """A device address as a kernel argument."""
-    return ctypes.c_void_p(address)
+def parts_of(problem: Problem) -> tuple[Part, ...]:
+    """The arrays of a copy, each with a guard zone of at least `GUARD_BYTES` on either side."""
+    m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
+    wanted = [("a", problem.dtype_a, m * k * batch), ("b", problem.dtype_b, n * k * batch)]
+    wanted.append(("c", problem.dtype_c, m * n * batch))
+    if "beta" in problem.epilogue_parts:
+        wanted.append(("source", problem.dtype_c, m * n * batch))
+    if "bias" in problem.epilogue_parts:
+        wanted.append(("bias", problem.dtype_bias, n))
+    parts, offset = [], GUARD_BYTES
+    for name, dtype, elements in wanted:
+        beyond = _GUARD_PATTERN if name == "c" else _BEYOND.get(dtype, _NAN)
+        part = Part(name, dtype, elements, offset, beyond)
+        parts.append(part)
+        # Two zones follow: one after this array, one before the next.
+        offset = -(-(offset + part.size_bytes) // ALIGN_BYTES) * ALIGN_BYTES + 2 * GUARD_BYTES
+    return tuple(parts)
+
+
+def copy_bytes(parts: tuple[Part, ...]) -> int:
+    """Memory of one copy, guards included."""
+    last = parts[-1]
+    return -(-(last.offset + last.size_bytes) // ALIGN_BYTES) * ALIGN_BYTES + GUARD_BYTES
+
+
+def scalars(problem: Problem, seed: int) -> tuple[float, float]:
+    """alpha and beta: multiples of 1/64 from 0.5 to 1.5, drawn from the seed.
+
+    alpha carries a power of two beside where C would overflow without it: behind whole numbers, and in 8 bits.
+    """
+    alpha = (32 + seed % 65) / 64 if "alpha" in problem.epilogue_parts else 1.0
+    beta = (32 + seed // 65 % 65) / 64 if "beta" in problem.epilogue_parts else 0.0
+    whole = problem.dtype_acc == "s32"
+    if "alpha" in problem.epilogue_parts and (whole or problem.dtype_c.startswith("fp8")) and problem.dtype_c != "s32":
+        deviation = math.sqrt(problem.k) * (74.0**2 if whole else 1.0)
+        wanted = {"int8": 32.0, "fp8_e4m3": 8.0, "fp8_e5m2": 8.0}.get(problem.dtype_c, 1.0)
+        alpha *= 2.0 ** round(math.log2(wanted / deviation))
+    return alpha, beta
 
 
 class Operands:
-    """Everything that candidates of one problem read and write, and the reference that they are held against.
+    """Everything that candidates of one problem read and write, and the references that they are held against.
 
-    All copies hold the same data: verifying one stands for the others.
+    Attributes:
+        copies: rotated through by timing; the first two are verified.
+        reference: of the copies.
+        probe, probe_reference: operands whose sums are exact, for the class whose bound alone would hide a fault
+            (see `workers.cuda.bounds.accumulation_share`); None elsewhere.
     """
 
-    def __init__(
-        self, problem: Problem, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int, memory_bytes: int
-    ) -> None:
+    def __init__(self, problem: Problem, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int) -> None:
         self.problem = problem
-        self._tools, self._stream = tools, stream
-        self._buffers: list[Buffer] = []
-        m, n, k = problem.m, problem.n, problem.k
-        size = DTYPE_BYTES[problem.dtype_a]
-        a_bytes, b_bytes, c_bytes = m * k * size, n * k * size, m * n * DTYPE_BYTES[problem.dtype_c]
-        fixed = 4 * m * n + 4 * (m + n)
-        room = int((memory_bytes * MEMORY_SHARE - fixed) // (a_bytes + b_bytes + c_bytes + 2 * GUARD_BYTES))
+        self._seed, self._tools, self._stream = seed, tools, stream
+        self._parts = parts_of(problem)
+        self._alpha, self._beta = scalars(problem, seed)
+        self._buffers: dict[Copy, Buffer] = {}
+        probing = problem.dtype_a.startswith("fp8") and problem.numerics == "fast"
+        self.reference = Reference(problem, tools)
+        self.probe_reference = Reference(problem, tools, exact_sums=True) if probing else None
+        self.probe = self._copy() if probing else None
+        free_bytes, _ = check("cuMemGetInfo", cu.cuMemGetInfo())
+        room = int(free_bytes * MEMORY_SHARE) // copy_bytes(self._parts)
         wanted = -(-COLD_FACTOR * l2_bytes // problem.min_bytes) + 1
-        count = max(2, min(wanted, room, MOST_COPIES))
-        self.copies = [self._copy(a_bytes, b_bytes, c_bytes) for _ in range(count)]
-        self._fill(seed, a_bytes, b_bytes)
-        self.reference = self._allocate(4 * m * n)
-        self.norms_a, self.norms_b = self._allocate(4 * m), self._allocate(4 * n)
-        self._compute_reference()
-        stream.synchronize()
+        self.copies = [self._copy() for _ in range(max(2, min(wanted, room, MOST_COPIES)))]
+        self.refresh()
 
-    def poison(self, copy: Copy) -> None:
-        """Guards around C as they must stay, NaN inside it."""
-        c_words = self.problem.m * self.problem.n * DTYPE_BYTES[self.problem.dtype_c] // 4
-        words = copy.c_buffer.size_bytes // 4
-        self._tools.run(
-            "fill_words", pointer(copy.c_buffer.address), ctypes.c_uint64(words), ctypes.c_uint32(GUARD_PATTERN)
-        )
-        self._tools.run("fill_words", pointer(copy.c), ctypes.c_uint64(c_words), ctypes.c_uint32(POISON_PATTERN))
+    def refresh(self) -> None:
+        """Writes everything anew: after a kernel that wrote where it should not, nothing here is to be trusted."""
+        first = self.copies[0]
+        self._fill(first, units=False)
+        for copy in self.copies[1:]:
+            size = self._buffers[first].size_bytes
+            to, source = self._buffers[copy].address, self._buffers[first].address
+            check("cuMemcpyDtoDAsync", cu.cuMemcpyDtoDAsync(to, source, size, self._stream.handle))
+        self.reference.compute(first)
+        if self.probe is not None and self.probe_reference is not None:
+            self._fill(self.probe, units=True)
+            self.probe_reference.compute(self.probe)
+        self._stream.synchronize()
 
-    def guards(self, copy: Copy) -> list[tuple[int, int]]:
-        """Address and words of the zones before and after C."""
-        c_bytes = self.problem.m * self.problem.n * DTYPE_BYTES[self.problem.dtype_c]
-        after = copy.c + -(-c_bytes // 4) * 4
-        end = copy.c_buffer.address + copy.c_buffer.size_bytes
-        return [(copy.c_buffer.address, GUARD_BYTES // 4), (after, (end - after) // 4)]
+    def poison(self, copy: Copy, turn: int) -> None:
+        """Overwrites C with what no right result looks like, differently from turn to turn."""
+        poisons = _INTEGER_POISONS if self.problem.dtype_c in ("s32", "int8") else _POISONS
+        c_bytes = self.problem.m * self.problem.n * self.problem.batch * DTYPE_BYTES[self.problem.dtype_c]
+        self._fill_bytes(copy.c, c_bytes, poisons[turn % len(poisons)])
+
+    def guards(self, copy: Copy) -> Iterator[GuardZone]:
+        """What stands before and after each array of a copy."""
+        start = self._buffers[copy].address
+        for part in self._parts:
+            begin = start + part.offset
+            yield GuardZone(begin - GUARD_BYTES, GUARD_BYTES, part.beyond)
+            aligned = -(-(begin + part.size_bytes) // ALIGN_BYTES) * ALIGN_BYTES
+            end = begin + part.size_bytes
+            yield GuardZone(end, aligned + GUARD_BYTES - end, part.beyond)
 
     def free(self) -> None:
         """Gives all memory back."""
-        for buffer in self._buffers:
+        for buffer in self._buffers.values():
             buffer.free()
         self._buffers.clear()
+        for reference in filter(None, (self.reference, self.probe_reference)):
+            reference.free()
 
-    def _allocate(self, size_bytes: int) -> Buffer:
-        buffer = Buffer.allocate(size_bytes)
-        self._buffers.append(buffer)
-        return buffer
+    def _copy(self) -> Copy:
+        buffer = Buffer.allocate(copy_bytes(self._parts))
+        at = {part.name: buffer.address + part.offset for part in self._parts}
+        copy = Copy(
+            at["a"], at["b"], at["c"], at.get("source", 0), at.get("bias", 0), self._alpha, self._beta
+        )  # fmt: skip
+        self._buffers[copy] = buffer
+        return copy
 
-    def _copy(self, a_bytes: int, b_bytes: int, c_bytes: int) -> Copy:
-        a, b = self._allocate(a_bytes), self._allocate(b_bytes)
-        c = self._allocate(-(-c_bytes // 256) * 256 + 2 * GUARD_BYTES)
-        return Copy(a.address, b.address, c.address + GUARD_BYTES, c)
+    def _fill(self, copy: Copy, units: bool) -> None:
+        start = self._buffers[copy].address
+        for place, part in enumerate(self._parts):
+            begin = start + part.offset
+            around = -(-part.size_bytes // ALIGN_BYTES) * ALIGN_BYTES + 2 * GUARD_BYTES
+            self._fill_bytes(begin - GUARD_BYTES, around, part.beyond)
+            if part.name != "c":
+                self._tools.run(
+                    "fill_random", pointer(begin), ctypes.c_uint64(part.elements),
+                    ctypes.c_uint64(8 * self._seed + place), ctypes.c_int(ELEMENTS[part.dtype]),
+                    ctypes.c_int(units and part.name in "ab"),
+                )  # fmt: skip
+        self.poison(copy, 0)
 
-    def _fill(self, seed: int, a_bytes: int, b_bytes: int) -> None:
-        first = self.copies[0]
-        size = DTYPE_BYTES[self.problem.dtype_a]
-        for address, bytes_, stream_id in ((first.a, a_bytes, 2 * seed), (first.b, b_bytes, 2 * seed + 1)):
-            count = ctypes.c_uint64(bytes_ // size)
-            self._tools.run("fill_normal_bf16", pointer(address), count, ctypes.c_uint64(stream_id))
-        for copy in self.copies[1:]:
-            for to, source, bytes_ in ((copy.a, first.a, a_bytes), (copy.b, first.b, b_bytes)):
-                check("cuMemcpyDtoDAsync", cu.cuMemcpyDtoDAsync(to, source, bytes_, self._stream.handle))
-        for copy in self.copies:
-            self.poison(copy)
-
-    def _compute_reference(self) -> None:
-        p, first = self.problem, self.copies[0]
-        m, n, k = ctypes.c_int(p.m), ctypes.c_int(p.n), ctypes.c_int(p.k)
-        tiles = -(-p.m // 64) * -(-p.n // 64)
-        operands = pointer(first.a), pointer(first.b), pointer(self.reference.address)
-        self._tools.run("reference_nt_bf16", *operands, m, n, k, blocks=tiles)
-        self._tools.run("row_norms_bf16", pointer(first.a), pointer(self.norms_a.address), m, k)
-        self._tools.run("row_norms_bf16", pointer(first.b), pointer(self.norms_b.address), n, k)
+    def _fill_bytes(self, address: int, size_bytes: int, pattern: int) -> None:
+        self._tools.run("fill_bytes", pointer(address), ctypes.c_uint64(size_bytes), ctypes.c_uint32(pattern))

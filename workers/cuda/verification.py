@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from cuda.bindings import driver as cu
 
 from workers.cuda.driver import Buffer, Stream, check, copy_to_host
-from workers.cuda.operands import GUARD_PATTERN, Copy, Operands, Toolbox, pointer
+from workers.cuda.operands import Copy, Operands
+from workers.cuda.reference import METHOD, Reference
+from workers.cuda.toolbox import ELEMENTS, CheckResult, GuardZone, Toolbox, pointer
 from workers.measurement import Verification
-
-#: Rounding f32 to bf16 is off by at most this share of the value (8 significant bits, to nearest).
-BF16_ROUNDING: Final = 2.0**-8
-#: One accumulation step of the tensor core is off by at most this share of its largest term.
-STEP_ERROR: Final = 2.0**-22
-#: Products that one step adds up.
-STEP_K: Final = 16
-#: Partial sums stay within this many standard deviations; 2^30 elements exceed it with chance 1e-6.
-SIGMAS: Final = 8.0
-
-REFERENCE: Final = "float64 on the CUDA cores"
-
-
-class CheckResult(ctypes.Structure):
-    """`CheckResult` of `workers/kernels/verify/entry.cuh`."""
-
-    _fields_ = (
-        ("mismatches", ctypes.c_uint64),
-        ("first_bad", ctypes.c_uint64),
-        ("differences", ctypes.c_uint64),
-        ("guard_words", ctypes.c_uint64),
-        ("worst_ratio", ctypes.c_uint32),
-    )
-
-
-def accumulation_bound(k: int) -> float:
-    """Bound on the accumulation error of one element, as a share of ‖a_i‖·‖b_j‖.
-
-    Products of bf16 are exact in f32. K/16 steps follow each other; each is off by at most `STEP_ERROR` of
-    the largest of its terms, truncation included. For operands with independent entries of mean zero, as
-    ours are, no partial sum exceeds 8 standard deviations, and a standard deviation of the whole sum is
-    ‖a‖·‖b‖/√K. So: steps · 2^-22 · 8/√K, and one step more for the reference's own rounding to f32.
-    """
-    steps = math.ceil(k / STEP_K) + 1
-    return steps * STEP_ERROR * SIGMAS / math.sqrt(k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +25,16 @@ class Verdict:
 
 
 class Verifier:
-    """Runs a candidate twice on the same operands and judges both results."""
+    """Runs a candidate twice on the same operands and judges both results; a third time where sums are inexact."""
 
     def __init__(self, operands: Operands, tools: Toolbox, stream: Stream) -> None:
         self._operands, self._tools, self._stream = operands, tools, stream
         self._result = Buffer.allocate(ctypes.sizeof(CheckResult))
+        self._verified = [*operands.copies[:2], *filter(None, [operands.probe])]
+        zones = [zone for copy in self._verified for zone in operands.guards(copy)]
+        self._zones, self._zone_count = Buffer.allocate(ctypes.sizeof(GuardZone) * len(zones)), len(zones)
+        listed = (GuardZone * len(zones))(*zones)
+        check("cuMemcpyHtoD", cu.cuMemcpyHtoD(self._zones.address, ctypes.addressof(listed), ctypes.sizeof(listed)))
 
     def verify(self, launch: Callable[[Copy], None]) -> Verdict:
         """Judges a kernel.
@@ -75,53 +45,60 @@ class Verifier:
         Raises:
             CudaError: the kernel itself failed.
         """
-        first, second = self._operands.copies[:2]
-        for copy in (first, second):
-            self._operands.poison(copy)
+        for turn, copy in enumerate(self._verified):
+            self._operands.poison(copy, turn)
             launch(copy)
-        self._stream.synchronize()
-        return self._judge(self._check(first, second))
+        size, stream = self._result.size_bytes, self._stream.handle
+        check("cuMemsetD8Async", cu.cuMemsetD8Async(self._result.address, 0, size, stream))
+        verdict = self._judge(self._check())
+        if verdict.reason:
+            # It may have written anywhere: the next candidate finds everything as it should be.
+            self._operands.refresh()
+        return verdict
 
     def free(self) -> None:
         """Gives memory back."""
         self._result.free()
+        self._zones.free()
 
-    def _check(self, first: Copy, second: Copy) -> CheckResult:
-        problem, ops, result = self._operands.problem, self._operands, pointer(self._result.address)
-        clean = CheckResult(first_bad=2**64 - 1)
-        check("cuMemcpyHtoD", cu.cuMemcpyHtoD(self._result.address, ctypes.addressof(clean), ctypes.sizeof(clean)))
-        m, n = ctypes.c_int(problem.m), ctypes.c_int(problem.n)
-        bounds = ctypes.c_float(BF16_ROUNDING), ctypes.c_float(accumulation_bound(problem.k))
-        self._tools.run(
-            "compare_bf16", pointer(first.c), pointer(ops.reference.address), pointer(ops.norms_a.address),
-            pointer(ops.norms_b.address), m, n, *bounds, result,
-        )  # fmt: skip
-        count = ctypes.c_uint64(problem.m * problem.n)
-        self._tools.run("count_differences", pointer(first.c), pointer(second.c), count, result)
-        for copy in (first, second):
-            for address, words in ops.guards(copy):
-                self._tools.run(
-                    "check_guard", pointer(address), ctypes.c_uint64(words), ctypes.c_uint32(GUARD_PATTERN), result
-                )
+    def _check(self) -> CheckResult:
+        ops, tools, result = self._operands, self._tools, pointer(self._result.address)
+        first, second = ops.copies[:2]
+        self._compare(first, ops.reference)
+        if ops.probe is not None and ops.probe_reference is not None:
+            self._compare(ops.probe, ops.probe_reference)
+        element, count = ctypes.c_int(ELEMENTS[ops.problem.dtype_c]), ctypes.c_uint64(ops.reference.elements)
+        tools.run("count_differences", pointer(first.c), pointer(second.c), count, element, result)
+        zones, zone_count = pointer(self._zones.address), ctypes.c_int(self._zone_count)
+        tools.run("check_guards", zones, zone_count, result, blocks=self._zone_count)
         self._stream.synchronize()
         found = CheckResult()
         copy_to_host(self._result.address, found)
         return found
 
+    def _compare(self, copy: Copy, reference: Reference) -> None:
+        self._tools.run(
+            "compare_output", pointer(copy.c), ctypes.c_int(ELEMENTS[self._operands.problem.dtype_c]),
+            pointer(reference.values), pointer(reference.bounds), ctypes.c_uint64(reference.elements),
+            pointer(self._result.address),
+        )  # fmt: skip
+
     def _judge(self, found: CheckResult) -> Verdict:
         problem = self._operands.problem
         (worst,) = struct.unpack("<f", struct.pack("<I", found.worst_ratio))
-        bad = found.mismatches + found.differences + found.guard_words
-        verification = Verification(problem.m * problem.n, int(bad), float(worst), REFERENCE)
+        bad = found.mismatches + found.differences + found.guard_bytes
+        verification = Verification(self._operands.reference.elements, int(bad), float(worst), METHOD)
         reasons = []
         if found.mismatches:
-            where = f"row {found.first_bad // problem.n}, column {found.first_bad % problem.n}"
+            place = ~found.first_bad & (2**64 - 1)
+            row, column = place // problem.n, place % problem.n
+            product = f" of product {row // problem.m}" if problem.batch > 1 else ""
             reasons.append(
-                f"{found.mismatches:,} of {verification.elements:,} elements are outside their bound, "
-                f"the first at {where}, the worst {worst:.3g} times it"
+                f"{found.mismatches:,} of {verification.elements:,} elements are outside their bound, the first at "
+                f"row {row % problem.m}, column {column}{product}, the worst {worst:.3g} times it"
             )
         if found.differences:
             reasons.append(f"{found.differences:,} elements differ between two runs on the same operands")
-        if found.guard_words:
-            reasons.append(f"{found.guard_words:,} words outside C were overwritten")
+        if found.guard_bytes:
+            reasons.append(f"{found.guard_bytes:,} bytes outside C were overwritten")
         return Verdict(verification, "; ".join(reasons))

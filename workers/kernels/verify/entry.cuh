@@ -1,46 +1,65 @@
 // Kernels around a measurement: operands, poison, the reference, and the comparison of every element.
-// Matrices are row-major without padding; one-dimensional grids with grid-stride loops unless said otherwise.
+// Matrices are dense; one-dimensional grids with grid-stride loops unless said otherwise.
 #pragma once
 
 #include "common/types.cuh"
+#include "verify/elements.cuh"
 #include "verify/random.cuh"
 #include "verify/reference.cuh"
 
-/// What one check found. The host clears it; the kernels only add.
+/// What one check found. The host clears it to zeros; the kernels only add.
 struct CheckResult {
-    u64 mismatches;   // elements outside their bound, NaN included
-    u64 first_bad;    // smallest index of one
-    u64 differences;  // elements that differ between two runs
-    u64 guard_words;  // words around C that were overwritten
-    u32 worst_ratio;  // largest |error| / bound, bits of a non-negative float
+    u64 mismatches;    // elements outside their bound, NaN included
+    u64 first_bad;     // complement of the smallest index of one
+    u64 differences;   // elements that differ between two runs
+    u64 guard_bytes;   // bytes outside C that were overwritten
+    u32 worst_ratio;   // largest |error| / bound, bits of a non-negative float
+};
+
+/// Bytes that must still hold a pattern, which repeats every four bytes of the address.
+struct GuardZone {
+    const u8* begin;
+    u64 bytes;
+    u32 pattern;
 };
 
 __device__ __forceinline__ u64 first_index() { return u64(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ u64 index_step() { return u64(gridDim.x) * blockDim.x; }
-
-extern "C" __global__ void fill_normal_bf16(u16* out, u64 count, u64 seed) {
-    for (u64 i = first_index(); i < count; i += index_step()) out[i] = u16(cvt_bf16x2(normal(seed, i), 0.0f));
+__device__ __forceinline__ u8 pattern_byte(const u8* at, u32 pattern) {
+    return u8(pattern >> (8 * (reinterpret_cast<u64>(at) & 3)));
 }
 
-/// 32-bit words, so that `count` 16-bit elements need a buffer of an even number of them.
-extern "C" __global__ void fill_words(u32* out, u64 words, u32 pattern) {
-    for (u64 i = first_index(); i < words; i += index_step()) out[i] = pattern;
+/// Random elements; `units` asks for -1, 0 and 1.
+extern "C" __global__ void fill_random(void* out, u64 count, u64 seed, int element, int units) {
+    for (u64 i = first_index(); i < count; i += index_step())
+        store_element(out, i, element, random_value(random_bits(seed, i), element, units != 0));
 }
 
-/// One block per 64x64 tile of C, tiles numbered along N first.
-extern "C" __global__ void __launch_bounds__(kReferenceThreads) reference_nt_bf16(const u16* a, const u16* b, float* c,
-                                                                                 int m, int n, int k) {
-    const int across = ceil_div(n, kReferenceTile);
-    reference_tile(a, b, c, m, n, k, int(blockIdx.x / across) * kReferenceTile, int(blockIdx.x % across) * kReferenceTile);
+/// `out` is 16-byte aligned; `bytes` is any number.
+extern "C" __global__ void fill_bytes(u8* out, u64 bytes, u32 pattern) {
+    const u64 wide = bytes / 16;
+    for (u64 i = first_index(); i < wide; i += index_step())
+        reinterpret_cast<uint4*>(out)[i] = make_uint4(pattern, pattern, pattern, pattern);
+    for (u64 i = 16 * wide + first_index(); i < bytes; i += index_step()) out[i] = pattern_byte(out + i, pattern);
 }
 
-/// Euclidean norm of each row; one warp a row.
-extern "C" __global__ void row_norms_bf16(const u16* x, float* norms, int rows, int columns) {
+/// One block per 64x64 tile of one product; tiles are numbered along N first, then M, then batch.
+extern "C" __global__ void __launch_bounds__(kReferenceThreads)
+    reference_sums(const Operand a, const Operand b, double* sums, int k) {
+    const int across = ceil_div(b.rows, kReferenceTile), down = ceil_div(a.rows, kReferenceTile);
+    const int tile = blockIdx.x % (across * down);
+    reference_tile(a, b, sums, k, int(blockIdx.x / (across * down)), tile / across * kReferenceTile,
+                   tile % across * kReferenceTile);
+}
+
+/// Euclidean norm over K of each row of an operand, batch after batch; one warp a row.
+extern "C" __global__ void row_norms(const Operand x, float* norms, int k, int batch) {
     const int lane = threadIdx.x % kWarpSize;
-    for (u64 row = first_index() / kWarpSize; row < u64(rows); row += index_step() / kWarpSize) {
+    for (u64 row = first_index() / kWarpSize; row < u64(x.rows) * batch; row += index_step() / kWarpSize) {
+        const u64 base = row / x.rows * x.batch_stride + row % x.rows * x.row_stride;
         float sum = 0.0f;
-        for (int column = lane; column < columns; column += kWarpSize) {
-            const float value = cvt_f32(x[row * columns + column]);
+        for (int i = lane; i < k; i += kWarpSize) {
+            const float value = float(load_element(x.data, base + u64(i) * x.k_stride, x.element));
             sum = fmaf(value, value, sum);
         }
         for (int offset = kWarpSize / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, offset);
@@ -48,27 +67,32 @@ extern "C" __global__ void row_norms_bf16(const u16* x, float* norms, int rows, 
     }
 }
 
-/// |c - reference| ≤ rounding·|reference| + accumulation·‖a_i‖·‖b_j‖, for every element.
-extern "C" __global__ void compare_bf16(const u16* c, const float* reference, const float* norm_a, const float* norm_b,
-                                        int m, int n, float rounding, float accumulation, CheckResult* result) {
+/// Sums to the expected C, with the bound of each element beside it.
+extern "C" __global__ void finish_reference(const Finish finish) {
+    for (u64 i = first_index(); i < finish.count; i += index_step()) finish_element(finish, i);
+}
+
+/// |c - reference| ≤ bound, for every element.
+extern "C" __global__ void compare_output(const void* c, int element, const double* reference, const float* bounds,
+                                          u64 count, CheckResult* result) {
     float worst = 0.0f;
-    u64 bad = 0, first_bad = ~0ull;
-    for (u64 i = first_index(); i < u64(m) * n; i += index_step()) {
-        const float expected = reference[i];
-        const float bound = rounding * fabsf(expected) + accumulation * norm_a[i / n] * norm_b[i % n];
-        const float error = fabsf(cvt_f32(c[i]) - expected);
+    u64 bad = 0, first_bad = 0;
+    for (u64 i = first_index(); i < count; i += index_step()) {
+        const double value = load_element(c, i, element), expected = reference[i], bound = bounds[i];
+        const double error = value == expected ? 0.0 : fabs(value - expected);
         // Written so that NaN is on the wrong side.
-        if (!(error <= bound)) {
+        const bool within = error <= bound;
+        if (!within) {
             ++bad;
-            first_bad = min(first_bad, i);
+            first_bad = max(first_bad, ~i);
         }
-        // Infinity and NaN count as this much, which JSON can carry.
-        const float ratio = error / fmaxf(bound, 1e-30f);
-        worst = fmaxf(worst, ratio <= 1e30f ? ratio : 1e30f);
+        // Infinity and NaN count as this much, which JSON can carry. A bound may be infinite where C overflows.
+        const double ratio = within && (error == 0.0 || bound > 1e37) ? 0.0 : error / fmax(bound, 1e-30);
+        worst = fmaxf(worst, ratio <= 1e30 ? float(ratio) : 1e30f);
     }
     if (bad) {
         atomicAdd(&result->mismatches, bad);
-        atomicMin(&result->first_bad, first_bad);
+        atomicMax(&result->first_bad, first_bad);
     }
     for (int offset = kWarpSize / 2; offset > 0; offset /= 2) worst = fmaxf(worst, __shfl_xor_sync(0xFFFFFFFF, worst, offset));
     // Non-negative floats compare like their bits.
@@ -76,15 +100,34 @@ extern "C" __global__ void compare_bf16(const u16* c, const float* reference, co
 }
 
 /// Elements in which two runs on the same operands differ: a race, whatever the reference says.
-extern "C" __global__ void count_differences(const u16* one, const u16* other, u64 count, CheckResult* result) {
+/// Both are 16-byte aligned.
+extern "C" __global__ void count_differences(const u8* one, const u8* other, u64 count, int element,
+                                             CheckResult* result) {
+    const int size = element_bytes(element);
+    const u64 bytes = count * size, wide = bytes / 16;
     u64 different = 0;
-    for (u64 i = first_index(); i < count; i += index_step()) different += one[i] != other[i];
+    auto count_in = [&](u64 from, u64 to) {
+        for (u64 at = from; at < to; at += size) {
+            bool same = true;
+            for (int i = 0; i < size; ++i) same = same && one[at + i] == other[at + i];
+            different += !same;
+        }
+    };
+    for (u64 i = first_index(); i < wide; i += index_step()) {
+        const uint4 x = reinterpret_cast<const uint4*>(one)[i], y = reinterpret_cast<const uint4*>(other)[i];
+        if (x.x != y.x || x.y != y.y || x.z != y.z || x.w != y.w) count_in(16 * i, 16 * i + 16);
+    }
+    if (first_index() == 0) count_in(16 * wide, bytes);
     if (different) atomicAdd(&result->differences, different);
 }
 
-/// Words that no longer hold the guard pattern.
-extern "C" __global__ void check_guard(const u32* guard, u64 words, u32 pattern, CheckResult* result) {
+/// Bytes of all zones that no longer hold their pattern; one block works on one zone.
+extern "C" __global__ void check_guards(const GuardZone* zones, int count, CheckResult* result) {
     u64 changed = 0;
-    for (u64 i = first_index(); i < words; i += index_step()) changed += guard[i] != pattern;
-    if (changed) atomicAdd(&result->guard_words, changed);
+    for (int place = blockIdx.x; place < count; place += gridDim.x) {
+        const GuardZone zone = zones[place];
+        for (u64 i = threadIdx.x; i < zone.bytes; i += blockDim.x)
+            changed += zone.begin[i] != pattern_byte(zone.begin + i, zone.pattern);
+    }
+    if (changed) atomicAdd(&result->guard_bytes, changed);
 }

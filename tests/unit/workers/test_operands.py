@@ -1,0 +1,61 @@
+"""What a launcher is given: arrays that are aligned, apart, and guarded on both sides."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.problem import DTYPE_BYTES, DTYPES, Problem
+
+operands = pytest.importorskip("workers.cuda.operands")
+reference = pytest.importorskip("workers.cuda.reference")
+
+PROBLEMS = [
+    Problem.of(37, 29, 50, dtype, layout, batch, epilogue)
+    for dtype in DTYPES
+    for layout, batch, epilogue in (("nt", 1, "none"), ("tn", 3, "alpha+beta+bias+gelu"))
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
+def test_arrays_are_aligned_and_no_zone_touches_another(problem: Problem) -> None:
+    parts = operands.parts_of(problem)
+    end = 0
+    for part in parts:
+        assert part.offset % operands.ALIGN_BYTES == 0
+        assert part.offset - operands.GUARD_BYTES >= end
+        end = part.offset + part.size_bytes + operands.GUARD_BYTES
+    assert operands.copy_bytes(parts) >= end
+    names = {part.name for part in parts}
+    assert names - {"a", "b", "c"} == ({"source", "bias"} if problem.epilogue != "none" else set())
+
+
+@pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
+def test_operands_are_dense_in_every_layout(layout: str) -> None:
+    problem = Problem.of(5, 7, 11, layout=layout, batch=2)
+    a, b = reference.operand_a(problem, 0), reference.operand_b(problem, 0)
+    for operand, rows in ((a, 5), (b, 7)):
+        places = {
+            product * operand.batch_stride + row * operand.row_stride + k * operand.k_stride
+            for product in range(2)
+            for row in range(rows)
+            for k in range(11)
+        }
+        assert places == set(range(2 * rows * 11))
+    assert (a.k_stride == 1) == (layout[0] == "n")
+    assert (b.k_stride == 1) == (layout[1] == "t")
+
+
+@pytest.mark.parametrize("seed", [0, 1, 64, 12345, 2**48 - 1])
+@pytest.mark.parametrize("dtypes", ["bf16", "int8", "int8,int8,int8,s32", "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32"])
+def test_scalars_are_exact_in_f32_and_keep_c_in_range(seed: int, dtypes: str) -> None:
+    problem = Problem.of(64, 64, 4096, dtypes, epilogue="alpha+beta")
+    alpha, beta = operands.scalars(problem, seed)
+    assert alpha.as_integer_ratio()[0] < 2**24
+    assert 0.5 <= beta <= 1.5
+    assert operands.scalars(Problem.of(64, 64, 4096, dtypes), seed) == (1.0, 0.0)
+    deviation = abs(alpha) * 64 * (74**2 if dtypes.startswith("int8") else 1)
+    assert deviation < {"int8": 128, "fp8_e4m3": 32}.get(problem.dtype_c, 2.0**30)
+
+
+def test_every_dtype_is_known_to_the_kernels() -> None:
+    assert set(operands.ELEMENTS) == set(DTYPE_BYTES)
