@@ -100,7 +100,7 @@ class Bench:
 
     def add_library_arms(self) -> None:
         """The library's first choice, and the best of its candidates where that is another one."""
-        if self.library is None or self._problem is None:
+        if self.library is None or self._problem is None or cublaslt.unsupported(self._problem):
             return
         matmul = cublaslt.Matmul(self.library, self._problem)
         arms = [arm for rank in matmul.ranks if (arm := self._library_arm(matmul, rank)) is not None]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -13,8 +15,15 @@ from workers.cuda.driver import Buffer, Stream
 from workers.cuda.operands import Copy
 
 WORKSPACE_BYTES: Final = 64 * 2**20
-#: library_types.h and cublas_api.h: CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F, CUBLAS_OP_T.
-_CUDA_R_16BF, _CUDA_R_32F, _COMPUTE_32F, _OP_T = 14, 0, 68, 1
+#: library_types.h: cudaDataType_t.
+_TYPES: Final = {
+    "f32": 0, "tf32": 0, "fp16": 2, "int8": 3, "s32": 10, "bf16": 14, "fp8_e4m3": 28, "fp8_e5m2": 29,
+}  # fmt: skip
+#: cublas_api.h: cublasComputeType_t and cublasOperation_t.
+_COMPUTE_32F, _COMPUTE_32I, _COMPUTE_TF32 = 68, 72, 77
+_OP_N, _OP_T = 0, 1
+#: cublasLt.h: cublasLtEpilogue_t; the values are bits that add up.
+_EPILOGUES: Final = {"relu": 2, "bias": 4, "gelu": 32}
 
 
 class Library:
@@ -33,39 +42,58 @@ class Library:
         self.version = str(cublasLt.get_version())
 
 
+def unsupported(problem: Problem) -> str:
+    """Why the library has no such product at all; empty when it may have. The heuristic has the last word."""
+    if missing := {problem.dtype_a, problem.dtype_b, problem.dtype_c} - set(_TYPES):
+        return f"cuBLASLt has no {', '.join(sorted(missing))}"
+    if "silu" in problem.epilogue_parts:
+        return "cuBLASLt fuses no silu"
+    if problem.dtype_c in ("fp8_e4m3", "fp8_e5m2") and problem.epilogue_parts & {"beta", "bias"}:
+        return f"cuBLASLt adds nothing of our types to an {problem.dtype_c} output"
+    if problem.dtype_acc == "s32" and (problem.dtype_c != "s32" or problem.epilogue_parts):
+        return "cuBLASLt scales no s32 sums to our types"
+    return ""
+
+
 class Matmul:
     """The product of one problem, described to the library.
 
-    Row-major C[M,N] = A[M,K]·B[N,K]ᵀ is column-major Cᵀ[N,M] = Bᵀ·A with B[K,N] transposed and A[K,M] as it
-    is; so B is the library's first operand.
+    What is row-major to us is column-major and transposed to the library, so that it computes Cᵀ = op(B)·op(A):
+    B is its first operand. B stored [N,K] is its matrix [K,N] and has to be transposed, B stored [K,N] does not;
+    for A it is the other way round.
     """
 
     def __init__(self, library: Library, problem: Problem) -> None:
         self._library, self._problem = library, problem
-        lt = library.lt
-        self._alpha, self._beta = ctypes.c_float(1.0), ctypes.c_float(0.0)
-        self._descriptor = lt.matmul_desc_create(_COMPUTE_32F, _CUDA_R_32F)
-        transposed = np.array([_OP_T], dtype=np.int32)
-        lt.matmul_desc_set_attribute(
-            self._descriptor, lt.MatmulDescAttribute.TRANSA, transposed.ctypes.data, transposed.nbytes
-        )
         m, n, k = problem.m, problem.n, problem.k
-        self._first = lt.matrix_layout_create(_CUDA_R_16BF, k, n, k)
-        self._second = lt.matrix_layout_create(_CUDA_R_16BF, k, m, k)
-        self._output = lt.matrix_layout_create(_CUDA_R_16BF, n, m, n)
+        whole = self._whole = problem.dtype_acc == "s32"
+        self._scalar: Any = ctypes.c_int32 if whole else ctypes.c_float
+        compute = _COMPUTE_32I if whole else _COMPUTE_TF32 if problem.dtype_a == "tf32" else _COMPUTE_32F
+        self._descriptor = library.lt.matmul_desc_create(compute, _TYPES["s32" if whole else "f32"])
+        self._describe_operation()
+        self._first = self._layout(problem.dtype_b, *((k, n) if problem.layout[1] == "t" else (n, k)))
+        self._second = self._layout(problem.dtype_a, *((k, m) if problem.layout[0] == "n" else (m, k)))
+        self._output = self._layout(problem.dtype_c, n, m)
+        # With an fp8 output the C that beta scales is bf16, read or not (cuBLAS documentation, cublasLtMatmul).
+        self._source = self._layout("bf16" if problem.dtype_c.startswith("fp8") else problem.dtype_c, n, m)
         self._results, self._count = self._ask_heuristic()
 
     @property
     def ranks(self) -> range:
-        """Places in the heuristic's list."""
+        """Places in the heuristic's list; empty where the library has no such product."""
         return range(self._count)
 
     def launch(self, stream: Stream, copy: Copy, rank: int) -> None:
         """Runs one of the candidates once."""
         lt, library = self._library.lt, self._library
+        # Whole numbers come with alpha = 1 and beta = 0 only, see `unsupported`.
+        number = int if self._whole else float
+        alpha, beta = self._scalar(number(copy.alpha)), self._scalar(number(copy.beta))
+        if copy.bias:
+            self._set(lt.MatmulDescAttribute.BIAS_POINTER, copy.bias, np.uint64)
         lt.matmul(
-            library.handle, self._descriptor, ctypes.addressof(self._alpha), copy.b, self._first, copy.a, self._second,
-            ctypes.addressof(self._beta), copy.c, self._output, copy.c, self._output, self._algorithm(rank),
+            library.handle, self._descriptor, ctypes.addressof(alpha), copy.b, self._first, copy.a, self._second,
+            ctypes.addressof(beta), copy.source or copy.c, self._source, copy.c, self._output, self._algorithm(rank),
             library.workspace.address, WORKSPACE_BYTES, int(stream.handle),
         )  # fmt: skip
 
@@ -84,22 +112,50 @@ class Matmul:
     def free(self) -> None:
         """Frees the descriptions."""
         lt = self._library.lt
-        for layout in (self._first, self._second, self._output):
+        for layout in (self._first, self._second, self._output, self._source):
             lt.matrix_layout_destroy(layout)
         lt.matmul_desc_destroy(self._descriptor)
 
+    def _describe_operation(self) -> None:
+        kinds, problem = self._library.lt.MatmulDescAttribute, self._problem
+        self._set(kinds.TRANSA, _OP_T if problem.layout[1] == "t" else _OP_N, np.int32)
+        self._set(kinds.TRANSB, _OP_N if problem.layout[0] == "n" else _OP_T, np.int32)
+        if problem.dtype_a.startswith("fp8"):
+            self._set(kinds.FAST_ACCUM, int(problem.numerics == "fast"), np.int8)
+        if fused := problem.epilogue_parts & set(_EPILOGUES):
+            self._set(kinds.EPILOGUE, sum(_EPILOGUES[part] for part in fused), np.int32)
+        if "bias" in fused:
+            self._set(kinds.BIAS_DATA_TYPE, _TYPES[problem.dtype_bias], np.int32)
+
+    def _set(self, attribute: Any, value: int, dtype: Any) -> None:  # noqa: ANN401
+        held = np.array([value], dtype=dtype)
+        self._library.lt.matmul_desc_set_attribute(self._descriptor, attribute, held.ctypes.data, held.nbytes)
+
+    def _layout(self, dtype: str, rows: int, columns: int) -> int:
+        """A dense column-major matrix, one for each product of the batch."""
+        lt, batch = self._library.lt, self._problem.batch
+        layout = lt.matrix_layout_create(_TYPES[dtype], rows, columns, rows)
+        if batch > 1:
+            for attribute, value, kind in (
+                (lt.MatrixLayoutAttribute.BATCH_COUNT, batch, np.int32),
+                (lt.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, rows * columns, np.int64),
+            ):
+                held = np.array([value], dtype=kind)
+                lt.matrix_layout_set_attribute(layout, attribute, held.ctypes.data, held.nbytes)
+        return int(layout)
+
     def _ask_heuristic(self) -> tuple[Any, int]:
         lt, library = self._library.lt, self._library
-        preference = lt.matmul_preference_create()
-        most = np.array([WORKSPACE_BYTES], dtype=np.uint64)
-        attribute = lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
-        lt.matmul_preference_set_attribute(preference, attribute, most.ctypes.data, most.nbytes)
         results, count = lt.MatmulHeuristicResult(MOST_RANKS), np.zeros(1, dtype=np.int32)
-        lt.matmul_algo_get_heuristic(
-            library.handle, self._descriptor, self._first, self._second, self._output, self._output, preference,
-            MOST_RANKS, results.ptr, count.ctypes.data,
-        )  # fmt: skip
-        lt.matmul_preference_destroy(preference)
+        with _preference(lt) as preference:
+            try:
+                lt.matmul_algo_get_heuristic(
+                    library.handle, self._descriptor, self._first, self._second, self._source, self._output,
+                    preference, MOST_RANKS, results.ptr, count.ctypes.data,
+                )  # fmt: skip
+            except lt.cuBLASLtError:
+                # Not supported: the library has nothing to offer, which is an answer.
+                return results, 0
         return results, int(count[0])
 
     def _algorithm(self, rank: int) -> int:
@@ -112,6 +168,18 @@ class Matmul:
             self._algorithm(rank), attribute, value.ctypes.data, value.nbytes, written.ctypes.data
         )
         return int(value[0])
+
+
+@contextmanager
+def _preference(lt: Any) -> Iterator[int]:  # noqa: ANN401
+    preference = lt.matmul_preference_create()
+    most = np.array([WORKSPACE_BYTES], dtype=np.uint64)
+    attribute = lt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
+    lt.matmul_preference_set_attribute(preference, attribute, most.ctypes.data, most.nbytes)
+    try:
+        yield preference
+    finally:
+        lt.matmul_preference_destroy(preference)
 
 
 def _name(kind: Any, number: int) -> str:  # noqa: ANN401
