@@ -22,7 +22,8 @@ from space.family import Family
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.picks import enumeration_order
-from tuner.sampler import Exhausted, LegalSampler, distributions
+from tuner.sampler import Exhausted, distributions
+from tuner.search.choice import GUIDED, sampler_for
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
 
@@ -92,6 +93,7 @@ class Search:
         candidates: legal configs worth trying, best estimate first.
         device: GPU model; a target is a share of its roofline bound.
         tried: screened earlier.
+        sampler: `guided`, or the word of one of Optuna's own (see `tuner.search.choice`).
 
     Attributes:
         tried: everything screened, earlier runs included.
@@ -100,13 +102,13 @@ class Search:
 
     def __init__(
         self, family: Family, problem: Problem, device: str, candidates: Sequence[Config], budget: Budget,
-        tried: Sequence[Tried] = (), seed: int = 0,
+        tried: Sequence[Tried] = (), seed: int = 0, sampler: str = GUIDED,
     ) -> None:  # fmt: skip
         self._family, self._candidates, self._budget = family, candidates, budget
         limits = DEVICES.get(device)
         self._bound_us = roofline_us(problem, limits) if limits else 0.0
         self._distributions = distributions(family)
-        self._optuna = optuna.create_study(sampler=LegalSampler(family, candidates, seed=seed))
+        self._optuna = optuna.create_study(sampler=sampler_for(sampler, family, problem, candidates, device, seed))
         self._pending: dict[Config, optuna.Trial] = {}
         self.tried = list(tried)
         self.ended = ""

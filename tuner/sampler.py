@@ -1,40 +1,46 @@
-"""LegalSampler: an Optuna sampler whose every proposal is a legal candidate that was not tried before."""
+"""LegalSampler: an Optuna sampler whose every proposal is a legal candidate that was not tried before.
+
+It is handed a finite pool and keeps a belief about it (`tuner.search.belief`). The first proposal is the
+candidate that is expected to be fastest, the next ones are winners of similar problems where some are known,
+the rest are those with the largest expected improvement. One proposal in `STRANGER_EVERY` must be unlike all
+that were tried, whatever is expected of it: a model that is wrong about a whole region gets to see it.
+
+Trials that are still running count: they narrow the belief around themselves, so that a batch spreads out.
+The sampler keeps nothing that the study does not hold. A process that is killed loses nothing, and several
+processes may propose for one study.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from space.config import Config
 from space.family import Family
-from space.knobs import Knob
+from tuner.search.belief import Belief
+from tuner.search.pool import Pool, distribution_of
 
-#: Knobs that make two candidates structurally different, so that the first batch is spread over them.
-STRUCTURE: Final = ("tile_m", "tile_n", "consumer_warpgroups", "cluster_m", "cluster_n", "epilogue")
-#: First trials, taken from the top of the ranking, one a structure.
-STARTUP_TRIALS: Final = 24
-
-
-def distributions(family: Family) -> dict[str, BaseDistribution]:
-    """The family's knobs as Optuna distributions; a trial's params are a config's knobs."""
-    return {knob.name: _distribution(knob) for knob in family.knobs}
-
-
-def _distribution(knob: Knob) -> BaseDistribution:
-    """Evenly stepped numbers keep their order; everything else is a choice."""
-    numbers = [value for value in knob.domain if isinstance(value, int)]
-    steps = {after - before for before, after in pairwise(numbers)}
-    if len(numbers) == len(knob.domain) and len(steps) == 1:
-        return IntDistribution(numbers[0], numbers[-1], step=steps.pop())
-    return CategoricalDistribution(knob.domain)
+#: Knobs that make two candidates structurally different; those that a family lacks do not count.
+STRUCTURE: Final = (
+    "schedule", "swap_ab", "split_k", "tile_m", "tile_n", "consumer_warpgroups", "cluster_m", "cluster_n", "epilogue",
+)  # fmt: skip
+#: Of so many proposals, one is unlike all before it …
+STRANGER_EVERY: Final = 8
+#: … which means: its likeness to each of them is below this.
+STRANGER_LIKENESS: Final = 0.5
+#: Winners of similar problems that are tried before the belief decides.
+MOST_SEEDS: Final = 3
+#: Candidates that the belief covers; the others of a longer pool are proposed when these are used up.
+MOST_BELIEVED: Final = 4096
 
 
 class Exhausted(Exception):
@@ -42,116 +48,191 @@ class Exhausted(Exception):
 
 
 class LegalSampler(BaseSampler):
-    """Proposes from an enumerated list of legal candidates, ranked best guess first.
-
-    The first trials walk down the ranking, one of each structure. After them every other proposal is what
-    an inner Optuna sampler suggests, moved to the nearest untried candidate; the rest are the untried
-    neighbours of the best trial. Pending trials count as tried.
+    """Proposes from a pool; see the module.
 
     Args:
-        family: of the candidates.
-        candidates: legal configs without repeats, fastest estimate first.
-        inner: any Optuna sampler with a relative search space; TPE by default.
-        seed: of the default inner sampler.
+        pool: the candidates.
+        seeds: parameter sets to try early, best first; those that are no candidate are passed over.
+        relative: values are positive and compared by their ratio, as times are. Off: by their difference.
     """
 
-    def __init__(
-        self, family: Family, candidates: Sequence[Config], inner: BaseSampler | None = None, seed: int = 0
-    ) -> None:
-        self._family = family
-        self._candidates = list(candidates)
-        self._place = {config.values: place for place, config in enumerate(self._candidates)}
-        self._inner = inner or TPESampler(
-            seed=seed, multivariate=True, constant_liar=True, n_startup_trials=STARTUP_TRIALS
-        )
-        self._coordinates = np.array([_coordinates(family.knobs, config) for config in self._candidates])
-        self._startup = list(self._startup_order())
+    def __init__(self, pool: Pool, seeds: Sequence[Mapping[str, Any]] = (), *, relative: bool = True) -> None:
+        self._pool = pool
+        self._relative = relative
+        places = dict.fromkeys(pool.place(seed) for seed in seeds)
+        self._seeds = [place for place in places if place is not None][:MOST_SEEDS]
+        self._view: _View | None = None
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All knobs, always: a candidate is proposed as a whole."""
-        return distributions(self._family)
+        """All parameters, always: a candidate is proposed as a whole."""
+        return self._pool.distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The knobs of one untried candidate.
+        """The parameters of one untried candidate.
 
         Raises:
             Exhausted: there is none left.
+            ValueError: a trial of the study has a value that is no time, and `relative` is on.
         """
-        trials = study.get_trials(deepcopy=False)
-        tried = self._tried(trials, trial)
-        if tried.all():
-            raise Exhausted(f"all {len(self._candidates)} candidates were tried")
-        return self._candidates[self._propose(study, trial, search_space, trials, tried)].knobs
+        view = self.view(study, but=trial.number)
+        return self._pool.params(view.propose(self._seeds))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:  # noqa: ANN401  (Optuna's signature)
-        """Never needed for a family's knobs.
+        """Never needed for a pool's parameters.
 
         Raises:
-            KeyError: the objective suggests a parameter that is no knob of the family.
+            KeyError: the objective suggests a parameter that the pool lacks.
         """
-        raise KeyError(f"{param_name!r} is no knob of {self._family.name}")
+        raise KeyError(f"{param_name!r} is no parameter of the pool: it has {', '.join(self._pool.names)}")
 
-    def after_trial(
-        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
-        """Lets the inner sampler see how the trial ended."""
-        self._inner.after_trial(study, trial, state, values)
+    def remaining(self, study: optuna.Study, margin: float) -> tuple[float, float]:
+        """Chance that an untried candidate beats the best trial by more than `margin`, and the expected gain.
 
-    def _propose(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
-        trials: Sequence[FrozenTrial],
-        tried: npt.NDArray[np.bool_],
-    ) -> int:
-        fresh_start = next((place for place in self._startup if not tried[place]), None)
-        if fresh_start is not None and int(tried.sum()) < STARTUP_TRIALS:
-            return fresh_start
-        done = [past for past in trials if past.state is TrialState.COMPLETE]
-        if trial.number % 2 == 0 or not done:
-            wish = self._inner.sample_relative(study, trial, search_space)
-        else:
-            wish = min(done, key=lambda past: past.value or np.inf).params
-        if not wish:
-            return int(np.flatnonzero(~tried)[0])
-        return self._nearest_untried(self._family.config(wish), tried)
+        Both as shares; 1 and infinity before the first value.
+        """
+        return self.view(study).remaining(margin)
 
-    def _nearest_untried(self, wish: Config, tried: npt.NDArray[np.bool_]) -> int:
-        """Ties go to the candidate that is ranked higher."""
-        away = np.abs(self._coordinates - _coordinates(self._family.knobs, wish)).sum(axis=1)
-        away[tried] = np.inf
-        return int(np.argmin(away))
+    def view(self, study: optuna.Study, but: int | None = None) -> _View:
+        """The study as far as it has come, `but` one trial."""
+        if self._view is None or self._view.study_name != study.study_name:
+            self._view = _View(self._pool, study.study_name)
+        sign = -1.0 if study.direction is StudyDirection.MAXIMIZE else 1.0
+        self._view.catch_up(study.get_trials(deepcopy=False), but, lambda value: sign * self._cost(value))
+        return self._view
 
-    def _tried(self, trials: Sequence[FrozenTrial], now: FrozenTrial) -> npt.NDArray[np.bool_]:
-        tried = np.zeros(len(self._candidates), dtype=np.bool_)
-        names = [knob.name for knob in self._family.knobs]
-        for trial in trials:
-            if trial.number != now.number and trial.params:
-                place = self._place.get(tuple((name, trial.params.get(name, "")) for name in names))
-                if place is not None:
-                    tried[place] = True
-        return tried
-
-    def _startup_order(self) -> Iterator[int]:
-        seen: set[tuple[object, ...]] = set()
-        for place, config in enumerate(self._candidates):
-            knobs = config.knobs
-            structure = tuple(knobs.get(name) for name in STRUCTURE)
-            if structure not in seen:
-                seen.add(structure)
-                yield place
-            if len(seen) >= STARTUP_TRIALS:
-                return
+    def _cost(self, value: float) -> float:
+        if not self._relative:
+            return value
+        if value <= 0:
+            raise ValueError(f"value {value} is no time: a sampler with relative=True compares positive values")
+        return math.log(value)
 
 
-def _coordinates(knobs: Sequence[Knob], config: Config) -> npt.NDArray[np.float64]:
-    """A config as a point: each knob's place in its domain, scaled to 0 … 1; words are 0 or 1 apart."""
-    return np.array([knob.domain.index(config[knob.name]) / max(len(knob.domain) - 1, 1) for knob in knobs])
+class _View:
+    """What one study has tried of a pool, and the belief that follows."""
+
+    def __init__(self, pool: Pool, study_name: str) -> None:
+        self.study_name = study_name
+        self._pool = pool
+        self._ranking = np.argsort(pool.expected, kind="stable")
+        self._tried = np.zeros(len(pool), dtype=np.bool_)
+        self._values: dict[int, float] = {}
+        self._running: dict[int, int] = {}
+        self._open: set[int] = set()
+        self._next = 0
+        self._rows = _believed(self._ranking)
+        self._where = np.full(len(pool), -1, dtype=np.intp)
+        self._where[self._rows] = np.arange(len(self._rows))
+        self.belief = Belief(pool.features[self._rows], pool.expected[self._rows], pool.doubt)
+        self._places: dict[int, int] = {}
+
+    def catch_up(self, trials: Sequence[FrozenTrial], but: int | None, cost: Callable[[float], float]) -> None:
+        """Takes in the trials that were added or ended since the last call."""
+        waiting = [trials[number] for number in sorted(self._open)]
+        for trial in [*waiting, *trials[self._next :]]:
+            if trial.state.is_finished():
+                self._open.discard(trial.number)
+            else:
+                self._open.add(trial.number)
+            if trial.number != but and trial.params:
+                self._take(trial, cost)
+        self._next = len(trials)
+
+    def _take(self, trial: FrozenTrial, cost: Callable[[float], float]) -> None:
+        row = self._pool.place(trial.params)
+        if row is None:
+            self._check(trial)
+            return
+        self._tried[row] = True
+        believed = int(self._where[row])
+        if trial.number not in self._places and believed >= 0:
+            self._places[trial.number] = self.belief.visit(believed)
+        if not trial.state.is_finished():
+            self._running[trial.number] = row
+            return
+        self._running.pop(trial.number, None)
+        good = trial.state is TrialState.COMPLETE and trial.value is not None and math.isfinite(trial.value)
+        place = self._places.get(trial.number)
+        if good:
+            assert trial.value is not None
+            self._values[row] = cost(trial.value)
+            if place is not None:
+                self.belief.tell(place, self._values[row])
+        elif place is not None:
+            self.belief.fail(place)
+
+    def _check(self, trial: FrozenTrial) -> None:
+        """A candidate that the pool lacks may be part of a study; one that was half asked for would be repeated."""
+        missing = [name for name in self._pool.names if name not in trial.params]
+        if trial.state is TrialState.COMPLETE and missing:
+            raise ValueError(
+                f"trial {trial.number} has no {', '.join(missing)}: the objective suggests every parameter of the "
+                f"pool, whether it needs it or not"
+            )
+
+    @property
+    def incumbent(self) -> float:
+        """Log of the best value; of the best expectation of a running trial before the first; else infinite."""
+        if self._values:
+            return min(self._values.values())
+        running = [float(self._pool.expected[row]) for row in self._running.values()]
+        return min(running, default=math.inf)
+
+    def propose(self, seeds: Sequence[int]) -> int:
+        """The row of the pool to try next."""
+        if self._tried.all():
+            raise Exhausted(f"all {len(self._pool)} candidates were tried")
+        asked = int(self._tried.sum())
+        seed = next((row for row in seeds if not self._tried[row]), None)
+        if asked and asked <= len(seeds) and seed is not None:
+            return seed
+        fresh = ~self._tried[self._rows]
+        if not fresh.any():
+            return int(next(row for row in self._ranking if not self._tried[row]))
+        if not asked:
+            return int(self._rows[np.flatnonzero(fresh)[0]])
+        strangers = fresh & (self.belief.closest < STRANGER_LIKENESS)
+        due = asked % STRANGER_EVERY == STRANGER_EVERY - 1 and bool(strangers.any())
+        return int(self._rows[self._most_promising(strangers if due else fresh)])
+
+    def _most_promising(self, among: npt.NDArray[np.bool_]) -> int:
+        improvement = np.where(among, self.belief.improvement(self.incumbent), -1.0)
+        best = int(np.argmax(improvement))
+        if improvement[best] > 1e-12:
+            return best
+        mean, spread = self.belief.moments()
+        return int(np.argmin(np.where(among, (mean - self.incumbent) / spread, np.inf)))
+
+    def remaining(self, margin: float) -> tuple[float, float]:
+        """See `LegalSampler.remaining`."""
+        if not self._values:
+            return 1.0, math.inf
+        untried = np.flatnonzero(~self._tried[self._rows])
+        return self.belief.remaining(untried, self.incumbent, margin, seed=len(self._values))
+
+
+def _believed(ranking: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
+    """Of a long ranking its head, and every so-manieth of the rest, so that no region is left out."""
+    if len(ranking) <= MOST_BELIEVED:
+        return ranking
+    head = MOST_BELIEVED * 3 // 4
+    rest = np.linspace(head, len(ranking) - 1, MOST_BELIEVED - head, dtype=np.intp)
+    return np.concatenate([ranking[:head], ranking[rest]])
+
+
+def distributions(family: Family) -> dict[str, BaseDistribution]:
+    """The family's knobs as Optuna distributions; a trial's params are a config's knobs."""
+    return {knob.name: distribution_of(knob.domain) for knob in family.knobs}
+
+
+def structure_of(config: Config) -> tuple[object, ...]:
+    """What two candidates must differ in to be structurally different."""
+    knobs = config.knobs
+    return tuple(knobs.get(name) for name in STRUCTURE)
 
 
 def spread(ranked: Sequence[Config], most: int) -> list[Config]:
@@ -159,12 +240,14 @@ def spread(ranked: Sequence[Config], most: int) -> list[Config]:
     chosen = dict.fromkeys(ranked[: most // 2])
     groups: dict[tuple[object, ...], list[Config]] = {}
     for config in ranked:
-        knobs = config.knobs
-        groups.setdefault(tuple(knobs.get(name) for name in STRUCTURE), []).append(config)
-    depth = 0
-    while len(chosen) < min(most, len(ranked)):
-        for group in groups.values():
-            if depth < len(group) and len(chosen) < most:
-                chosen.setdefault(group[depth])
-        depth += 1
+        groups.setdefault(structure_of(config), []).append(config)
+    for config in _in_turn(list(groups.values())):
+        if len(chosen) >= most:
+            break
+        chosen.setdefault(config)
     return list(chosen)
+
+
+def _in_turn(groups: Sequence[Sequence[Config]]) -> Iterator[Config]:
+    for depth in range(max(map(len, groups), default=0)):
+        yield from (group[depth] for group in groups if depth < len(group))

@@ -1,0 +1,1 @@
+"""What measurements of a device teach about configs and problems that were not measured."""

@@ -1,0 +1,149 @@
+"""Features: a candidate and its problem as numbers that times follow from. Driven by the family's own tables.
+
+Of a candidate: its knobs, its derived values, the geometry of its grid, and what the analytic model says of
+it: the estimate, and by how much the estimate falls when one of the device's rates is quadrupled, which names
+the resource that bounds it. Of a problem: its extents, its bytes and FLOPs, its operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from space.arch import DeviceLimits
+from space.columns import Columns
+from space.family import Family
+from space.problem import DTYPE_BYTES, EPILOGUE_PARTS, Problem
+from space.rank import roofline_us
+
+Floats = npt.NDArray[np.float64]
+
+#: By how much a rate is raised to see whether the estimate depends on it.
+RAISED: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Features:
+    """A table of features.
+
+    Attributes:
+        names: `knob.…`, `derived.…`, `grid.…`, `model.…` of a candidate, `problem.…` of its problem.
+        rows: one row a candidate.
+        estimate_us: the analytic model's time of each.
+    """
+
+    names: tuple[str, ...]
+    rows: Floats
+    estimate_us: Floats
+
+    @property
+    def of_candidate(self) -> Floats:
+        """The columns that may differ between candidates of one problem."""
+        return self.rows[:, [not name.startswith("problem.") for name in self.names]]
+
+
+def features_of(family: Family, problem: Problem, columns: Columns, limits: DeviceLimits) -> Features:
+    """Features of every row of `columns`."""
+    estimate = np.asarray(family.estimate_us(columns, limits), dtype=np.float64)
+    parts = _knobs(family, columns) | _derived(family, columns) | _grid(family, problem, columns, limits)
+    parts |= _model(family, problem, columns, limits, estimate)
+    parts |= {f"problem.{name}": np.asarray(value) for name, value in problem_features(problem, limits).items()}
+    rows = np.column_stack([np.broadcast_to(part, len(columns)) for part in parts.values()])
+    return Features(tuple(parts), rows, estimate)
+
+
+def problem_features(problem: Problem, limits: DeviceLimits) -> dict[str, float]:
+    """A problem as numbers; logarithms are to base 2."""
+    bytes_a, bytes_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
+    extents = {name: float(np.log2(getattr(problem, name))) for name in ("m", "n", "k", "batch")}
+    return extents | {
+        "intensity": float(np.log2(problem.flops / problem.min_bytes)),
+        "roofline_us": float(np.log2(roofline_us(problem, limits))),
+        "peak": float(np.log2(limits.peak_tflops(problem.dtype))),
+        "bytes_a": float(bytes_a),
+        "bytes_c": float(bytes_c),
+        "aligned_k": _alignment(problem.k * bytes_a),
+        "aligned_n": _alignment(problem.n * bytes_c),
+        "a_by_k": float(problem.layout[0] == "n"),
+        "b_by_k": float(problem.layout[1] == "t"),
+        "promoted": float(problem.numerics == "promoted"),
+        "epilogue_parts": float(len(problem.epilogue_parts & set(EPILOGUE_PARTS))),
+        "reads_c": float("beta" in problem.epilogue_parts),
+    }
+
+
+def _knobs(family: Family, columns: Columns) -> dict[str, Floats]:
+    """Numbers by their logarithm; a choice of two words is one column, of more one a word."""
+    found: dict[str, Floats] = {}
+    for knob in family.knobs:
+        column = columns[knob.name].astype(np.float64)
+        if not isinstance(knob.domain[0], str):
+            found[f"knob.{knob.name}"] = _log(column)
+        elif len(knob.domain) <= 2:
+            found[f"knob.{knob.name}"] = column
+        else:
+            found |= {f"knob.{knob.name}.{word}": (column == knob.encode(word)) * 1.0 for word in knob.domain}
+    return found
+
+
+def _derived(family: Family, columns: Columns) -> dict[str, Floats]:
+    return {f"derived.{value.name}": _log(columns[value.name].astype(np.float64)) for value in family.derived}
+
+
+#: Geometry of a grid of tiles: its name, the knobs and derived values it needs, and how it follows from them.
+#: A family that lacks one of them goes without that feature.
+_GRID: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Floats], Problem, DeviceLimits], Floats]]]] = {
+    "waves": (("tiles_m", "tiles_n", "cluster_size"), lambda c, p, d: _log(_waves(c, d))),
+    "fill": (("tiles_m", "tiles_n", "cluster_size"),
+             lambda c, p, d: c["tiles_m"] * c["tiles_n"] * c["cluster_size"] / (_waves(c, d) * d.sm_count)),
+    "padding": (("tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
+                lambda c, p, d: np.log(c["tiles_m"] * c["tile_m"] * c["cluster_m"] / p.m
+                                       * (c["tiles_n"] * c["tile_n"] * c["cluster_n"] / p.n))),
+    "area": (("tile_m", "tile_n"), lambda c, p, d: _log(c["tile_m"] * c["tile_n"])),
+    "aspect": (("tile_m", "tile_n"), lambda c, p, d: np.log2(c["tile_m"] / c["tile_n"])),
+    "reuse": (("tile_m", "tile_n", "cluster_m", "cluster_n"),
+              lambda c, p, d: -np.log2(1 / (c["tile_m"] * c["cluster_m"]) + 1 / (c["tile_n"] * c["cluster_n"]))),
+}  # fmt: skip
+
+
+def _grid(family: Family, problem: Problem, columns: Columns, limits: DeviceLimits) -> dict[str, Floats]:
+    known = {knob.name for knob in family.knobs} | {value.name for value in family.derived}
+    return {
+        f"grid.{name}": compute({read: columns[read].astype(np.float64) for read in reads}, problem, limits)
+        for name, (reads, compute) in _GRID.items()
+        if known.issuperset(reads)
+    }
+
+
+def _waves(c: dict[str, Floats], limits: DeviceLimits) -> Floats:
+    slots = np.maximum(limits.sm_count // c["cluster_size"], 1)
+    return np.asarray(np.ceil(c["tiles_m"] * c["tiles_n"] / slots), dtype=np.float64)
+
+
+def _model(
+    family: Family, problem: Problem, columns: Columns, limits: DeviceLimits, estimate: Floats
+) -> dict[str, Floats]:
+    """The estimate beside the roofline, and the share of it that a faster resource would take away."""
+    raised = {
+        "tensor": replace(limits, tensor_tflops={dtype: RAISED * v for dtype, v in limits.tensor_tflops.items()}),
+        "hbm": replace(limits, hbm_tbs=RAISED * limits.hbm_tbs),
+        "l2": replace(limits, l2_tbs=RAISED * limits.l2_tbs),
+        "clock": replace(limits, clock_ghz=RAISED * limits.clock_ghz),
+    }
+    found = {"model.estimate": np.log(estimate / roofline_us(problem, limits))}
+    for name, faster in raised.items():
+        found[f"model.{name}"] = np.log(estimate / family.estimate_us(columns, faster))
+    return found
+
+
+def _log(column: Floats) -> Floats:
+    return np.asarray(np.log2(np.maximum(column, 0) + 1), dtype=np.float64)
+
+
+def _alignment(pitch_bytes: int) -> float:
+    """log2 of the largest power of two, up to 16, that divides a row's bytes."""
+    return float(np.log2(min(pitch_bytes & -pitch_bytes, 16)))

@@ -1,0 +1,1 @@
+"""What to try next: a belief over a finite list of candidates, and what is read off it."""
