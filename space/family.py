@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,6 +29,7 @@ class Family:
         derived: in any order; they may read each other.
         rules: legal and worth rules together.
         estimate_us: predicted time of each row on a device, in microseconds.
+        problem_constants: what the kernel's `Config` struct takes from the problem: dtypes, layout, epilogue.
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
     """
 
@@ -37,6 +39,7 @@ class Family:
     derived: tuple[Derived, ...]
     rules: tuple[Rule, ...]
     estimate_us: Callable[[Columns, DeviceLimits], FloatColumn]
+    problem_constants: Callable[[Problem, Config], Mapping[str, KnobValue]] = lambda problem, config: {}
     own: bool = True
     _by_name: Mapping[str, Derived] = field(init=False, repr=False, compare=False)
 
@@ -100,11 +103,15 @@ class Family:
     def compile_constants(self, problem: Problem, config: Config) -> dict[str, KnobValue]:
         """What the kernel's `Config` struct holds: compile knobs and the derived values it asserts.
 
-        Of the problem only dtypes and layout are looked at, never an extent: one cubin serves every shape.
+        Of the problem only dtypes, layout and epilogue are looked at, and what its extents are multiples of (up
+        to 16), never an extent itself: one cubin serves every shape.
         """
-        columns = self.columns(replace(problem, m=1, n=1, k=1, batch=1), [config])
+        m, n, k = (math.gcd(extent, 16) for extent in (problem.m, problem.n, problem.k))
+        alike = replace(problem, m=m, n=n, k=k, batch=min(problem.batch, 2))
+        columns = self.columns(alike, [config])
         constants = {knob.name: config[knob.name] for knob in self.knobs if knob.decides == "compile"}
-        return constants | {value.name: int(columns[value.name][0]) for value in self.derived if value.in_kernel}
+        constants |= {value.name: int(columns[value.name][0]) for value in self.derived if value.in_kernel}
+        return constants | dict(self.problem_constants(alike, config))
 
     def launch_knobs(self, config: Config) -> dict[str, KnobValue]:
         """The knobs that do not decide the cubin."""

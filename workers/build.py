@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import re
+import threading
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ _CACHE_SCHEMA: Final = 1
 #: ptxas warnings that mean a slower kernel than the config promises: wgmma serialised, setmaxnreg ignored.
 _FATAL_WARNING: Final = re.compile(r"C75\d\d|wgmma.*serializ|setmaxnreg.*ignored", re.IGNORECASE)
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
+_IMPORTING: Final = threading.Lock()
 _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -102,7 +104,9 @@ def nvrtc_version() -> str:
 
 
 def _compile(source: str, arch: str, digest: str, started: float) -> Build | BuildFailure:
-    from cuda.core import Program, ProgramOptions
+    # Its package replaces modules while it is imported, which two threads must not do at once.
+    with _IMPORTING:
+        from cuda.core import Program, ProgramOptions
 
     log = io.StringIO()
     options = ProgramOptions(arch=arch, std="c++17", ptxas_options=["-v", "-warn-spills"])

@@ -17,7 +17,8 @@ from space.problem import Problem
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
 from workers.cuda.clocks import DISTURBING, Monitor
 from workers.cuda.driver import CudaError, Stream, check
-from workers.cuda.families import cublaslt, sm90_wgmma
+from workers.cuda.families import Launcher, cublaslt, load
+from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy, Operands
 from workers.cuda.timing import TimedGraph
 from workers.cuda.toolbox import Toolbox
@@ -60,7 +61,7 @@ class Bench:
         self._operands: Operands
         self._verifier: Verifier
         self._arms: list[Arm] = []
-        self._maps: sm90_wgmma.MapCache = {}
+        self._shared = Shared()
         self._best_us = float("inf")
         self._hot = False
 
@@ -70,7 +71,8 @@ class Bench:
             self.drop_arms()
             self._operands.free()
             self._verifier.free()
-        self._problem, self._maps = None, {}
+            self._shared.free()
+        self._problem = None
         self._operands = Operands(problem, seed, self._tools, self._stream, self.facts.l2_bytes)
         self._verifier = Verifier(self._operands, self._tools, self._stream)
         self._problem, self._best_us, self._hot = problem, float("inf"), False
@@ -158,10 +160,10 @@ class Bench:
             _quietly(arm.unload)
         self._arms = []
 
-    def _load(self, config: Config, digest: str) -> sm90_wgmma.Gemm:
+    def _load(self, config: Config, digest: str) -> Launcher:
         assert self._problem is not None
         cubin = kept_cubin(self._cache_dir, digest)
-        return sm90_wgmma.Gemm(self._problem, config, cubin, self.facts.sm_count, self._maps)
+        return load(self._problem, config, cubin, self.facts.sm_count, self._shared)
 
     def _measure(self, config: Config, digest: str, policy: Policy, launch: Callable[[Copy], None]) -> Measurement:
         assert self._problem is not None

@@ -21,6 +21,10 @@ _STICKY: Final = frozenset(
 )  # fmt: skip
 
 
+#: Blocks of the largest cluster that every device can launch without being asked for more.
+PORTABLE_CLUSTER: Final = 8
+
+
 class CudaError(Exception):
     """A driver call failed.
 
@@ -167,9 +171,18 @@ class Launch:
 
     Args:
         cluster: blocks of a cluster; the grid must be a multiple of it.
+        pdl: whether blocks may start before the kernel before has ended (programmatic stream serialization).
     """
 
-    def __init__(self, function: Any, threads: int, smem_bytes: int = 0, cluster: int = 1) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        function: Any,  # noqa: ANN401
+        threads: int,
+        smem_bytes: int = 0,
+        cluster: int = 1,
+        *,
+        pdl: bool = False,
+    ) -> None:
         self._function = function
         self._cluster = cluster
         self._config = cu.CUlaunchConfig()
@@ -181,13 +194,13 @@ class Launch:
         if smem_bytes:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check("cuFuncSetAttribute", cu.cuFuncSetAttribute(function, attribute, smem_bytes))
-        if cluster > 1:
-            dimension = cu.CUlaunchAttribute()
-            dimension.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            value = dimension.value.clusterDim
-            value.x, value.y, value.z = cluster, 1, 1
-            self._config.attrs = [dimension]
-            self._config.numAttrs = 1
+        if cluster > PORTABLE_CLUSTER:
+            attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            check("cuFuncSetAttribute", cu.cuFuncSetAttribute(function, attribute, 1))
+        attributes = [_cluster_dimension(cluster)] * (cluster > 1) + [_programmatic_start()] * pdl
+        if attributes:
+            self._config.attrs = attributes
+            self._config.numAttrs = len(attributes)
 
     def resident(self, sm_count: int) -> int:
         """How many clusters (blocks, without clusters) the device holds at once."""
@@ -206,6 +219,21 @@ class Launch:
     def __call__(self, stream: Stream, arguments: Arguments) -> None:
         self._config.hStream = stream.handle
         check("cuLaunchKernelEx", cu.cuLaunchKernelEx(self._config, self._function, arguments.address, 0))
+
+
+def _cluster_dimension(blocks: int) -> cu.CUlaunchAttribute:
+    made = cu.CUlaunchAttribute()
+    made.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    value = made.value.clusterDim
+    value.x, value.y, value.z = blocks, 1, 1
+    return made
+
+
+def _programmatic_start() -> cu.CUlaunchAttribute:
+    made = cu.CUlaunchAttribute()
+    made.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    made.value.programmaticStreamSerializationAllowed = 1
+    return made
 
 
 def copy_to_host(address: int, into: ctypes.Structure) -> None:

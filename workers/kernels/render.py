@@ -18,9 +18,17 @@ from workers.kernels.wgmma import wgmma_mma_async
 FOLDER: Final = Path(__file__).parent
 #: The file of each family that holds its entries.
 ENTRY_FILES: Final[dict[str, str]] = {"sm90_wgmma": "sm90_wgmma/entry.cuh", "verify": "verify/entry.cuh"}
+#: Entries that are part of a program where a constant says so.
+_MORE_ENTRIES: Final[dict[str, str]] = {"packs": "sm90_wgmma/pack_entry.cuh"}
+_INSTRUCTION_FILE: Final = "ptx/wgmma_mma_async.cuh"
 
 _INCLUDE = re.compile(r'#include "([^"]+)"')
-_ENUMERATORS: Final = {"epilogue": "Epilogue"}
+#: Words become enumerators of these types; what only chooses text stays out of `Config`.
+_ENUMERATORS: Final = {
+    "schedule": "Schedule", "a_source": "ASource", "epilogue": "Epilogue", "output": "Output",
+    "activation": "Activation",
+}  # fmt: skip
+_NOT_MEMBERS: Final = ("input_a", "input_b", "packs")
 
 
 def render(family: str, constants: Mapping[str, int | str]) -> str:
@@ -28,21 +36,25 @@ def render(family: str, constants: Mapping[str, int | str]) -> str:
 
     Args:
         constants: compile knobs and derived values by name; `tile_m` becomes `Config::kTileM`, a word
-            becomes an enumerator (`epilogue="tma"` is `Epilogue::kTma`).
+            becomes an enumerator (`epilogue="tma"` is `Epilogue::kTma`). A launch knob has no place here.
     """
-    generated = {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(int(constants["tile_n"]))} if constants else {}
-    body = list(_flatten(ENTRY_FILES[family], generated))
+    instruction = wgmma_mma_async(constants) if "instruction_n" in constants else ""
+    seen: set[str] = set()
+    body = list(_flatten(ENTRY_FILES[family], {_INSTRUCTION_FILE: instruction}, seen))
     # Config names enums of the included files and is named by the entry: it stands after the last include.
     after_includes = max(place for place, line in enumerate(body) if line.endswith(f'"{ENTRY_FILES[family]}"'))
     config = _config(constants) if constants else []
-    return "\n".join([*body[:after_includes], *config, *body[after_includes:]]) + "\n"
+    more = [line for name, file in _MORE_ENTRIES.items() if constants.get(name) for line in _flatten(file, {}, seen)]
+    return "\n".join([*body[:after_includes], *config, *body[after_includes:], *more]) + "\n"
 
 
 @cache
 def source_digest(family: str) -> str:
     """Digest of a family's source text, without config and without generated instruction wrappers."""
-    generated = {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(8)}
-    text = "\n".join(_flatten(ENTRY_FILES[family], generated))
+    seen: set[str] = set()
+    files = [ENTRY_FILES[family], *(file for file in _MORE_ENTRIES.values() if file.startswith(f"{family}/"))]
+    generated = {_INSTRUCTION_FILE: "// generated for each config"}
+    text = "\n".join(line for file in files for line in _flatten(file, generated, seen))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -50,6 +62,8 @@ def _config(constants: Mapping[str, int | str]) -> list[str]:
     lines = ['#line 1 "Config"', "struct Config {"]
     for name, value in constants.items():
         member = f"k{_camel(name)}"
+        if name in _NOT_MEMBERS:
+            continue
         if isinstance(value, str):
             kind = _ENUMERATORS[name]
             lines.append(f"    static constexpr {kind} {member} = {kind}::k{_camel(value)};")
@@ -59,11 +73,10 @@ def _config(constants: Mapping[str, int | str]) -> list[str]:
 
 
 def _camel(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
+    return "".join(part[0].upper() + part[1:] for part in name.split("_"))
 
 
-def _flatten(name: str, generated: Mapping[str, str], seen: set[str] | None = None) -> Iterator[str]:
-    seen = set() if seen is None else seen
+def _flatten(name: str, generated: Mapping[str, str], seen: set[str]) -> Iterator[str]:
     seen.add(name)
     yield f'#line 1 "{name}"'
     text = generated.get(name) or (FOLDER / name).read_text()

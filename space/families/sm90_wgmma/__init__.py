@@ -1,4 +1,4 @@
-"""sm90_wgmma: warp-specialised persistent GEMM for Hopper (TMA, mbarrier ring, `wgmma.mma_async`)."""
+"""sm90_wgmma: persistent GEMM for Hopper (TMA, mbarrier ring, `wgmma.mma_async`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Final
 from space.families.sm90_wgmma.derive import DERIVED
 from space.families.sm90_wgmma.estimate import estimate_us
 from space.families.sm90_wgmma.knobs import KNOBS
+from space.families.sm90_wgmma.operands import problem_constants
 from space.families.sm90_wgmma.rules import LEGAL
 from space.families.sm90_wgmma.worth import WORTH
 from space.family import Family
 
-SM90_WGMMA: Final = Family("sm90_wgmma", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us)
+SM90_WGMMA: Final = Family(
+    "sm90_wgmma", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants
+)

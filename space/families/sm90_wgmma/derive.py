@@ -6,8 +6,15 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import Columns, Derived, IntColumn
-from space.families.sm90_wgmma.knobs import EPILOGUE_TMA
+from space.columns import BoolColumn, Columns, Derived, IntColumn
+from space.families.sm90_wgmma.knobs import (
+    A_REGISTERS,
+    EPILOGUE_DIRECT,
+    EPILOGUE_TMA_HALF,
+    SCHEDULE_MULTISTAGE,
+    SCHEDULE_PINGPONG,
+)
+from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, mn_major_a, mn_major_b
 from space.problem import DTYPE_BYTES
 
 #: Operand tiles start at multiples of this, so that the 128-byte swizzle pattern starts with them
@@ -15,74 +22,127 @@ from space.problem import DTYPE_BYTES
 TILE_ALIGN_BYTES: Final = 1024
 #: One full and one empty mbarrier, 8 bytes each, per stage.
 BARRIER_BYTES_PER_STAGE: Final = 16
-
-#: A thread addresses at most this many registers (CUDA C++ Programming Guide, compute capabilities).
-MOST_REGISTERS: Final = 255
+#: Split-K tells each consumer warpgroup in one word whether it came last.
+FLAG_BYTES: Final = 4
+#: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
+UNSWIZZLED_SPAN_BYTES: Final = 16
+WARPGROUP_THREADS: Final = 128
+#: K of one wgmma is 32 bytes of it, and a thread holds 4 registers of A for it.
+INSTRUCTION_K_BYTES: Final = 32
+#: Registers for the addresses of ldmatrix, and for the loads of an epilogue, until ptxas no longer spills.
+FRAGMENT_ADDRESSES: Final = 16
+FINISH_REGISTERS, FINISH_REGISTERS_UNSPLIT = 80, 88
+#: Largest count that a thread can use of what setmaxnreg takes, 24 to 256 in steps of 8 (PTX ISA, setmaxnreg).
+MOST_SETMAXNREG: Final = 248
 
 
 def _align(value: IntColumn) -> IntColumn:
     return -(-value // TILE_ALIGN_BYTES) * TILE_ALIGN_BYTES
 
 
-def _operand_bytes(c: Columns) -> int:
-    return DTYPE_BYTES[c.problem.dtype_a]
+def _tile_bytes(c: Columns, rows: IntColumn, swizzle: IntColumn, mn_major: BoolColumn) -> IntColumn:
+    """Shared memory of one operand tile; MN-major ones are whole spans of rows."""
+    size = element_bytes(c.problem)
+    span = np.where(swizzle == 0, UNSWIZZLED_SPAN_BYTES, swizzle) // size
+    return np.where(mn_major, -(-rows // span) * span, rows) * c["tile_k"] * size
+
+
+def _entry_registers(c: Columns) -> IntColumn:
+    return np.minimum(c.arch.registers_per_block // c["threads"] // 8 * 8, c.arch.registers_per_thread)
 
 
 def _consumer_registers(c: Columns) -> IntColumn:
-    # One consumer: 256 threads already own 255 registers each. Two: the CUTLASS splits of the 168 that
-    # 384 threads start with. Three: 128 a thread at entry, of which the producer gives most away.
-    two = np.where(c["accumulator_registers"] > 200, 240, 232)
-    return np.select([c["consumer_warpgroups"] == 1, c["consumer_warpgroups"] == 2], [0, two], 160)
+    pool = c["entry_registers"] * c["threads"] // WARPGROUP_THREADS
+    most = (pool - c["producer_registers"]) // c["consumer_warpgroups"] // 8 * 8
+    return np.where(c["producer_registers"] == 0, 0, np.minimum(most, MOST_SETMAXNREG))
 
 
-def _producer_registers(c: Columns) -> IntColumn:
-    two = np.where(c["accumulator_registers"] > 200, 24, 40)
-    return np.select([c["consumer_warpgroups"] == 1, c["consumer_warpgroups"] == 2], [0, two], 32)
+def _held_registers(c: Columns) -> IntColumn:
+    """Accumulators, a second set where sums are promoted, A's fragments of a stage where it comes by registers, and
+    what an epilogue that reads a source or a bias has in flight."""
+    sums = 2 if c.problem.numerics == "promoted" else 1
+    steps = c["tile_k"] * element_bytes(c.problem) // INSTRUCTION_K_BYTES
+    blocks = np.maximum(c["tile_m"] // (64 * c["team"]), 1)
+    fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * blocks + FRAGMENT_ADDRESSES, 0)
+    busy = bool(c.problem.epilogue_parts & {"beta", "bias", "gelu", "silu"})
+    finish = busy * np.where(c["producer_registers"] > 0, FINISH_REGISTERS, FINISH_REGISTERS_UNSPLIT)
+    column: IntColumn = sums * c["accumulator_registers"] + fragments + finish
+    return column
+
+
+def _staged_columns(c: Columns) -> IntColumn:
+    halves = np.where(c["epilogue"] == EPILOGUE_TMA_HALF, 2, 1)
+    return np.where(c["epilogue"] == EPILOGUE_DIRECT, 0, c["tile_n"] // halves)
 
 
 def _store_box_n(c: Columns) -> IntColumn:
-    n = c["tile_n"]
-    return np.select([n % 64 == 0, n % 32 == 0, n % 16 == 0], [64, 32, 16], 8)
+    """The widest of 128, 64, 32, 16 bytes that divides what is staged."""
+    size = DTYPE_BYTES[c.problem.dtype_c]
+    staged = np.where(c["staged_columns"] == 0, c["tile_n"], c["staged_columns"])
+    widths = [128 // size, 64 // size, 32 // size]
+    return np.select([staged % width == 0 for width in widths], widths, 16 // size)
+
+
+def _staged_bytes(c: Columns) -> IntColumn:
+    parts = c["consumer_warpgroups"] // c["team"]
+    return parts * c["tile_m"] * c["staged_columns"] * DTYPE_BYTES[c.problem.dtype_c]
 
 
 def _smem_bytes(c: Columns) -> IntColumn:
-    c_bytes = np.where(c["epilogue"] == EPILOGUE_TMA, c["tile_m"] * c["tile_n"] * DTYPE_BYTES[c.problem.dtype_c], 0)
-    return _align(c["stages"] * c["stage_bytes"] + c_bytes + c["stages"] * BARRIER_BYTES_PER_STAGE)
-
-
-def _tiles(extent: int, tile: IntColumn) -> IntColumn:
-    return -(-extent // tile)
+    tail = c["stages"] * BARRIER_BYTES_PER_STAGE + c["consumer_warpgroups"] * FLAG_BYTES
+    return _align(_align(c["staged_bytes"]) + c["stages"] * c["stage_bytes"] + tail)
 
 
 DERIVED: Final[tuple[Derived, ...]] = (
-    Derived("threads", ("consumer_warpgroups",), lambda c: 128 * (1 + c["consumer_warpgroups"]), True,
-            "threads of a block: one producer warpgroup and the consumers"),
-    Derived("entry_registers", ("threads",),
-            lambda c: np.minimum(c.arch.registers_per_block // c["threads"] // 8 * 8, MOST_REGISTERS), False,
-            "registers that a thread starts with"),
-    Derived("accumulator_registers", ("tile_m", "tile_n", "consumer_warpgroups"),
-            lambda c: c["tile_m"] * c["tile_n"] // (128 * c["consumer_warpgroups"]), False,
+    Derived("team", ("schedule", "consumer_warpgroups"),
+            lambda c: np.where(c["schedule"] == SCHEDULE_PINGPONG, 1, c["consumer_warpgroups"]), False,
+            "consumer warpgroups that work on one tile together"),
+    Derived("threads", ("schedule", "consumer_warpgroups"),
+            lambda c: WARPGROUP_THREADS * (c["consumer_warpgroups"] + (c["schedule"] != SCHEDULE_MULTISTAGE)), True,
+            "threads of a block: the consumers, and a producer warpgroup unless the schedule has none"),
+    Derived("entry_registers", ("threads",), _entry_registers, False, "registers that a thread starts with"),
+    Derived("accumulator_registers", ("tile_m", "tile_n", "team"),
+            lambda c: c["tile_m"] * c["tile_n"] // (WARPGROUP_THREADS * c["team"]), False,
             "32-bit accumulators that one consumer thread holds"),
-    Derived("producer_registers", ("accumulator_registers", "consumer_warpgroups"), _producer_registers, True,
-            "setmaxnreg of the producer; 0 leaves it alone"),
-    Derived("consumer_registers", ("accumulator_registers", "consumer_warpgroups"), _consumer_registers, True,
-            "setmaxnreg of a consumer; 0 leaves it alone"),
-    Derived("store_box_n", ("tile_n",), _store_box_n, True,
-            "columns of one TMA store of C: the widest of 64, 32, 16, 8 that divides tile_n"),
-    Derived("stage_bytes", ("tile_m", "tile_n", "tile_k"),
-            lambda c: _align(c["tile_m"] * c["tile_k"] * _operand_bytes(c))
-            + _align(c["tile_n"] * c["tile_k"] * _operand_bytes(c)), False,
+    Derived("held_registers",
+            ("accumulator_registers", "tile_m", "tile_k", "team", "a_source", "producer_registers"), _held_registers,
+            False, "registers that one consumer thread holds at once"),
+    Derived("consumer_registers", ("consumer_warpgroups", "threads", "entry_registers", "producer_registers"),
+            _consumer_registers, True, "setmaxnreg of a consumer; 0 leaves it alone"),
+    Derived("instruction_n", ("tile_n", "instructions_n"), lambda c: c["tile_n"] // c["instructions_n"], True,
+            "N of one wgmma"),
+    Derived("staged_columns", ("epilogue", "tile_n"), _staged_columns, False,
+            "columns of C that lie in shared memory at a time"),
+    Derived("store_box_n", ("staged_columns",), _store_box_n, True, "columns of one TMA store of C"),
+    Derived("staged_bytes", ("tile_m", "staged_columns", "consumer_warpgroups", "team"), _staged_bytes, False,
+            "shared memory of the staged C"),
+    Derived("tile_a_bytes", ("tile_m", "tile_k", "swizzle_a", "swap_ab"),
+            lambda c: _tile_bytes(c, c["tile_m"], c["swizzle_a"], mn_major_a(c)), False,
+            "shared memory of A in one stage"),
+    Derived("tile_b_bytes", ("tile_n", "tile_k", "swizzle_b", "swap_ab"),
+            lambda c: _tile_bytes(c, c["tile_n"], c["swizzle_b"], mn_major_b(c)), False,
+            "shared memory of B in one stage"),
+    Derived("stage_bytes", ("tile_a_bytes", "tile_b_bytes"),
+            lambda c: _align(c["tile_a_bytes"]) + _align(c["tile_b_bytes"]), False,
             "shared memory of one pipeline stage, A and B"),
-    Derived("shared_memory_bytes", ("stages", "stage_bytes", "epilogue", "tile_m", "tile_n"), _smem_bytes, True,
-            "dynamic shared memory of a block: stages, the C tile of the TMA epilogue, barriers"),
+    Derived("shared_memory_bytes", ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups"), _smem_bytes, True,
+            "dynamic shared memory of a block: the staged C, the stages, barriers, flags"),
     Derived("cluster_size", ("cluster_m", "cluster_n"), lambda c: c["cluster_m"] * c["cluster_n"], False,
             "blocks of one cluster"),
-    Derived("tiles_m", ("tile_m", "cluster_m"),
-            lambda c: _tiles(c.problem.m, c["tile_m"] * c["cluster_m"]), False,
-            "cluster tiles along M, the last one perhaps partial"),
-    Derived("tiles_n", ("tile_n", "cluster_n"),
-            lambda c: _tiles(c.problem.n, c["tile_n"] * c["cluster_n"]), False,
-            "cluster tiles along N, the last one perhaps partial"),
-    Derived("k_iterations", ("tile_k",), lambda c: _tiles(c.problem.k, c["tile_k"]), False,
-            "pipeline stages that one tile consumes"),
+    Derived("tiles_m", ("swap_ab", "tile_m", "cluster_m"), lambda c: -(-extent_m(c) // (c["tile_m"] * c["cluster_m"])),
+            False, "cluster tiles along M, the last one perhaps partial"),
+    Derived("tiles_n", ("swap_ab", "tile_n", "cluster_n"), lambda c: -(-extent_n(c) // (c["tile_n"] * c["cluster_n"])),
+            False, "cluster tiles along N, the last one perhaps partial"),
+    Derived("k_iterations", ("tile_k",), lambda c: -(-c.problem.k // c["tile_k"]), False,
+            "pipeline stages that one tile consumes, over all its slices"),
+    Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
+            "whether tiles are split along K"),
+    Derived("workspace_bytes", ("split_k", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_size", "team"),
+            lambda c: np.where(c["split_k"] > 1, c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
+                               * (c["split_k"] * c["tile_m"] * c["tile_n"] + c["team"]) * 4, 0), False,
+            "device memory of split-K: every slice's sums, and a counter a tile and warpgroup"),
+    Derived("a_mn_major", ("swap_ab",), lambda c: mn_major_a(c).astype(np.int64), True,
+            "whether A lies along M in shared memory"),
+    Derived("b_mn_major", ("swap_ab",), lambda c: mn_major_b(c).astype(np.int64), True,
+            "whether B lies along N in shared memory"),
 )  # fmt: skip

@@ -6,121 +6,205 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import BoolColumn, Columns
-from space.families.sm90_wgmma.knobs import EPILOGUE_TMA
+from space.columns import BoolColumn, Columns, IntColumn
+from space.families.sm90_wgmma.knobs import (
+    A_SMEM,
+    EPILOGUE_DIRECT,
+    EPILOGUE_TMA_HALF,
+    SCHEDULE_MULTISTAGE,
+    SCHEDULE_PINGPONG,
+)
+from space.families.sm90_wgmma.operands import (
+    TMA_ALIGN_BYTES,
+    element_bytes,
+    instruction,
+    mn_major_a,
+    mn_major_b,
+)
 from space.problem import DTYPE_BYTES
 from space.rules import Rule
 
 #: A TMA box has at most this many elements in a dimension (CUDA driver API, cuTensorMapEncodeTiled).
-TMA_BOX_ROWS: Final = 256
-#: TMA strides and the innermost box are multiples of this many bytes (same source).
-TMA_ALIGN_BYTES: Final = 16
-#: Accumulators that fit under the setmaxnreg split, by consumer warpgroups; beyond them ptxas spills.
-ACCUMULATOR_LIMIT: Final = {1: 208, 2: 208, 3: 128}
+TMA_BOX_LINES: Final = 256
+#: Bytes of K that a stage may hold: less than 64 pays a barrier for two instructions, more than 256 is another stage.
+STAGE_K_BYTES: Final = (64, 128, 256)
+#: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills.
+BESIDE_HELD_REGISTERS: Final = 32
+#: The same for kernels that setmaxnreg does not help: they keep the producer's and the consumers' state alike.
+BESIDE_HELD_UNSPLIT: Final = 47
 #: Registers that ptxas needs beside one instruction's accumulators.
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
+#: An fp8 sum is promoted every 128 elements of K.
+PROMOTION_K: Final = 128
+#: What split-K may take of device memory: as much as the library is given for its workspace.
+WORKSPACE_BYTES: Final = 64 * 2**20
+MOST_BLOCKS: Final = 2**31 - 1
 
 _TMA = "CUDA driver API, cuTensorMapEncodeTiled"
-_WGMMA = "PTX ISA 9.0 §9.7.15, wgmma.mma_async"
+_WGMMA = "PTX ISA 9.0 §9.7.15.5, wgmma.mma_async"
+_KERNEL = "workers/kernels/sm90_wgmma"
 
 
-def _pitch_bytes(c: Columns) -> int:
-    return c.problem.k * DTYPE_BYTES[c.problem.dtype_a]
+def _one(c: Columns, name: str) -> int:
+    return int(c[name][0])
 
 
 def _c_pitch_bytes(c: Columns) -> int:
     return c.problem.n * DTYPE_BYTES[c.problem.dtype_c]
 
 
-def _tile_k_bytes(c: Columns) -> int:
-    return int(c["tile_k"][0]) * DTYPE_BYTES[c.problem.dtype_a]
+def _stage_k_bytes(c: Columns) -> IntColumn:
+    return c["tile_k"] * element_bytes(c.problem)
 
 
-def _accumulators_fit(c: Columns) -> BoolColumn:
-    limit = np.array([0, *ACCUMULATOR_LIMIT.values()])[c["consumer_warpgroups"]]
-    return c["accumulator_registers"] <= limit
+def _register_limit(c: Columns) -> IntColumn:
+    split = c["consumer_registers"] - BESIDE_HELD_REGISTERS
+    return np.where(c["consumer_registers"] > 0, split, c["entry_registers"] - BESIDE_HELD_UNSPLIT)
+
+
+def _moves_registers(c: Columns) -> BoolColumn:
+    """With a producer and several consumers threads start with too few registers; else with all they can address."""
+    column: BoolColumn = (c["schedule"] != SCHEDULE_MULTISTAGE) & (c["consumer_warpgroups"] > 1)
+    return column
+
+
+def _lines(c: Columns, operand: str) -> IntColumn:
+    """Lines of one span of an operand tile: rows where it is K-major, K where it is not."""
+    mn_major, rows = (mn_major_a(c), "tile_m") if operand == "a" else (mn_major_b(c), "tile_n")
+    return np.where(mn_major, c["tile_k"], c[rows])
+
+
+def _span_whole(c: Columns, operand: str) -> BoolColumn:
+    """K-major tiles are cut along K into whole spans; MN-major ones may reach past the tile."""
+    mn_major = mn_major_a(c) if operand == "a" else mn_major_b(c)
+    column: BoolColumn = mn_major | (_stage_k_bytes(c) % np.maximum(c[f"swizzle_{operand}"], 16) == 0)
+    return column
+
+
+def _instruction_spans(c: Columns) -> BoolColumn:
+    span = np.maximum(c["swizzle_b"], 16) // element_bytes(c.problem)
+    column: BoolColumn = ~mn_major_b(c) | (c["instructions_n"] == 1) | (c["instruction_n"] % span == 0)
+    return column
 
 
 def _smem_numbers(c: Columns) -> str:
-    row = {name: int(c[name][0]) for name in ("tile_m", "tile_n", "tile_k", "stages", "shared_memory_bytes")}
-    parts = f"({row['tile_m']}·{row['tile_k']} + {row['tile_n']}·{row['tile_k']})·2 B · {row['stages']} stages"
-    if c["epilogue"][0] == EPILOGUE_TMA:
-        parts += f" + {row['tile_m']}·{row['tile_n']}·2 B of C"
-    limit = c.arch.smem_per_block_bytes
-    return f"{parts} + barriers = {row['shared_memory_bytes']:,} B > {limit:,} B on {c.arch.name}"
+    size, size_c = element_bytes(c.problem), DTYPE_BYTES[c.problem.dtype_c]
+    parts = f"({_one(c, 'tile_m')}·{_one(c, 'tile_k')} + {_one(c, 'tile_n')}·{_one(c, 'tile_k')})·{size} B"
+    parts += f" · {_one(c, 'stages')} stages"
+    if _one(c, "staged_columns"):
+        rows = _one(c, "tile_m") * _one(c, "consumer_warpgroups") // _one(c, "team")
+        parts += f" + {rows}·{_one(c, 'staged_columns')}·{size_c} B of C"
+    used, limit = _one(c, "shared_memory_bytes"), c.arch.smem_per_block_bytes
+    return f"{parts} + barriers = {used:,} B > {limit:,} B on {c.arch.name}"
+
+
+def _held_numbers(c: Columns) -> str:
+    accumulators, held = _one(c, "accumulator_registers"), _one(c, "held_registers")
+    more = f", {held} with A's fragments or a second sum" if held > accumulators else ""
+    owned = _one(c, "consumer_registers") or _one(c, "entry_registers")
+    return f"{accumulators} accumulators a thread{more} > {int(_register_limit(c)[0])} of its {owned} registers"
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
     Rule("arch.wgmma", "wgmma and setmaxnreg exist on sm_90a only", _WGMMA, (),
          lambda c: c.arch.wgmma, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
-    Rule("problem.dtype", "this kernel multiplies bf16 by bf16 into f32 and writes bf16",
-         "workers/kernels/sm90_wgmma", (), lambda c: c.problem.dtype == "bf16",
-         lambda c: f"dtype {c.problem.dtype}"),
-    Rule("problem.layout", "this kernel reads A[M,K] and B[N,K], both K-major: layout nt",
-         "workers/kernels/sm90_wgmma", (), lambda c: c.problem.layout == "nt",
-         lambda c: f"layout {c.problem.layout}"),
-    Rule("problem.batch", "this kernel computes one product a launch",
-         "workers/kernels/sm90_wgmma", (), lambda c: c.problem.batch == 1, lambda c: f"batch {c.problem.batch}"),
-    Rule("tma.stride", "rows of A and B start at multiples of 16 bytes", f"{_TMA}: globalStrides", (),
-         lambda c: _pitch_bytes(c) % TMA_ALIGN_BYTES == 0,
-         lambda c: f"k = {c.problem.k} makes rows of {_pitch_bytes(c):,} B, {_pitch_bytes(c) % 16} B past a multiple "
-                   f"of 16; k = {-(-c.problem.k // 8) * 8} would do"),
-    Rule("wgmma.m", "each consumer warpgroup owns a multiple of the instruction's 64 rows", _WGMMA,
-         ("tile_m", "consumer_warpgroups"), lambda c: c["tile_m"] % (64 * c["consumer_warpgroups"]) == 0,
-         lambda c: f"tile_m {c['tile_m'][0]} is no multiple of 64·{c['consumer_warpgroups'][0]}"),
-    Rule("wgmma.n", "N of the 16-bit instruction is 8 to 256 in steps of 8", _WGMMA, ("tile_n",),
-         lambda c: (c["tile_n"] % 8 == 0) & (c["tile_n"] >= 8) & (c["tile_n"] <= 256),
-         lambda c: f"tile_n {c['tile_n'][0]}"),
-    Rule("registers.accumulator", "accumulators fit beside addresses under the setmaxnreg split, without spills",
+    Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
+         lambda c: np.isin(_stage_k_bytes(c), STAGE_K_BYTES),
+         lambda c: f"tile_k {_one(c, 'tile_k')} is {int(_stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
+    Rule("wgmma.m", "each warpgroup of a tile owns a multiple of the instruction's 64 rows", _WGMMA,
+         ("tile_m", "team"), lambda c: c["tile_m"] % (64 * c["team"]) == 0,
+         lambda c: f"tile_m {_one(c, 'tile_m')} is no multiple of 64·{_one(c, 'team')}"),
+    Rule("wgmma.n", "N of the instruction is one that the dtypes have: multiples of 8, for integers of 16 above 32",
+         _WGMMA, ("tile_n", "instructions_n"),
+         lambda c: (c["tile_n"] % c["instructions_n"] == 0) & np.isin(c["instruction_n"], instruction(c.problem).n),
+         lambda c: f"tile_n {_one(c, 'tile_n')} over {_one(c, 'instructions_n')} instructions is N = "
+                   f"{_one(c, 'tile_n') / _one(c, 'instructions_n'):g}"),
+    Rule("wgmma.n_span", "instructions side by side start at whole spans of an MN-major B",
+         "PTX ISA 9.0, Strides: N of MN-major operands runs span by span",
+         ("tile_n", "instructions_n", "swizzle_b", "swap_ab"), _instruction_spans,
+         lambda c: f"N = {_one(c, 'instruction_n')} is no multiple of {_one(c, 'swizzle_b')} B"),
+    Rule("wgmma.a_registers", "A comes by ldmatrix from K-major, swizzled rows, without promotion", _KERNEL,
+         ("a_source", "swizzle_a", "swap_ab"),
+         lambda c: (c["a_source"] == A_SMEM) | ((c["swizzle_a"] > 0) & ~mn_major_a(c)
+                                                & (c.problem.numerics != "promoted")),
+         lambda c: f"layout {c.problem.layout}, swizzle_a {_one(c, 'swizzle_a')}, {c.problem.numerics} sums"),
+    Rule("wgmma.promotion", "a stage holds whole stretches of K between promotions", f"{_KERNEL}: every 128 of K",
+         ("tile_k",), lambda c: (c.problem.numerics != "promoted") | (c["tile_k"] % PROMOTION_K == 0),
+         lambda c: f"tile_k {_one(c, 'tile_k')} is no multiple of {PROMOTION_K}"),
+    Rule("schedule.pingpong", "two consumers play ping-pong", _KERNEL, ("schedule", "consumer_warpgroups"),
+         lambda c: (c["schedule"] != SCHEDULE_PINGPONG) | (c["consumer_warpgroups"] == 2),
+         lambda c: f"consumer_warpgroups {_one(c, 'consumer_warpgroups')}"),
+    Rule("registers.split", "registers move exactly when a producer feeds several consumers",
+         "65,536 registers a block, 255 a thread: up to 256 threads start with all they can address",
+         ("producer_registers", "schedule", "consumer_warpgroups"),
+         lambda c: (c["producer_registers"] > 0) == _moves_registers(c),
+         lambda c: f"producer_registers {_one(c, 'producer_registers')} with {_one(c, 'threads')} threads"),
+    Rule("registers.producer", "a producer that multicasts keeps 32 registers or more", "NVRTC's spill report",
+         ("producer_registers", "cluster_size"),
+         lambda c: (c["producer_registers"] != 24) | (c["cluster_size"] == 1),
+         lambda c: f"producer_registers 24 in a cluster of {_one(c, 'cluster_size')}"),
+    Rule("registers.held", "what a consumer holds fits beside its addresses, without spills",
          "65,536 registers a block, 255 a thread; NVRTC's spill report",
-         ("accumulator_registers", "consumer_warpgroups"), _accumulators_fit,
-         lambda c: f"{c['tile_m'][0]}·{c['tile_n'][0]}/(128·{c['consumer_warpgroups'][0]}) = "
-                   f"{c['accumulator_registers'][0]} accumulators a thread > "
-                   f"{ACCUMULATOR_LIMIT[int(c['consumer_warpgroups'][0])]} with "
-                   f"{c['consumer_warpgroups'][0]} consumer warpgroups"),
+         ("held_registers", "consumer_registers", "entry_registers"),
+         lambda c: c["held_registers"] <= _register_limit(c),
+         _held_numbers),
     Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread has at entry",
-         "ptxas C7602: it needs N/2 + 26 of them before setmaxnreg has given any", ("tile_n", "entry_registers"),
-         lambda c: c["tile_n"] // 2 + INSTRUCTION_EXTRA_REGISTERS <= c["entry_registers"],
-         lambda c: f"{c['tile_n'][0]}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
-                   f"{c['tile_n'][0] // 2 + INSTRUCTION_EXTRA_REGISTERS} registers > {c['entry_registers'][0]} "
-                   f"at entry of {c['threads'][0]} threads"),
-    Rule("registers.pool", "the setmaxnreg split takes no more registers than the block has at entry",
-         "PTX ISA 9.0, setmaxnreg: counts 24 to 256 in steps of 8 from a per-block pool",
-         ("producer_registers", "consumer_registers", "consumer_warpgroups"),
-         lambda c: 128 * (c["producer_registers"] + c["consumer_warpgroups"] * c["consumer_registers"])
-         <= c.arch.registers_per_block,
-         lambda c: f"128·({c['producer_registers'][0]} + {c['consumer_warpgroups'][0]}·{c['consumer_registers'][0]})"
-                   f" > {c.arch.registers_per_block:,}"),
+         "ptxas C7602: it needs N/2 + 26 of them before setmaxnreg has given any", ("instruction_n", "entry_registers"),
+         lambda c: c["instruction_n"] // 2 + INSTRUCTION_EXTRA_REGISTERS <= c["entry_registers"],
+         lambda c: f"{_one(c, 'instruction_n')}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
+                   f"{_one(c, 'instruction_n') // 2 + INSTRUCTION_EXTRA_REGISTERS} registers > "
+                   f"{_one(c, 'entry_registers')} at entry of {_one(c, 'threads')} threads"),
     Rule("block.threads", "a block has at most 1,024 threads", "CUDA C++ Programming Guide, compute capabilities",
-         ("threads",), lambda c: c["threads"] <= c.arch.threads_per_block,
-         lambda c: f"{c['threads'][0]} threads > {c.arch.threads_per_block}"),
-    Rule("swizzle.a", "tile_k is a whole number of A's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
-         ("tile_k", "swizzle_a"), lambda c: c["tile_k"] * DTYPE_BYTES[c.problem.dtype_a] % c["swizzle_a"] == 0,
-         lambda c: f"tile_k {c['tile_k'][0]} is {_tile_k_bytes(c)} B, no multiple of {c['swizzle_a'][0]} B"),
-    Rule("swizzle.b", "tile_k is a whole number of B's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
-         ("tile_k", "swizzle_b"), lambda c: c["tile_k"] * DTYPE_BYTES[c.problem.dtype_b] % c["swizzle_b"] == 0,
-         lambda c: f"tile_k {c['tile_k'][0]} is {_tile_k_bytes(c)} B, no multiple of {c['swizzle_b'][0]} B"),
-    Rule("tma.store_stride", "the TMA epilogue needs rows of C at multiples of 16 bytes", f"{_TMA}: globalStrides",
-         ("epilogue",), lambda c: (c["epilogue"] != EPILOGUE_TMA) | (_c_pitch_bytes(c) % TMA_ALIGN_BYTES == 0),
-         lambda c: f"n = {c.problem.n} makes rows of {_c_pitch_bytes(c):,} B"),
-    Rule("smem.capacity", "all stages, the C tile and the barriers fit the opt-in shared memory of a block",
+         ("threads",), lambda c: c["threads"] <= c.arch.threads_per_block, lambda c: f"{_one(c, 'threads')} threads"),
+    Rule("swizzle.a", "a stage is a whole number of a K-major A's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
+         ("tile_k", "swizzle_a", "swap_ab"), lambda c: _span_whole(c, "a"),
+         lambda c: f"{int(_stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_a')} B"),
+    Rule("swizzle.b", "a stage is a whole number of a K-major B's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
+         ("tile_k", "swizzle_b", "swap_ab"), lambda c: _span_whole(c, "b"),
+         lambda c: f"{int(_stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_b')} B"),
+    Rule("cluster.size", "a cluster has at most 16 blocks, the largest that this arch can be asked for",
+         "CUDA Hopper Tuning Guide: cudaFuncAttributeNonPortableClusterSizeAllowed above 8",
+         ("cluster_size",), lambda c: c["cluster_size"] <= c.arch.cluster_largest,
+         lambda c: f"{_one(c, 'cluster_m')}·{_one(c, 'cluster_n')} = {_one(c, 'cluster_size')} blocks"),
+    Rule("multicast.slice_a", "each block of a cluster row loads a slice of A that is whole swizzle patterns",
+         "8 lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_m", "tile_k", "cluster_n", "swap_ab"),
+         lambda c: _lines(c, "a") % (8 * c["cluster_n"]) == 0,
+         lambda c: f"{int(_lines(c, 'a')[0])} lines over {_one(c, 'cluster_n')} blocks"),
+    Rule("multicast.slice_b", "each block of a cluster column loads a slice of B that is whole swizzle patterns",
+         "8 lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_n", "tile_k", "cluster_m", "swap_ab"),
+         lambda c: _lines(c, "b") % (8 * c["cluster_m"]) == 0,
+         lambda c: f"{int(_lines(c, 'b')[0])} lines over {_one(c, 'cluster_m')} blocks"),
+    Rule("tma.box", "a TMA box has at most 256 lines", f"{_TMA}: boxDim",
+         ("tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "swap_ab"),
+         lambda c: (_lines(c, "a") // c["cluster_n"] <= TMA_BOX_LINES)
+         & (_lines(c, "b") // c["cluster_m"] <= TMA_BOX_LINES),
+         lambda c: f"boxes of {int(_lines(c, 'a')[0]) // _one(c, 'cluster_n')} and "
+                   f"{int(_lines(c, 'b')[0]) // _one(c, 'cluster_m')} lines"),
+    Rule("epilogue.bytes", "C of 8-bit elements leaves by direct stores", _KERNEL, ("epilogue",),
+         lambda c: (c["epilogue"] == EPILOGUE_DIRECT) | (DTYPE_BYTES[c.problem.dtype_c] > 1),
+         lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
+    Rule("epilogue.swapped", "a swapped tile is staged by stmatrix, which moves 16-bit elements",
+         "PTX ISA 9.0, stmatrix: .b16", ("epilogue", "swap_ab"),
+         lambda c: (c["epilogue"] == EPILOGUE_DIRECT) | (c["swap_ab"] == 0) | (DTYPE_BYTES[c.problem.dtype_c] == 2),
+         lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
+    Rule("epilogue.half", "half a tile is a whole number of 16-byte groups of columns", _KERNEL,
+         ("epilogue", "tile_n"),
+         lambda c: (c["epilogue"] != EPILOGUE_TMA_HALF) | (c["tile_n"] % 16 == 0),
+         lambda c: f"tile_n {_one(c, 'tile_n')}; use epilogue=tma"),
+    Rule("tma.store_stride", "the TMA epilogues need rows of C at multiples of 16 bytes", f"{_TMA}: globalStrides",
+         ("epilogue",), lambda c: (c["epilogue"] == EPILOGUE_DIRECT) | (_c_pitch_bytes(c) % TMA_ALIGN_BYTES == 0),
+         lambda c: f"n = {c.problem.n} makes rows of {_c_pitch_bytes(c):,} B; use epilogue=direct"),
+    Rule("smem.capacity", "all stages, the staged C and the barriers fit the opt-in shared memory of a block",
          "CUDA C++ Programming Guide, compute capabilities: 227 KiB on 9.0", ("shared_memory_bytes",),
          lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes, _smem_numbers),
-    Rule("cluster.size", "a cluster is portable", "CUDA C++ Programming Guide, thread block clusters: 8 blocks",
-         ("cluster_size",), lambda c: c["cluster_size"] <= c.arch.cluster_portable,
-         lambda c: f"{c['cluster_m'][0]}·{c['cluster_n'][0]} = {c['cluster_size'][0]} blocks > "
-                   f"{c.arch.cluster_portable}"),
-    Rule("multicast.slice_a", "each block of a cluster row loads a slice of A that is whole swizzle patterns",
-         "8 rows a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_m", "cluster_n"),
-         lambda c: (c["tile_m"] // c["cluster_n"]) % 8 == 0,
-         lambda c: f"tile_m {c['tile_m'][0]} over {c['cluster_n'][0]} blocks is "
-                   f"{c['tile_m'][0] / c['cluster_n'][0]:g} rows, no multiple of 8"),
-    Rule("multicast.slice_b", "each block of a cluster column loads a slice of B that is whole swizzle patterns",
-         "8 rows a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_n", "cluster_m"),
-         lambda c: c["tile_n"] % (8 * c["cluster_m"]) == 0,
-         lambda c: f"tile_n {c['tile_n'][0]} over {c['cluster_m'][0]} blocks is "
-                   f"{c['tile_n'][0] / c['cluster_m'][0]:g} rows, no multiple of 8"),
-    Rule("tma.box", "a TMA box has at most 256 rows", f"{_TMA}: boxDim", ("tile_m", "tile_n", "cluster_m", "cluster_n"),
-         lambda c: (c["tile_m"] // c["cluster_n"] <= TMA_BOX_ROWS) & (c["tile_n"] // c["cluster_m"] <= TMA_BOX_ROWS),
-         lambda c: f"boxes of {c['tile_m'][0] // c['cluster_n'][0]} and {c['tile_n'][0] // c['cluster_m'][0]} rows"),
+    Rule("split.k", "every slice of K has a stage of its own", _KERNEL, ("split_k", "k_iterations"),
+         lambda c: c["split_k"] <= c["k_iterations"],
+         lambda c: f"split_k {_one(c, 'split_k')} > {_one(c, 'k_iterations')} stages in K"),
+    Rule("split.workspace", "the slices' sums fit the workspace", f"{_KERNEL}: 64 MiB, what the library is given",
+         ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
+         lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+    Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),
+         lambda c: c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch <= MOST_BLOCKS,
+         lambda c: f"{_one(c, 'tiles_m') * _one(c, 'tiles_n') * _one(c, 'split_k') * c.problem.batch:,} tiles"),
 )  # fmt: skip
+

@@ -8,8 +8,20 @@ from typing import Final
 import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn
-from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE
-from space.families.sm90_wgmma.knobs import EPILOGUE_TMA, KNOBS, RASTER_ALONG_M
+from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE, FLAG_BYTES
+from space.families.sm90_wgmma.knobs import (
+    A_SMEM,
+    EPILOGUE_DIRECT,
+    EPILOGUE_TMA,
+    EPILOGUE_TMA_HALF,
+    HINT_NONE,
+    KNOBS,
+    RASTER_ALONG_M,
+    SCHEDULE_COOPERATIVE,
+    SCHEDULE_MULTISTAGE,
+    SCHEDULE_PINGPONG,
+)
+from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, mn_major_a, mn_major_b
 from space.problem import DTYPE_BYTES
 from space.rules import Rule
 
@@ -17,13 +29,21 @@ from space.rules import Rule
 MOST_STAGES: Final = 12
 #: A tile may compute this many times the elements of C that are there.
 MOST_PADDING: Final = 1.35
+#: Tiles in flight that fill the machine; every Hopper has between 114 and 144 multiprocessors.
+MACHINE_TILES: Final = 132
+#: A slice of K shorter than this spends its time filling the ring and summing.
+LEAST_SLICE_STAGES: Final = 4
+#: Rows up to which the transposed product wastes less of the instruction's 64 rows.
+SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
+#: Bytes of K that one pipeline stage and one swizzle span hold best: a cache line.
+LINE_BYTES: Final = 128
 
 
 def _most_stages(c: Columns) -> IntColumn:
-    """Stages that fit beside the C tile."""
-    c_bytes = np.where(c["epilogue"] == EPILOGUE_TMA, c["tile_m"] * c["tile_n"] * DTYPE_BYTES[c.problem.dtype_c], 0)
-    free = c.arch.smem_per_block_bytes - c_bytes
-    return np.minimum(free // (c["stage_bytes"] + BARRIER_BYTES_PER_STAGE), MOST_STAGES)
+    """Stages that fit beside the staged C."""
+    free = c.arch.smem_per_block_bytes - c["staged_bytes"] - FLAG_BYTES * c["consumer_warpgroups"]
+    column: IntColumn = np.minimum(free // (c["stage_bytes"] + BARRIER_BYTES_PER_STAGE), MOST_STAGES)
+    return column
 
 
 def _padded(c: Columns) -> IntColumn:
@@ -31,14 +51,86 @@ def _padded(c: Columns) -> IntColumn:
     return rows * c["tiles_n"] * c["tile_n"] * c["cluster_n"]
 
 
-def _least_padded(c: Columns) -> int:
+def _least_padded(c: Columns) -> IntColumn:
     """Elements that the smallest tile computes, so that tiny problems keep candidates."""
-    return -(-c.problem.m // 64) * 64 * -(-c.problem.n // 8) * 8
+    return -(-extent_m(c) // 64) * 64 * -(-extent_n(c) // 8) * 8
+
+
+def _slice_stages(c: Columns) -> IntColumn:
+    return -(-c["k_iterations"] // c["split_k"])
 
 
 def _stages_deep(c: Columns) -> BoolColumn:
+    # A producer runs into the next tile; without one a block that has a single tile can use no more than its K.
     useful = np.maximum(np.minimum(_most_stages(c), np.maximum(c["k_iterations"], 2)), 2)
     return (c["stages"] <= useful) & (c["stages"] >= useful - 1)
+
+
+def _split_useful(c: Columns) -> BoolColumn:
+    """Slices that fill the machine about once or twice, and are long enough to be worth their sum."""
+    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c.problem.batch
+    fills = blocks * c["split_k"] <= 2 * MACHINE_TILES
+    column: BoolColumn = (c["split_k"] == 1) | (fills & (_slice_stages(c) >= LEAST_SLICE_STAGES))
+    return column
+
+
+def _swap_useful(c: Columns) -> BoolColumn:
+    rows = c.problem.m
+    if rows <= SWAP_ALWAYS:
+        return np.asarray(c["swap_ab"] == 1)
+    column: BoolColumn = (c["swap_ab"] == 0) | np.bool_(rows <= SWAP_SOMETIMES)
+    return column
+
+
+def _swizzle_widest(c: Columns, operand: str) -> BoolColumn:
+    """The widest span that a stage is made of, or that an MN-major tile fills."""
+    size = element_bytes(c.problem)
+    mn_major, rows = (mn_major_a(c), "tile_m") if operand == "a" else (mn_major_b(c), "tile_n")
+    k_major_span = np.minimum(c["tile_k"] * size, LINE_BYTES)
+    row_bytes = c[rows] * size
+    mn_major_span = np.select([row_bytes >= 128, row_bytes >= 64], [128, 64], 32)
+    widest: BoolColumn = c[f"swizzle_{operand}"] == np.where(mn_major, mn_major_span, k_major_span)
+    return widest
+
+
+def _tile_k_useful(c: Columns) -> BoolColumn:
+    """One line of K a stage, or two where stages are brief."""
+    stage_k = c["tile_k"] * element_bytes(c.problem)
+    brief = c["tile_m"] * c["tile_n"] <= 128 * 128
+    column: BoolColumn = (stage_k == LINE_BYTES) | ((stage_k == 2 * LINE_BYTES) & brief)
+    return column
+
+
+def _split_of_registers(c: Columns) -> BoolColumn:
+    """The producer keeps 40, unless the consumers need what 24 leaves them."""
+    tight = c["held_registers"] > np.where(c["consumer_warpgroups"] == 3, 112, 192)
+    least = np.where((c["consumer_warpgroups"] == 3) | (c["cluster_size"] > 1), 32, 24)
+    column: BoolColumn = (c["producer_registers"] == 0) | (c["producer_registers"] == np.where(tight, least, 40))
+    return column
+
+
+def _schedule_useful(c: Columns) -> BoolColumn:
+    tiles = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
+    single_wave = tiles <= 2 * MACHINE_TILES
+    column: BoolColumn = (
+        (c["schedule"] == SCHEDULE_COOPERATIVE)
+        | ((c["schedule"] == SCHEDULE_PINGPONG) & (tiles > MACHINE_TILES) & (c["tile_m"] <= 128))
+        | ((c["schedule"] == SCHEDULE_MULTISTAGE) & single_wave & (c["tile_m"] * c["tile_n"] <= 128 * 128))
+    )
+    return column
+
+
+def _epilogue_useful(c: Columns) -> BoolColumn:
+    """Whole unless half buys a stage; direct stores where blocks end after one tile, or TMA can't."""
+    size = DTYPE_BYTES[c.problem.dtype_c]
+    whole = c["tile_m"] * (c["consumer_warpgroups"] // c["team"]) * c["tile_n"] * size
+    free = c.arch.smem_per_block_bytes - FLAG_BYTES * c["consumer_warpgroups"]
+    stage = c["stage_bytes"] + BARRIER_BYTES_PER_STAGE
+    buys = (free - whole // 2) // stage > np.maximum(free - whole, 0) // stage
+    few = (free - whole // 2) // stage <= 5
+    half = (c["epilogue"] == EPILOGUE_TMA_HALF) & buys & few
+    column: BoolColumn = (c["epilogue"] == EPILOGUE_DIRECT) | (c["epilogue"] == EPILOGUE_TMA) | half
+    return column
 
 
 def _raster_group_distinct(c: Columns) -> BoolColumn:
@@ -62,33 +154,58 @@ def _worth(id_: str, sentence: str, why: str, reads: tuple[str, ...], holds: Cal
 
 
 WORTH: Final[tuple[Rule, ...]] = (
+    _worth("worth.swap_ab", "few rows are computed transposed: all up to 32, perhaps up to 256",
+           "the instruction has 64 rows, its columns go down to 8", ("swap_ab",), _swap_useful),
     _worth("worth.tile_n_step", "tiles above 128 columns differ in steps of 16",
            "a step of 8 changes less than 3 % of the work of a tile", ("tile_n",),
            lambda c: (c["tile_n"] <= 128) | (c["tile_n"] % 16 == 0)),
+    _worth("worth.instructions_n", "one instruction spans the tile", "a narrower one reads A again from shared memory",
+           ("instructions_n",), lambda c: c["instructions_n"] == 1),
     _worth("worth.tile_k", "a stage holds one 128-byte line of K, or two when the tile is small",
            "shorter stages pay a barrier more often; longer ones only help where a stage is brief",
-           ("tile_m", "tile_n", "tile_k"),
-           lambda c: (c["tile_k"] == 64) | ((c["tile_k"] == 128) & (c["tile_m"] * c["tile_n"] <= 128 * 128))),
-    _worth("worth.swizzle_a", "A is swizzled over the widest span", "narrower spans conflict in shared memory",
-           ("swizzle_a",), lambda c: c["swizzle_a"] == 128),
-    _worth("worth.swizzle_b", "B is swizzled over the widest span", "narrower spans conflict in shared memory",
-           ("swizzle_b",), lambda c: c["swizzle_b"] == 128),
-    _worth("worth.instruction_n", "wide tiles are not cut into thin ones", 
+           ("tile_m", "tile_n", "tile_k"), _tile_k_useful),
+    _worth("worth.swizzle_a", "A is swizzled over the widest span that fits", "narrower spans conflict more",
+           ("swizzle_a", "tile_m", "tile_k", "swap_ab"), lambda c: _swizzle_widest(c, "a")),
+    _worth("worth.swizzle_b", "B is swizzled over the widest span that fits", "narrower spans conflict more",
+           ("swizzle_b", "tile_n", "tile_k", "swap_ab"), lambda c: _swizzle_widest(c, "b")),
+    _worth("worth.a_source", "A is read from shared memory",
+           "fragments in registers are reloaded by every stage, and the tensor core waits for them",
+           ("a_source",), lambda c: c["a_source"] == A_SMEM),
+    _worth("worth.producer_registers", "the producer keeps 40 registers, or the fewest if consumers need the rest",
+           "how many it keeps changes nothing unless somebody spills",
+           ("producer_registers", "consumer_warpgroups", "held_registers", "cluster_size"), _split_of_registers),
+    _worth("worth.narrow", "wide tiles are not cut into thin ones",
            "below N = 64 the instruction waits for shared memory; thin tiles pay where C is narrow or rows are few",
            ("tile_n",),
-           lambda c: (c["tile_n"] >= 64) | np.bool_(c.problem.n <= 512 or c.problem.m <= 512)),
+           lambda c: (c["tile_n"] >= 64) | np.bool_(min(c.problem.n, c.problem.m) <= 512)),
     _worth("worth.padding", "tiles compute at most 1.35 times the elements of C that the smallest tile would",
-           "padding is computed and thrown away", ("tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
+           "padding is computed and thrown away",
+           ("swap_ab", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
            lambda c: _padded(c) <= MOST_PADDING * _least_padded(c)),
     _worth("worth.stages", "the ring is as deep as fits and is useful, or one less",
            "measured by others on this GPU: the last stage is sometimes worth -5 %, never the last two",
-           ("stages", "stage_bytes", "epilogue", "tile_m", "tile_n", "k_iterations"), _stages_deep),
+           ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups", "k_iterations"), _stages_deep),
     _worth("worth.cluster", "clusters are single blocks, pairs, or squares of four",
            "longer clusters strand multiprocessors and share no more than a pair does",
-           ("cluster_m", "cluster_n"),
-           lambda c: (c["cluster_m"] <= 2) & (c["cluster_n"] <= 2)),
+           ("cluster_m", "cluster_n"), lambda c: (c["cluster_m"] <= 2) & (c["cluster_n"] <= 2)),
+    _worth("worth.split_k", "K is split where tiles alone don't fill the machine, into slices of four stages or more",
+           "summing slices costs a trip through L2", ("split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
+           _split_useful),
+    _worth("worth.schedule", "ping-pong for several waves of tiles, no producer for one of small tiles",
+           "taking turns hides epilogues that follow one another; a producer needs time to start",
+           ("schedule", "tile_m", "tile_n", "tiles_m", "tiles_n", "cluster_size", "split_k"), _schedule_useful),
+    _worth("worth.epilogue", "C is staged by halves only where that buys a stage of a short ring",
+           "two hand-overs cost more than one",
+           ("epilogue", "tile_m", "tile_n", "consumer_warpgroups", "team", "stage_bytes"), _epilogue_useful),
     _worth("worth.raster_group", "no wider group than the grid of tiles", "it names the same order twice",
            ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
     _worth("worth.raster_step", "groups grow in factors of four", "neighbouring widths differ by less than 1 %",
            ("raster_group",), lambda c: np.isin(c["raster_group"], (1, 4, 16))),
+    _worth("worth.cache_hint", "loads have no cache hint", "the raster order already decides what L2 keeps",
+           ("cache_hint",), lambda c: c["cache_hint"] == HINT_NONE),
+    _worth("worth.l2_promotion", "TMA asks L2 for 256 bytes at least", "a line of either operand is used whole",
+           ("l2_promotion",), lambda c: c["l2_promotion"] == 256),
+    _worth("worth.pdl", "no programmatic dependent launch",
+           "what it hides depends on the kernel before; timed among copies of itself it flatters",
+           ("pdl",), lambda c: c["pdl"] == 0),
 )  # fmt: skip

@@ -3,98 +3,135 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final
-
-from cuda.bindings import driver as cu
+from dataclasses import dataclass
+from typing import Final
 
 from space.config import Config
+from space.families.sm90_wgmma.operands import element_bytes, lies_mn_major
 from space.family import family_named
 from space.problem import DTYPE_BYTES, Problem
-from workers.cuda.driver import Arguments, Launch, Module, Stream, check
+from workers.cuda.driver import Arguments, Launch, Module, Stream
+from workers.cuda.families.packing import OperandName, Packing
+from workers.cuda.families.shared import Box, Shared, TensorMap
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemm"
-
-_SWIZZLES: Final = {
-    16: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
-    32: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_32B,
-    64: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
-    128: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+#: L2 cache policies as `createpolicy` makes them: CUTLASS, cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90.
+_EVICT_NORMAL, _EVICT_FIRST, _EVICT_LAST = 0x1000000000000000, 0x12F0000000000000, 0x14F0000000000000
+_HINTS: Final = {
+    "none": (_EVICT_NORMAL, _EVICT_NORMAL),
+    "stream_a": (_EVICT_FIRST, _EVICT_LAST),
+    "stream_b": (_EVICT_LAST, _EVICT_FIRST),
 }
 
-TensorMap = ctypes.Array[ctypes.c_char]
-#: (address, columns, rows, box columns, box rows, swizzle bytes) → map
-MapCache = dict[tuple[int, int, int, int, int, int], TensorMap]
 
+class GemmArguments(ctypes.Structure):
+    """Mirrors `GemmArguments` of sm90_wgmma/arguments.cuh."""
 
-def tensor_map(address: int, columns: int, rows: int, box_columns: int, box_rows: int, swizzle_bytes: int) -> TensorMap:
-    """A descriptor of a dense row-major bf16 matrix, read or written in boxes.
-
-    Raises:
-        CudaError: the driver refuses it; the legality rules should have.
-    """
-    u32, u64 = cu.cuuint32_t, cu.cuuint64_t
-    made = check(
-        "cuTensorMapEncodeTiled",
-        cu.cuTensorMapEncodeTiled(
-            cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, address,
-            [u64(columns), u64(rows)], [u64(columns * DTYPE_BYTES["bf16"])],
-            [u32(box_columns), u32(box_rows)], [u32(1), u32(1)],
-            cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLES[swizzle_bytes],
-            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
+    _fields_ = (
+        ("c", ctypes.c_void_p), ("source", ctypes.c_void_p), ("bias", ctypes.c_void_p),
+        ("partials", ctypes.c_void_p), ("arrivals", ctypes.c_void_p),
+        ("hint_a", ctypes.c_uint64), ("hint_b", ctypes.c_uint64),
+        ("ldc", ctypes.c_longlong), ("batch_stride_c", ctypes.c_longlong),
+        ("m", ctypes.c_int), ("n", ctypes.c_int), ("k", ctypes.c_int), ("batch", ctypes.c_int),
+        ("raster_along_n", ctypes.c_int), ("raster_group", ctypes.c_int), ("splits", ctypes.c_int),
+        ("alpha", ctypes.c_float), ("beta", ctypes.c_float), ("padding", ctypes.c_int),
     )  # fmt: skip
-    return ctypes.create_string_buffer(ctypes.string_at(made.getPtr(), 128), 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The arguments of both passes over one copy."""
+
+    pack: Arguments | None
+    gemm: Arguments
 
 
 class Gemm:
-    """One candidate, loaded; `launch(stream, copy)` runs it once.
+    """One candidate, loaded; `launch(stream, copy)` runs it once, with the packing pass where one is needed."""
 
-    Args:
-        maps: shared by the candidates of a problem: most of them cut operands into the same boxes.
-    """
-
-    def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, maps: MapCache) -> None:
-        self._problem, self._config, self._maps = problem, config, maps
-        derived = family_named("sm90_wgmma").derive(problem, config)
-        self._derived = derived
+    def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+        self._problem, self._config, self._shared = problem, config, shared
+        self._derived = derived = family_named("sm90_wgmma").derive(problem, config)
+        self._swapped = config.number("swap_ab") == 1
         self._module = Module(cubin)
-        function = self._module.function(ENTRY)
-        self._launch = Launch(function, derived["threads"], derived["shared_memory_bytes"], derived["cluster_size"])
-        tiles = derived["tiles_m"] * derived["tiles_n"]
+        self._launch = Launch(
+            self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"], derived["cluster_size"],
+            pdl=config.number("pdl") == 1,
+        )  # fmt: skip
+        tiles = derived["tiles_m"] * derived["tiles_n"] * problem.batch * config.number("split_k")
         self.clusters = max(1, min(tiles, self._launch.resident(sm_count)))
         self._launch.set_grid(self.clusters)
-        self._arguments: dict[int, Arguments] = {}
+        self._packing = Packing(problem, self._module, sm_count, shared)
+        self._partials, self._arrivals = self._workspace()
+        self._prepared: dict[int, Prepared] = {}
 
     def launch(self, stream: Stream, copy: Copy) -> None:
-        """Runs the kernel once."""
-        if copy.c not in self._arguments:
-            self._arguments[copy.c] = self._arguments_for(copy)
-        self._launch(stream, self._arguments[copy.c])
+        """Runs the passes once."""
+        if copy.c not in self._prepared:
+            maps = self._map_of("a", copy), self._map_of("b", copy), self._map_c(copy)
+            self._prepared[copy.c] = Prepared(self._packing.arguments(copy), self._arguments(copy, *maps))
+        prepared = self._prepared[copy.c]
+        if prepared.pack is not None:
+            self._packing.launch(stream, prepared.pack)
+        self._launch(stream, prepared.gemm)
 
     def unload(self) -> None:
         """Frees the program."""
         self._module.unload()
 
-    def _arguments_for(self, copy: Copy) -> Arguments:
-        p, number, derived = self._problem, self._config.number, self._derived
-        span_a, span_b = number("swizzle_a") // 2, number("swizzle_b") // 2
-        box_n = derived["store_box_n"]
-        map_a = self._map(copy.a, p.k, p.m, span_a, number("tile_m") // number("cluster_n"), number("swizzle_a"))
-        map_b = self._map(copy.b, p.k, p.n, span_b, number("tile_n") // number("cluster_m"), number("swizzle_b"))
-        if self._config["epilogue"] == "tma":
-            rows = number("tile_m") // number("consumer_warpgroups")
-            map_c = self._map(copy.c, p.n, p.m, box_n, rows, box_n * 2)
-        else:
-            map_c = map_a
-        return Arguments(
-            map_a, map_b, map_c, ctypes.c_void_p(copy.c), ctypes.c_int(p.m), ctypes.c_int(p.n), ctypes.c_int(p.k),
-            ctypes.c_longlong(p.n), ctypes.c_int(self._config["raster"] == "along_n"),
-            ctypes.c_int(number("raster_group")),
+    def _workspace(self) -> tuple[int, int]:
+        """Split-K's sums and counters; the counters are zero now, and every launch leaves them so."""
+        split = self._config.number("split_k")
+        if split == 1:
+            return 0, 0
+        derived, number = self._derived, self._config.number
+        blocks = derived["tiles_m"] * derived["tiles_n"] * derived["cluster_size"] * self._problem.batch
+        sums = self._shared.scratch("partials", blocks * split * number("tile_m") * number("tile_n") * 4)
+        return sums, self._shared.scratch("arrivals", blocks * derived["team"] * 4, zeroed=True)
+
+    def _map_of(self, kernel_operand: OperandName, copy: Copy) -> TensorMap:
+        """The kernel's A or B: the problem's, or the other one's where they change places."""
+        number, p = self._config.number, self._problem
+        is_a = kernel_operand == "a"
+        name: OperandName = "a" if is_a != self._swapped else "b"
+        lying = self._packing.lying(name, copy)
+        size = element_bytes(p)
+        swizzle, rows, sharers = (
+            (number("swizzle_a"), number("tile_m"), number("cluster_n"))
+            if is_a
+            else (number("swizzle_b"), number("tile_n"), number("cluster_m"))
+        )
+        lines = number("tile_k") if lies_mn_major(p, name) else rows
+        pitch = lying.pitch * size
+        return self._shared.map(
+            Box(lying.address, size, lying.columns, lying.lines, p.batch, pitch, pitch * lying.lines,
+                max(swizzle, 16) // size, lines // sharers, swizzle, number("l2_promotion"))
         )  # fmt: skip
 
-    def _map(self, *key: Any) -> TensorMap:  # noqa: ANN401
-        if key not in self._maps:
-            self._maps[key] = tensor_map(*key)
-        return self._maps[key]
+    def _map_c(self, copy: Copy) -> TensorMap:
+        p, derived, number = self._problem, self._derived, self._config.number
+        if self._config["epilogue"] == "direct":
+            return ctypes.create_string_buffer(128)
+        size = DTYPE_BYTES[p.dtype_c]
+        if self._swapped:
+            box_columns, box_lines = 128 // size, derived["staged_columns"]
+        else:
+            box_columns, box_lines = derived["store_box_n"], number("tile_m") // derived["team"]
+        pitch = p.n * size
+        swizzle = box_columns * size
+        return self._shared.map(
+            Box(copy.c, size, p.n, p.m, p.batch, pitch, pitch * p.m, box_columns, box_lines,
+                0 if swizzle == 16 else swizzle)
+        )  # fmt: skip
+
+    def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:
+        p, number = self._problem, self._config.number
+        hint_a, hint_b = _HINTS[str(self._config["cache_hint"])]
+        m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
+        arguments = GemmArguments(
+            copy.c, copy.source or None, copy.bias or None, self._partials or None, self._arrivals or None,
+            hint_a, hint_b, p.n, p.m * p.n, m, n, p.k, p.batch, self._config["raster"] == "along_n",
+            number("raster_group"), number("split_k"), copy.alpha, copy.beta, 0,
+        )  # fmt: skip
+        return Arguments(map_a, map_b, map_c, arguments)

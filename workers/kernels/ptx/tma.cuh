@@ -8,29 +8,31 @@ __device__ __forceinline__ void prefetch_tensormap(const CUtensorMap* map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/// Loads one box; its bytes are counted at `barrier`. `x` runs along the contiguous dimension.
-__device__ __forceinline__ void tma_load_2d(void* to, const CUtensorMap* map, u64* barrier, int x, int y) {
+/// Loads one box; its bytes are counted at `barrier`. `x` runs along the contiguous dimension, `policy` is an L2
+/// cache policy.
+__device__ __forceinline__ void tma_load_3d(void* to, const CUtensorMap* map, u64* barrier, int x, int y, int z,
+                                            u64 policy) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        " [%0], [%1, {%3, %4}], [%2];" ::"r"(smem_address(to)),
-        "l"(map), "r"(smem_address(barrier)), "r"(x), "r"(y)
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(smem_address(to)),
+        "l"(map), "r"(smem_address(barrier)), "r"(x), "r"(y), "r"(z), "l"(policy)
         : "memory");
 }
 
 /// Loads one box into the same place of every block in `ctas`; each counts the bytes at its own barrier.
-__device__ __forceinline__ void tma_load_2d_multicast(void* to, const CUtensorMap* map, u64* barrier, int x, int y,
-                                                      u16 ctas) {
+__device__ __forceinline__ void tma_load_3d_multicast(void* to, const CUtensorMap* map, u64* barrier, int x, int y,
+                                                      int z, u16 ctas, u64 policy) {
     asm volatile(
-        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-        " [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(smem_address(to)),
-        "l"(map), "r"(smem_address(barrier)), "r"(x), "r"(y), "h"(ctas)
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(smem_address(to)),
+        "l"(map), "r"(smem_address(barrier)), "r"(x), "r"(y), "r"(z), "h"(ctas), "l"(policy)
         : "memory");
 }
 
 /// Stores one box; what lies outside the tensor is not written.
-__device__ __forceinline__ void tma_store_2d(const CUtensorMap* map, const void* from, int x, int y) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
-                 "r"(smem_address(from)), "r"(x), "r"(y)
+__device__ __forceinline__ void tma_store_3d(const CUtensorMap* map, const void* from, int x, int y, int z) {
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+                 "r"(smem_address(from)), "r"(x), "r"(y), "r"(z)
                  : "memory");
 }
 

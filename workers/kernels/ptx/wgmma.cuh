@@ -17,15 +17,15 @@ __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// Descriptor of a K-major operand tile whose rows are `kSwizzle` bytes and swizzled over that span.
+/// Descriptor of an operand tile in shared memory.
 ///
 /// Fields, PTX ISA "Matrix Descriptor Format", each in units of 16 bytes: start address in bits 0-13, leading
-/// byte offset in 16-29 (not read for swizzled K-major operands; 1 by convention), stride byte offset in 32-45
-/// (from one group of 8 rows to the next), swizzle mode in 62-63.
+/// byte offset in 16-29, stride byte offset in 32-45, swizzle mode in 62-63 (0 none, 1 128 B, 2 64 B, 3 32 B). The
+/// base offset in 49-51 stays 0: every tile here starts at its swizzle pattern.
 template <int kSwizzle>
-__device__ __forceinline__ u64 wgmma_descriptor(u32 address) {
-    static_assert(kSwizzle == 32 || kSwizzle == 64 || kSwizzle == 128, "swizzle span in bytes");
-    constexpr u64 kMode = kSwizzle == 128 ? 1 : kSwizzle == 64 ? 2 : 3;
-    constexpr u64 kStride = 8 * kSwizzle;
-    return u64((address & 0x3FFFF) >> 4) | (u64(1) << 16) | ((kStride >> 4) << 32) | (kMode << 62);
+__device__ __forceinline__ u64 wgmma_descriptor(u32 address, u32 leading_bytes, u32 stride_bytes) {
+    static_assert(kSwizzle == 0 || kSwizzle == 32 || kSwizzle == 64 || kSwizzle == 128, "swizzle span in bytes");
+    constexpr u64 kMode = kSwizzle == 128 ? 1 : kSwizzle == 64 ? 2 : kSwizzle == 32 ? 3 : 0;
+    return u64((address & 0x3FFFF) >> 4) | (u64(leading_bytes >> 4) << 16) | (u64(stride_bytes >> 4) << 32) |
+           (kMode << 62);
 }

@@ -1,63 +1,25 @@
-// How accumulators leave: straight from registers, or through shared memory by stmatrix and TMA.
+// How accumulators leave: straight from registers, or through shared memory and TMA.
 //
 // Accumulator fragment of m64nN (PTX ISA, "Matrix Fragments for wgmma.mma_async.m64nNk16", D): thread t of the
-// warpgroup holds, for each block j of 8 columns, d[4j..4j+1] at row 16·(t/32) + (t%32)/4, columns
+// warpgroup holds, for each group j of 8 columns, d[4j..4j+1] at row 16·(t/32) + (t%32)/4, columns
 // 8j + 2·(t%4) and the next, and d[4j+2..4j+3] eight rows below.
 #pragma once
 
 #include "common/types.cuh"
 #include "ptx/barrier.cuh"
-#include "ptx/convert.cuh"
+#include "ptx/matrix.cuh"
 #include "ptx/tma.cuh"
+#include "sm90_wgmma/finish.cuh"
 
-/// Where 16-byte column group `group` of `row` lies in a C box whose rows are `kRowBytes` and swizzled over
-/// that span, as the TMA store reads it back.
-template <int kRowBytes>
-__device__ __forceinline__ u32 swizzled(int row, int group) {
-    static_assert(kRowBytes == 16 || kRowBytes == 32 || kRowBytes == 64 || kRowBytes == 128, "a TMA swizzle span");
-    const u32 offset = row * kRowBytes + group * 16;
-    constexpr u32 kMask = kRowBytes == 128 ? 7 : kRowBytes == 64 ? 3 : kRowBytes == 32 ? 1 : 0;
-    return offset ^ (((offset >> 7) & kMask) << 4);
+/// This lane's first row in an m64 block.
+__device__ __forceinline__ int fragment_row() {
+    return 16 * (threadIdx.x / kWarpSize % 4) + threadIdx.x % kWarpSize / 4;
 }
 
-/// One m64 block of accumulators into the warpgroup's part of the C tile, [box][rows][box columns].
-///
-/// `tile` is the shared address of that part, `first_row` the block's row in it, `kRows` its height.
-template <class Config, int kRows>
-__device__ __forceinline__ void stage_block(u32 tile, int first_row, const float (&d)[Config::kTileN / 2]) {
-    constexpr int kBoxBytes = Config::kStoreBoxN * 2;
-    constexpr int kGroupsPerBox = Config::kStoreBoxN / 8;
-    constexpr int kBlocks = Config::kTileN / 8;
-    const int lane = threadIdx.x % kWarpSize;
-    const int warp = threadIdx.x / kWarpSize % 4;
-    // Lanes 0-15 address the two row halves of column block j, lanes 16-31 those of block j + 1.
-    const int row = first_row + 16 * warp + lane % 16;
-    auto address = [&](int block) {
-        return tile + block / kGroupsPerBox * (kRows * kBoxBytes) + swizzled<kBoxBytes>(row, block % kGroupsPerBox);
-    };
-#pragma unroll
-    for (int j = 0; j + 1 < kBlocks; j += 2) {
-        stmatrix_x4(address(j + lane / 16), cvt_bf16x2(d[4 * j], d[4 * j + 1]), cvt_bf16x2(d[4 * j + 2], d[4 * j + 3]),
-                    cvt_bf16x2(d[4 * j + 4], d[4 * j + 5]), cvt_bf16x2(d[4 * j + 6], d[4 * j + 7]));
-    }
-    if constexpr (kBlocks % 2 == 1) {
-        constexpr int j = kBlocks - 1;
-        stmatrix_x2(address(j), cvt_bf16x2(d[4 * j], d[4 * j + 1]), cvt_bf16x2(d[4 * j + 2], d[4 * j + 3]));
-    }
-}
+// ------------------------------------------------------------------------------------ straight from registers
 
-/// Hands the warpgroup's finished part of the C tile to TMA, one store a box. One thread calls this.
-template <class Config, int kRows>
-__device__ __forceinline__ void store_tile(const CUtensorMap* map_c, const unsigned char* tile, int column, int row) {
-#pragma unroll 1
-    for (int box = 0; box < Config::kTileN / Config::kStoreBoxN; ++box) {
-        tma_store_2d(map_c, tile + box * kRows * Config::kStoreBoxN * 2, column + box * Config::kStoreBoxN, row);
-    }
-    cp_async_bulk_commit_group();
-}
-
-/// Exchanges within a quad so that lane q of it gets the four packed pairs of column block q: `pairs[i]` of
-/// lane q is columns 2q, 2q+1 of block i on entry, and columns 2i, 2i+1 of block q on return.
+/// Exchanges within a quad so that lane q of it gets the four packed pairs of column group q: `pairs[i]` of
+/// lane q is columns 2q, 2q+1 of group i on entry, and columns 2i, 2i+1 of group q on return.
 __device__ __forceinline__ void transpose_quad(u32 (&pairs)[4]) {
     const int lane = threadIdx.x % 4;
     // Two butterfly steps, each swapping the half that belongs to the partner.
@@ -75,49 +37,199 @@ __device__ __forceinline__ void transpose_quad(u32 (&pairs)[4]) {
     }
 }
 
-/// One row's four column blocks from 8j on: 16 bytes a lane where rows allow it, single elements elsewhere.
-template <int kBlocks>
-__device__ __forceinline__ void store_row(u16* row, int column, int n, bool wide, u32 (&pairs)[4]) {
-    const int quad = threadIdx.x % 4;
-    if (wide) {
-        transpose_quad(pairs);
-        const int at = column + 8 * quad;
-        if (row != nullptr && quad < kBlocks && at < n) {
-            *reinterpret_cast<uint4*>(row + at) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-        }
-        return;
-    }
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-        const int at = column + 8 * i + 2 * quad;
-        if (row != nullptr && at < n) row[at] = u16(pairs[i]);
-        if (row != nullptr && at + 1 < n) row[at + 1] = u16(pairs[i] >> 16);
-    }
-}
-
-/// One m64 block of accumulators straight to global memory; rows from m on and columns from n on are left out.
 template <class Config>
-__device__ __forceinline__ void store_block_direct(u16* c, long long ldc, int first_row, int column, int m, int n,
-                                                   const float (&d)[Config::kTileN / 2]) {
-    constexpr int kBlocks = Config::kTileN / 8;
-    const int lane = threadIdx.x % kWarpSize;
-    const int row = first_row + 16 * (threadIdx.x / kWarpSize % 4) + lane / 4;
-    // A 16-byte store needs its address aligned, and whole groups of 8 columns.
-    const bool wide = n % 8 == 0 && ldc % 8 == 0 && reinterpret_cast<u64>(c) % 16 == 0;
+struct DirectStore {
+    using S = Shape<Config>;
+    using F = Finish<Config>;
+    using Pair = typename F::Pair;
+    using Element = typename F::Element;
+    static constexpr int kGroups = Config::kTileN / 8;
+
+    const F& finish;
+    Element* c;
+    int m, n;
+    bool wide;  // rows start at multiples of 16 bytes
+
+    __device__ __forceinline__ explicit DirectStore(const F& finish_)
+        : finish(finish_),
+          c(static_cast<Element*>(finish_.args.c)),
+          m(finish_.args.m),
+          n(finish_.args.n),
+          wide(finish_.args.ldc * S::kOutputBytes % 16 == 0 && reinterpret_cast<u64>(c) % 16 == 0 &&
+               finish_.args.batch_stride_c * S::kOutputBytes % 16 == 0) {}
+
+    /// One m64 block; rows from m on and columns from n on are left out.
+    __device__ __forceinline__ void block(int first_row, int column, const Accumulator<Config> (&d)[S::kAccumulators]) {
+        if constexpr (Config::kSwapAb) return block_swapped(first_row, column, d);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const int at = row + 8 * half;
-        u16* const to = at < m ? c + at * ldc : nullptr;
+        for (int half = 0; half < 2; ++half) {
+            const int row = first_row + fragment_row() + 8 * half;
 #pragma unroll
-        for (int j = 0; j < kBlocks; j += 4) {
-            u32 pairs[4];
+            for (int j = 0; j < kGroups; j += 4) {
+                const int groups = kGroups - j < 4 ? kGroups - j : 4;
+                Pair pairs[4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const int from = 4 * (j + i < kBlocks ? j + i : 0) + 2 * half;
-                pairs[i] = cvt_bf16x2(d[from], d[from + 1]);
+                for (int i = 0; i < 4; ++i) {
+                    const int group = i < groups ? j + i : 0;
+                    const int from = 4 * group + 2 * half;
+                    pairs[i] = finish.pair(d[from], d[from + 1], row, column + 8 * group + 2 * (threadIdx.x % 4));
+                }
+                store_groups(row, column + 8 * j, groups, pairs);
             }
-            if (j + 4 <= kBlocks) store_row<4>(to, column + 8 * j, n, wide, pairs);
-            else store_row<kBlocks % 4>(to, column + 8 * j, n, wide, pairs);
         }
     }
-}
+
+private:
+    /// Up to four column groups of one row.
+    __device__ __forceinline__ void store_groups(int row, int column, int groups, Pair (&pairs)[4]) {
+        const int quad = threadIdx.x % 4;
+        if constexpr (sizeof(Element) == 2) {
+            if (wide && column + 8 * groups <= n) {
+                transpose_quad(pairs);
+                if (row < m && quad < groups) {
+                    *reinterpret_cast<uint4*>(c + finish.at(row, column + 8 * quad)) =
+                        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+                }
+                return;
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            if (i < groups && row < m) store_pair(row, column + 8 * i + 2 * quad, pairs[i]);
+        }
+    }
+
+    __device__ __forceinline__ void store_pair(int row, int column, const Pair& pair) {
+        Element* const to = c + finish.at(row, column);
+        if (wide && column + 1 < n) {
+            *reinterpret_cast<Pair*>(to) = pair;
+            return;
+        }
+        if (column < n) to[0] = first_of(pair);
+        if (column + 1 < n) to[1] = second_of(pair);
+    }
+
+    /// The kernel's columns are the problem's rows: a transposed 8x8 matrix has two neighbours of C in a lane.
+    __device__ __forceinline__ void block_swapped(int first_row, int column,
+                                                  const Accumulator<Config> (&d)[S::kAccumulators]) {
+        const int lane = threadIdx.x % kWarpSize;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int corner = first_row + 16 * (threadIdx.x / kWarpSize % 4) + 8 * half;
+#pragma unroll
+            for (int j = 0; j < kGroups; ++j) {
+                const int from = 4 * j + 2 * half;
+                const int row = corner + lane / 4, left = column + 8 * j + 2 * (lane % 4);
+                const Pair pair = finish.pair(d[from], d[from + 1], row, left);
+                if constexpr (sizeof(Element) == 2) {
+                    store_two_rows(corner + 2 * (lane % 4), column + 8 * j + lane / 4, movmatrix_transposed(pair));
+                } else if (row < m) {
+                    if (left < n) c[finish.at(row, left)] = first_of(pair);
+                    if (left + 1 < n) c[finish.at(row, left + 1)] = second_of(pair);
+                }
+            }
+        }
+    }
+
+    __device__ __forceinline__ void store_two_rows(int row, int column, u32 pair) {
+        if (column >= n) return;
+        Element* const to = c + finish.at(row, column);
+        if (wide && row + 1 < m) {
+            *reinterpret_cast<u32*>(to) = pair;
+            return;
+        }
+        if (row < m) to[0] = Element(pair);
+        if (row + 1 < m) to[1] = Element(pair >> 16);
+    }
+
+    __device__ __forceinline__ static Element first_of(const Pair& pair) {
+        if constexpr (sizeof(Element) == 4) return pair.x;
+        else return Element(pair);
+    }
+    __device__ __forceinline__ static Element second_of(const Pair& pair) {
+        if constexpr (sizeof(Element) == 4) return pair.y;
+        else return Element(pair >> 8 * sizeof(Element));
+    }
+};
+
+// ----------------------------------------------------------------------------- through shared memory and TMA
+
+/// A consumer's part of the staged C. Unswapped: [box][rows][box bytes]; swapped: [m64 block][columns][128 bytes],
+/// 64 of the kernel's rows side by side. Lines are swizzled as the TMA store reads them back.
+template <class Config>
+struct StagedStore {
+    using S = Shape<Config>;
+    using F = Finish<Config>;
+    static constexpr int kBytes = S::kOutputBytes;
+    static constexpr int kGroups = S::kStagedColumns / 8;
+    static constexpr int kBoxBytes = Config::kSwapAb ? 128 : Config::kStoreBoxN * kBytes;
+    static constexpr int kBoxes = Config::kSwapAb ? S::kBlocks : S::kStagedColumns / Config::kStoreBoxN;
+    static constexpr int kBoxPitch = Config::kSwapAb ? S::kStagedColumns * 128 : S::kRows * kBoxBytes;
+
+    /// Writes columns `from` to `from + kStagedColumns` of all blocks.
+    __device__ __forceinline__ static void stage(const F& finish, u32 part, int row, int column, int from,
+                                                 const typename Multiplier<Config>::Accumulators& d) {
+        const int quad = 2 * (threadIdx.x % 4);
+#pragma unroll
+        for (int block = 0; block < S::kBlocks; ++block) {
+            const int first = row + block * kInstructionM + fragment_row();
+            auto pair = [&](int j, int half) {
+                const int at = 4 * (from / 8 + j) + 2 * half;
+                return finish.pair(d[block][at], d[block][at + 1], first + 8 * half, column + from + 8 * j + quad);
+            };
+            if constexpr (kBytes == 2) {
+#pragma unroll
+                for (int j = 0; j + 1 < kGroups; j += 2) {
+                    stmatrix_x4<Config::kSwapAb != 0>(matrix_row(part, block, j), pair(j, 0), pair(j, 1),
+                                                      pair(j + 1, 0), pair(j + 1, 1));
+                }
+                if constexpr (kGroups % 2 == 1) {
+                    constexpr int j = kGroups - 1;
+                    stmatrix_x2<Config::kSwapAb != 0>(matrix_row(part, block, j), pair(j, 0), pair(j, 1));
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < kGroups; ++j) {
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) store_shared(part, block, j, half, pair(j, half));
+                }
+            }
+        }
+    }
+
+    /// Hands the part to TMA, a store a box. One thread calls this.
+    __device__ __forceinline__ static void store(const CUtensorMap* map, const unsigned char* part, int row, int column,
+                                                 int m, int n, int batch) {
+#pragma unroll 1
+        for (int box = 0; box < kBoxes; ++box) {
+            const int x = Config::kSwapAb ? row + box * kInstructionM : column + box * Config::kStoreBoxN;
+            const int y = Config::kSwapAb ? column : row;
+            const bool inside = Config::kSwapAb ? x < m && y < n : x < n && y < m;
+            if (inside) tma_store_3d(map, part + box * kBoxPitch, x, y, batch);
+        }
+        cp_async_bulk_commit_group();
+    }
+
+private:
+    /// Lanes 0-7, 8-15, 16-23, 24-31 address the rows of one matrix each: two row halves of column group j, then
+    /// those of group j + 1.
+    __device__ __forceinline__ static u32 matrix_row(u32 part, int block, int j) {
+        const int lane = threadIdx.x % kWarpSize, warp = threadIdx.x / kWarpSize % 4;
+        const int group = j + lane / 16;
+        if constexpr (Config::kSwapAb) {
+            return part + block * kBoxPitch + swizzled<128>(8 * group + lane % 8, 2 * warp + lane / 8 % 2);
+        } else {
+            const int row = block * kInstructionM + 16 * warp + lane % 16;
+            constexpr int kGroupsPerBox = kBoxBytes / 16;
+            return part + group / kGroupsPerBox * kBoxPitch + swizzled<kBoxBytes>(row, group % kGroupsPerBox);
+        }
+    }
+
+    /// Two 32-bit elements: 8 of the 32 bytes that a column group has in a line.
+    __device__ __forceinline__ static void store_shared(u32 part, int block, int j, int half, const uint2& pair) {
+        const int row = block * kInstructionM + fragment_row() + 8 * half;
+        const int byte = 4 * (8 * j + 2 * (threadIdx.x % 4));
+        const u32 address = part + byte / kBoxBytes * kBoxPitch + swizzled<kBoxBytes>(row, byte % kBoxBytes / 16) + byte % 16;
+        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(pair.x), "r"(pair.y) : "memory");
+    }
+};

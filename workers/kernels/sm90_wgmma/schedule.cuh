@@ -3,39 +3,48 @@
 
 #include "common/types.cuh"
 
+/// What one cluster computes between two epilogues: a tile of one product of the batch, or a slice of its K.
+struct Tile {
+    int m, n;      // in cluster tiles
+    int batch;
+    int split;     // which slice of K
+    int index;     // of the tile, whatever its slice: names its place in the workspace
+    int k, k_end;  // stages, in units of tile_k
+};
+
 /// Walks the grid of cluster tiles. Cluster i of n takes tiles i, i + n, …
 ///
-/// Tiles are numbered group by group. With `along_n` false a group is `group` tile rows high; inside it M runs
-/// fastest, then N. With `along_n` true the two change places. The last group may be narrower.
-struct Schedule {
-    int tiles_m, tiles_n, group;
+/// Slices of one tile are neighbours. Tiles are numbered group by group. With `along_n` false a group is `group`
+/// tile rows high; inside it M runs fastest, then N. With `along_n` true the two change places. The last group
+/// may be narrower. Products of a batch follow one another.
+struct TileWalk {
+    int tiles_m, tiles_n, group, splits, k_stages;
     bool along_n;
-    int tile, step, count;
+    int at, step, count;
 
-    __device__ __forceinline__ Schedule(int m, int n, int cluster_tile_m, int cluster_tile_n, int along_n_, int group_,
-                                        int cluster, int clusters)
-        : tiles_m(ceil_div(m, cluster_tile_m)),
-          tiles_n(ceil_div(n, cluster_tile_n)),
-          group(group_),
-          along_n(along_n_ != 0),
-          tile(cluster),
-          step(clusters),
-          count(tiles_m * tiles_n) {}
-
-    /// Whether there is a tile; its coordinates, in cluster tiles.
-    __device__ __forceinline__ bool next(int& tile_m, int& tile_n) {
-        if (tile >= count) return false;
+    /// Whether there is a tile, and which.
+    __device__ __forceinline__ bool next(Tile& tile) {
+        if (at >= count) return false;
+        tile.split = splits == 1 ? 0 : at % splits;
+        tile.index = splits == 1 ? at : at / splits;
+        const int per_product = tiles_m * tiles_n;
+        tile.batch = tile.index / per_product;
+        const int place = tile.index - tile.batch * per_product;
         const int across = along_n ? tiles_n : tiles_m;
         const int along = along_n ? tiles_m : tiles_n;
         const int per_group = group * along;
-        const int first = tile / per_group * group;
+        const int first = place / per_group * group;
         const int width = min(group, across - first);
-        const int within = tile % per_group;
+        const int within = place % per_group;
         const int fast = first + within % width;
         const int slow = within / width;
-        tile_m = along_n ? slow : fast;
-        tile_n = along_n ? fast : slow;
-        tile += step;
+        tile.m = along_n ? slow : fast;
+        tile.n = along_n ? fast : slow;
+        // The first `k_stages % splits` slices are one stage longer.
+        const int each = k_stages / splits, longer = k_stages % splits;
+        tile.k = tile.split * each + min(tile.split, longer);
+        tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);
+        at += step;
         return true;
     }
 };
@@ -51,5 +60,10 @@ struct RingPosition {
             stage = 0;
             parity ^= 1;
         }
+    }
+    __device__ __forceinline__ void advance(int stages) {
+        stage += stages;
+        parity ^= stage / kStages & 1;
+        stage %= kStages;
     }
 };

@@ -2,33 +2,30 @@
 #pragma once
 
 #include "common/types.cuh"
-
-enum class Epilogue { kDirect, kTma };
+#include "sm90_wgmma/shape.cuh"
 
 /// The C tile exists only where the epilogue stages through shared memory.
 template <int kBytes>
 struct alignas(1024) OutputTile {
     unsigned char bytes[kBytes];
-    static constexpr int kSize = kBytes;
 };
 template <>
-struct OutputTile<0> {
-    static constexpr int kSize = 0;
-};
+struct OutputTile<0> {};
 
 /// Operand tiles start at multiples of 1,024 bytes: the 128-byte swizzle pattern repeats that often, and the
-/// hardware applies it to absolute addresses. Within a stage an operand is cut along K into spans of its
-/// swizzle; each span is [rows][swizzle bytes].
+/// hardware applies it to absolute addresses. How a tile is laid out inside: `Operand` in shape.cuh.
 template <class Config>
-struct SharedMemory : OutputTile<Config::kEpilogue == Epilogue::kTma ? Config::kTileM * Config::kTileN * 2 : 0> {
+struct SharedMemory : OutputTile<Shape<Config>::kStagedBytes> {
     struct alignas(1024) TileA {
-        unsigned char bytes[Config::kTileM * Config::kTileK * 2];
+        unsigned char bytes[Shape<Config>::A::kTileBytes];
     };
     struct alignas(1024) TileB {
-        unsigned char bytes[Config::kTileN * Config::kTileK * 2];
+        unsigned char bytes[Shape<Config>::B::kTileBytes];
     };
     TileA a[Config::kStages];
     TileB b[Config::kStages];
     u64 full[Config::kStages];
     u64 empty[Config::kStages];
+    /// Whether a consumer warpgroup was the last to bring its share of a split tile.
+    u32 last[Config::kConsumerWarpgroups];
 };

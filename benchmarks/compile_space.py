@@ -1,0 +1,107 @@
+"""Compiles random legal configs of every dtype and layout: what the rules allow, the compiler must take.
+
+python -m benchmarks.compile_space --samples 500 --out benchmarks/results/F.md
+
+A sample fails where NVRTC refuses it, where registers spill, where wgmma is serialised or setmaxnreg ignored,
+where it uses more registers than the rules count with, or where shared memory is not what `space` derived
+(asserted inside the kernel).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from space.arch import arch_named
+from space.columns import Columns
+from space.config import Config
+from space.explain import legal_mask
+from space.family import Family, family_named
+from space.problem import DTYPES, LAYOUTS, Problem
+from workers.build import BuildFailure, compile_source, nvrtc_version
+from workers.kernels.render import render
+
+#: Divisible by everything that a rule asks of an extent, and large enough for every cluster and split.
+SHAPE = "4096x4096x8192"
+EPILOGUES = ("none", "alpha", "alpha+beta", "bias+gelu", "relu", "alpha+beta+bias+silu")
+OUTPUTS = {"f32": ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2"), "s32": ("s32", "int8", "bf16", "f32")}
+DRAWS = 60_000
+
+
+def main() -> None:
+    """Prints the table and writes it with its command."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--samples", type=int, default=500)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    started = time.perf_counter()
+    rng = np.random.default_rng(given.seed)
+    drawn = list(samples(family_named("sm90_wgmma"), given.samples, rng))
+    with ThreadPoolExecutor() as pool:
+        verdicts = list(pool.map(lambda sample: verdict(*sample), drawn))
+    lines = list(report(drawn, verdicts, time.perf_counter() - started))
+    print("\n".join(lines))
+    if given.out:
+        command = shlex.join(["python", "-m", "benchmarks.compile_space", *sys.argv[1:]])
+        given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+    sys.exit(any(verdicts))
+
+
+def samples(family: Family, count: int, rng: np.random.Generator) -> Iterator[tuple[Problem, Config]]:
+    """Problems of every dtype and layout in turn, each with a legal config drawn evenly over the legal rows."""
+    problems = [(dtype, layout) for dtype in DTYPES for layout in LAYOUTS]
+    for place in range(count):
+        dtype, layout = problems[place % len(problems)]
+        a, b, _, acc = DTYPES[dtype]
+        output = str(rng.choice(OUTPUTS["s32" if acc == "s32" else "f32"]))
+        problem = Problem.parse(SHAPE, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
+        yield problem, legal_config(family, problem, rng)
+
+
+def legal_config(family: Family, problem: Problem, rng: np.random.Generator) -> Config:
+    """One legal row of large random draws from the product of the domains."""
+    while True:
+        knobs = {knob.name: rng.choice(knob.column(), DRAWS) for knob in family.knobs}
+        columns = Columns(problem, arch_named(family.arch), {value.name: value for value in family.derived}, knobs)
+        rows = np.flatnonzero(legal_mask(family, columns))
+        if len(rows):
+            return family.config_at(columns, int(rng.choice(rows)))
+
+
+def verdict(problem: Problem, config: Config) -> str:
+    """What is wrong with a build; empty where nothing is."""
+    family = family_named(config.family)
+    made = compile_source(render(family.name, family.compile_constants(problem, config)), family.arch, None)
+    if isinstance(made, BuildFailure):
+        return made.reason
+    bound = family.derive(problem, config)["entry_registers"]
+    return f"{made.registers} registers > {bound} at entry" if made.registers > bound else ""
+
+
+def report(drawn: list[tuple[Problem, Config]], verdicts: list[str], seconds: float) -> Iterator[str]:
+    """The table, a row a dtype, and each failure."""
+    yield f"NVRTC {nvrtc_version()}, sm_90a, {len(drawn)} legal configs in {seconds:.0f} s."
+    yield ""
+    yield "| A × B → sum | samples | failures |"
+    yield "| --- | --- | --- |"
+    words = [f"{problem.dtype_a} × {problem.dtype_b} → {problem.dtype_acc}" for problem, _ in drawn]
+    failures = Counter(word for word, said in zip(words, verdicts, strict=True) if said)
+    for word, count in Counter(words).items():
+        yield f"| {word} | {count} | {failures[word]} |"
+    yield f"| all | {len(drawn)} | {sum(failures.values())} |"
+    for (problem, config), said in zip(drawn, verdicts, strict=True):
+        if said:
+            yield f"\n- `{problem.key}` `{config.knobs_text}`: {said}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Launches random legal configs of every dtype and layout: what the rules allow must run and be right.
+
+python -m benchmarks.launch_space --samples 500 --device cuda:0 --out benchmarks/results/F.md
+
+Problems come in groups that share a shape, dtypes, layout, batch and epilogue; extents are drawn so that some
+divide nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
+from space.config import Config
+from space.family import family_named
+from space.problem import DTYPES, LAYOUTS, Problem
+from tuner.devices import open_worker
+from tuner.settings import settings
+from workers.measurement import Measurement, Outcome, Policy
+from workers.ports import Worker
+
+#: Aligned, odd in one extent each, odd in all, small, deep.
+SHAPES = ((512, 768, 640), (333, 520, 264), (256, 253, 512), (64, 1040, 1000), (1, 2048, 512), (17, 96, 4096),
+          (129, 65, 77), (1000, 1000, 1000), (2048, 1536, 256))  # fmt: skip
+CONFIGS_PER_PROBLEM = 8
+
+
+def main() -> None:
+    """Prints a line a problem, then the table, and writes it with its command."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--samples", type=int, default=500)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--device", default="cuda:0")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    rng = np.random.default_rng(given.seed)
+    started = time.perf_counter()
+    measured: list[tuple[Problem, Measurement]] = []
+    with open_worker(given.device, settings()) as worker:
+        for number in range(-(-given.samples // CONFIGS_PER_PROBLEM)):
+            problem = draw(rng, number)
+            measured += [(problem, one) for one in run(worker, problem, rng)]
+        about = f"{worker.facts.name}, driver {worker.facts.driver}"
+    lines = report(measured)
+    print("\n".join(lines))
+    if given.out:
+        command = shlex.join(["python", "-m", "benchmarks.launch_space", *sys.argv[1:]])
+        head = f"`{command}`\n\n{about}, {len(measured)} configs in {time.perf_counter() - started:.0f} s."
+        given.out.write_text("\n".join([head, "", *lines, ""]))
+    sys.exit(any(one.outcome is not Outcome.CORRECT for _, one in measured))
+
+
+def draw(rng: np.random.Generator, number: int) -> Problem:
+    """Dtypes and layouts in turn, all else at random."""
+    turns = [(dtype, layout) for layout in LAYOUTS for dtype in DTYPES]
+    dtype, layout = turns[number % len(turns)]
+    a, b, _, acc = DTYPES[dtype]
+    output = str(rng.choice(OUTPUTS["s32" if acc == "s32" else "f32"]))
+    m, n, k = SHAPES[int(rng.integers(len(SHAPES)))]
+    batch = 3 if rng.random() < 0.2 else 1
+    return Problem.of(m, n, k, f"{a},{b},{output},{acc}", layout, batch, str(rng.choice(EPILOGUES)))
+
+
+def run(worker: Worker, problem: Problem, rng: np.random.Generator) -> list[Measurement]:
+    """Verifies and screens a few legal configs of one problem."""
+    family = family_named("sm90_wgmma")
+    configs: list[Config] = [legal_config(family, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)]
+    done = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
+    kinds = Counter(one.outcome.value for one in done)
+    print(f"{problem.key}: {dict(kinds)}", flush=True)
+    for one in done:
+        if one.outcome is not Outcome.CORRECT:
+            print(f"    {one.outcome.value} {one.config.knobs_text}: {one.detail}", flush=True)
+    return done
+
+
+def report(measured: list[tuple[Problem, Measurement]]) -> list[str]:
+    """The table, a row a dtype and layout, and each failure."""
+    lines = ["| A × B → sum | layout | configs | correct |", "| --- | --- | --- | --- |"]
+    rows: dict[tuple[str, str], list[bool]] = {}
+    for problem, one in measured:
+        word = f"{problem.dtype_a} × {problem.dtype_b} → {problem.dtype_acc}"
+        rows.setdefault((word, problem.layout), []).append(one.outcome is Outcome.CORRECT)
+    lines += [f"| {word} | {layout} | {len(right)} | {sum(right)} |" for (word, layout), right in rows.items()]
+    right = sum(one.outcome is Outcome.CORRECT for _, one in measured)
+    lines.append(f"| all | | {len(measured)} | {right} |")
+    for problem, one in measured:
+        if one.outcome is not Outcome.CORRECT:
+            lines.append(f"\n- {one.outcome.value} `{problem.key}` `{one.config.knobs_text}`: {one.detail}")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""How a problem's operands reach the kernel: which is A, how they lie, what must be packed first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from space.columns import BoolColumn, Columns, IntColumn
+from space.config import Config
+from space.instructions.operand import majors_of
+from space.instructions.wgmma import Wgmma, wgmma_for
+from space.knobs import KnobValue
+from space.problem import ACTIVATIONS, DTYPE_BYTES, Problem
+
+#: TMA strides are multiples of this many bytes (CUDA driver API, cuTensorMapEncodeTiled: globalStrides).
+TMA_ALIGN_BYTES: Final = 16
+
+
+def instruction(problem: Problem) -> Wgmma:
+    """The wgmma of a problem's dtypes; every problem that can be named has one."""
+    row = wgmma_for(problem.dtype_a, problem.dtype_b, problem.dtype_acc)
+    if row is None:
+        raise AssertionError(f"no wgmma multiplies {problem.dtype}, though space.problem.PARTNERS says so")
+    return row
+
+
+def element_bytes(problem: Problem) -> int:
+    """Bytes of one element of A, and of B: no wgmma mixes widths."""
+    return DTYPE_BYTES[problem.dtype_a]
+
+
+def row_elements(problem: Problem, operand: str) -> int:
+    """Extent of the contiguous dimension of the problem's `a`, `b` or `c`."""
+    if operand == "c":
+        return problem.n
+    major = majors_of(problem.layout)[operand == "b"]
+    return problem.k if major == "k" else problem.m if operand == "a" else problem.n
+
+
+def needs_packing(problem: Problem, operand: str) -> bool:
+    """Whether TMA or wgmma can't take the problem's `a` or `b` as it lies: a copy pass makes it K-major and aligned.
+
+    Rows that don't start at multiples of 16 bytes are TMA's limit; MN-major operands other than 16-bit are
+    wgmma's. Products of a batch must start at multiples of 16 bytes too.
+    """
+    size = element_bytes(problem)
+    extent = problem.m if operand == "a" else problem.n
+    if row_elements(problem, operand) * size % TMA_ALIGN_BYTES:
+        return True
+    if problem.batch > 1 and extent * problem.k * size % TMA_ALIGN_BYTES:
+        return True
+    return majors_of(problem.layout)[operand == "b"] == "mn" and not instruction(problem).transposes
+
+
+def lies_mn_major(problem: Problem, operand: str) -> bool:
+    """Whether the kernel reads the problem's `a` or `b` MN-major: what is packed is K-major."""
+    return majors_of(problem.layout)[operand == "b"] == "mn" and not needs_packing(problem, operand)
+
+
+def mn_major_a(c: Columns) -> BoolColumn:
+    """Whether the kernel's A is MN-major."""
+    return np.where(c["swap_ab"] == 1, lies_mn_major(c.problem, "b"), lies_mn_major(c.problem, "a"))
+
+
+def mn_major_b(c: Columns) -> BoolColumn:
+    """Whether the kernel's B is MN-major."""
+    return np.where(c["swap_ab"] == 1, lies_mn_major(c.problem, "a"), lies_mn_major(c.problem, "b"))
+
+
+def extent_m(c: Columns) -> IntColumn:
+    """The kernel's M."""
+    return np.where(c["swap_ab"] == 1, c.problem.n, c.problem.m)
+
+
+def extent_n(c: Columns) -> IntColumn:
+    """The kernel's N."""
+    return np.where(c["swap_ab"] == 1, c.problem.m, c.problem.n)
+
+
+def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
+    """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
+    parts = problem.epilogue_parts
+    a, b = (problem.dtype_b, problem.dtype_a) if config["swap_ab"] else (problem.dtype_a, problem.dtype_b)
+    return {
+        "packs": int(needs_packing(problem, "a") or needs_packing(problem, "b")),
+        "element_bytes": element_bytes(problem),
+        "input_a": a,
+        "input_b": b,
+        "output": problem.dtype_c,
+        "integers": int(problem.dtype_acc == "s32"),
+        "promoted": int(problem.numerics == "promoted"),
+        "alpha": int("alpha" in parts),
+        "beta": int("beta" in parts),
+        "bias": int("bias" in parts),
+        "activation": next((part for part in ACTIVATIONS if part in parts), "none"),
+    }

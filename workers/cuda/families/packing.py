@@ -1,0 +1,95 @@
+"""The pass that makes an operand K-major and aligned, where TMA or wgmma can't take it as it lies."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from space.families.sm90_wgmma.operands import TMA_ALIGN_BYTES, element_bytes, needs_packing
+from space.instructions.operand import majors_of
+from space.problem import Problem
+from workers.cuda.driver import Arguments, Launch, Module, Stream
+from workers.cuda.families.shared import Shared
+from workers.cuda.operands import Copy
+
+ENTRY: Final = "pack"
+THREADS: Final = 256
+#: Blocks of the pass on one multiprocessor; each walks over many pieces.
+BLOCKS_PER_SM: Final = 8
+
+OperandName = Literal["a", "b"]
+
+
+class PackJob(ctypes.Structure):
+    """Mirrors `PackJob` of sm90_wgmma/pack.cuh; all zero is nothing to do."""
+
+    _fields_ = (
+        ("from_", ctypes.c_void_p), ("to", ctypes.c_void_p), ("rows", ctypes.c_int), ("depth", ctypes.c_int),
+        ("pitch", ctypes.c_int), ("batch", ctypes.c_int), ("transposed", ctypes.c_int), ("padding", ctypes.c_int),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """How an operand lies where the kernel reads it: lines of contiguous elements.
+
+    Attributes:
+        address: of the first element.
+        columns: contiguous elements of a line: K, or M or N where the operand is MN-major.
+        lines: of one matrix.
+        pitch: elements from line to line.
+    """
+
+    address: int
+    columns: int
+    lines: int
+    pitch: int
+
+
+class Packing:
+    """The pass of one problem; does nothing where both operands lie well."""
+
+    def __init__(self, problem: Problem, module: Module, sm_count: int, shared: Shared) -> None:
+        self._problem = problem
+        self._to: dict[OperandName, int] = {}
+        names: tuple[OperandName, ...] = ("a", "b")
+        for name in names:
+            if needs_packing(problem, name):
+                rows = problem.m if name == "a" else problem.n
+                size = problem.batch * rows * self._pitch() * element_bytes(problem)
+                self._to[name] = shared.scratch(f"packed_{name}", size)
+        if self._to:
+            self._launch = Launch(module.function(ENTRY), THREADS)
+            self._launch.set_grid(BLOCKS_PER_SM * sm_count)
+
+    def lying(self, name: OperandName, copy: Copy) -> Lying:
+        """Where and how the kernel finds the problem's `a` or `b`."""
+        p = self._problem
+        rows = p.m if name == "a" else p.n
+        if name in self._to:
+            return Lying(self._to[name], p.k, rows, self._pitch())
+        address = copy.a if name == "a" else copy.b
+        if majors_of(p.layout)[name == "b"] == "mn":
+            return Lying(address, rows, p.k, rows)
+        return Lying(address, p.k, rows, p.k)
+
+    def arguments(self, copy: Copy) -> Arguments | None:
+        """Of the pass over one copy; None where there is nothing to pack."""
+        return Arguments(self._job("a", copy), self._job("b", copy)) if self._to else None
+
+    def launch(self, stream: Stream, arguments: Arguments) -> None:
+        """Runs the pass."""
+        self._launch(stream, arguments)
+
+    def _pitch(self) -> int:
+        unit = TMA_ALIGN_BYTES // element_bytes(self._problem)
+        return -(-self._problem.k // unit) * unit
+
+    def _job(self, name: OperandName, copy: Copy) -> PackJob:
+        if name not in self._to:
+            return PackJob()
+        p = self._problem
+        rows, source = (p.m, copy.a) if name == "a" else (p.n, copy.b)
+        transposed = majors_of(p.layout)[name == "b"] == "mn"
+        return PackJob(source, self._to[name], rows, p.k, self._pitch(), p.batch, int(transposed), 0)

@@ -1,0 +1,118 @@
+"""What the candidates of one problem share on the device: tensor maps, and scratch memory."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Final
+
+from cuda.bindings import driver as cu
+
+from workers.cuda.driver import Buffer, check
+
+_SWIZZLES: Final = {
+    0: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
+    32: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_32B,
+    64: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
+    128: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+}
+_PROMOTIONS: Final = {
+    0: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
+    64: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+    128: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+    256: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+}
+#: Bits travel as they are, so that the type only says how wide an element is.
+_TYPES: Final = {
+    1: cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
+    2: cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT16,
+    4: cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT32,
+}
+
+TensorMap = ctypes.Array[ctypes.c_char]
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A stack of row-major matrices, and the box in which TMA reads or writes them.
+
+    Attributes:
+        address: of the first element, a multiple of 16.
+        columns, lines, batch: extents; columns are contiguous.
+        pitch_bytes, batch_pitch_bytes: from line to line, from matrix to matrix; multiples of 16.
+        box_columns, box_lines: extents of a box; box_columns fill one swizzle span or less.
+        swizzle_bytes: 0, 32, 64 or 128.
+        l2_promotion: 0, 64, 128 or 256 bytes.
+    """
+
+    address: int
+    element_bytes: int
+    columns: int
+    lines: int
+    batch: int
+    pitch_bytes: int
+    batch_pitch_bytes: int
+    box_columns: int
+    box_lines: int
+    swizzle_bytes: int
+    l2_promotion: int = 256
+
+    def encode(self) -> TensorMap:
+        """The 128-byte descriptor.
+
+        Raises:
+            CudaError: the driver refuses it; the legality rules should have.
+        """
+        u32, u64 = cu.cuuint32_t, cu.cuuint64_t
+        made = check(
+            "cuTensorMapEncodeTiled",
+            cu.cuTensorMapEncodeTiled(
+                _TYPES[self.element_bytes], 3, self.address,
+                [u64(self.columns), u64(self.lines), u64(self.batch)],
+                [u64(self.pitch_bytes), u64(self.batch_pitch_bytes)],
+                [u32(self.box_columns), u32(self.box_lines), u32(1)], [u32(1), u32(1), u32(1)],
+                cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, _SWIZZLES[self.swizzle_bytes],
+                _PROMOTIONS[self.l2_promotion], cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            ),
+        )  # fmt: skip
+        return ctypes.create_string_buffer(ctypes.string_at(made.getPtr(), 128), 128)
+
+
+class Shared:
+    """Tensor maps by box, and scratch memory by name; both live as long as the problem."""
+
+    def __init__(self) -> None:
+        self._maps: dict[Box, TensorMap] = {}
+        self._scratch: dict[str, Buffer] = {}
+        self._outgrown: list[Buffer] = []
+
+    def map(self, box: Box) -> TensorMap:
+        """The descriptor of a box; most candidates cut operands into the same ones."""
+        if box not in self._maps:
+            self._maps[box] = box.encode()
+        return self._maps[box]
+
+    def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
+        """Address of device memory that keeps what one launch hands to its next pass.
+
+        Args:
+            zeroed: all bytes are 0 now; kernels that count in it leave it so.
+
+        Raises:
+            CudaError: out of memory.
+        """
+        kept = self._scratch.get(name)
+        if kept is None or kept.size_bytes < size_bytes:
+            if kept is not None:
+                # Graphs of loaded candidates may still point at it.
+                self._outgrown.append(kept)
+            kept = self._scratch[name] = Buffer.allocate(size_bytes)
+        if zeroed:
+            check("cuMemsetD8", cu.cuMemsetD8(kept.address, 0, size_bytes))
+        return kept.address
+
+    def free(self) -> None:
+        """Gives the memory back; the maps of freed operands go with it."""
+        for buffer in (*self._scratch.values(), *self._outgrown):
+            buffer.free()
+        self._scratch, self._outgrown, self._maps = {}, [], {}

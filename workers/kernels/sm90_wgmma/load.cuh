@@ -1,0 +1,86 @@
+// The loading side: fills stages of the ring by TMA, in the order in which the consumers will want them.
+#pragma once
+
+#include "common/types.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+#include "sm90_wgmma/arguments.cuh"
+#include "sm90_wgmma/schedule.cuh"
+#include "sm90_wgmma/smem.cuh"
+
+/// Where this block stands in its cluster. Ranks run along M first.
+template <class Config>
+struct ClusterPlace {
+    int rank, m, n;
+
+    __device__ __forceinline__ explicit ClusterPlace(int rank_)
+        : rank(rank_), m(rank_ % Config::kClusterM), n(rank_ / Config::kClusterM) {}
+
+    /// Blocks that share this block's rows of A: every column of its cluster row.
+    __device__ __forceinline__ u16 row_mask() const {
+        u32 mask = 0;
+#pragma unroll
+        for (int column = 0; column < Config::kClusterN; ++column) mask |= 1u << (column * Config::kClusterM);
+        return u16(mask << m);
+    }
+    /// Blocks that share this block's columns of B: its cluster column.
+    __device__ __forceinline__ u16 column_mask() const {
+        return u16(((1u << Config::kClusterM) - 1) << (n * Config::kClusterM));
+    }
+};
+
+/// One thread's walk over tiles and stages. `issue` loads one stage and says whether there was one.
+template <class Config>
+struct Loader {
+    using S = Shape<Config>;
+
+    SharedMemory<Config>& smem;
+    const CUtensorMap* map_a;
+    const CUtensorMap* map_b;
+    const GemmArguments& args;
+    ClusterPlace<Config> place;
+    TileWalk walk;
+    Tile tile;
+    RingPosition<Config::kStages> ring;
+
+    __device__ __forceinline__ Loader(SharedMemory<Config>& smem_, const CUtensorMap* a, const CUtensorMap* b,
+                                      const GemmArguments& args_, ClusterPlace<Config> place_, TileWalk walk_)
+        : smem(smem_), map_a(a), map_b(b), args(args_), place(place_), walk(walk_) {
+        tile.k = tile.k_end = 0;
+    }
+
+    __device__ __forceinline__ bool issue() {
+        if (tile.k == tile.k_end && !walk.next(tile)) return false;
+        const int row = (tile.m * Config::kClusterM + place.m) * Config::kTileM;
+        const int column = (tile.n * Config::kClusterN + place.n) * Config::kTileN;
+        // The first round finds the ring empty: waiting for the phase before the first returns at once.
+        mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
+        u64* const full = &smem.full[ring.stage];
+        mbarrier_arrive_expect_tx(full, S::kStageBytes);
+        load<typename S::A>(smem.a[ring.stage].bytes, map_a, full, row, place.n, place.row_mask(), args.hint_a);
+        load<typename S::B>(smem.b[ring.stage].bytes, map_b, full, column, place.m, place.column_mask(), args.hint_b);
+        ring.advance();
+        ++tile.k;
+        return true;
+    }
+
+    /// This block's slice of one operand tile, a box a span.
+    template <class Tiling>
+    __device__ __forceinline__ void load(unsigned char* to, const CUtensorMap* map, u64* full, int first, int slice,
+                                         u16 sharers, u64 hint) const {
+        const int k = tile.k * Config::kTileK;
+        const int line = Tiling::kSharers > 1 ? slice * Tiling::kSlice : 0;
+        // Unswizzled tiles are many boxes: unrolled, their addresses alone would fill a producer's registers.
+#pragma unroll(Tiling::kSpans <= 4 ? Tiling::kSpans : 1)
+        for (int span = 0; span < Tiling::kSpans; ++span) {
+            unsigned char* const box = to + (span * Tiling::kLines + line) * Tiling::kSpanBytes;
+            const int x = (Tiling::kMnMajor ? first : k) + span * Tiling::kSpan;
+            const int y = (Tiling::kMnMajor ? k : first) + line;
+            if constexpr (Tiling::kSharers > 1) {
+                tma_load_3d_multicast(box, map, full, x, y, tile.batch, sharers, hint);
+            } else {
+                tma_load_3d(box, map, full, x, y, tile.batch, hint);
+            }
+        }
+    }
+};
