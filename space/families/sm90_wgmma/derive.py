@@ -31,7 +31,7 @@ WARPGROUP_THREADS: Final = 128
 INSTRUCTION_K_BYTES: Final = 32
 #: Registers for the addresses of ldmatrix, and for the loads of an epilogue, until ptxas no longer spills.
 FRAGMENT_ADDRESSES: Final = 16
-FINISH_REGISTERS, FINISH_REGISTERS_UNSPLIT = 80, 88
+FINISH_REGISTERS, FINISH_REGISTERS_UNSPLIT = 80, 104
 #: Largest count that a thread can use of what setmaxnreg takes, 24 to 256 in steps of 8 (PTX ISA, setmaxnreg).
 MOST_SETMAXNREG: Final = 248
 

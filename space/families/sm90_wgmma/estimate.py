@@ -12,56 +12,96 @@ from typing import Final
 import numpy as np
 
 from space.arch import DeviceLimits
-from space.columns import Columns, FloatColumn
-from space.families.sm90_wgmma.knobs import EPILOGUE_TMA, RASTER_ALONG_M
+from space.columns import Columns, FloatColumn, IntColumn
+from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
+from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing
 from space.problem import DTYPE_BYTES
 
 SMEM_BYTES_PER_CLOCK: Final = 128
+#: What one multiprocessor gets from L2, at most.
+L2_BYTES_PER_CLOCK: Final = 64
 #: Clocks between the end of one stage's products and the start of the next that nothing hides.
 STAGE_OVERHEAD_CLOCKS: Final = 30
-#: Filling the ring before the first product: an L2 or HBM round trip and a barrier.
-FILL_CLOCKS: Final = 1_400
+#: Barriers and the first load, from the start of a block to its first product; more in a cluster, which meets first.
+FILL_CLOCKS, CLUSTER_CLOCKS = 1_800, 300
 #: From issuing a load to its barrier, under load; a ring of S stages hides S - 1 stages of it.
 LOAD_LATENCY_CLOCKS: Final = 1_500
+#: From the last product to the end of the kernel: stores on their way.
+DRAIN_CLOCKS: Final = 900
+#: Bringing a slice's sums to L2 and learning who is last.
+SPLIT_CLOCKS: Final = 2_500
+#: A copy pass: its launch, and the rate at which it reads and writes.
+PACK_US, PACK_TBS = 2.5, 2.6
+#: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
+BESIDE_REGISTERS: Final = 72
 
 
 def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     """Microseconds of one launch with cold L2, one row a candidate."""
     clocks_per_us = device.clock_ghz * 1e3
-    tiles = c["tiles_m"] * c["tiles_n"]
-    slots = np.maximum(device.sm_count // c["cluster_size"], 1)
+    tiles = c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch
+    together = _blocks_together(c)
+    slots = np.maximum(device.sm_count // c["cluster_size"], 1) * together
     waves = -(-tiles // slots)
-    busy = np.minimum(tiles, slots) * c["cluster_size"]
-    mainloop = c["k_iterations"] * _stage_clocks(c, device, busy)
-    exposed = _epilogue_clocks(c, busy, device)
-    sm_us = (FILL_CLOCKS + waves * (mainloop + exposed)) / clocks_per_us
-    hbm_us = c.problem.min_bytes * _reread(c) / device.hbm_tbs / 1e6
+    busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
+    crowd = np.minimum(together, np.maximum(tiles * c["cluster_size"] / device.sm_count, 1))
+    mainloop = -(-c["k_iterations"] // c["split_k"]) * _stage_clocks(c, device, busy, crowd)
+    epilogue = _epilogue_clocks(c, busy, device)
+    hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
+    walk = waves * (mainloop + epilogue - hidden) + hidden + _split_clocks(c)
+    start = FILL_CLOCKS + np.where(c["cluster_size"] > 1, CLUSTER_CLOCKS, 0) + DRAIN_CLOCKS
+    sm_us = (start + walk) / clocks_per_us
+    hbm_us = c.problem.min_bytes * _reread(c) / device.hbm_tbs / 1e6 + start / clocks_per_us
     flops_us = c.problem.flops / device.peak_tflops(c.problem.dtype) / 1e6
-    return np.maximum(np.maximum(sm_us, hbm_us), flops_us) + device.launch_us
+    bound: FloatColumn = np.maximum(np.maximum(sm_us, hbm_us), flops_us) + device.launch_us + _pack_us(c)
+    return bound
 
 
-def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn) -> FloatColumn:
+def _blocks_together(c: Columns) -> IntColumn:
+    """Blocks that share a multiprocessor: as many as shared memory and registers allow."""
+    by_smem = (c.arch.smem_per_block_bytes + 1024) // (c["shared_memory_bytes"] + 1024)
+    registers = np.minimum(c["accumulator_registers"] + BESIDE_REGISTERS, 255)
+    by_registers = c.arch.registers_per_block // (c["threads"] * registers)
+    alone = (c["producer_registers"] > 0) | (c["cluster_size"] > 1)
+    return np.where(alone, 1, np.maximum(np.minimum(by_smem, by_registers), 1))
+
+
+def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn, crowd: FloatColumn) -> FloatColumn:
     tile_m, tile_n, tile_k = (c[name].astype(np.float64) for name in ("tile_m", "tile_n", "tile_k"))
-    bytes_k = tile_k * DTYPE_BYTES[c.problem.dtype_a]
+    bytes_k = tile_k * element_bytes(c.problem)
     tensor = tile_m * tile_n * bytes_k / 4096
     loaded = (tile_m + tile_n) * bytes_k
     read = (tile_m + tile_n * tile_m / 64) * bytes_k
     smem = (read + loaded) / SMEM_BYTES_PER_CLOCK
     from_l2 = (tile_m / c["cluster_n"] + tile_n / c["cluster_m"]) * bytes_k
-    l2 = from_l2 * busy / (device.l2_tbs * 1e3 / device.clock_ghz)
+    l2 = from_l2 * np.maximum(busy / (device.l2_tbs * 1e3 / device.clock_ghz), 1 / L2_BYTES_PER_CLOCK)
     latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
-    bound = np.maximum(np.maximum(tensor, smem), np.maximum(l2, latency))
-    return bound + STAGE_OVERHEAD_CLOCKS
+    work = crowd * np.maximum(np.maximum(tensor, smem), l2)
+    # Without a producer the thread that loads also multiplies.
+    overhead = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, 2 * STAGE_OVERHEAD_CLOCKS, STAGE_OVERHEAD_CLOCKS)
+    clocks: FloatColumn = np.maximum(work, latency) + overhead
+    return clocks
 
 
 def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> FloatColumn:
-    """Converting and handing over C; the TMA store itself runs beside the next tile."""
+    """Converting and handing over C; a TMA store itself runs beside the next tile."""
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
     written = elements * DTYPE_BYTES[c.problem.dtype_c] * busy / (device.hbm_tbs * 1e3 / device.clock_ghz)
-    handover = elements / 64 + 200
-    last_wave = c["tiles_m"] * c["tiles_n"] <= device.sm_count // c["cluster_size"]
-    tma = handover + np.where(last_wave, written + 600, 0)
-    return np.where(c["epilogue"] == EPILOGUE_TMA, tma, handover + written)
+    handover = elements / (64 * c["team"]) + 200
+    return np.where(c["epilogue"] == EPILOGUE_DIRECT, handover + written, handover + 400)
+
+
+def _split_clocks(c: Columns) -> FloatColumn:
+    """The last block of a tile reads every slice's sums from L2."""
+    sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
+    return np.where(c["split_k"] > 1, SPLIT_CLOCKS + sums * (c["split_k"] + 1) / L2_BYTES_PER_CLOCK, 0.0)
+
+
+def _pack_us(c: Columns) -> float:
+    p = c.problem
+    size = p.k * p.batch * element_bytes(p)
+    moved = sum(2 * rows * size for name, rows in (("a", p.m), ("b", p.n)) if needs_packing(p, name))
+    return moved / PACK_TBS / 1e6 + PACK_US if moved else 0.0
 
 
 def _reread(c: Columns) -> FloatColumn:
@@ -76,12 +116,14 @@ def _reread(c: Columns) -> FloatColumn:
     tall = np.maximum(in_flight / wide, 1)
     m_side = np.where(along_m, wide, tall) * c["tile_m"] * c["cluster_m"]
     n_side = np.where(along_m, tall, wide) * c["tile_n"] * c["cluster_n"]
-    m_passes = np.maximum(c.problem.n / np.maximum(n_side, 1), 1)
-    n_passes = np.maximum(c.problem.m / np.maximum(m_side, 1), 1)
-    size = DTYPE_BYTES[c.problem.dtype_a] * c.problem.k
-    a_bytes, b_bytes = c.problem.m * size, c.problem.n * size
+    m, n = extent_m(c), extent_n(c)
+    m_passes = np.maximum(n / np.maximum(n_side, 1), 1)
+    n_passes = np.maximum(m / np.maximum(m_side, 1), 1)
+    size = element_bytes(c.problem) * c.problem.k * c.problem.batch
+    a_bytes, b_bytes = m * size, n * size
     l2_bytes = 30 * 2**20
     a_moved = np.where(a_bytes > l2_bytes, a_bytes * m_passes, a_bytes)
     b_moved = np.where(b_bytes > l2_bytes, b_bytes * n_passes, b_bytes)
-    c_bytes = c.problem.m * c.problem.n * DTYPE_BYTES[c.problem.dtype_c]
-    return (a_moved + b_moved + c_bytes) / c.problem.min_bytes
+    c_bytes = c.problem.m * c.problem.n * c.problem.batch * DTYPE_BYTES[c.problem.dtype_c]
+    moved: FloatColumn = (a_moved + b_moved + c_bytes) / c.problem.min_bytes
+    return np.maximum(moved, 1)

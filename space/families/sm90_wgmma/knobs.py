@@ -41,7 +41,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("epilogue", EPILOGUES, "tma", "compile",
          "how C leaves: direct register stores, or through shared memory and TMA, whole or by halves of the tile"),
     Knob("stages", tuple(range(2, 17)), 4, "compile", "depth of the TMA ring"),
-    Knob("split_k", (1, 2, 3, 4, 6, 8, 12, 16), 1, "launch",
+    Knob("split_k", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64), 1, "launch",
          "slices of K that different blocks sum; the last to finish adds them in order"),
     Knob("raster", RASTERS, "along_m", "launch", "direction in which consecutive tiles walk inside a group"),
     Knob("raster_group", (1, 2, 4, 8, 16), 8, "launch", "width of a raster group, in cluster tiles"),

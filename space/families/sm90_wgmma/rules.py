@@ -29,9 +29,9 @@ TMA_BOX_LINES: Final = 256
 #: Bytes of K that a stage may hold: less than 64 pays a barrier for two instructions, more than 256 is another stage.
 STAGE_K_BYTES: Final = (64, 128, 256)
 #: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills.
-BESIDE_HELD_REGISTERS: Final = 32
-#: The same for kernels that setmaxnreg does not help: they keep the producer's and the consumers' state alike.
-BESIDE_HELD_UNSPLIT: Final = 47
+BESIDE_HELD_REGISTERS: Final = 48
+#: The same where setmaxnreg moves none, and where the threads that multiply also load.
+BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Registers that ptxas needs beside one instruction's accumulators.
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
 #: An fp8 sum is promoted every 128 elements of K.
@@ -59,7 +59,8 @@ def _stage_k_bytes(c: Columns) -> IntColumn:
 
 def _register_limit(c: Columns) -> IntColumn:
     split = c["consumer_registers"] - BESIDE_HELD_REGISTERS
-    return np.where(c["consumer_registers"] > 0, split, c["entry_registers"] - BESIDE_HELD_UNSPLIT)
+    beside = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, BESIDE_HELD_LOADING, BESIDE_HELD_UNSPLIT)
+    return np.where(c["consumer_registers"] > 0, split, c["entry_registers"] - beside)
 
 
 def _moves_registers(c: Columns) -> BoolColumn:
@@ -145,7 +146,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"producer_registers 24 in a cluster of {_one(c, 'cluster_size')}"),
     Rule("registers.held", "what a consumer holds fits beside its addresses, without spills",
          "65,536 registers a block, 255 a thread; NVRTC's spill report",
-         ("held_registers", "consumer_registers", "entry_registers"),
+         ("held_registers", "consumer_registers", "entry_registers", "schedule"),
          lambda c: c["held_registers"] <= _register_limit(c),
          _held_numbers),
     Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread has at entry",

@@ -103,7 +103,7 @@ def _tile_k_useful(c: Columns) -> BoolColumn:
 
 def _split_of_registers(c: Columns) -> BoolColumn:
     """The producer keeps 40, unless the consumers need what 24 leaves them."""
-    tight = c["held_registers"] > np.where(c["consumer_warpgroups"] == 3, 112, 192)
+    tight = c["held_registers"] > np.where(c["consumer_warpgroups"] == 3, 96, 184)
     least = np.where((c["consumer_warpgroups"] == 3) | (c["cluster_size"] > 1), 32, 24)
     column: BoolColumn = (c["producer_registers"] == 0) | (c["producer_registers"] == np.where(tight, least, 40))
     return column
@@ -131,6 +131,12 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
     half = (c["epilogue"] == EPILOGUE_TMA_HALF) & buys & few
     column: BoolColumn = (c["epilogue"] == EPILOGUE_DIRECT) | (c["epilogue"] == EPILOGUE_TMA) | half
     return column
+
+
+def _raster_matters(c: Columns) -> BoolColumn:
+    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
+    plain: BoolColumn = (c["raster"] == RASTER_ALONG_M) & (c["raster_group"] == 1)
+    return plain | (blocks > MACHINE_TILES)
 
 
 def _raster_group_distinct(c: Columns) -> BoolColumn:
@@ -197,6 +203,8 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.epilogue", "C is staged by halves only where that buys a stage of a short ring",
            "two hand-overs cost more than one",
            ("epilogue", "tile_m", "tile_n", "consumer_warpgroups", "team", "stage_bytes"), _epilogue_useful),
+    _worth("worth.raster_wave", "one wave of tiles has one order", "tiles that run at the same time have none",
+           ("raster", "raster_group", "tiles_m", "tiles_n", "cluster_size", "split_k"), _raster_matters),
     _worth("worth.raster_group", "no wider group than the grid of tiles", "it names the same order twice",
            ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
     _worth("worth.raster_step", "groups grow in factors of four", "neighbouring widths differ by less than 1 %",

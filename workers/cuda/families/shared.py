@@ -109,6 +109,8 @@ class Shared:
             kept = self._scratch[name] = Buffer.allocate(size_bytes)
         if zeroed:
             check("cuMemsetD8", cu.cuMemsetD8(kept.address, 0, size_bytes))
+            # It ran on the default stream, which the streams of kernels don't wait for.
+            check("cuStreamSynchronize", cu.cuStreamSynchronize(cu.CUstream(0)))
         return kept.address
 
     def free(self) -> None:

@@ -25,6 +25,24 @@ _HINTS: Final = {
 }
 
 
+class Divider(ctypes.Structure):
+    """Mirrors `Divider` of sm90_wgmma/arguments.cuh: x // d == x * multiplier >> 32 + shift for 0 <= x < 2^31.
+
+    With multiplier = ceil(2^(31 + L) / d) and L = ceil(log2 d) the error of the product stays below 1 / d
+    (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994, theorem 4.2).
+    """
+
+    _fields_ = (("multiplier", ctypes.c_uint32), ("shift", ctypes.c_uint32), ("divisor", ctypes.c_uint32))
+
+    @classmethod
+    def of(cls, divisor: int) -> Divider:
+        """Divides by `divisor`, 1 to 2^31 - 1."""
+        if divisor == 1:
+            return cls(0, 0, 1)
+        bits = (divisor - 1).bit_length()
+        return cls(-(-(1 << (31 + bits)) // divisor), bits - 1, divisor)
+
+
 class GemmArguments(ctypes.Structure):
     """Mirrors `GemmArguments` of sm90_wgmma/arguments.cuh."""
 
@@ -33,9 +51,10 @@ class GemmArguments(ctypes.Structure):
         ("partials", ctypes.c_void_p), ("arrivals", ctypes.c_void_p),
         ("hint_a", ctypes.c_uint64), ("hint_b", ctypes.c_uint64),
         ("ldc", ctypes.c_longlong), ("batch_stride_c", ctypes.c_longlong),
-        ("m", ctypes.c_int), ("n", ctypes.c_int), ("k", ctypes.c_int), ("batch", ctypes.c_int),
-        ("raster_along_n", ctypes.c_int), ("raster_group", ctypes.c_int), ("splits", ctypes.c_int),
-        ("alpha", ctypes.c_float), ("beta", ctypes.c_float), ("padding", ctypes.c_int),
+        ("m", ctypes.c_int), ("n", ctypes.c_int), ("alpha", ctypes.c_float), ("beta", ctypes.c_float),
+        ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
+        ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
+        ("padding", ctypes.c_int),
     )  # fmt: skip
 
 
@@ -59,8 +78,8 @@ class Gemm:
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"], derived["cluster_size"],
             pdl=config.number("pdl") == 1,
         )  # fmt: skip
-        tiles = derived["tiles_m"] * derived["tiles_n"] * problem.batch * config.number("split_k")
-        self.clusters = max(1, min(tiles, self._launch.resident(sm_count)))
+        self._tiles = derived["tiles_m"] * derived["tiles_n"] * problem.batch * config.number("split_k")
+        self.clusters = max(1, min(self._tiles, self._launch.resident(sm_count)))
         self._launch.set_grid(self.clusters)
         self._packing = Packing(problem, self._module, sm_count, shared)
         self._partials, self._arrivals = self._workspace()
@@ -126,12 +145,24 @@ class Gemm:
         )  # fmt: skip
 
     def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:
-        p, number = self._problem, self._config.number
-        hint_a, hint_b = _HINTS[str(self._config["cache_hint"])]
+        p, derived = self._problem, self._derived
         m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
         arguments = GemmArguments(
             copy.c, copy.source or None, copy.bias or None, self._partials or None, self._arrivals or None,
-            hint_a, hint_b, p.n, p.m * p.n, m, n, p.k, p.batch, self._config["raster"] == "along_n",
-            number("raster_group"), number("split_k"), copy.alpha, copy.beta, 0,
+            *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, copy.alpha, copy.beta,
+            self._tiles, derived["k_iterations"], *self._walk(), 0,
         )  # fmt: skip
         return Arguments(map_a, map_b, map_c, arguments)
+
+    def _walk(self) -> tuple[int, int, Divider, Divider, Divider, Divider, Divider]:
+        """The numbering of tiles: `along_n` to `last_width` of the arguments."""
+        derived = self._derived
+        along_n = self._config["raster"] == "along_n"
+        across, along = derived["tiles_m"], derived["tiles_n"]
+        if along_n:
+            across, along = along, across
+        width = min(self._config.number("raster_group"), across)
+        last = (across - 1) // width
+        dividers = (self._config.number("split_k"), across * along, width * along, width, across - last * width)
+        splits, product, group, full, narrow = (Divider.of(number) for number in dividers)
+        return int(along_n), last, splits, product, group, full, narrow

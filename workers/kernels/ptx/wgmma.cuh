@@ -17,6 +17,10 @@ __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+/// No instruction: ties one accumulator to its place in the program.
+__device__ __forceinline__ void wgmma_settle(float& accumulator) { asm volatile("" : "+f"(accumulator)::"memory"); }
+__device__ __forceinline__ void wgmma_settle(int& accumulator) { asm volatile("" : "+r"(accumulator)::"memory"); }
+
 /// Descriptor of an operand tile in shared memory.
 ///
 /// Fields, PTX ISA "Matrix Descriptor Format", each in units of 16 bytes: start address in bits 0-13, leading

@@ -3,6 +3,15 @@
 
 #include "common/types.cuh"
 
+/// Division by a number that the host knows: a multiplication and a shift, for dividends below 2^31.
+struct Divider {
+    u32 multiplier, shift, divisor;
+
+    __device__ __forceinline__ int quotient(int dividend) const {
+        return divisor == 1 ? dividend : int(__umulhi(u32(dividend), multiplier) >> shift);
+    }
+};
+
 /// Extents are the kernel's own: with swap_ab its M is the problem's N, and C is written transposed.
 struct GemmArguments {
     void* c;
@@ -13,9 +22,18 @@ struct GemmArguments {
     u64 hint_a, hint_b;  // L2 cache policies of the loads
     long long ldc;       // elements from one row of the problem's C to the next
     long long batch_stride_c;
-    int m, n, k, batch;
-    int raster_along_n, raster_group;
-    int splits;
+    int m, n;
     float alpha, beta;
+    // The walk over cluster tiles (schedule.cuh). A group is so many tiles wide across the direction of the walk;
+    // the last one may be narrower.
+    int tiles;          // of all products, slices of K counted
+    int k_stages;       // of a whole tile
+    int along_n;        // groups are columns of tiles instead of rows
+    int last_group;     // number of the last group
+    Divider splits;     // slices of K
+    Divider product;    // tiles of one product
+    Divider group;      // tiles of one group
+    Divider width;      // tiles across a group
+    Divider last_width; // tiles across the last group
     int padding;
 };

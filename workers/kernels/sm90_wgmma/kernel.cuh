@@ -39,6 +39,7 @@ struct Gemm {
     using S = Shape<Config>;
     using Smem = SharedMemory<Config>;
     using Ring = RingPosition<Config::kStages>;
+    using Walk = TileWalk<Config::kSplits != 0>;
     using Products = Multiplier<Config>;
     using Accumulators = typename Products::Accumulators;
     static_assert(sizeof(Smem) == Config::kSharedMemoryBytes, "space/families/sm90_wgmma/derive.py says otherwise");
@@ -55,41 +56,25 @@ struct Gemm {
         : smem(smem_), map_a(a), map_b(b), map_c(c), args(args_),
           place(S::kClusterSize == 1 ? 0 : int(cluster_ctarank())) {}
 
-    __device__ __forceinline__ TileWalk walk() const {
-        TileWalk walk;
-        walk.tiles_m = ceil_div(args.m, Config::kTileM * Config::kClusterM);
-        walk.tiles_n = ceil_div(args.n, Config::kTileN * Config::kClusterN);
-        walk.group = args.raster_group;
-        walk.splits = Config::kSplits ? args.splits : 1;
-        walk.k_stages = ceil_div(args.k, Config::kTileK);
-        walk.along_n = args.raster_along_n != 0;
-        walk.at = blockIdx.x / S::kClusterSize;
-        walk.step = gridDim.x / S::kClusterSize;
-        walk.count = walk.tiles_m * walk.tiles_n * args.batch * walk.splits;
-        return walk;
-    }
-
-    __device__ __forceinline__ Loader<Config> loader() const {
-        return Loader<Config>(smem, map_a, map_b, args, place, walk());
+    __device__ __forceinline__ Walk walk() const {
+        return Walk(args, blockIdx.x / S::kClusterSize, gridDim.x / S::kClusterSize);
     }
 
     __device__ __forceinline__ void run() {
-        set_up();
-        griddepcontrol_wait();
-        griddepcontrol_launch_dependents();
+        Loader<Config> ahead(smem, map_a, map_b, args, place, walk());
+        start(ahead);
         const int warpgroup = threadIdx.x / kWarpgroupSize;
         if constexpr (!S::kSpecialised) {
-            consume(warpgroup);
+            consume(warpgroup, ahead);
         } else if (warpgroup == 0) {
             if constexpr (Config::kProducerRegisters > 0) setmaxnreg_dec<Config::kProducerRegisters>();
             if (threadIdx.x < kWarpSize && elect_sync()) {
-                Loader<Config> ahead = loader();
                 while (ahead.issue()) {
                 }
             }
         } else {
             if constexpr (Config::kConsumerRegisters > 0) setmaxnreg_inc<Config::kConsumerRegisters>();
-            consume(warpgroup - 1);
+            consume(warpgroup - 1, ahead);
         }
         // No block leaves while another may still signal its barriers or write its stages.
         if constexpr (S::kClusterSize > 1) {
@@ -99,8 +84,9 @@ struct Gemm {
         }
     }
 
-    __device__ __forceinline__ void set_up() {
-        if (threadIdx.x == 0) {
+    /// Barriers, and the first loads: those of a block alone are under way before the other threads are here.
+    __device__ __forceinline__ void start(Loader<Config>& ahead) {
+        if (threadIdx.x < kWarpSize && elect_sync()) {
             prefetch_tensormap(map_a);
             prefetch_tensormap(map_b);
             if constexpr (Config::kEpilogue != Epilogue::kDirect) prefetch_tensormap(map_c);
@@ -110,26 +96,33 @@ struct Gemm {
                 mbarrier_init(&smem.empty[stage], 4 * S::kTeam * kSharers);
             }
             fence_mbarrier_init();
+            if constexpr (S::kClusterSize == 1) fill(ahead);
         }
         __syncthreads();
         if constexpr (S::kClusterSize > 1) {
             barrier_cluster_arrive();
             barrier_cluster_wait();
+            if (threadIdx.x < kWarpSize && elect_sync()) fill(ahead);
+        }
+        griddepcontrol_wait();
+        griddepcontrol_launch_dependents();
+    }
+
+    /// Loads what the empty ring holds; without a producer one stage stays free for the step after the first.
+    __device__ __forceinline__ static void fill(Loader<Config>& ahead) {
+        griddepcontrol_wait();
+        for (int stage = S::kSpecialised ? 0 : 1; stage < Config::kStages && ahead.issue(); ++stage) {
         }
     }
 
     // --------------------------------------------------------------------------------------- consumers
 
-    __device__ __forceinline__ void consume(int consumer) {
+    __device__ __forceinline__ void consume(int consumer, Loader<Config>& ahead) {
         const int member = S::kPingpong ? 0 : consumer;
-        TileWalk tiles = walk();
-        Loader<Config> ahead = loader();
+        Walk tiles = walk();
         Ring ring;
         Tile tile;
         Accumulators d;
-        if constexpr (!S::kSpecialised) {
-            for (int stage = 0; stage + 1 < Config::kStages; ++stage) load_ahead(ahead);
-        }
         if (S::kPingpong && consumer == 1) {
             bar_arrive(kFirstTurnBarrier, 2 * kWarpgroupSize);
             leave_to_the_other(tiles, ring);
@@ -141,18 +134,22 @@ struct Gemm {
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
         }
         if constexpr (Config::kEpilogue != Epilogue::kDirect) {
-            if (threadIdx.x % kWarpgroupSize == 0) cp_async_bulk_wait_group_read<0>();
+            if (leads() && elect_sync()) cp_async_bulk_wait_group_read<0>();
         }
     }
 
+    /// Whether this warp is the first of its warpgroup. Of its threads, the elected one talks to TMA: the compiler
+    /// then knows that there is only one, and the same one is elected every time.
+    __device__ __forceinline__ static bool leads() { return threadIdx.x % kWarpgroupSize < kWarpSize; }
+
     /// The next tile is the other consumer's: its stages pass by.
-    __device__ __forceinline__ static void leave_to_the_other(TileWalk& tiles, Ring& ring) {
+    __device__ __forceinline__ static void leave_to_the_other(Walk& tiles, Ring& ring) {
         Tile tile;
         if (tiles.next(tile)) ring.advance(tile.k_end - tile.k);
     }
 
     __device__ __forceinline__ static void load_ahead(Loader<Config>& ahead) {
-        if (threadIdx.x == 0) ahead.issue();
+        if (threadIdx.x < kWarpSize && elect_sync()) ahead.issue();
         __syncwarp();
     }
 
@@ -181,6 +178,7 @@ struct Gemm {
             wgmma_wait_group<0>();
             release(previous);
         }
+        Products::settle(d);
     }
 
     __device__ __forceinline__ void multiply_stage(int row, int stage, bool accumulate, Accumulators& d) {
@@ -215,9 +213,9 @@ struct Gemm {
     __device__ __forceinline__ bool is_whole(int consumer, int member, const Tile& tile, Accumulators& d) {
         constexpr int kFloats = kWarpgroupSize * S::kBlocks * S::kAccumulators;
         const long long block_tile = (long long)tile.index * S::kClusterSize + place.rank;
-        float* const partials = args.partials + (block_tile * args.splits * S::kTeam + member) * kFloats;
+        float* const partials = args.partials + (block_tile * args.splits.divisor * S::kTeam + member) * kFloats;
         return gather_slices<Config>(partials, S::kTeam * kFloats, args.arrivals + block_tile * S::kTeam + member,
-                                     tile.split, args.splits, kFirstConsumerBarrier + consumer, &smem.last[consumer], d);
+                                     tile.split, args.splits.divisor, kFirstConsumerBarrier + consumer, &smem.last[consumer], d);
     }
 
     __device__ __forceinline__ void write_tile(int consumer, int member, const Tile& tile, const Accumulators& d) {
@@ -232,16 +230,17 @@ struct Gemm {
             using Staged = StagedStore<Config>;
             unsigned char* const part = smem.bytes + consumer * S::kPartBytes;
             const int barrier = kFirstConsumerBarrier + consumer;
-            const bool issuer = threadIdx.x % kWarpgroupSize == 0;
 #pragma unroll
             for (int from = 0; from < Config::kTileN; from += S::kStagedColumns) {
                 // The store before may still be reading this part.
-                if (issuer) cp_async_bulk_wait_group_read<0>();
+                if (leads() && elect_sync()) cp_async_bulk_wait_group_read<0>();
                 bar_sync(barrier, kWarpgroupSize);
                 Staged::stage(finish, smem_address(part), row, column, from, d);
                 fence_proxy_async();
                 bar_sync(barrier, kWarpgroupSize);
-                if (issuer) Staged::store(map_c, part, row, column + from, args.m, args.n, tile.batch);
+                if (leads() && elect_sync()) {
+                    Staged::store(map_c, part, row, column + from, args.m, args.n, tile.batch);
+                }
             }
         }
     }

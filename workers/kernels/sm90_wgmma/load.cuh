@@ -4,7 +4,6 @@
 #include "common/types.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
-#include "sm90_wgmma/arguments.cuh"
 #include "sm90_wgmma/schedule.cuh"
 #include "sm90_wgmma/smem.cuh"
 
@@ -39,12 +38,13 @@ struct Loader {
     const CUtensorMap* map_b;
     const GemmArguments& args;
     ClusterPlace<Config> place;
-    TileWalk walk;
+    TileWalk<Config::kSplits != 0> walk;
     Tile tile;
     RingPosition<Config::kStages> ring;
 
     __device__ __forceinline__ Loader(SharedMemory<Config>& smem_, const CUtensorMap* a, const CUtensorMap* b,
-                                      const GemmArguments& args_, ClusterPlace<Config> place_, TileWalk walk_)
+                                      const GemmArguments& args_, ClusterPlace<Config> place_,
+                                      TileWalk<Config::kSplits != 0> walk_)
         : smem(smem_), map_a(a), map_b(b), args(args_), place(place_), walk(walk_) {
         tile.k = tile.k_end = 0;
     }

@@ -106,6 +106,7 @@ struct Multiplier {
             issue(a, b, row, from, from + kPromotionBytes, false, sum);
             wgmma_commit_group();
             wgmma_wait_group<0>();
+            settle(sum);
 #pragma unroll
             for (int block = 0; block < S::kBlocks; ++block) {
 #pragma unroll
@@ -113,6 +114,15 @@ struct Multiplier {
                     d[block][i] = accumulate || from > 0 ? d[block][i] + sum[block][i] : sum[block][i];
                 }
             }
+        }
+    }
+
+    /// Keeps the compiler from using accumulators before the wait that precedes this: it can't see what a wait writes.
+    __device__ __forceinline__ static void settle(Accumulators& d) {
+#pragma unroll
+        for (int block = 0; block < S::kBlocks; ++block) {
+#pragma unroll
+            for (int i = 0; i < S::kAccumulators; ++i) wgmma_settle(d[block][i]);
         }
     }
 

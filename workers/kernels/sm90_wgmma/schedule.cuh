@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/types.cuh"
+#include "sm90_wgmma/arguments.cuh"
 
 /// What one cluster computes between two epilogues: a tile of one product of the batch, or a slice of its K.
 struct Tile {
@@ -14,36 +15,39 @@ struct Tile {
 
 /// Walks the grid of cluster tiles. Cluster i of n takes tiles i, i + n, …
 ///
-/// Slices of one tile are neighbours. Tiles are numbered group by group. With `along_n` false a group is `group`
-/// tile rows high; inside it M runs fastest, then N. With `along_n` true the two change places. The last group
-/// may be narrower. Products of a batch follow one another.
+/// Slices of one tile are neighbours. Tiles are numbered group by group: inside a group the short side runs
+/// fastest. Products of a batch follow one another.
+template <bool kSplits>
 struct TileWalk {
-    int tiles_m, tiles_n, group, splits, k_stages;
-    bool along_n;
-    int at, step, count;
+    const GemmArguments& args;
+    int at, step;
+
+    __device__ __forceinline__ TileWalk(const GemmArguments& args_, int cluster, int clusters)
+        : args(args_), at(cluster), step(clusters) {}
 
     /// Whether there is a tile, and which.
     __device__ __forceinline__ bool next(Tile& tile) {
-        if (at >= count) return false;
-        tile.split = splits == 1 ? 0 : at % splits;
-        tile.index = splits == 1 ? at : at / splits;
-        const int per_product = tiles_m * tiles_n;
-        tile.batch = tile.index / per_product;
-        const int place = tile.index - tile.batch * per_product;
-        const int across = along_n ? tiles_n : tiles_m;
-        const int along = along_n ? tiles_m : tiles_n;
-        const int per_group = group * along;
-        const int first = place / per_group * group;
-        const int width = min(group, across - first);
-        const int within = place % per_group;
-        const int fast = first + within % width;
-        const int slow = within / width;
-        tile.m = along_n ? slow : fast;
-        tile.n = along_n ? fast : slow;
-        // The first `k_stages % splits` slices are one stage longer.
-        const int each = k_stages / splits, longer = k_stages % splits;
-        tile.k = tile.split * each + min(tile.split, longer);
-        tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);
+        if (at >= args.tiles) return false;
+        tile.index = kSplits ? args.splits.quotient(at) : at;
+        tile.split = kSplits ? at - tile.index * int(args.splits.divisor) : 0;
+        tile.batch = args.product.quotient(tile.index);
+        const int place = tile.index - tile.batch * int(args.product.divisor);
+        const int group = args.group.quotient(place);
+        const int within = place - group * int(args.group.divisor);
+        const Divider& width = group == args.last_group ? args.last_width : args.width;
+        const int slow = width.quotient(within);
+        const int fast = group * int(args.width.divisor) + within - slow * int(width.divisor);
+        tile.m = args.along_n ? slow : fast;
+        tile.n = args.along_n ? fast : slow;
+        tile.k = 0;
+        tile.k_end = args.k_stages;
+        if constexpr (kSplits) {
+            // The first `k_stages % splits` slices are one stage longer.
+            const int each = args.splits.quotient(args.k_stages);
+            const int longer = args.k_stages - each * int(args.splits.divisor);
+            tile.k = tile.split * each + min(tile.split, longer);
+            tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);
+        }
         at += step;
         return true;
     }

@@ -1,0 +1,188 @@
+"""Our best kernel beside cuBLASLt's first choice and the best of its candidates, in interleaved rounds of one run.
+
+python -m benchmarks.speed PROBLEMS.json --out benchmarks/results/F.md
+
+PROBLEMS.json is a list of {name, m, n, k, dtype, layout, class}; batch and epilogue may stand beside. Each problem
+is tuned (or taken up where the store of --db left it), then its finalists and the library are timed in rounds
+that take every arm once. Only our own families count as ours. A line is printed as soon as it is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from space.arch import DEVICES
+from space.errors import SpaceError
+from space.problem import Problem
+from space.rank import roofline_us
+from tuner.devices import open_worker
+from tuner.errors import TunerError
+from tuner.picks import LIBRARY, pick
+from tuner.records import Ratio
+from tuner.settings import database_url, settings
+from tuner.stats import ratio
+from tuner.store.store import Store
+from tuner.study import Budget, Report, tune
+from workers.measurement import Measurement
+from workers.ports import Worker
+
+HEADER = (
+    "| problem | class | µs | TFLOP/s | of roofline | against first (95 %) | against best (95 %) | MHz | "
+    "worst error / bound | tried | s | config |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One problem measured."""
+
+    name: str
+    kind: str
+    problem: Problem
+    ours: Measurement
+    first: Ratio | None
+    best: Ratio | None
+    roofline: float
+    tried: int
+    seconds: float
+
+    def __str__(self) -> str:
+        check, clocks = self.ours.verification, self.ours.clocks
+        cells = [
+            f"{self.name} {self.problem.dtype} {self.problem.layout} {self.problem.shape}", self.kind,
+            f"{self.ours.median_us:.2f}", f"{self.problem.tflops(self.ours.median_us):.1f}", f"{self.roofline:.0%}",
+            _interval(self.first), _interval(self.best), str(clocks.sm_mhz) if clocks else "–",
+            f"{check.worst_ratio:.2f}" if check else "–", str(self.tried), f"{self.seconds:.1f}",
+            f"`{self.ours.config.knobs_text}`",
+        ]  # fmt: skip
+        return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    """Prints the tables and writes them with their command."""
+    given = options()
+    listed = json.loads(given.problems.read_text())
+    wanted = [one for one in listed if _matches(one, given.only)]
+    rows: list[Row] = []
+    about = ""
+    print(HEADER, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        url = database_url(given.db or f"{folder}/speed.db")
+        with Store.open(url) as store, open_worker(given.device, settings()) as worker:
+            for one in wanted:
+                made = measure(store, worker, one, Budget(given.candidates, given.seconds, given.rounds))
+                if isinstance(made, str):
+                    print(f"| {one['name']} | {made} |", flush=True)
+                    continue
+                row, about = made
+                rows.append(row)
+                print(row, flush=True)
+                write(given.out, rows, about)
+    print("\n".join(summary(rows)))
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("problems", type=Path)
+    parser.add_argument("--only", default="", help="classes, dtypes or names, joined by commas")
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--candidates", type=int, default=192)
+    parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--db", help="keep the store in this file")
+    parser.add_argument("--out", type=Path)
+    return parser.parse_args()
+
+
+def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: Budget) -> tuple[Row, str] | str:
+    """One problem's row and provenance, or the sentence that says why there is none."""
+    started = time.perf_counter()
+    try:
+        problem = Problem.of(
+            int(one["m"]), int(one["n"]), int(one["k"]), str(one["dtype"]), str(one["layout"]),
+            int(one.get("batch", 1)), str(one.get("epilogue", "none")),
+        )  # fmt: skip
+        report = tune(store, worker, problem, budget)
+    except (SpaceError, TunerError) as error:
+        return str(error)
+    limits = DEVICES.get(worker.facts.name)
+    library = [final for final in report.finals if final.config.family == LIBRARY]
+    own = [final for final in report.finals if final.config.family != LIBRARY]
+    if not own:
+        return "no candidate of ours reached the finals"
+    ours = pick(own, problem, worker.facts.name)
+    share = roofline_us(problem, limits) / ours.median_us if limits else math.nan
+    row = Row(
+        str(one["name"]), str(one.get("class", "–")), problem, ours, _against(library[:1], ours),
+        _against(library[-1:], ours), share, report.best.tried, time.perf_counter() - started,
+    )  # fmt: skip
+    return row, provenance(report)
+
+
+def provenance(report: Report) -> str:
+    """What the numbers depend on, in one line."""
+    by = report.best.winner.provenance
+    return (
+        f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel source "
+        f"{by.kernel_source_digest[:12]}, policy {report.best.winner.measurement.policy.value}. "
+        f"Ratios: cuBLASLt's time / ours; above 1 ours is faster."
+    )
+
+
+def summary(rows: Sequence[Row]) -> Iterator[str]:
+    """Geometric means by class and over all, and the worst problem."""
+    yield ""
+    yield "| class | problems | against first | against best | worst against first | worst against best |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    kinds = dict.fromkeys(row.kind for row in rows)
+    for kind in [*kinds, "all"]:
+        chosen = [row for row in rows if kind in (row.kind, "all")]
+        first = [row.first.value for row in chosen if row.first]
+        best = [row.best.value for row in chosen if row.best]
+        if first:
+            yield (
+                f"| {kind} | {len(chosen)} | {_mean(first):.3f} | {_mean(best):.3f} | {min(first):.3f} | "
+                f"{min(best):.3f} |"
+            )
+
+
+def write(out: Path | None, rows: Sequence[Row], about: str) -> None:
+    """The whole table so far: a run that is cut short leaves what it has measured."""
+    if out is None:
+        return
+    command = shlex.join(["python", "-m", "benchmarks.speed", *sys.argv[1:]])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join([f"`{command}`", "", about, *summary(rows), "", HEADER, *map(str, rows), ""]))
+
+
+def _matches(one: Mapping[str, str | int], only: str) -> bool:
+    words = [word for word in only.split(",") if word]
+    return not words or any(word in (one.get("class"), one.get("dtype"), one.get("name")) for word in words)
+
+
+def _against(library: Sequence[Measurement], ours: Measurement) -> Ratio | None:
+    return ratio(library[0].samples_us, ours.samples_us) if library else None
+
+
+def _interval(interval: Ratio | None) -> str:
+    return f"{interval.value:.3f} ({interval.low:.3f}–{interval.high:.3f})" if interval else "–"
+
+
+def _mean(values: Iterable[float]) -> float:
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+if __name__ == "__main__":
+    main()
