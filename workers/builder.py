@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Final
 
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from workers.build import Build, BuildFailure, compile_source
 from workers.kernels.render import render
+
+#: Builds begun and not yet taken, for each compiler: enough that none of them waits for the device.
+AHEAD_PER_THREAD: Final = 4
+
+Made = Build | BuildFailure
 
 
 class Builder:
@@ -29,31 +36,78 @@ class Builder:
         self._threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
 
-    def builds(self, problem: Problem, candidates: Sequence[Config]) -> Iterator[tuple[Config, Build | BuildFailure]]:
+    def begin(self, problem: Problem, candidates: Sequence[Config]) -> Builds:
+        """Starts to build candidates."""
+        return Builds(self, problem, candidates, self._threads * AHEAD_PER_THREAD)
+
+    def builds(self, problem: Problem, candidates: Sequence[Config]) -> Iterator[tuple[Config, Made]]:
         """Each candidate with its build, as soon as that is done.
 
         Raises:
             CacheError: a build can't be kept.
         """
-        waiting: dict[Future[Build | BuildFailure], list[Config]] = {}
-        by_source: dict[tuple[str, str], Future[Build | BuildFailure]] = {}
-        for config in candidates:
-            source, arch = self.source_of(problem, config), family_named(config.family).arch
-            if (source, arch) not in by_source:
-                by_source[source, arch] = self._pool.submit(compile_source, source, arch, self._cache_dir)
-            waiting.setdefault(by_source[source, arch], []).append(config)
+        begun = self.begin(problem, candidates)
         try:
-            for future in as_completed(waiting):
-                for config in waiting[future]:
-                    yield config, future.result()
+            while (built := begun.take()) is not None:
+                yield built
         finally:
-            for future in waiting:
-                future.cancel()
+            begun.cancel()
 
     def source_of(self, problem: Problem, config: Config) -> str:
         """The text that is compiled for a candidate."""
         return render(config.family, family_named(config.family).compile_constants(problem, config))
 
+    def submit(self, problem: Problem, config: Config) -> Future[Made]:
+        """Compiles one candidate on one of the threads."""
+        return self._pool.submit(self._compile, problem, config)
+
     def close(self) -> None:
         """Lets the compilers that are at work finish, and starts no others."""
         self._pool.shutdown(cancel_futures=True)
+
+    def _compile(self, problem: Problem, config: Config) -> Made:
+        return compile_source(self.source_of(problem, config), family_named(config.family).arch, self._cache_dir)
+
+
+class Builds:
+    """Builds under way; what is done is taken in that order, and more is begun."""
+
+    def __init__(self, builder: Builder, problem: Problem, candidates: Sequence[Config], ahead: int) -> None:
+        self._builder, self._problem, self._ahead = builder, problem, ahead
+        self._waiting = list(reversed(candidates))
+        self._begun: dict[tuple[str, tuple[tuple[str, object], ...]], Future[Made]] = {}
+        self._done: SimpleQueue[tuple[Config, Future[Made]]] = SimpleQueue()
+        self._under_way = 0
+
+    def take(self, wait: bool = True) -> tuple[Config, Made] | None:
+        """A candidate with its build; None when all were taken, or none is done and `wait` is False.
+
+        Raises:
+            CacheError: a build can't be kept.
+        """
+        while self._waiting and self._under_way < self._ahead:
+            self._begin(self._waiting.pop())
+        if not self._under_way:
+            return None
+        try:
+            config, future = self._done.get(wait)
+        except Empty:
+            return None
+        self._under_way -= 1
+        return config, future.result()
+
+    def cancel(self) -> None:
+        """Begins no more; what is being compiled is compiled to its end."""
+        self._waiting = []
+        for future in self._begun.values():
+            future.cancel()
+
+    def _begin(self, config: Config) -> None:
+        # Problem and family given, the compile knobs decide the source.
+        knobs = family_named(config.family).knob_named
+        compiled = tuple((name, value) for name, value in config.values if knobs[name].decides == "compile")
+        identity = (config.family, compiled)
+        if identity not in self._begun:
+            self._begun[identity] = self._builder.submit(self._problem, config)
+        self._under_way += 1
+        self._begun[identity].add_done_callback(lambda future: self._done.put((config, future)))

@@ -29,6 +29,9 @@ class Round(Protocol):
     def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
         """The finalists, cuBLASLt's first choice and cuBLASLt's best candidate in interleaved rounds.
 
+        Args:
+            rounds: at least so many that count; more where the leaders are still too close to tell apart.
+
         Returns:
             One `final` measurement each. Those of family `cublaslt` come last: its first choice
             (`rank=0`), then the best of its candidates where that is another one. None of that family

@@ -4,237 +4,235 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from cuda.bindings import driver as cu
-
+from space.arch import DEVICES
 from space.config import Config
-from space.family import family_named
 from space.problem import Problem
+from space.rank import roofline_us
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
-from workers.cuda.clocks import DISTURBING, Monitor
-from workers.cuda.driver import CudaError, Stream, check
+from workers.cuda.clocks import Monitor, processes_of
+from workers.cuda.device import open_device
+from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import Launcher, cublaslt, load
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy, Operands
-from workers.cuda.timing import TimedGraph
+from workers.cuda.timing import GIVE_UP_FACTOR, GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, spread
 from workers.cuda.toolbox import Toolbox
 from workers.cuda.verification import Verdict, Verifier
 from workers.errors import DriverError
 from workers.kernels.render import render
-from workers.measurement import Clocks, DeviceFacts, Measurement, Outcome, Policy, Stage
+from workers.measurement import Clocks, Measurement, Outcome, Policy, Stage
 
-#: A round whose SM clock is this far from the median of the rounds is taken again.
-CLOCK_BAND: Final = 0.05
+#: How often other processes on the GPU are looked for.
+LOOK_AROUND_SECONDS: Final = 1.0
 
 
 @dataclass
-class Arm:
-    """A rival in the finals: loaded, verified, its graph ready."""
+class Ready:
+    """A candidate that only has to be run: loaded, its arguments packed, its graph recorded."""
 
     config: Config
-    timed: TimedGraph
-    verdict: Verdict
     digest: str
+    policy: Policy
     note: str
-    unload: Callable[[], None]
+    loaded: Launcher
+    launch: Callable[[Copy], None]
+    timed: TimedGraph
+
+    def discard(self) -> None:
+        """Frees everything; a lost context says so again at the next call."""
+        for free in (self.timed.destroy, self.loaded.unload):
+            with contextlib.suppress(CudaError):
+                free()
 
 
 class Bench:
-    """One GPU, its context, and the problem being measured."""
+    """One GPU, its context, and the problem being measured.
+
+    Attributes:
+        facts: of the device.
+        library: cuBLASLt; None where it can't be used, and `library_missing` says why.
+        busy_us: how long the GPU worked on candidates since the process began.
+    """
 
     def __init__(self, ordinal: int, cache_dir: Path) -> None:
         self._cache_dir = cache_dir
-        self.facts = _open_device(ordinal)
-        self._stream = Stream()
-        self.monitor = Monitor(self.facts.uuid)
+        present = processes_of(ordinal)
+        self.facts = open_device(ordinal)
+        self.stream, self._recorder = Stream(), Stream()
+        self.monitor = _open_monitor(self.facts.uuid, present)
         self.facts = replace(self.facts, driver=self.monitor.driver)
         tools = compile_source(render("verify", {}), self.facts.arch, cache_dir)
         if isinstance(tools, BuildFailure):
             raise DriverError(f"the verification kernels don't compile with NVRTC {nvrtc_version()}: {tools.reason}")
-        self._tools = Toolbox(tools, self._stream, self.facts.sm_count)
+        self._tools = Toolbox(tools, self.stream, self.facts.sm_count)
         self.library, self.library_missing = _open_library()
+        self.busy_us = 0.0
         self._problem: Problem | None = None
         self._operands: Operands
         self._verifier: Verifier
-        self._arms: list[Arm] = []
+        self._matmul: cublaslt.Matmul | None = None
         self._shared = Shared()
-        self._best_us = float("inf")
-        self._hot = False
+        self._looked_around, self._others = 0.0, ""
 
     def prepare(self, problem: Problem, seed: int) -> None:
         """Operands and reference of one problem; those of the problem before it are freed."""
-        if self._problem is not None:
-            self.drop_arms()
-            self._operands.free()
-            self._verifier.free()
-            self._shared.free()
-        self._problem = None
-        self._operands = Operands(problem, seed, self._tools, self._stream, self.facts.l2_bytes)
-        self._verifier = Verifier(self._operands, self._tools, self._stream)
-        self._problem, self._best_us, self._hot = problem, float("inf"), False
+        self._clear()
+        self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes)
+        self._verifier = Verifier(self._operands, self._tools, self.stream)
+        self._problem, self._hot = problem, False
+        limits = DEVICES.get(self.facts.name) or next(iter(DEVICES.values()))
+        # Until something was measured, launches are expected to take what the roofline allows.
+        self._expected_us, self._expecting = roofline_us(problem, limits), True
+        self._best_once_us = float("inf")
+        if self.library is not None and not cublaslt.unsupported(problem):
+            self._matmul = cublaslt.Matmul(self.library, problem)
 
-    def screen(self, config: Config, digest: str, policy: Policy) -> Measurement:
-        """Verifies and briefly times one candidate."""
+    @property
+    def library_ranks(self) -> range:
+        """Places in cuBLASLt's list for the problem; empty where it has nothing."""
+        return self._matmul.ranks if self._matmul else range(0)
+
+    def ready(self, config: Config, digest: str, policy: Policy) -> Ready:
+        """Loads a candidate and records its graph; the GPU may be busy with another meanwhile.
+
+        Raises:
+            CudaError: it can't be loaded or launched that way.
+        """
+        loaded, note = self._load(config, digest)
         try:
-            gemm = self._load(config, digest)
-        except CudaError as error:
-            return self._failed(config, policy, digest, error)
-        try:
-            return self._measure(config, digest, policy, lambda copy: gemm.launch(self._stream, copy))
-        except CudaError as error:
-            return self._failed(config, policy, digest, error)
-        finally:
-            _quietly(gemm.unload)
-
-    def add_arm(self, config: Config, digest: str) -> str:
-        """Makes a candidate ready for the finals; the reason if it can't be."""
-        gemm = self._load(config, digest)
-        launch = lambda copy: gemm.launch(self._stream, copy)  # noqa: E731
-        verdict = self._verifier.verify(launch)
-        if not verdict.reason:
-            timed = TimedGraph(launch, self._operands.copies, self._stream)
-            self._arms.append(Arm(config, timed, verdict, digest, "", gemm.unload))
-        return verdict.reason
-
-    def add_library_arms(self) -> None:
-        """The library's first choice, and the best of its candidates where that is another one."""
-        if self.library is None or self._problem is None or cublaslt.unsupported(self._problem):
-            return
-        matmul = cublaslt.Matmul(self.library, self._problem)
-        arms = [arm for rank in matmul.ranks if (arm := self._library_arm(matmul, rank)) is not None]
-        if not arms:
-            return
-        best = min(arms, key=lambda arm: statistics.median(arm.timed.screen(float("inf"))))
-        for arm in arms:
-            if arm is arms[0] or arm is best:
-                self._arms.append(arm)
-            else:
-                arm.timed.destroy()
-
-    def _library_arm(self, matmul: cublaslt.Matmul, rank: int) -> Arm | None:
-        launch = lambda copy: matmul.launch(self._stream, copy, rank)  # noqa: E731
-        try:
-            verdict = self._verifier.verify(launch)
+            recorder = self._recorder
+            timed = TimedGraph(
+                lambda copy: loaded.launch(recorder, copy), self._operands.copies, self._expected_us, recorder
+            )
         except CudaError:
+            with contextlib.suppress(CudaError):
+                loaded.unload()
             raise
-        except Exception:
-            # The library refuses some of its own candidates when they are run.
-            return None
+        return Ready(config, digest, policy, note, loaded, lambda copy: loaded.launch(self.stream, copy), timed)
+
+    def verify(self, ready: Ready) -> Verdict:
+        """Judges a candidate's results.
+
+        Raises:
+            CudaError: it failed.
+        """
+        verdict = self._verifier.verify(ready.launch)
+        self.busy_us += verdict.whole_us
         if verdict.reason:
-            return None
-        timed = TimedGraph(launch, self._operands.copies, self._stream)
-        config = family_named("cublaslt").config({"rank": rank})
-        return Arm(config, timed, verdict, "", matmul.note(rank), lambda: None)
+            # It may have written anywhere: the next candidate finds everything as it should be.
+            self._operands.refresh()
+            self._shared.reset()
+        return verdict
 
-    def finals(self, rounds: int, policy: Policy) -> list[Measurement]:
-        """Interleaved rounds of all arms; disturbed rounds are taken again, at most as many as were asked for."""
-        if not self._arms:
-            return []
-        self._arms[0].timed.heat_up()
-        taken: list[tuple[list[float], Clocks]] = []
-        for number in range(2 * rounds):
-            order = [(number + place) % len(self._arms) for place in range(len(self._arms))]
-            times = dict.fromkeys(order, 0.0)
-            for place in order:
-                times[place] = self._arms[place].timed.sample_us()
-            taken.append(([times[place] for place in range(len(self._arms))], self.monitor.read()))
-            if len(undisturbed(taken)) >= rounds:
-                break
-        kept = undisturbed(taken)[:rounds] or taken[:rounds]
-        clocks = kept[-1][1]
-        measurements = [
-            self._final(arm, tuple(times[place] for times, _ in kept), clocks, policy)
-            for place, arm in enumerate(self._arms)
-        ]
-        self.drop_arms()
-        return measurements
+    def screen(self, ready: Ready, meanwhile: Callable[[], None]) -> Measurement:
+        """Verifies and briefly times one candidate.
 
-    def drop_arms(self) -> None:
-        """Frees the arms."""
-        for arm in self._arms:
-            _quietly(arm.timed.destroy)
-            _quietly(arm.unload)
-        self._arms = []
+        Args:
+            meanwhile: called once while the GPU is at work, to prepare what comes next.
 
-    def _load(self, config: Config, digest: str) -> Launcher:
-        assert self._problem is not None
-        cubin = kept_cubin(self._cache_dir, digest)
-        return load(self._problem, config, cubin, self.facts.sm_count, self._shared)
-
-    def _measure(self, config: Config, digest: str, policy: Policy, launch: Callable[[Copy], None]) -> Measurement:
-        assert self._problem is not None
-        verdict = self._verifier.verify(launch)
-        about: dict[str, Any] = {"verification": verdict.verification, "build_digest": digest}
-        key = self._problem.key
+        Raises:
+            CudaError: it failed.
+        """
+        verdict = self.verify(ready)
         if verdict.reason:
-            return Measurement(key, config, "screen", policy, Outcome.WRONG_RESULT, detail=verdict.reason, **about)
-        timed = TimedGraph(launch, self._operands.copies, self._stream)
-        try:
-            if not self._hot:
-                timed.heat_up()
-                self._hot = True
-            samples = timed.screen(self._best_us)
-            clocks = self.monitor.read()
-        finally:
-            _quietly(timed.destroy)
-        self._best_us = min(self._best_us, statistics.median(samples))
-        return Measurement(key, config, "screen", policy, Outcome.CORRECT, samples, clocks=clocks, **about)
+            return self.outcome(ready, Outcome.WRONG_RESULT, verdict.reason, verdict)
+        if not self._hot:
+            self.busy_us += ready.timed.heat_up(self.stream)
+            self._hot = True
+        hopeless = verdict.once_us > GIVE_UP_FACTOR * self._best_once_us
+        replays = GIVE_UP_REPLAYS if hopeless else SCREEN_REPLAYS
+        ready.timed.start(self.stream, 1 + replays)
+        meanwhile()
+        clocks = self.monitor.read()
+        samples = self._samples(ready)
+        if spread(samples) > STEADY_SPREAD:
+            ready.timed.start(self.stream, 1 + SCREEN_REPLAYS)
+            samples = self._samples(ready)
+        if (unsteady := spread(samples)) > STEADY_SPREAD:
+            detail = f"samples lie {unsteady:.0%} of their median apart, twice: more than {STEADY_SPREAD:.0%}"
+            return self.outcome(ready, Outcome.UNSTABLE, detail, verdict)
+        self._best_once_us = min(self._best_once_us, verdict.once_us)
+        # The first measured time takes the place of the roofline's.
+        median_us = statistics.median(samples)
+        self._expected_us = median_us if self._expecting else min(self._expected_us, median_us)
+        self._expecting = False
+        return self.measured(ready, "screen", samples, clocks, verdict)
 
-    def _final(self, arm: Arm, samples: tuple[float, ...], clocks: Clocks, policy: Policy) -> Measurement:
+    def measured(
+        self, ready: Ready, stage: Stage, samples: tuple[float, ...], clocks: Clocks, verdict: Verdict, remark: str = ""
+    ) -> Measurement:
+        """A correct candidate's measurement."""
         assert self._problem is not None
-        stage: Stage = "final"
+        note = "; ".join(filter(None, (ready.note, remark, self.others())))
         return Measurement(
-            self._problem.key, arm.config, stage, policy, Outcome.CORRECT, samples, clocks=clocks,
-            verification=arm.verdict.verification, build_digest=arm.digest, note=arm.note,
+            self._problem.key, ready.config, stage, ready.policy, Outcome.CORRECT, samples, clocks=clocks,
+            verification=verdict.verification, build_digest=ready.digest, note=note,
         )  # fmt: skip
 
-    def _failed(self, config: Config, policy: Policy, digest: str, error: CudaError) -> Measurement:
-        if error.sticky:
-            raise error
+    def outcome(self, ready: Ready, outcome: Outcome, detail: str, verdict: Verdict | None = None) -> Measurement:
+        """A candidate that did not get as far."""
+        return self.failure(ready.config, ready.digest, ready.policy, outcome, detail, verdict)
+
+    def failure(
+        self, config: Config, digest: str, policy: Policy, outcome: Outcome, detail: str, verdict: Verdict | None = None
+    ) -> Measurement:
+        """A candidate that may not even have been loaded."""
         assert self._problem is not None
         return Measurement(
-            self._problem.key, config, "screen", policy, Outcome.LAUNCH, detail=str(error), build_digest=digest
-        )
+            self._problem.key, config, "screen", policy, outcome, detail=detail,
+            verification=verdict.verification if verdict else None, build_digest=digest,
+        )  # fmt: skip
+
+    def others(self) -> str:
+        """Who else uses the GPU, as of about now; empty when nobody is seen."""
+        now = time.monotonic()
+        if now - self._looked_around > LOOK_AROUND_SECONDS:
+            self._looked_around, self._others = now, "; ".join(self.monitor.others())
+        return self._others
+
+    def _samples(self, ready: Ready) -> tuple[float, ...]:
+        taken = ready.timed.samples_us()
+        self.busy_us += sum(taken) * ready.timed.launches
+        return taken[1:]
+
+    def _load(self, config: Config, digest: str) -> tuple[Launcher, str]:
+        assert self._problem is not None
+        if config.family == "cublaslt":
+            return self._load_library(config.number("rank"))
+        cubin = kept_cubin(self._cache_dir, digest)
+        return load(self._problem, config, cubin, self.facts.sm_count, self._shared), ""
+
+    def _load_library(self, rank: int) -> tuple[Launcher, str]:
+        if self._matmul is None or rank not in self._matmul.ranks:
+            raise CudaError(f"cublasLtMatmulAlgoGetHeuristic returns no rank {rank}", "CUDA_ERROR_NOT_FOUND")
+        return cublaslt.Candidate(self._matmul, rank), self._matmul.note(rank)
+
+    def _clear(self) -> None:
+        if self._problem is None:
+            return
+        self._problem = None
+        if self._matmul is not None:
+            self._matmul.free()
+            self._matmul = None
+        self._verifier.free()
+        self._operands.free()
+        self._shared.free()
 
 
-def undisturbed(rounds: list[tuple[list[float], Clocks]]) -> list[tuple[list[float], Clocks]]:
-    """Rounds whose SM clock is near the median of all, and in which the card did not protect itself."""
-    middle = statistics.median(clocks.sm_mhz for _, clocks in rounds)
-    return [
-        (times, clocks)
-        for times, clocks in rounds
-        if abs(clocks.sm_mhz - middle) <= CLOCK_BAND * middle and not DISTURBING & set(clocks.throttle_reasons)
-    ]
-
-
-def _open_device(ordinal: int) -> DeviceFacts:
-    check("cuInit", cu.cuInit(0))
-    count = int(check("cuDeviceGetCount", cu.cuDeviceGetCount()))
-    if ordinal >= count:
-        raise DriverError(f"cuda:{ordinal} is not here: this machine has {count} GPU, numbered from cuda:0")
-    device = check("cuDeviceGet", cu.cuDeviceGet(ordinal))
-    attribute = cu.CUdevice_attribute
-
-    def read(name: str) -> int:
-        return int(check(name, cu.cuDeviceGetAttribute(getattr(attribute, f"CU_DEVICE_ATTRIBUTE_{name}"), device)))
-
-    name = check("cuDeviceGetName", cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
-    capability = read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")
-    if capability != (9, 0):
+def _open_monitor(uuid: str, present: frozenset[int]) -> Monitor:
+    try:
+        return Monitor(uuid, present)
+    except Exception as error:
         raise DriverError(
-            f"{name} is compute capability {capability[0]}.{capability[1]}: kernels exist for 9.0 (sm_90a) only"
-        )
-    context = check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(device))
-    check("cuCtxSetCurrent", cu.cuCtxSetCurrent(context))
-    raw = bytes(check("cuDeviceGetUuid", cu.cuDeviceGetUuid(device)).bytes)
-    digits = raw.hex()
-    uuid = "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    memory = int(check("cuDeviceTotalMem", cu.cuDeviceTotalMem(device)))
-    return DeviceFacts(name, "sm_90a", "cuda", uuid, "", read("MULTIPROCESSOR_COUNT"), read("L2_CACHE_SIZE"), memory)
+            f"NVML can't be used ({type(error).__name__}: {error}), and a time without its clocks is no measurement: "
+            f"install the whole driver"
+        ) from error
 
 
 def _open_library() -> tuple[cublaslt.Library | None, str]:
@@ -245,9 +243,3 @@ def _open_library() -> tuple[cublaslt.Library | None, str]:
     except Exception as error:
         # Not installed, or not loadable here: there is no baseline then, and the reason is told.
         return None, f"cuBLASLt can't be used ({type(error).__name__}: {error}): no baseline is measured"
-
-
-def _quietly(free: Callable[[], None]) -> None:
-    """Frees something of a candidate; a lost context says so again at the next call."""
-    with contextlib.suppress(CudaError):
-        free()

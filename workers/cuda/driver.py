@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from cuda.bindings import driver as cu
 
-#: Errors after which the context answers nothing else: only a new process helps.
-_STICKY: Final = frozenset(
+#: Errors that concern one call alone. After any other the context may answer nothing else: only a new process helps.
+_PASSING: Final = frozenset(
     {
-        "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_LAUNCH_TIMEOUT", "CUDA_ERROR_ASSERT",
-        "CUDA_ERROR_HARDWARE_STACK_ERROR", "CUDA_ERROR_ILLEGAL_INSTRUCTION", "CUDA_ERROR_MISALIGNED_ADDRESS",
-        "CUDA_ERROR_INVALID_ADDRESS_SPACE", "CUDA_ERROR_INVALID_PC", "CUDA_ERROR_ECC_UNCORRECTABLE",
-        "CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_TENSOR_MEMORY_LEAK", "CUDA_ERROR_EXTERNAL_DEVICE",
+        "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_NOT_FOUND",
+        "CUDA_ERROR_NO_BINARY_FOR_GPU", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "CUDA_ERROR_NOT_SUPPORTED",
+        "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "CUDA_ERROR_INVALID_CLUSTER_SIZE", "CUDA_ERROR_INVALID_SOURCE",
+        "CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
     }
 )  # fmt: skip
 
@@ -36,7 +36,7 @@ class CudaError(Exception):
     def __init__(self, call: str, name: str) -> None:
         super().__init__(f"{call}: {name}")
         self.name = name
-        self.sticky = name in _STICKY
+        self.sticky = name not in _PASSING
 
 
 def check(call: str, result: Sequence[Any]) -> Any:  # noqa: ANN401  (whatever the driver call gives)
@@ -90,9 +90,13 @@ class Stream:
         check("cuStreamBeginCapture", cu.cuStreamBeginCapture(self.handle, mode))
         try:
             yield made
-        finally:
-            graph = check("cuStreamEndCapture", cu.cuStreamEndCapture(self.handle))
-        made.append(Graph(graph))
+        except BaseException:
+            # What went wrong inside is what is told; the half-made graph goes.
+            error, graph = cu.cuStreamEndCapture(self.handle)
+            if int(error) == 0:
+                cu.cuGraphDestroy(graph)
+            raise
+        made.append(Graph(check("cuStreamEndCapture", cu.cuStreamEndCapture(self.handle))))
 
 
 class Graph:
@@ -101,21 +105,14 @@ class Graph:
     def __init__(self, graph: Any) -> None:  # noqa: ANN401
         self._handle = check("cuGraphInstantiate", cu.cuGraphInstantiate(graph, 0))
         check("cuGraphDestroy", cu.cuGraphDestroy(graph))
-        self._begin, self._end = Event(), Event()
 
-    def replay_us(self, stream: Stream) -> float:
-        """Microseconds of one replay, between events around it."""
-        self._begin.record(stream)
+    def launch(self, stream: Stream) -> None:
+        """Puts one replay on the stream."""
         check("cuGraphLaunch", cu.cuGraphLaunch(self._handle, stream.handle))
-        self._end.record(stream)
-        stream.synchronize()
-        return self._begin.until_us(self._end)
 
     def destroy(self) -> None:
-        """Frees the graph and its events."""
+        """Frees the graph."""
         check("cuGraphExecDestroy", cu.cuGraphExecDestroy(self._handle))
-        self._begin.destroy()
-        self._end.destroy()
 
 
 class Event:
@@ -128,6 +125,10 @@ class Event:
         """Marks where the stream is now."""
         check("cuEventRecord", cu.cuEventRecord(self._handle, stream.handle))
 
+    def wait(self) -> None:
+        """Waits until the stream has passed it; errors of kernels surface here."""
+        check("cuEventSynchronize", cu.cuEventSynchronize(self._handle))
+
     def until_us(self, end: Event) -> float:
         """Microseconds from this event to a later one, both passed."""
         return float(check("cuEventElapsedTime", cu.cuEventElapsedTime(self._handle, end._handle))) * 1e3
@@ -135,6 +136,34 @@ class Event:
     def destroy(self) -> None:
         """Frees the event."""
         check("cuEventDestroy", cu.cuEventDestroy(self._handle))
+
+
+class Stopwatch:
+    """Two events around work on a stream."""
+
+    def __init__(self) -> None:
+        self._begin, self._end = Event(), Event()
+
+    @contextmanager
+    def around(self, stream: Stream) -> Iterator[None]:
+        """Takes the time of what is put on the stream inside."""
+        self._begin.record(stream)
+        yield
+        self._end.record(stream)
+
+    def wait(self) -> None:
+        """Until that work is done."""
+        self._end.wait()
+
+    @property
+    def us(self) -> float:
+        """Microseconds that it took; it must be done."""
+        return self._begin.until_us(self._end)
+
+    def destroy(self) -> None:
+        """Frees the events."""
+        self._begin.destroy()
+        self._end.destroy()
 
 
 class Arguments:
@@ -236,6 +265,18 @@ def _programmatic_start() -> cu.CUlaunchAttribute:
     return made
 
 
-def copy_to_host(address: int, into: ctypes.Structure) -> None:
-    """Device bytes into a host structure, after everything before them is done."""
-    check("cuMemcpyDtoH", cu.cuMemcpyDtoH(ctypes.addressof(into), address, ctypes.sizeof(into)))
+class HostBuffer:
+    """Page-locked memory of the host, which copies on a stream can reach without waiting for them."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.address = int(check("cuMemHostAlloc", cu.cuMemHostAlloc(size_bytes, 0)))
+        self.size_bytes = size_bytes
+
+    def fetch(self, address: int, stream: Stream) -> None:
+        """Copies device bytes here once the stream gets there."""
+        call = "cuMemcpyDtoHAsync"
+        check(call, cu.cuMemcpyDtoHAsync(self.address, address, self.size_bytes, stream.handle))
+
+    def free(self) -> None:
+        """Gives the memory back."""
+        check("cuMemFreeHost", cu.cuMemFreeHost(self.address))

@@ -58,6 +58,11 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
     return document
 
 
+def arrived(fd: int) -> bool:
+    """Whether something can be read without waiting."""
+    return bool(select.select([fd], [], [], 0)[0])
+
+
 def _exactly(fd: int, count: int, until: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < count:

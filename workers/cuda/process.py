@@ -1,6 +1,8 @@
-"""Entry of the process that owns the GPU: answers documents until the pipe ends.
+"""Entry of the process that owns the GPU: answers documents, in order, until the pipe ends.
 
 python -m workers.cuda.process ORDINAL CACHE_DIR READ_FD WRITE_FD
+
+Questions may be sent ahead. While the GPU works on one candidate, the next one that has arrived is made ready.
 """
 
 from __future__ import annotations
@@ -10,76 +12,202 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from space.config import parse_knobs
+from space.config import Config, parse_knobs
 from space.family import family_named
 from space.problem import Problem
 from workers.build import nvrtc_version
-from workers.cuda.bench import Bench
+from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
-from workers.cuda.framing import Hangup, receive, send
+from workers.cuda.finals import Finals
+from workers.cuda.framing import Hangup, arrived, receive, send
 from workers.errors import WorkerError
-from workers.measurement import Measurement, Policy, to_json
+from workers.measurement import Measurement, Outcome, Policy, to_json
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG: Final = 1
+#: Unloading waits for the GPU: measured candidates are freed this many at a time.
+_UNLOAD_AT_ONCE: Final = 16
+
+Question = dict[str, Any]
+
+
+class Inbox:
+    """Questions from the parent, in order."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._held: Question | None = None
+
+    def take(self) -> Question:
+        """The next question; waits for it.
+
+        Raises:
+            Hangup: the parent is gone.
+        """
+        held, self._held = self._held, None
+        return held if held is not None else receive(self._fd)
+
+    def take_screen(self) -> Question | None:
+        """The next question if it is here already and asks for a screening."""
+        if self._held is None and arrived(self._fd):
+            self._held = receive(self._fd)
+        return self.take() if self._held is not None and self._held["do"] == "screen" else None
+
+
+@dataclass
+class Failed:
+    """A candidate that could not be made ready."""
+
+    question: Question
+    error: CudaError
+
+    def discard(self) -> None:
+        """Nothing is left of it."""
+
+
+class Screenings:
+    """A run of screenings, each candidate made ready while the one before it is on the GPU."""
+
+    def __init__(self, bench: Bench, inbox: Inbox, reply: Callable[[dict[str, Any]], None]) -> None:
+        self._bench, self._inbox, self._reply = bench, inbox, reply
+        self._next: Ready | Failed | None = None
+        self._done: list[Ready | Failed] = []
+
+    def run(self, question: Question) -> None:
+        """Answers `question` and the screenings that have arrived behind it.
+
+        Raises:
+            CudaError: the context is lost; the candidate that was on the GPU has no answer yet.
+        """
+        current: Ready | Failed | None = self._made_ready(question)
+        while current is not None:
+            self._next = None
+            self._reply(_json(self._measured(current)))
+            self._retire(current)
+            current = self._next
+            if current is None and (waiting := self._inbox.take_screen()):
+                current = self._made_ready(waiting)
+        self._discard()
+
+    def _measured(self, current: Ready | Failed) -> Measurement:
+        if isinstance(current, Failed):
+            if current.error.sticky:
+                raise current.error
+            asked = current.question
+            policy, reason = Policy(asked["policy"]), str(current.error)
+            return self._bench.failure(_config(asked), asked["digest"], policy, Outcome.LAUNCH, reason)
+        try:
+            return self._bench.screen(current, self._meanwhile)
+        except CudaError as error:
+            if error.sticky:
+                raise
+            return self._bench.outcome(current, Outcome.LAUNCH, str(error))
+
+    def _meanwhile(self) -> None:
+        if waiting := self._inbox.take_screen():
+            self._next = self._made_ready(waiting)
+
+    def _made_ready(self, question: Question) -> Ready | Failed:
+        try:
+            return self._bench.ready(_config(question), question["digest"], Policy(question["policy"]))
+        except CudaError as error:
+            # A lost context shows here first when the candidate before it lost it: that one is asked next.
+            return Failed(question, error)
+
+    def _retire(self, current: Ready | Failed) -> None:
+        self._done.append(current)
+        if len(self._done) >= _UNLOAD_AT_ONCE:
+            self._discard()
+
+    def _discard(self) -> None:
+        for done in self._done:
+            done.discard()
+        self._done = []
 
 
 def main(ordinal: int, cache_dir: Path, read_fd: int, write_fd: int) -> None:
     """Answers until the parent hangs up. A lost context ends the process: only a new one helps."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    bench: Bench | None = None
+    inbox = Inbox(read_fd)
+    desk: Desk | None = None
     while True:
         try:
-            question = receive(read_fd)
+            question = inbox.take()
         except Hangup:
             return
         try:
-            bench = bench or Bench(ordinal, cache_dir)
-            answer = _answer(bench, question)
+            desk = desk or Desk(Bench(ordinal, cache_dir), inbox, lambda answer: send(write_fd, answer))
+            desk.answer(question)
+        except Hangup:
+            return
         except WorkerError as error:
-            answer = {"error": str(error), "kind": type(error).__name__}
+            send(write_fd, {"error": str(error), "kind": type(error).__name__})
         except CudaError as error:
-            answer = {"error": str(error), "kind": "CudaError", "name": error.name, "lost": error.sticky}
-        send(write_fd, answer)
-        if answer.get("lost"):
-            os._exit(1)
+            send(write_fd, {"error": str(error), "kind": "CudaError", "name": error.name, "lost": error.sticky})
+            if error.sticky:
+                os._exit(1)
 
 
-def _answer(bench: Bench, question: dict[str, Any]) -> dict[str, Any]:
-    match question["do"]:
-        case "hello":
-            version = bench.library.version if bench.library else ""
-            notices = [*bench.monitor.others(), *filter(None, [bench.library_missing])]
-            return {"facts": json.loads(to_json(bench.facts)), "cublaslt": version, "nvrtc": nvrtc_version(),
-                    "notices": notices}  # fmt: skip
-        case "prepare":
-            bench.prepare(Problem.from_key(question["problem"]), question["seed"])
-            return {}
-        case "screen":
-            return _json(bench.screen(_config(question), question["digest"], Policy(question["policy"])))
-        case "arm":
-            return {"reason": bench.add_arm(_config(question), question["digest"])}
-        case "library":
-            bench.add_library_arms()
-            return {}
-        case "rounds":
-            finals = bench.finals(question["rounds"], Policy(question["policy"]))
-            return {"measurements": [_json(final) for final in finals]}
-        case "drop":
-            bench.drop_arms()
-            return {}
-        case unknown:
-            return {"error": f"{unknown!r} is no question", "kind": "ProcessError"}
+class Desk:
+    """Where questions are answered."""
+
+    def __init__(self, bench: Bench, inbox: Inbox, reply: Callable[[dict[str, Any]], None]) -> None:
+        self._bench, self._inbox, self._reply = bench, inbox, reply
+        self._finals = Finals(bench)
+
+    def answer(self, question: Question) -> None:
+        """Replies to one question, or to a run of screenings.
+
+        Raises:
+            WorkerError: it can't be done here.
+            CudaError: the driver refuses, or the context is lost.
+        """
+        if question["do"] == "screen":
+            Screenings(self._bench, self._inbox, self._reply).run(question)
+        else:
+            self._reply(self._answer(question))
+
+    def _answer(self, question: Question) -> dict[str, Any]:
+        bench, finals = self._bench, self._finals
+        match question["do"]:
+            case "hello":
+                return _hello(bench)
+            case "prepare":
+                finals.drop()
+                bench.prepare(Problem.from_key(question["problem"]), question["seed"])
+                return {"library_ranks": len(bench.library_ranks)}
+            case "arm":
+                return {"reason": finals.add(_config(question), question["digest"], Policy(question["policy"]))}
+            case "library":
+                finals.add_library(Policy(question["policy"]))
+                return {}
+            case "rounds":
+                return {"measurements": [_json(final) for final in finals.run(question["rounds"])]}
+            case "drop":
+                finals.drop()
+                return {}
+            case "busy":
+                return {"busy_us": bench.busy_us}
+            case unknown:
+                return {"error": f"{unknown!r} is no question", "kind": "ProcessError"}
 
 
-def _config(question: dict[str, Any]) -> Any:  # noqa: ANN401
+def _hello(bench: Bench) -> dict[str, Any]:
+    version = bench.library.version if bench.library else ""
+    notices = [*bench.monitor.others(), *filter(None, [bench.library_missing])]
+    return {"facts": _json(bench.facts), "cublaslt": version, "nvrtc": nvrtc_version(), "notices": notices}
+
+
+def _config(question: Question) -> Config:
     return family_named(question["family"]).config(parse_knobs(question["knobs"]))
 
 
-def _json(measurement: Measurement) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(to_json(measurement))
+def _json(value: object) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(to_json(value))
     return document
 
 

@@ -29,6 +29,20 @@ class Died(Exception):
         self.hung = hung
 
 
+class LostContext(Exception):
+    """A CUDA error that the process reports.
+
+    Attributes:
+        name: as in `CUDA_ERROR_ILLEGAL_ADDRESS`.
+        lost: whether its context, and so the process, went with it.
+    """
+
+    def __init__(self, message: str, name: str, lost: bool) -> None:
+        super().__init__(message)
+        self.name = name
+        self.lost = lost
+
+
 class Supervisor:
     """One child process that answers JSON documents; killed as a group when it does not.
 
@@ -55,10 +69,30 @@ class Supervisor:
             Died: it did not answer in time, or ended. It is gone now; the next question starts another.
             ProcessError: no process can be started.
         """
+        self.tell(document)
+        return self.hear(seconds)
+
+    def tell(self, document: dict[str, Any]) -> None:
+        """Sends a question without waiting; a process is started when there is none.
+
+        Raises:
+            ProcessError: no process can be started.
+        """
         if self._process is None:
             self._spawn()
-        try:
+        # That it has ended shows when the answer is waited for, with its last words.
+        with contextlib.suppress(Hangup):
             send(self._to_child, document)
+
+    def hear(self, seconds: float) -> dict[str, Any]:
+        """The oldest answer that was not heard yet.
+
+        Raises:
+            Died: there was none in time, or the process ended. It is gone now.
+        """
+        if self._process is None:
+            raise Died("no GPU process is there to answer", hung=False)
+        try:
             return receive(self._from_child, seconds)
         except Silence:
             self.kill()

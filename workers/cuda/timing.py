@@ -1,80 +1,138 @@
-"""Timing: launches rotated over cold operands inside a CUDA graph, replayed between events."""
+"""Timing: launches rotated over cold operands inside a CUDA graph, replayed between events.
+
+Replays are put on the stream ahead of being waited for, so that the host can prepare the next candidate meanwhile.
+"""
 
 from __future__ import annotations
 
-import time
+import math
+import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from workers.cuda.driver import Event, Graph, Stream
+from workers.cuda.driver import Graph, Stopwatch, Stream
 from workers.cuda.operands import Copy
 
 #: One replay lasts about this long, so that the events' resolution and the graph's own launch vanish in it.
 REPLAY_US: Final = 1_500.0
+#: Launches of one graph, where they are short and where they are long.
 FEWEST_LAUNCHES: Final = 4
+FEWEST_SHORT_LAUNCHES: Final = 20
+SHORT_US: Final = 100.0
 MOST_LAUNCHES: Final = 400
 #: Timed replays of a screening; the first one before them is not counted.
 SCREEN_REPLAYS: Final = 5
-#: A candidate this much slower than the round's best is not worth its remaining replays.
-GIVE_UP_FACTOR: Final = 1.5
+#: A candidate whose single launch takes this much longer than the round's best gets only so many.
+GIVE_UP_FACTOR: Final = 1.3
+GIVE_UP_REPLAYS: Final = 2
 #: A round starts with this much work of its first correct candidate: a cold clock flatters whoever is first.
 HEAT_UP_SECONDS: Final = 0.2
+#: Screening samples farther apart than this share of their median are taken again, once.
+STEADY_SPREAD: Final = 0.25
 
 LaunchCopy = Callable[[Copy], None]
 
 
 class TimedGraph:
-    """A candidate's launches as one graph; a sample is a replay's time over the number of launches."""
+    """A candidate's launches as one graph; a sample is a replay's time over the number of launches.
 
-    def __init__(self, launch: LaunchCopy, copies: Sequence[Copy], stream: Stream) -> None:
-        self._stream = stream
-        once_us = _once_us(launch, copies, stream)
-        self.launches = launches_for(once_us, len(copies))
-        with stream.capture() as made:
+    Args:
+        launch: puts one product on `recorder`; nothing of it runs before the first replay.
+        expected_us: of one launch; decides how many the graph holds.
+        recorder: a stream that nothing else uses.
+    """
+
+    def __init__(self, launch: LaunchCopy, copies: Sequence[Copy], expected_us: float, recorder: Stream) -> None:
+        self.launches = launches_for(expected_us, len(copies))
+        with recorder.capture() as made:
             for place in range(self.launches):
                 launch(copies[place % len(copies)])
         self._graph: Graph = made[0]
+        self._watches: list[Stopwatch] = []
+        self._pending = 0
 
-    def sample_us(self) -> float:
-        """Microseconds of one launch, from one replay."""
-        return self._graph.replay_us(self._stream) / self.launches
+    def start(self, stream: Stream, replays: int) -> None:
+        """Puts replays on the stream, each between events."""
+        while len(self._watches) < self._pending + replays:
+            self._watches.append(Stopwatch())
+        for watch in self._watches[self._pending : self._pending + replays]:
+            with watch.around(stream):
+                self._graph.launch(stream)
+        self._pending += replays
 
-    def screen(self, best_us: float) -> tuple[float, ...]:
-        """Samples of a screening; fewer where the candidate is hopeless beside `best_us`."""
-        self.sample_us()
-        samples: list[float] = []
-        while len(samples) < SCREEN_REPLAYS:
-            samples.append(self.sample_us())
-            if len(samples) == 2 and min(samples) > GIVE_UP_FACTOR * best_us:
-                break
-        return tuple(samples)
+    def samples_us(self) -> tuple[float, ...]:
+        """Microseconds of one launch, from each replay since the last call; waits for them."""
+        watches, self._pending = self._watches[: self._pending], 0
+        if watches:
+            watches[-1].wait()
+        return tuple(watch.us / self.launches for watch in watches)
 
-    def heat_up(self) -> None:
-        """Keeps the device busy until its clock has settled."""
-        until = time.monotonic() + HEAT_UP_SECONDS
-        while time.monotonic() < until:
-            self.sample_us()
+    def heat_up(self, stream: Stream) -> float:
+        """Keeps the device busy until its clock has settled; how long that took, in microseconds."""
+        spent_us = 0.0
+        while spent_us < HEAT_UP_SECONDS * 1e6:
+            self.start(stream, SCREEN_REPLAYS)
+            spent_us += sum(self.samples_us()) * self.launches
+        return spent_us
 
     def destroy(self) -> None:
-        """Frees the graph."""
+        """Frees the graph and its events."""
         self._graph.destroy()
+        for watch in self._watches:
+            watch.destroy()
 
 
-def launches_for(once_us: float, copies: int) -> int:
+def launches_for(expected_us: float, copies: int) -> int:
     """Launches of one graph: about `REPLAY_US` long, every copy equally often."""
-    wanted = min(max(REPLAY_US / max(once_us, 0.1), FEWEST_LAUNCHES), MOST_LAUNCHES)
+    fewest = FEWEST_SHORT_LAUNCHES if expected_us < SHORT_US else FEWEST_LAUNCHES
+    wanted = min(max(REPLAY_US / max(expected_us, 0.1), fewest), MOST_LAUNCHES)
     return max(-(-int(wanted) // copies), 1) * copies
 
 
-def _once_us(launch: LaunchCopy, copies: Sequence[Copy], stream: Stream) -> float:
-    """A first guess at one launch's time, from a few in a row without a graph."""
-    begin, end = Event(), Event()
-    begin.record(stream)
-    for place in range(FEWEST_LAUNCHES):
-        launch(copies[place % len(copies)])
-    end.record(stream)
-    stream.synchronize()
-    once_us = begin.until_us(end) / FEWEST_LAUNCHES
-    begin.destroy()
-    end.destroy()
-    return once_us
+def spread(samples_us: Sequence[float]) -> float:
+    """Distance between the extremes, as a share of the median."""
+    return (max(samples_us) - min(samples_us)) / statistics.median(samples_us)
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingRule:
+    """When finals have seen enough.
+
+    Attributes:
+        least_rounds: never fewer.
+        most_rounds: never more, disturbed ones included.
+        width: the 95 % interval of a rival's median, as a share of it, that counts as narrow.
+        contenders: rivals whose median is this close to the best have to be narrow; the others may stay wide.
+    """
+
+    least_rounds: int
+    most_rounds: int
+    width: float = 0.005
+    contenders: float = 0.03
+
+    @classmethod
+    def of(cls, rounds: int) -> StoppingRule:
+        """At least `rounds`, at most three times as many."""
+        return cls(rounds, 3 * rounds)
+
+    def satisfied(self, by_rival: Sequence[Sequence[float]]) -> bool:
+        """Whether the samples so far, one sequence a rival, are enough."""
+        if len(by_rival[0]) < self.least_rounds:
+            return False
+        medians = [statistics.median(samples) for samples in by_rival]
+        near = min(medians) * (1 + self.contenders)
+        leaders = (samples for samples, median in zip(by_rival, medians, strict=True) if median <= near)
+        intervals = [median_interval(samples) for samples in leaders]
+        return all(high - low <= self.width * low for low, high in intervals)
+
+
+def median_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of the median, from order statistics: no distribution is assumed.
+
+    The number of samples below the median is binomial(n, 1/2); its 95 % range is n/2 ± 0.98·√n.
+    """
+    ordered, count = sorted(samples), len(samples)
+    reach = 0.98 * math.sqrt(count)
+    low, high = max(math.floor(count / 2 - reach), 0), min(math.ceil(count / 2 + reach), count - 1)
+    return ordered[low], ordered[high]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cuda.bindings import driver as cu
 
-from workers.cuda.driver import Buffer, Stream, check, copy_to_host
+from workers.cuda.driver import Buffer, HostBuffer, Stopwatch, Stream, check
 from workers.cuda.operands import Copy, Operands
 from workers.cuda.reference import METHOD, Reference
 from workers.cuda.toolbox import ELEMENTS, CheckResult, GuardZone, Toolbox, pointer
@@ -18,10 +18,18 @@ from workers.measurement import Verification
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the checks found; `reason` is empty when all is well."""
+    """What the checks found.
+
+    Attributes:
+        reason: empty when all is well.
+        once_us: what one launch took, alone and outside a graph: good for comparing candidates, not for telling.
+        whole_us: what poisoning, launching and checking took.
+    """
 
     verification: Verification
     reason: str
+    once_us: float
+    whole_us: float
 
 
 class Verifier:
@@ -30,6 +38,8 @@ class Verifier:
     def __init__(self, operands: Operands, tools: Toolbox, stream: Stream) -> None:
         self._operands, self._tools, self._stream = operands, tools, stream
         self._result = Buffer.allocate(ctypes.sizeof(CheckResult))
+        self._found = HostBuffer(ctypes.sizeof(CheckResult))
+        self._whole, self._once = Stopwatch(), Stopwatch()
         self._verified = [*operands.copies[:2], *filter(None, [operands.probe])]
         zones = [zone for copy in self._verified for zone in operands.guards(copy)]
         self._zones, self._zone_count = Buffer.allocate(ctypes.sizeof(GuardZone) * len(zones)), len(zones)
@@ -37,7 +47,7 @@ class Verifier:
         check("cuMemcpyHtoD", cu.cuMemcpyHtoD(self._zones.address, ctypes.addressof(listed), ctypes.sizeof(listed)))
 
     def verify(self, launch: Callable[[Copy], None]) -> Verdict:
-        """Judges a kernel.
+        """Judges a kernel. One that is wrong may have written anywhere: `Operands.refresh` puts things right.
 
         Args:
             launch: runs it once on a copy's operands, on the stream.
@@ -45,24 +55,27 @@ class Verifier:
         Raises:
             CudaError: the kernel itself failed.
         """
-        for turn, copy in enumerate(self._verified):
-            self._operands.poison(copy, turn)
-            launch(copy)
-        size, stream = self._result.size_bytes, self._stream.handle
-        check("cuMemsetD8Async", cu.cuMemsetD8Async(self._result.address, 0, size, stream))
-        verdict = self._judge(self._check())
-        if verdict.reason:
-            # It may have written anywhere: the next candidate finds everything as it should be.
-            self._operands.refresh()
-        return verdict
+        with self._whole.around(self._stream):
+            for turn, copy in enumerate(self._verified):
+                self._operands.poison(copy, turn)
+                with self._once.around(self._stream):
+                    launch(copy)
+            self._check()
+        self._found.fetch(self._result.address, self._stream)
+        self._stream.synchronize()
+        return self._judge(CheckResult.from_address(self._found.address))
 
     def free(self) -> None:
         """Gives memory back."""
-        self._result.free()
-        self._zones.free()
+        for held in (self._result, self._zones, self._found):
+            held.free()
+        self._whole.destroy()
+        self._once.destroy()
 
-    def _check(self) -> CheckResult:
+    def _check(self) -> None:
         ops, tools, result = self._operands, self._tools, pointer(self._result.address)
+        size = self._result.size_bytes
+        check("cuMemsetD8Async", cu.cuMemsetD8Async(self._result.address, 0, size, self._stream.handle))
         first, second = ops.copies[:2]
         self._compare(first, ops.reference)
         if ops.probe is not None and ops.probe_reference is not None:
@@ -71,10 +84,6 @@ class Verifier:
         tools.run("count_differences", pointer(first.c), pointer(second.c), count, element, result)
         zones, zone_count = pointer(self._zones.address), ctypes.c_int(self._zone_count)
         tools.run("check_guards", zones, zone_count, result, blocks=self._zone_count)
-        self._stream.synchronize()
-        found = CheckResult()
-        copy_to_host(self._result.address, found)
-        return found
 
     def _compare(self, copy: Copy, reference: Reference) -> None:
         self._tools.run(
@@ -101,4 +110,4 @@ class Verifier:
             reasons.append(f"{found.differences:,} elements differ between two runs on the same operands")
         if found.guard_bytes:
             reasons.append(f"{found.guard_bytes:,} bytes outside C were overwritten")
-        return Verdict(verification, "; ".join(reasons))
+        return Verdict(verification, "; ".join(reasons), self._once.us, self._whole.us)

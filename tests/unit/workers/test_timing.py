@@ -2,13 +2,61 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+
+timing = pytest.importorskip("workers.cuda.timing")
+finals = pytest.importorskip("workers.cuda.finals")
+device = pytest.importorskip("workers.cuda.device")
 
 
 def test_every_copy_is_launched_equally_often_in_a_graph() -> None:
-    timing = pytest.importorskip("workers.cuda.timing")
-    for once_us in (0.5, 3.0, 40.0, 200.0, 5000.0):
+    for expected_us in (0.5, 3.0, 40.0, 200.0, 5000.0):
         for copies in (2, 3, 7, 160):
-            launches = timing.launches_for(once_us, copies)
+            launches = timing.launches_for(expected_us, copies)
             assert launches % copies == 0
             assert launches >= max(copies, timing.FEWEST_LAUNCHES)
+            assert launches >= timing.FEWEST_SHORT_LAUNCHES or expected_us >= timing.SHORT_US
+
+
+def samples(middle: float, noise: float, count: int, seed: int = 0) -> list[float]:
+    rng = random.Random(seed)
+    return [middle * (1 + rng.gauss(0, noise)) for _ in range(count)]
+
+
+def test_finals_stop_when_the_leaders_are_known_well_enough() -> None:
+    rule = timing.StoppingRule.of(10)
+    quiet = [samples(100, 0.001, 10), samples(101, 0.001, 10, 1)]
+    assert rule.satisfied(quiet)
+    assert not rule.satisfied([rival[:9] for rival in quiet])
+    noisy = [*quiet, samples(101, 0.05, 10, 2)]
+    assert not rule.satisfied(noisy)
+    # A rival that can't win any more may be as noisy as it likes.
+    assert rule.satisfied([*quiet, samples(150, 0.05, 10, 3)])
+    assert rule.most_rounds == 30
+
+
+def test_the_interval_of_the_median_covers_it_about_as_often_as_it_says() -> None:
+    intervals = [timing.median_interval(samples(100, 0.02, 41, seed)) for seed in range(400)]
+    covered = sum(low <= 100 <= high for low, high in intervals)
+    assert 0.93 * 400 <= covered < 400
+
+
+def test_rounds_away_from_the_others_clock_are_disturbed() -> None:
+    from workers.measurement import Clocks
+
+    def one(mhz: int, *reasons: str) -> object:
+        return finals.RoundOf((1.0,), Clocks(mhz, 3201, 600.0, 60, reasons))
+
+    rounds = [one(1700), one(1710), one(1500), one(1690, "sw_power_cap"), one(1700, "hw_thermal_slowdown")]
+    assert [kept.clocks.sm_mhz for kept in finals.undisturbed(rounds)] == [1700, 1710, 1690]
+
+
+def test_a_driver_older_than_the_compiler_is_refused_with_both_versions() -> None:
+    from workers.errors import DriverError
+
+    device.check_driver_age(13000, "13.5")
+    device.check_driver_age(14010, "13.0")
+    with pytest.raises(DriverError, match=r"CUDA 12\.4.*NVRTC 13\.0"):
+        device.check_driver_age(12040, "13.0")

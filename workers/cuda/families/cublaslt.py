@@ -11,7 +11,7 @@ import numpy as np
 
 from space.families.cublaslt import MOST_RANKS
 from space.problem import Problem
-from workers.cuda.driver import Buffer, Stream
+from workers.cuda.driver import Buffer, CudaError, Stream
 from workers.cuda.operands import Copy
 
 WORKSPACE_BYTES: Final = 64 * 2**20
@@ -84,18 +84,25 @@ class Matmul:
         return range(self._count)
 
     def launch(self, stream: Stream, copy: Copy, rank: int) -> None:
-        """Runs one of the candidates once."""
+        """Runs one of the candidates once.
+
+        Raises:
+            CudaError: the library refuses it, as it does with some of its own candidates.
+        """
         lt, library = self._library.lt, self._library
         # Whole numbers come with alpha = 1 and beta = 0 only, see `unsupported`.
         number = int if self._whole else float
         alpha, beta = self._scalar(number(copy.alpha)), self._scalar(number(copy.beta))
         if copy.bias:
             self._set(lt.MatmulDescAttribute.BIAS_POINTER, copy.bias, np.uint64)
-        lt.matmul(
-            library.handle, self._descriptor, ctypes.addressof(alpha), copy.b, self._first, copy.a, self._second,
-            ctypes.addressof(beta), copy.source or copy.c, self._source, copy.c, self._output, self._algorithm(rank),
-            library.workspace.address, WORKSPACE_BYTES, int(stream.handle),
-        )  # fmt: skip
+        try:
+            lt.matmul(
+                library.handle, self._descriptor, ctypes.addressof(alpha), copy.b, self._first, copy.a, self._second,
+                ctypes.addressof(beta), copy.source or copy.c, self._source, copy.c, self._output,
+                self._algorithm(rank), library.workspace.address, WORKSPACE_BYTES, int(stream.handle),
+            )  # fmt: skip
+        except lt.cuBLASLtError as error:
+            raise CudaError(f"cublasLtMatmul ({error})", "CUDA_ERROR_NOT_SUPPORTED") from error
 
     def note(self, rank: int) -> str:
         """What the library says of a candidate: algorithm, tile, stages, cluster, split-K."""
@@ -168,6 +175,20 @@ class Matmul:
             self._algorithm(rank), attribute, value.ctypes.data, value.nbytes, written.ctypes.data
         )
         return int(value[0])
+
+
+class Candidate:
+    """One place in the heuristic's list; see `workers.cuda.families.Loaded`."""
+
+    def __init__(self, matmul: Matmul, rank: int) -> None:
+        self._matmul, self._rank = matmul, rank
+
+    def launch(self, stream: Stream, copy: Copy) -> None:
+        """Runs it once."""
+        self._matmul.launch(stream, copy, self._rank)
+
+    def unload(self) -> None:
+        """Nothing of its own: the description is the problem's."""
 
 
 @contextmanager

@@ -85,6 +85,7 @@ class Shared:
         self._maps: dict[Box, TensorMap] = {}
         self._scratch: dict[str, Buffer] = {}
         self._outgrown: list[Buffer] = []
+        self._zeroed: list[Buffer] = []
 
     def map(self, box: Box) -> TensorMap:
         """The descriptor of a box; most candidates cut operands into the same ones."""
@@ -95,8 +96,10 @@ class Shared:
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
         """Address of device memory that keeps what one launch hands to its next pass.
 
+        Another candidate may be using the same memory right now: it is never written here once it is handed out.
+
         Args:
-            zeroed: all bytes are 0 now; kernels that count in it leave it so.
+            zeroed: all bytes are 0 when it is first handed out; kernels that count in it leave it so.
 
         Raises:
             CudaError: out of memory.
@@ -107,14 +110,24 @@ class Shared:
                 # Graphs of loaded candidates may still point at it.
                 self._outgrown.append(kept)
             kept = self._scratch[name] = Buffer.allocate(size_bytes)
-        if zeroed:
-            check("cuMemsetD8", cu.cuMemsetD8(kept.address, 0, size_bytes))
-            # It ran on the default stream, which the streams of kernels don't wait for.
-            check("cuStreamSynchronize", cu.cuStreamSynchronize(cu.CUstream(0)))
+            if zeroed:
+                self._zeroed.append(kept)
+                _zero(kept)
         return kept.address
+
+    def reset(self) -> None:
+        """Puts zeros back where a kernel that failed may have left counts; nothing may be running."""
+        for buffer in self._zeroed:
+            _zero(buffer)
 
     def free(self) -> None:
         """Gives the memory back; the maps of freed operands go with it."""
         for buffer in (*self._scratch.values(), *self._outgrown):
             buffer.free()
-        self._scratch, self._outgrown, self._maps = {}, [], {}
+        self._scratch, self._outgrown, self._zeroed, self._maps = {}, [], [], {}
+
+
+def _zero(buffer: Buffer) -> None:
+    check("cuMemsetD8", cu.cuMemsetD8(buffer.address, 0, buffer.size_bytes))
+    # It ran on the default stream, which the streams of kernels don't wait for.
+    check("cuStreamSynchronize", cu.cuStreamSynchronize(cu.CUstream(0)))

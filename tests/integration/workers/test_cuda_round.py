@@ -1,0 +1,191 @@
+"""The parent's half of the GPU worker, against a process that hangs, crashes or vanishes on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from space.config import Config
+from space.family import family_named
+from space.problem import Problem
+from workers.build import Build, BuildFailure
+from workers.cuda.worker import CudaWorker
+from workers.errors import DriverError
+from workers.measurement import Outcome, Policy
+
+FAMILY = family_named("sm90_wgmma")
+PROBLEM = Problem.parse("256x256x256")
+
+#: Answers as the GPU process does. `stages` of a config says how it behaves; what it did stands in the log.
+PROCESS = """
+import json, os, sys, time
+sys.path.insert(0, {root!r})
+from space.config import parse_knobs
+from space.family import family_named
+from workers.cuda.framing import receive, send
+from workers.measurement import Measurement, Outcome, Policy, Verification, to_json
+log, read_fd, write_fd = {log!r}, int(sys.argv[3]), int(sys.argv[4])
+FACTS = dict(name="NVIDIA H200", arch="sm_90a", kind="cuda", uuid="GPU-0", driver="580.1", sm_count=132,
+             l2_bytes=1, memory_bytes=1)
+def measured(question):
+    config = family_named(question["family"]).config(parse_knobs(question["knobs"]))
+    made = Measurement({problem!r}, config, "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,),
+                       verification=Verification(1, 0, 0.5, ""))
+    return json.loads(to_json(made))
+def note(line):
+    with open(log, "a") as out: print(line, file=out)
+prepared = False
+if os.path.exists(log + ".gone"):
+    receive(read_fd)
+    send(write_fd, dict(error="cuda:0 is not here: this machine has 0 GPU", kind="DriverError"))
+while True:
+    question = receive(read_fd)
+    match question["do"]:
+        case "hello": send(write_fd, dict(facts=FACTS, cublaslt="130100", nvrtc="13.0", notices=[]))
+        case "prepare":
+            note(f"prepare {{question['problem']}} {{question['seed']}}")
+            prepared = True
+            if question["problem"].find(":7x7x8:") > 0:
+                send(write_fd, dict(error="cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY", kind="CudaError",
+                                    name="CUDA_ERROR_OUT_OF_MEMORY", lost=False))
+            else: send(write_fd, dict(library_ranks=8))
+        case "screen" | "arm":
+            assert prepared
+            knobs = dict(pair.split("=") for pair in question["knobs"].split(","))
+            note(f"{{question['do']}} {{question['knobs']}}")
+            match knobs.get("tile_n"):
+                case "8": time.sleep(60)
+                case "16": os.abort()
+                case "24":
+                    send(write_fd, dict(error="cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS", kind="CudaError",
+                                        name="CUDA_ERROR_ILLEGAL_ADDRESS", lost=True))
+                    os._exit(1)
+                case "32":
+                    open(log + ".gone", "w").close()
+                    os._exit(1)
+                case "40" if not os.path.exists(log + ".once"):
+                    # Dies once, as when a candidate sent ahead kills the process while it is made ready.
+                    open(log + ".once", "w").close()
+                    os._exit(1)
+            if question["do"] == "arm": send(write_fd, dict(reason=""))
+            else: send(write_fd, measured(question))
+        case "drop" | "library": send(write_fd, dict())
+        case "rounds": send(write_fd, dict(measurements=[]))
+"""
+
+def config(tile_n: int, **knobs: object) -> Config:
+    return FAMILY.config({"tile_n": tile_n, "epilogue": "direct", **knobs})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def worker(tmp_path: Path, log: Path) -> Iterator[CudaWorker]:
+    script = tmp_path / "process.py"
+    root = str(Path(__file__).resolve().parents[3])
+    script.write_text(PROCESS.format(root=root, log=str(log), problem=PROBLEM.key))
+    with CudaWorker(0, tmp_path / "cache", deadline_seconds=1.0, process=[str(script)]) as opened:
+        # Nothing is compiled here: what a candidate's build is does not matter to the protocol.
+        opened.builder._compile = lambda problem, config: (  # type: ignore[method-assign]
+            BuildFailure("", "planted", "") if config["tile_n"] == 48 else Build(config.key, b"", 0, (), "", 0.0)
+        )
+        yield opened
+        opened.builder.close()
+
+
+def outcomes(worker: CudaWorker, candidates: list[Config]) -> dict[int, Outcome]:
+    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    measured = list(round_.screen(candidates))
+    assert len(measured) == len(candidates)
+    return {m.config.number("tile_n"): m.outcome for m in measured}
+
+
+GOOD = [64, 72, 80, 88, 96, 104, 112, 120, 128]
+
+
+@pytest.mark.parametrize(
+    ("bad", "outcome"), [(8, Outcome.TIMEOUT), (16, Outcome.LAUNCH), (24, Outcome.LAUNCH), (48, Outcome.COMPILE)]
+)
+def test_a_bad_candidate_costs_itself_alone(worker: CudaWorker, log: Path, bad: int, outcome: Outcome) -> None:
+    got = outcomes(worker, [config(n) for n in [*GOOD[:4], bad, *GOOD[4:]]])
+    assert got == {bad: outcome} | dict.fromkeys(GOOD, Outcome.CORRECT)
+    prepared = [line for line in log.read_text().splitlines() if line.startswith("prepare")]
+    # The same operands before and after the loss of the process.
+    assert len(set(prepared)) == 1
+    assert (len(prepared) > 1) == (outcome is not Outcome.COMPILE)
+
+
+def test_all_kinds_of_bad_candidates_in_one_screening(worker: CudaWorker) -> None:
+    bad = {8: Outcome.TIMEOUT, 16: Outcome.LAUNCH, 24: Outcome.LAUNCH, 48: Outcome.COMPILE}
+    got = outcomes(worker, [config(n) for n in [16, *GOOD[:3], 24, 8, *GOOD[3:], 48]])
+    assert got == bad | dict.fromkeys(GOOD, Outcome.CORRECT)
+
+
+def test_a_process_that_dies_is_not_blamed_on_whoever_happened_to_be_first(worker: CudaWorker) -> None:
+    assert outcomes(worker, [config(n) for n in [*GOOD[:3], 40, *GOOD[3:]]]) == dict.fromkeys(
+        [*GOOD, 40], Outcome.CORRECT
+    )
+
+
+def test_an_illegal_candidate_is_told_and_never_sent(worker: CudaWorker, log: Path) -> None:
+    illegal = FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12})
+    (measured,) = worker.begin(PROBLEM, Policy.COLD_GRAPH).screen([illegal])
+    assert measured.outcome is Outcome.CONSTRAINTS
+    assert "screen" not in log.read_text()
+
+
+def test_a_device_that_vanishes_ends_the_screening_and_blames_no_candidate(worker: CudaWorker) -> None:
+    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    before = list(round_.screen([config(n) for n in GOOD]))
+    with pytest.raises(DriverError, match="cuda:0 is not here"):
+        list(round_.screen([config(32)]))
+    assert len(before) == len(GOOD)
+
+
+def test_a_screening_that_is_left_early_leaves_no_answers_behind(worker: CudaWorker) -> None:
+    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    screening = round_.screen([config(n) for n in GOOD])
+    next(screening)
+    assert round_.finals([config(64)], 5) == ()
+    assert {m.config.number("tile_n") for m in round_.screen([config(72)])} == {72}
+
+
+def test_a_hang_behind_a_screening_that_was_left_is_nobodys_fault(worker: CudaWorker) -> None:
+    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    for first in (config(8), config(64), config(72)):
+        worker.tell(round_._question("screen", first, ""))
+    assert round_.finals([config(80)], 5) == ()
+
+
+def test_a_finalist_that_fails_is_told_and_the_others_go_on(worker: CudaWorker) -> None:
+    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    failed = round_.finals([config(64), config(24), config(8), config(72)], 5)
+    assert {(m.config.number("tile_n"), m.outcome, m.stage) for m in failed} == {
+        (24, Outcome.LAUNCH, "final"), (8, Outcome.TIMEOUT, "final"),
+    }  # fmt: skip
+
+
+def test_two_rounds_do_not_mix_their_operands(worker: CudaWorker, log: Path) -> None:
+    first = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    worker.begin(Problem.parse("512x256x256"), Policy.COLD_GRAPH)
+    list(first.screen([config(64)]))
+    prepared = [line.split()[1] for line in log.read_text().splitlines() if line.startswith("prepare")]
+    assert prepared[0] == prepared[2] != prepared[1]
+
+
+def test_a_problem_that_does_not_fit_is_one_sentence_and_the_next_one_works(worker: CudaWorker) -> None:
+    with pytest.raises(DriverError, match="needs more memory than NVIDIA H200 has free"):
+        worker.begin(Problem.parse("7x7x8"), Policy.COLD_GRAPH)
+    assert outcomes(worker, [config(64)]) == {64: Outcome.CORRECT}
+
+
+def test_library_candidates_are_measured_like_ours(worker: CudaWorker) -> None:
+    wanted = [family_named("cublaslt").config({"rank": rank}) for rank in range(3)]
+    measured = list(worker.begin(PROBLEM, Policy.COLD_GRAPH).screen([*wanted, config(64)]))
+    assert {m.config for m in measured} == {*wanted, config(64)}
+    assert {m.outcome for m in measured} == {Outcome.CORRECT}

@@ -1,0 +1,146 @@
+"""Finals: rivals in interleaved rounds, so that drift of the clock is common to all of them."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Final
+
+from space.config import Config
+from space.family import family_named
+from workers.cuda.bench import Bench, Ready
+from workers.cuda.clocks import DISTURBING
+from workers.cuda.driver import CudaError
+from workers.cuda.timing import SCREEN_REPLAYS, StoppingRule
+from workers.cuda.verification import Verdict
+from workers.measurement import Clocks, Measurement, Policy
+
+#: A round whose SM clock is this far from the median of the rounds is taken again. At the power limit readings
+#: scatter by two or three steps of 15 MHz from one round to the next; what lies beyond is drift.
+CLOCK_BAND: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOf:
+    """One round: a time of each rival, and the clocks while the last of them ran."""
+
+    times_us: tuple[float, ...]
+    clocks: Clocks
+
+
+@dataclass
+class Rival:
+    """A candidate in the finals."""
+
+    ready: Ready
+    verdict: Verdict
+
+
+class Finals:
+    """The rivals of one problem: added one by one, then run together."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._rivals: list[Rival] = []
+
+    def add(self, config: Config, digest: str, policy: Policy) -> str:
+        """Loads and verifies a rival; the reason if it is wrong.
+
+        Raises:
+            CudaError: it failed.
+        """
+        ready = self._bench.ready(config, digest, policy)
+        verdict = self._bench.verify(ready)
+        if verdict.reason:
+            ready.discard()
+        else:
+            self._rivals.append(Rival(ready, verdict))
+        return verdict.reason
+
+    def add_library(self, policy: Policy) -> None:
+        """cuBLASLt's first choice, and the fastest of its candidates where that is another one."""
+        found = [rival for rank in self._bench.library_ranks if (rival := self._library_rival(rank, policy))]
+        if not found:
+            return
+        fastest = min(found, key=self._brief_us)
+        for rival in found:
+            if rival is found[0] or rival is fastest:
+                self._rivals.append(rival)
+            else:
+                rival.ready.discard()
+
+    def run(self, rounds: int) -> list[Measurement]:
+        """Interleaved rounds until the stopping rule is satisfied; disturbed rounds don't count."""
+        if not self._rivals:
+            return []
+        rule, taken = StoppingRule.of(rounds), list[RoundOf]()
+        self._bench.busy_us += self._rivals[0].ready.timed.heat_up(self._bench.stream)
+        self._round(0)
+        while len(taken) < rule.most_rounds:
+            taken.append(self._round(len(taken)))
+            kept = undisturbed(taken)
+            if kept and rule.satisfied([[one.times_us[place] for one in kept] for place in range(len(self._rivals))]):
+                break
+        kept = undisturbed(taken)
+        remark = ""
+        if len(kept) < rounds:
+            remark = f"{len(taken) - len(kept)} of {len(taken)} rounds had an unsteady clock"
+            kept = taken
+        measured = [
+            self._bench.measured(
+                rival.ready, "final", tuple(one.times_us[place] for one in kept), kept[-1].clocks, rival.verdict, remark
+            )
+            for place, rival in enumerate(self._rivals)
+        ]
+        self.drop()
+        return measured
+
+    def drop(self) -> None:
+        """Frees the rivals."""
+        for rival in self._rivals:
+            rival.ready.discard()
+        self._rivals = []
+
+    def _round(self, number: int) -> RoundOf:
+        """Every rival once, in another order each time; clocks are read while they run."""
+        count = len(self._rivals)
+        order = [(number + place) % count for place in range(count)]
+        if number // count % 2:
+            order.reverse()
+        for place in order:
+            self._rivals[place].ready.timed.start(self._bench.stream, 1)
+        clocks = self._bench.monitor.read()
+        times = [0.0] * count
+        for place in order:
+            timed = self._rivals[place].ready.timed
+            (times[place],) = timed.samples_us()
+            self._bench.busy_us += times[place] * timed.launches
+        return RoundOf(tuple(times), clocks)
+
+    def _library_rival(self, rank: int, policy: Policy) -> Rival | None:
+        try:
+            ready = self._bench.ready(family_named("cublaslt").config({"rank": rank}), "", policy)
+        except CudaError as error:
+            if error.sticky:
+                raise
+            # The library refuses some of its own candidates when they are run.
+            return None
+        verdict = self._bench.verify(ready)
+        if verdict.reason:
+            ready.discard()
+            return None
+        return Rival(ready, verdict)
+
+    def _brief_us(self, rival: Rival) -> float:
+        rival.ready.timed.start(self._bench.stream, 1 + SCREEN_REPLAYS)
+        return statistics.median(rival.ready.timed.samples_us()[1:])
+
+
+def undisturbed(rounds: list[RoundOf]) -> list[RoundOf]:
+    """Rounds whose SM clock is near the median of all, and in which the card did not protect itself."""
+    middle = statistics.median(one.clocks.sm_mhz for one in rounds)
+    return [
+        one
+        for one in rounds
+        if abs(one.clocks.sm_mhz - middle) <= CLOCK_BAND * middle and not DISTURBING & set(one.clocks.throttle_reasons)
+    ]

@@ -1,0 +1,239 @@
+"""CudaRound: one problem on one GPU. Candidates in; one measurement each out, whatever became of them."""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Final
+
+from space.config import Config
+from space.explain import explain
+from space.family import family_named
+from space.problem import Problem
+from workers.build import BuildFailure
+from workers.builder import Builds
+from workers.cuda.supervisor import Died, LostContext
+from workers.errors import DriverError, ProcessError
+from workers.kernels.render import source_digest
+from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage, from_json
+
+if TYPE_CHECKING:
+    from workers.cuda.worker import CudaWorker
+
+PREPARE_SECONDS: Final = 180.0
+#: Questions that the GPU process has before it: the one it works on, the one it makes ready, and one to come.
+AHEAD: Final = 3
+#: Tries of the finals before the device is given up.
+FINAL_TRIES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A candidate that the GPU process was asked to measure."""
+
+    config: Config
+    digest: str
+
+
+class CudaRound:
+    """One problem on one GPU; see `workers.ports.Round`."""
+
+    def __init__(self, worker: CudaWorker, problem: Problem, policy: Policy) -> None:
+        self._worker, self._problem, self._policy = worker, problem, policy
+        self._seed = secrets.randbits(48)
+        self._digests: dict[str, str] = {}
+        self.library_ranks = 0
+
+    @property
+    def provenance(self) -> Provenance:
+        """What this round's measurements depend on."""
+        facts, libraries = self._worker.facts, self._worker.libraries
+        return Provenance(
+            facts.name, facts.uuid, facts.driver, libraries["nvrtc"], source_digest("sm90_wgmma"),
+            libraries["cublaslt"], _own_version(), self._seed,
+        )  # fmt: skip
+
+    def prepare(self) -> None:
+        """Operands and reference, again after the process was lost; the same seed gives the same data."""
+        question = {"do": "prepare", "problem": self._problem.key, "seed": self._seed}
+        self._worker.prepared = None
+        try:
+            self.library_ranks = self._worker.ask(question, PREPARE_SECONDS)["library_ranks"]
+        except Died as error:
+            raise ProcessError(f"{self._problem.shape} can't be prepared: {error}") from error
+        except LostContext as error:
+            # Half of the operands may have been allocated: the next problem begins with a fresh process.
+            self._worker.supervisor.kill()
+            if error.name == "CUDA_ERROR_OUT_OF_MEMORY":
+                raise DriverError(
+                    f"{self._problem.shape} needs more memory than {self._worker.facts.name} has free: "
+                    f"tune a smaller problem, or free the GPU"
+                ) from error
+            raise ProcessError(
+                f"{self._problem.shape} can't be prepared ({error}): see what nvidia-smi says of the GPU; what was "
+                f"measured is kept, and the same command goes on from there"
+            ) from error
+        self._worker.prepared = self
+
+    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+        """Builds on CPU threads, and measures each candidate as soon as it is built."""
+        built, library = list[Config](), list[Config]()
+        for config in candidates:
+            family = family_named(config.family)
+            said = explain(family, self._problem, config)
+            if said.legal:
+                (built if family.own else library).append(config)
+            else:
+                yield self._outcome(config, Outcome.CONSTRAINTS, f"{said.broken[0].rule}: {said.broken[0].numbers}")
+        self._take_over()
+        # Whoever comes first finds the card in another state: no kind of candidate always does.
+        random.Random(self._seed).shuffle(built)
+        builds = self._worker.builder.begin(self._problem, built)
+        try:
+            yield from self._measure(builds, library)
+        finally:
+            builds.cancel()
+
+    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
+        """Interleaved rounds; a finalist that fails here is reported as failed, the others go on without it.
+
+        Raises:
+            ProcessError: the GPU process died again and again.
+        """
+        self._take_over()
+        left, failed = list(finalists), list[Measurement]()
+        tries = 0
+        while tries < FINAL_TRIES:
+            try:
+                bad = self._arm_all(left)
+                if bad is None:
+                    return (*failed, *self._run_finals(rounds))
+                # Each of them can fail once: this is no try of the others.
+                failed.append(bad)
+                left = [config for config in left if config != bad.config]
+            except (Died, LostContext):
+                tries += 1
+            self._recover()
+        raise ProcessError(f"the GPU process died in {FINAL_TRIES} tries of the finals of {self._problem.shape}")
+
+    def _measure(self, builds: Builds, library: list[Config]) -> Iterator[Measurement]:
+        """Keeps a few questions ahead of the GPU process; one measurement per candidate, as they are answered.
+
+        Whoever stops iterating leaves questions open; their answers are thrown away by what is asked next.
+        """
+        asked: deque[Asked] = deque()
+        while True:
+            while len(asked) < AHEAD:
+                if library:
+                    self._ask_ahead(asked, Asked(library.pop(), ""))
+                    continue
+                made = builds.take(wait=not asked)
+                if made is None:
+                    break
+                config, build = made
+                if isinstance(build, BuildFailure):
+                    yield self._outcome(config, Outcome.COMPILE, build.reason)
+                    continue
+                self._digests[config.key] = build.digest
+                self._ask_ahead(asked, Asked(config, build.digest))
+            if not asked:
+                return
+            yield self._answered(asked)
+
+    def _ask_ahead(self, asked: deque[Asked], candidate: Asked) -> None:
+        self._worker.tell(self._question("screen", candidate.config, candidate.digest))
+        asked.append(candidate)
+
+    def _answered(self, asked: deque[Asked]) -> Measurement:
+        """The measurement of the candidate that was asked first."""
+        first = asked.popleft()
+        try:
+            return self._screened(self._worker.hear(self._worker.deadline_seconds))
+        except Died as death:
+            failure = self._alone(first, asked) if asked and not death.hung else self._died(first, death)
+        except LostContext as lost:
+            failure = self._outcome(first.config, Outcome.LAUNCH, str(lost), first.digest)
+        self._recover()
+        for candidate in asked:
+            self._worker.tell(self._question("screen", candidate.config, candidate.digest))
+        return failure
+
+    def _alone(self, candidate: Asked, others: deque[Asked]) -> Measurement:
+        """A process ended with several questions open: the one at fault is found by asking the first alone."""
+        self._recover()
+        question = self._question("screen", candidate.config, candidate.digest)
+        try:
+            return self._screened(self._worker.ask(question, self._worker.deadline_seconds))
+        except Died as death:
+            return self._died(candidate, death)
+        except LostContext as lost:
+            return self._outcome(candidate.config, Outcome.LAUNCH, str(lost), candidate.digest)
+
+    def _died(self, candidate: Asked, death: Died) -> Measurement:
+        outcome = Outcome.TIMEOUT if death.hung else Outcome.LAUNCH
+        return self._outcome(candidate.config, outcome, str(death), candidate.digest)
+
+    def _screened(self, answer: dict[str, Any]) -> Measurement:
+        return from_json(Measurement, json.dumps(answer))
+
+    def _run_finals(self, rounds: int) -> tuple[Measurement, ...]:
+        self._worker.ask({"do": "library", "policy": self._policy.value}, PREPARE_SECONDS)
+        answer = self._worker.ask({"do": "rounds", "rounds": rounds}, PREPARE_SECONDS + rounds)
+        return tuple(self._screened(entry) for entry in answer["measurements"])
+
+    def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:
+        """Makes the finalists ready; the first that fails, as a measurement."""
+        for config in finalists:
+            try:
+                question = self._question("arm", config, self._digest_of(config))
+                reason = self._worker.ask(question, self._worker.deadline_seconds)["reason"]
+            except Died as error:
+                outcome = Outcome.TIMEOUT if error.hung else Outcome.LAUNCH
+                return self._outcome(config, outcome, str(error), stage="final")
+            except LostContext as error:
+                return self._outcome(config, Outcome.LAUNCH, str(error), stage="final")
+            if reason:
+                return self._outcome(config, Outcome.WRONG_RESULT, reason, stage="final")
+        return None
+
+    def _take_over(self) -> None:
+        """Makes sure that nothing is under way, and that the operands are this round's."""
+        self._worker.settle()
+        if self._worker.prepared is not self or not self._worker.supervisor.alive:
+            self.prepare()
+
+    def _recover(self) -> None:
+        """A fresh process with the same operands, or the same process without its rivals."""
+        if self._worker.supervisor.alive:
+            self._worker.ask({"do": "drop"}, PREPARE_SECONDS)
+        else:
+            self.prepare()
+
+    def _digest_of(self, config: Config) -> str:
+        if not family_named(config.family).own:
+            return ""
+        if config.key not in self._digests:
+            _, build = next(iter(self._worker.builder.builds(self._problem, [config])))
+            self._digests[config.key] = build.digest
+        return self._digests[config.key]
+
+    def _question(self, do: str, config: Config, digest: str) -> dict[str, Any]:
+        return {"do": do, "family": config.family, "knobs": config.knobs_text, "digest": digest,
+                "policy": self._policy.value}  # fmt: skip
+
+    def _outcome(
+        self, config: Config, outcome: Outcome, detail: str, digest: str = "", stage: Stage = "screen"
+    ) -> Measurement:
+        return Measurement(self._problem.key, config, stage, self._policy, outcome, detail=detail, build_digest=digest)
+
+
+def _own_version() -> str:
+    try:
+        return version("gemmtune")
+    except PackageNotFoundError:
+        return "0+source"
