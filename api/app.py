@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, TextIO
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import best, explain, health, measurements, problems, tables
+from api import best, devices, explain, health, measurements, problems, tables
 from api.access import Access
+from api.answerer import Answerer
 from api.auth import Keyring
+from api.follower import Follower
 from api.gate import Gate
+from api.logs import RequestLog
 from api.meters import Meters
+from api.tables import Views
 from tuner.store.store import Store
 
+#: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
+_FIRST_READING_SECONDS: Final = 2.0
+_ROUTERS: Final = (best, tables, devices, measurements, explain, health)
+#: Schemas that no endpoint's signature shows.
+_SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)
 
-def create_app(store: Store, access: Access | None = None) -> FastAPI:
+
+def create_app(store: Store, access: Access | None = None, log: TextIO | None = None) -> FastAPI:
     """The service on one store. The store stays the caller's to close.
 
     Args:
         access: who may ask; by default everybody who can reach the application, everything.
+        log: where a line about each request goes.
     """
     access = access or Access()
     app = FastAPI(
@@ -29,17 +43,39 @@ def create_app(store: Store, access: Access | None = None) -> FastAPI:
         # The stock pages load their scripts from elsewhere; /openapi.json is enough for every tool.
         docs_url=None,
         redoc_url=None,
+        lifespan=_lifespan,
     )
-    app.state.store = store
-    app.state.meters = Meters()
-    app.state.keyring = Keyring(access.tokens)
-    app.state.keyring.load(store)
+    state = app.state
+    state.store, state.meters, state.keyring = store, Meters(), Keyring(access.tokens)
+    # Before the first request, however long reading the bests takes: a good token is never refused.
+    state.keyring.load(store)
+    state.follower = Follower(store, state.keyring)
+    state.answerer, state.views = Answerer(state.follower), Views()
+    #: Set when the service is told to stop: what waits for something ends its waiting.
+    state.stopping = threading.Event()
     problems.install(app)
-    app.add_middleware(Gate, access=access, keyring=app.state.keyring, meters=app.state.meters, shortcuts={})
-    for module in (best, measurements, explain, tables, health):
+    state.request_log = RequestLog(log)
+    shortcuts = {"/v1/best": best.shortcut(state.answerer, state.meters)}
+    app.add_middleware(
+        Gate, access=access, keyring=state.keyring, meters=state.meters, log=state.request_log, shortcuts=shortcuts
+    )
+    for module in _ROUTERS:
         app.include_router(module.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    follower: Follower = app.state.follower
+    follower.start()
+    follower.loaded.wait(_FIRST_READING_SECONDS)
+    try:
+        yield
+    finally:
+        app.state.stopping.set()
+        follower.stop()
+        app.state.request_log.close()
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
@@ -47,9 +83,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         schemas = document["components"]["schemas"]
-        for kind in (problems.ProblemDocument, problems.FieldError):
+        for kind in _SCHEMAS:
             schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-            schema.pop("$defs", None)
+            schemas |= schema.pop("$defs", {})
             schemas[kind.__name__] = schema
         for unused in ("HTTPValidationError", "ValidationError"):
             schemas.pop(unused, None)

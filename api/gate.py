@@ -11,7 +11,8 @@ import logging
 import secrets
 import string
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,11 +21,12 @@ from api import limits
 from api.access import Access
 from api.auth import Caller, Keyring
 from api.limits import Rates
+from api.logs import RequestLog
 from api.meters import Meters
 from api.problems import HttpProblem, document
 
-#: An endpoint that may answer before the framework is asked: it sends and returns True, or returns False.
-Shortcut = Callable[[Scope, Send], Awaitable[bool]]
+#: Answers a GET before the framework is asked: JSON for a query string and a caller, or None for the long way.
+Shortcut = Callable[[bytes, Caller], bytes | None]
 
 _ID_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
@@ -36,8 +38,8 @@ _HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_JSON_HEADERS: Final = ((b"content-type", b"application/json"), *_HEADERS)
 _log = logging.getLogger("gemmtune.api")
-_requests = logging.getLogger("gemmtune.requests")
 
 
 class Gate:
@@ -48,13 +50,22 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, access: Access, keyring: Keyring, meters: Meters, shortcuts: Mapping[str, Shortcut]
+        self,
+        app: ASGIApp,
+        access: Access,
+        keyring: Keyring,
+        meters: Meters,
+        log: RequestLog,
+        shortcuts: Mapping[str, Shortcut],
     ) -> None:
         self._app = app
         self._hosts = access.hosts
         self._keyring = keyring
-        self._meters = meters
+        self._requests = meters.requests
+        self._log = log
         self._shortcuts = shortcuts
+        self._ids = count()
+        self._run = secrets.token_hex(4)
         self._rates = Rates(access.requests_per_second)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +75,10 @@ class Gate:
             return
         started, status = time.perf_counter(), 0
         headers = dict(scope["headers"])
-        request_id = _request_id(headers.get(b"x-request-id"))
+        given = headers.get(b"x-request-id")
+        request_id = harmless(given) if given else ""
+        if not request_id:
+            request_id = f"{self._run}-{next(self._ids):x}"
         caller = self._keyring.caller(headers.get(b"authorization"))
         scope.setdefault("state", {}).update(request_id=request_id, caller=caller)
 
@@ -76,7 +90,16 @@ class Gate:
             await send(message)
 
         try:
-            await self._pass(scope, receive, framed, headers, caller)
+            self._check_host(headers.get(b"host", b""))
+            self._check_rate(scope, caller)
+            text = self._short_way(scope, caller)
+            if text is None:
+                await self._long_way(scope, receive, framed, headers)
+            else:
+                status = 200
+                ours = [*_JSON_HEADERS, (b"content-length", b"%d" % len(text)), (b"x-request-id", request_id.encode())]
+                await send({"type": "http.response.start", "status": 200, "headers": ours})
+                await send({"type": "http.response.body", "body": text})
         except HttpProblem as refusal:
             answer = document(refusal.status, refusal.kind, refusal.detail, request_id, headers=refusal.headers)
             await answer(scope, receive, framed)
@@ -90,30 +113,27 @@ class Gate:
         finally:
             self._note(scope, status, time.perf_counter() - started, request_id, caller)
 
-    async def _pass(
-        self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes], caller: Caller | HttpProblem
-    ) -> None:
-        """The way in.
+    def _short_way(self, scope: Scope, caller: Caller | HttpProblem) -> bytes | None:
+        shortcut = self._shortcuts.get(scope["path"])
+        if shortcut is None or scope["method"] != "GET" or isinstance(caller, HttpProblem):
+            return None
+        return shortcut(scope["query_string"], caller)
+
+    async def _long_way(self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]) -> None:
+        """Through the framework.
 
         Raises:
-            HttpProblem: the request is refused before any endpoint sees it.
+            HttpProblem: the query or the body is refused before any endpoint sees it.
         """
-        self._check_host(headers.get(b"host", b""))
-        self._check_rate(scope, caller)
-        query = scope["query_string"]
-        if query:
-            _check_query(query)
-        method, path = scope["method"], scope["path"]
-        if method == "GET":
-            shortcut = self._shortcuts.get(path)
-            if shortcut is None or not await shortcut(scope, send):
-                await self._app(scope, receive, send)
-            return
-        limit = limits.body_limit(path)
-        length = headers.get(b"content-length")
-        if length is not None and (not length.isdigit() or int(length) > limit):
-            raise HttpProblem(413, "body-too-large", f"the body is longer than {limit:,} bytes: send less at once")
-        await self._app(scope, limits.counted(receive, limit), send)
+        if scope["query_string"]:
+            _check_query(scope["query_string"])
+        if scope["method"] != "GET":
+            limit = limits.body_limit(scope["path"])
+            length = headers.get(b"content-length")
+            if length is not None and (not length.isdigit() or int(length) > limit):
+                raise HttpProblem(413, "body-too-large", f"the body is longer than {limit:,} bytes: send less at once")
+            receive = limits.counted(receive, limit)
+        await self._app(scope, receive, send)
 
     def _check_host(self, host: bytes) -> None:
         if self._hosts is None:
@@ -140,21 +160,14 @@ class Gate:
                 {"Retry-After": str(max(1, round(wait + 0.5)))},
             )
 
-    def _note(
-        self, scope: Scope, status: int, seconds: float, request_id: str, caller: Caller | HttpProblem
-    ) -> None:
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str, caller: Caller | HttpProblem) -> None:
         # Labels come from us, never from the client: what it makes up must not grow our memory.
         route = scope.get("route")
         template = str(getattr(route, "path", "")) or (scope["path"] if scope["path"] in self._shortcuts else "none")
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._meters.request(template, method, status, seconds)
-        if _requests.isEnabledFor(logging.INFO):
-            fields = {
-                "request_id": request_id, "method": method, "path": scope["path"], "status": status,
-                "ms": round(seconds * 1e3, 3), "caller": caller.name if isinstance(caller, Caller) else None,
-                "address": _address(scope),
-            }  # fmt: skip
-            _requests.info("request", extra={"fields": fields})
+        self._requests.count(template, method, status, seconds)
+        name = caller.name if isinstance(caller, Caller) else None
+        self._log.note(request_id, method, scope["path"], status, seconds, name, _address(scope))
 
 
 def _framed(given: Iterable[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
@@ -165,9 +178,10 @@ def _framed(given: Iterable[tuple[bytes, bytes]], request_id: str) -> list[tuple
     return headers
 
 
-def _request_id(given: bytes | None) -> str:
-    text = given.decode("latin-1") if given else ""
-    return text if 0 < len(text) <= 100 and _ID_CHARACTERS.issuperset(text) else secrets.token_hex(8)
+def harmless(given: bytes) -> str:
+    """A client's own request id, if it can be shown anywhere; else nothing."""
+    text = given.decode("latin-1")
+    return text if 0 < len(text) <= 100 and _ID_CHARACTERS.issuperset(text) else ""
 
 
 def _check_query(query: bytes) -> None:

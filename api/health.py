@@ -1,51 +1,71 @@
-"""GET / and /healthz."""
+"""GET /healthz, /readyz and /metrics: for whoever keeps the service running."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel
+from typing import Annotated, Literal
 
-from api.problems import responses
-from tuner.store.store import Store
+from fastapi import APIRouter, Depends, Request, Response
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel, Field
+
+from api.auth import require
+from api.follower import STALE_SECONDS, Follower
+from api.problems import HttpProblem, responses
 
 router = APIRouter(tags=["service"])
 
 
 class Health(BaseModel):
-    """The store answers."""
+    """The process answers."""
 
-    status: str
-    schema_revision: str
-    rows: dict[str, int]
+    status: Literal["ok"]
 
 
-class Index(BaseModel):
-    """Where things are."""
+class Readiness(BaseModel):
+    """What the service needs before it is given requests."""
 
-    openapi: str
-    best: str
-    measurements: str
-    explain: str
-    tables: list[str]
-    health: str
+    status: Literal["ready"]
+    bests: int = Field(description="held in memory")
+    left_out: int = Field(description="bests that this version of gemmtune can't read")
+    snapshot_age_seconds: float = Field(description="since the store was last asked what changed")
 
 
 @router.get("/healthz", operation_id="getHealth", responses=responses())
-def get_health(request: Request) -> Health:
-    """200 when the store can be read; 503 when it can't."""
-    store: Store = request.app.state.store
-    return Health(status="ok", schema_revision=store.revision(), rows=store.counts())
+async def get_health() -> Health:
+    """200 while the process answers at all; it asks no database, so that a database's fault restarts nothing."""
+    return Health(status="ok")
 
 
-@router.get("/", operation_id="getIndex", responses=responses())
-def get_index(request: Request) -> Index:
-    """What there is."""
-    store: Store = request.app.state.store
-    return Index(
-        openapi="/openapi.json",
-        best="/v1/best?m=4096&n=4096&k=4096&dtype=bf16",
-        measurements="/v1/measurements",
-        explain="/v1/explain",
-        tables=[f"/v1/tables/{name}" for name in sorted({name for name, _ in store.devices()})],
-        health="/healthz",
+@router.get("/readyz", operation_id="getReadiness", responses=responses())
+async def get_readiness(request: Request) -> Readiness:
+    """200 while requests are welcome; 503 while the store is first read, can't be read, or the service stops."""
+    follower: Follower = request.app.state.follower
+    age = follower.age_seconds()
+    if request.app.state.stopping.is_set():
+        raise _not_ready("the service is stopping")
+    if not follower.loaded.is_set():
+        raise _not_ready("the store is still being read")
+    if age > STALE_SECONDS:
+        raise _not_ready(f"the store can't be read since {age:.0f} s; answers come from what was read before")
+    snapshot = follower.snapshot
+    return Readiness(
+        status="ready", bests=len(snapshot), left_out=snapshot.left_out, snapshot_age_seconds=round(age, 3)
     )
+
+
+@router.get(
+    "/metrics",
+    operation_id="getMetrics",
+    response_class=Response,
+    responses={**responses(), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def get_metrics(request: Request, _: Annotated[object, Depends(require("read"))]) -> Response:
+    """Everything that is counted and timed, in the text format of Prometheus."""
+    meters, follower = request.app.state.meters, request.app.state.follower
+    meters.bests.set(len(follower.snapshot))
+    meters.snapshot_age.set(follower.age_seconds())
+    return Response(generate_latest(meters.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def _not_ready(why: str) -> HttpProblem:
+    return HttpProblem(503, "not-ready", f"{why}: ask again in a second", {"Retry-After": "1"})

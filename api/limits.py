@@ -76,7 +76,7 @@ def repeated_parameter(query: bytes) -> str | None:
     """A parameter that a query string names twice; which of the two counts would be a guess."""
     if b"&" not in query:
         return None
-    names = [part.partition(b"=")[0] for part in query.split(b"&")]
+    names = [part.partition(b"=")[0] for part in query.split(b"&") if part]
     if len(set(names)) == len(names):
         return None
     return next(name for name in names if names.count(name) > 1).decode("latin-1")

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 from api import cursors
 from api.auth import require
-from api.problems import responses
-from api.schemas import MeasurementOut, Strict
+from api.problems import next_link, responses
+from api.schemas import PRINTABLE, DeviceName, MeasurementOut, Strict
 from space.problem import Problem
 from tuner.records import Outcome
 from tuner.store.store import Store
@@ -21,8 +21,8 @@ router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))
 class MeasurementsQuery(Strict):
     """Filters, all optional."""
 
-    problem: str | None = Field(default=None, description="a problem's key")
-    device: str | None = None
+    problem: str | None = Field(default=None, max_length=300, pattern=PRINTABLE, description="a problem's key")
+    device: DeviceName | None = None
     outcome: Outcome | None = None
     limit: int = Field(default=100, ge=1, le=1000)
     cursor: str | None = Field(default=None, max_length=2000)
@@ -48,7 +48,5 @@ def list_measurements(
     rows = store.page(after=after, limit=query.limit + 1, problem=problem, device=query.device, outcome=outcome)
     page, more = rows[: query.limit], len(rows) > query.limit
     following = cursors.encode(page[-1].id, filters) if more else None
-    if following:
-        url = request.url.include_query_params(cursor=following)
-        response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+    response.headers.update(next_link(request, following))
     return MeasurementsPage(items=[MeasurementOut.of(row) for row in page], next=following)

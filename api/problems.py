@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -48,12 +48,20 @@ class ProblemDocument(BaseModel):
 class HttpProblem(Exception):
     """An expected failure of a request."""
 
-    def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[FieldError] = (),
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.kind = kind
         self.detail = detail
         self.headers = headers or {}
+        self.errors = errors
 
 
 #: What the gate may answer on any path (see `api.gate`), and what any endpoint may.
@@ -73,31 +81,31 @@ def install(app: FastAPI) -> None:
     """Makes every failure of `app` a problem document."""
 
     @app.exception_handler(HttpProblem)
-    def expected(request: Request, error: HttpProblem) -> JSONResponse:
-        return answer(request, error.status, error.kind, error.detail, headers=error.headers)
+    async def expected(request: Request, error: HttpProblem) -> JSONResponse:
+        return answer(request, error.status, error.kind, error.detail, error.errors, error.headers)
 
     @app.exception_handler(SpaceError)
-    def bad_input(request: Request, error: SpaceError) -> JSONResponse:
+    async def bad_input(request: Request, error: SpaceError) -> JSONResponse:
         return answer(request, 422, "bad-input", str(error))
 
     @app.exception_handler(StoreError)
-    def no_store(request: Request, error: StoreError) -> JSONResponse:
+    async def no_store(request: Request, error: StoreError) -> JSONResponse:
         _log.error("store: %s", error)
         return answer(request, 503, "store-unavailable", str(error))
 
     @app.exception_handler(UnknownDevice)
-    def no_device(request: Request, error: UnknownDevice) -> JSONResponse:
+    async def no_device(request: Request, error: UnknownDevice) -> JSONResponse:
         return answer(request, 404, "unknown-device", str(error))
 
     @app.exception_handler(RequestValidationError)
-    def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         errors = [FieldError(pointer=_pointer(entry["loc"]), detail=entry["msg"]) for entry in error.errors()]
         first = errors[0]
         detail = f"{first.pointer}: {first.detail}; see /openapi.json for what is taken"
         return answer(request, 422, "malformed-request", detail, errors)
 
     @app.exception_handler(HTTPException)
-    def by_framework(request: Request, error: HTTPException) -> JSONResponse:
+    async def by_framework(request: Request, error: HTTPException) -> JSONResponse:
         kind = _FRAMEWORK.get(error.status_code, "refused")
         detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
         return answer(request, error.status_code, kind, detail, headers=error.headers)
@@ -108,7 +116,7 @@ def answer(
     status: int,
     kind: str,
     detail: str,
-    errors: list[FieldError] | None = None,
+    errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """A problem document as a response."""
@@ -120,7 +128,7 @@ def document(
     kind: str,
     detail: str,
     instance: str,
-    errors: list[FieldError] | None = None,
+    errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """A problem document as a response, where there is no `Request` to take the id from."""
@@ -130,9 +138,17 @@ def document(
         status=status,
         detail=detail,
         instance=instance,
-        errors=errors or [],
+        errors=list(errors),
     )
     return JSONResponse(content.model_dump(), status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
+
+
+def next_link(request: Request, cursor: str | None) -> dict[str, str]:
+    """The `Link` header of a page that another one follows (RFC 8288); no header on the last page."""
+    if cursor is None:
+        return {}
+    url = request.url.include_query_params(cursor=cursor)
+    return {"Link": f'<{url.path}?{url.query}>; rel="next"'}
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:

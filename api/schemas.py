@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from space.arch import DEVICES
 from space.config import Config
 from space.explain import Broken, Explanation
 from space.problem import DTYPES, LAYOUTS, MAX_EXTENT, Problem
-from space.rank import roofline_us
-from tuner.answers import Answer
-from tuner.records import Best, StoredMeasurement
+from tuner.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 
+#: Text that a database of any kind can hold and a log line can show.
+PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
 Extent = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
-DtypeWord = Annotated[str, Field(description=f"one of {', '.join(DTYPES)}")]
-LayoutWord = Annotated[str, Field(description=f"one of {', '.join(LAYOUTS)}; row-major letters of A and B")]
-T = TypeVar("T")
+DtypeWord = Annotated[
+    str, Field(max_length=60, description=f"one of {', '.join(DTYPES)}; or those of A, B, C and accumulator, by commas")
+]
+LayoutWord = Annotated[
+    str, Field(max_length=2, description=f"one of {', '.join(LAYOUTS)}; row-major letters of A and B")
+]
+EpilogueWord = Annotated[
+    str, Field(max_length=60, description="none, or alpha, beta, bias and an activation, in this order, joined by +")
+]
+DeviceName = Annotated[
+    str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model as the driver names it")
+]
 
 
 class Strict(BaseModel):
@@ -28,18 +36,46 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ProblemIn(Strict):
-    """A problem as asked for."""
+class ProblemQuery(Strict):
+    """A problem as asked for in a query string."""
 
     m: Extent
     n: Extent
     k: Extent
     dtype: DtypeWord = "bf16"
     layout: LayoutWord = "nt"
+    batch: Extent = 1
+    epilogue: EpilogueWord = "none"
 
     def problem(self) -> Problem:
-        """The problem; raises `ProblemError` for an unknown dtype or layout."""
-        return Problem.of(self.m, self.n, self.k, self.dtype, self.layout)
+        """The problem.
+
+        Raises:
+            ProblemError: an unknown dtype, layout or epilogue, or some that don't go together.
+        """
+        # A + in a query string means a space, which no epilogue has.
+        epilogue = self.epilogue.replace(" ", "+")
+        return Problem.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, epilogue)
+
+
+class ProblemIn(ProblemQuery):
+    """A problem as asked for in a body: JSON has numbers, so that a text or a truth value is none."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    def problem(self) -> Problem:
+        """The problem.
+
+        Raises:
+            ProblemError: an unknown dtype, layout or epilogue, or some that don't go together.
+        """
+        return Problem.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, self.epilogue)
+
+    @property
+    def key(self) -> str:
+        """What the problem's key is, if it is one: for looking up, at a tenth of what a `Problem` costs."""
+        dtypes = ",".join(DTYPES.get(self.dtype, (self.dtype,)))
+        return f"gemm:{dtypes}:{self.layout}:{self.m}x{self.n}x{self.k}:b{self.batch}:{self.epilogue}"
 
 
 class ProblemOut(BaseModel):
@@ -93,11 +129,11 @@ class MeasurementOut(BaseModel):
     tflops: float | None
     samples_us: list[float]
     detail: str
-    verification: dict[str, Any] | None
-    clocks: dict[str, Any] | None
+    verification: Verification | None
+    clocks: Clocks | None
     build_digest: str
     note: str
-    provenance: dict[str, Any]
+    provenance: Provenance
     taken_at: datetime
 
     @classmethod
@@ -109,30 +145,35 @@ class MeasurementOut(BaseModel):
             id=stored.id, study_id=stored.study_id, problem=ProblemOut.of(problem), device=stored.device,
             device_kind=stored.device_kind, config=ConfigOut.of(m.config), stage=m.stage, policy=m.policy.value,
             outcome=m.outcome.value, median_us=median, tflops=problem.tflops(median) if median else None,
-            samples_us=list(m.samples_us), detail=m.detail, verification=_dict(m.verification), clocks=_dict(m.clocks),
-            build_digest=m.build_digest, note=m.note, provenance=asdict(stored.provenance), taken_at=stored.taken_at,
+            samples_us=list(m.samples_us), detail=m.detail, verification=m.verification, clocks=m.clocks,
+            build_digest=m.build_digest, note=m.note, provenance=stored.provenance, taken_at=stored.taken_at,
         )  # fmt: skip
 
 
-class Evidence(BaseModel):
-    """Why a measured or nearest answer is to be believed."""
+class EvidenceOut(BaseModel):
+    """Why a measured or nearest answer is to be believed: the best itself, or the neighbour's. An entry of a table."""
 
     problem: ProblemOut
-    measurement: MeasurementOut
-    versus_cublaslt_first: dict[str, Any] | None
-    versus_cublaslt_best: dict[str, Any] | None
-    runner_up: ConfigOut | None
+    config: ConfigOut
+    runner_up: ConfigOut | None = Field(description="the fastest config behind it; null when it was alone")
+    policy: str
+    device_kind: str = Field(description="cuda, or recorded for times that were replayed")
+    median_us: float
+    tflops: float
+    samples_us: list[float]
+    stage: str
+    note: str
+    versus_cublaslt_first: Ratio | None
+    versus_cublaslt_best: Ratio | None
+    verification: Verification | None
+    clocks: Clocks | None
+    build_digest: str
+    provenance: Provenance
+    measurement_id: int
+    study_id: int
+    taken_at: datetime
     tried: int
     failed: dict[str, int]
-
-    @classmethod
-    def of(cls, best: Best) -> Evidence:
-        """From the value."""
-        return cls(
-            problem=ProblemOut.of(best.problem), measurement=MeasurementOut.of(best.winner),
-            versus_cublaslt_first=_dict(best.versus_first), versus_cublaslt_best=_dict(best.versus_best),
-            runner_up=ConfigOut.of(best.runner_up) if best.runner_up else None, tried=best.tried, failed=best.failed,
-        )  # fmt: skip
 
 
 class BestOut(BaseModel):
@@ -147,20 +188,8 @@ class BestOut(BaseModel):
     time_us: float | None = Field(description="measured median, or an estimate when source is not measured")
     tflops: float | None
     roofline_us: float | None = Field(description="no kernel is faster than this; null for an unknown device")
-    evidence: Evidence | None
+    evidence: EvidenceOut | None
     tune: str = Field(description="the command that measures it")
-
-    @classmethod
-    def of(cls, answer: Answer) -> BestOut:
-        """From the value."""
-        problem, limits = answer.problem, DEVICES.get(answer.device)
-        return cls(
-            problem=ProblemOut.of(problem), device=answer.device, policy=answer.policy.value, source=answer.source,
-            why=answer.why, config=ConfigOut.of(answer.config) if answer.config else None, time_us=answer.time_us,
-            tflops=answer.tflops, roofline_us=roofline_us(problem, limits) if limits else None,
-            evidence=Evidence.of(answer.best) if answer.best else None,
-            tune=f"gemmtune tune {problem.shape} --dtype {problem.dtype} --layout {problem.layout}",
-        )  # fmt: skip
 
 
 class BrokenOut(BaseModel):
@@ -200,7 +229,3 @@ class ExplanationOut(BaseModel):
             nearest=ConfigOut.of(said.nearest) if said.nearest else None, change=said.change or None,
             derived=said.derived,
         )  # fmt: skip
-
-
-def _dict(value: Any) -> dict[str, Any] | None:  # noqa: ANN401  (any of our dataclasses)
-    return asdict(value) if value is not None else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import uvicorn
 
@@ -27,7 +28,7 @@ def serve(store: Store, host: str, port: int, access: Access) -> None:
     listener = listen(host, port)
     logs.configure()
     config = uvicorn.Config(
-        create_app(store, access),
+        create_app(store, access, log=sys.stderr),
         log_config=None,
         access_log=False,
         # A caller's address is the one that connects; what a header says of it proves nothing.

@@ -1,42 +1,163 @@
-"""GET /v1/tables/{device}: every best of a device, cacheable."""
+"""GET /v1/tables and /v1/bests: every best of a device, as one document or page by page."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import hashlib
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Depends, Header, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, Field
 
+from api import cursors
 from api.auth import require
-from api.problems import responses
-from tuner.store.store import Store
-from tuner.tables import table, table_bytes
+from api.devices import DevicePath
+from api.problems import HttpProblem, next_link, responses
+from api.schemas import DeviceName, EvidenceOut, Strict
+from api.snapshot import Held, Snapshot
+from tuner.entries import canonical
+from tuner.tables import SCHEMA
 
 router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
 
+_AT_ONCE: Final = 256
+_JSON: Final = "application/json"
 _NOT_MODIFIED: dict[int | str, dict[str, object]] = {304: {"description": "the client has this content already"}}
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A device's table as it was at one version of the snapshot.
+
+    Attributes:
+        keys: of the problems, in order, each with the policy behind it.
+        held: in the same order.
+        content: hash of everything in the table but itself.
+    """
+
+    version: int
+    keys: list[tuple[str, str]]
+    held: list[Held]
+    content: str
+
+
+class Views:
+    """The latest view of each device; made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, View] = {}
+        self._lock = threading.Lock()
+
+    def of(self, snapshot: Snapshot, device: str) -> View:
+        """The view of a device now.
+
+        Raises:
+            HttpProblem: 404, nothing was tuned on it.
+        """
+        known = snapshot.devices.get(device)
+        if known is None:
+            names = ", ".join(snapshot.devices) or "none yet"
+            raise HttpProblem(
+                404, "unknown-device", f"nothing was tuned on {device!r}: there are bests of {names}; see /v1/devices"
+            )
+        with self._lock:
+            view = self._views.get(device)
+            if view is None or view.version != known.version:
+                view = self._views[device] = _view(snapshot, device)
+            return view
+
+
+class TableOut(BaseModel):
+    """Every best of a device."""
+
+    content: str = Field(description="SHA-256 of everything here but itself; the ETag")
+    device: str
+    entries: list[EvidenceOut]
+    schema_: str = Field(alias="schema")
+
+
+class BestsQuery(Strict):
+    """Which bests."""
+
+    device: DeviceName
+    limit: int = Field(default=100, ge=1, le=1000)
+    cursor: str | None = Field(default=None, max_length=2000)
+
+
+class BestsPage(BaseModel):
+    """A page, in order of the problems' keys."""
+
+    items: list[EvidenceOut]
+    next: str | None = Field(description="cursor of the next page; null on the last")
 
 
 @router.get(
     "/v1/tables/{device}",
     operation_id="getTable",
-    response_class=JSONResponse,
+    response_model=TableOut,
     responses={**responses(404), **_NOT_MODIFIED},
 )
 def get_table(
-    request: Request, device: str, if_none_match: Annotated[str | None, Header(max_length=4000)] = None
+    request: Request, device: DevicePath, if_none_match: Annotated[str | None, Header(max_length=4000)] = None
 ) -> Response:
     """The table that `gemmtune export --format json` writes, byte for byte, with a strong ETag."""
-    store: Store = request.app.state.store
-    document = table(store, device)
-    etag = f'"{document["content"]}"'
+    view = request.app.state.views.of(request.app.state.answerer.snapshot, device)
+    etag = f'"{view.content}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=0, must-revalidate"}
     if if_none_match and matches(if_none_match, etag):
         return Response(status_code=304, headers=headers)
-    return Response(table_bytes(document), media_type="application/json", headers=headers)
+    return StreamingResponse(rendered(device, view), media_type=_JSON, headers=headers)
+
+
+@router.get("/v1/bests", operation_id="listBests", response_model=BestsPage, responses=responses(404))
+def list_bests(request: Request, query: Annotated[BestsQuery, Query()]) -> Response:
+    """The entries of a device's table, page by page. A cursor stays valid while bests come and change."""
+    view = request.app.state.views.of(request.app.state.answerer.snapshot, query.device)
+    filters = {"device": query.device}
+    first = bisect_right(view.keys, cursors.decode_pair(query.cursor, filters)) if query.cursor else 0
+    page = view.held[first : first + query.limit]
+    more = first + query.limit < len(view.held)
+    following = cursors.encode(view.keys[first + query.limit - 1], filters) if more else None
+    text = b'{"items":[' + b",".join([held.entry for held in page]) + b'],"next":' + canonical(following) + b"}"
+    return Response(text, media_type=_JSON, headers=next_link(request, following))
+
+
+def rendered(device: str, view: View) -> Iterator[bytes]:
+    """A table as canonical JSON, some entries at a time: a large one is larger than the service's whole memory."""
+    yield b'{"content":' + canonical(view.content) + b","
+    yield from _rest(device, view.held)
+    yield b"\n"
 
 
 def matches(if_none_match: str, etag: str) -> bool:
     """RFC 9110 §13.1.2: weak comparison with each of a list, or `*`."""
     given = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
     return "*" in given or etag in given
+
+
+def _view(snapshot: Snapshot, device: str) -> View:
+    known = snapshot.devices[device]
+    version = known.version
+    entries = [
+        ((key, policy.value), held)
+        for policy, of_policy in list(known.held.items())
+        for key, held in list(of_policy.items())
+    ]
+    entries.sort(key=lambda entry: entry[0])
+    keys, held = [key for key, _ in entries], [held for _, held in entries]
+    digest = hashlib.sha256(b"{")
+    for part in _rest(device, held):
+        digest.update(part)
+    return View(version, keys, held, digest.hexdigest())
+
+
+def _rest(device: str, held: list[Held]) -> Iterator[bytes]:
+    """A table's canonical JSON behind `content`, its closing brace included."""
+    yield b'"device":' + canonical(device) + b',"entries":['
+    for first in range(0, len(held), _AT_ONCE):
+        yield (b"," if first else b"") + b",".join([entry.entry for entry in held[first : first + _AT_ONCE]])
+    yield b'],"schema":' + canonical(SCHEMA) + b"}"

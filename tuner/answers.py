@@ -7,9 +7,9 @@ shape, or says that nothing is.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from space.arch import DEVICES, arch_named
 from space.config import Config
@@ -17,8 +17,8 @@ from space.explain import is_legal, nearest_legal
 from space.family import Family, family_for, family_named
 from space.problem import Problem
 from space.rank import predict
+from tuner.distance import log_distance
 from tuner.records import Best
-from tuner.store.store import Store
 from workers.measurement import Policy
 
 Source = Literal["measured", "nearest", "predicted", "default", "none"]
@@ -53,19 +53,36 @@ class Answer:
         return self.problem.tflops(self.time_us) if self.time_us else None
 
 
-def answer(store: Store, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH) -> Answer:
+class Bests(Protocol):
+    """Where measured answers come from: the store, or what a service keeps of it in memory."""
+
+    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+        """The best of one problem on a device model."""
+
+    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
+        """Bests whose problems differ from `problem` in their extents alone, nearest first."""
+
+
+def answer(bests: Bests, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH) -> Answer:
     """The best known config for `problem` on the device model `device`."""
-    if best := store.best(problem, device, policy):
-        replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""
-        why = f"measured on {device}{replay}: {best.tried} candidates tried, every element verified"
-        return Answer(problem, device, policy, "measured", best.config, best.median_us, best, why)
-    return _nearest(store, problem, device, policy) or _predicted(problem, device, policy)
+    if best := bests.best(problem, device, policy):
+        return measured(best)
+    return _nearest(bests, problem, device, policy) or _predicted(problem, device, policy)
 
 
-def _nearest(store: Store, problem: Problem, device: str, policy: Policy) -> Answer | None:
-    for best in store.neighbours(problem, device):
-        distance = log_distance(problem, best.problem)
-        if distance > NEAREST_REACH or best.winner.measurement.policy is not policy:
+def measured(best: Best) -> Answer:
+    """The answer for the very problem that a best is of."""
+    replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""
+    why = f"measured on {best.device}{replay}: {best.tried} candidates tried, every element verified"
+    policy = best.winner.measurement.policy
+    return Answer(best.problem, best.device, policy, "measured", best.config, best.median_us, best, why)
+
+
+def _nearest(bests: Bests, problem: Problem, device: str, policy: Policy) -> Answer | None:
+    for best in bests.neighbours(problem, device):
+        if log_distance(problem, best.problem) > NEAREST_REACH:
+            return None
+        if best.winner.measurement.policy is not policy:
             continue
         family = family_named(best.config.family)
         if not is_legal(family, problem, best.config):
@@ -98,12 +115,6 @@ def default_config(family: Family, problem: Problem) -> Config | None:
     config = family.config({})
     arch = arch_named(family.arch)
     return config if is_legal(family, problem, config, arch) else nearest_legal(family, problem, config, arch)[0]
-
-
-def log_distance(one: Problem, other: Problem) -> float:
-    """How far two shapes are apart: the sum of |log2| of the ratios of M, N and K."""
-    pairs = ((one.m, other.m), (one.n, other.n), (one.k, other.k))
-    return sum(abs(math.log2(a / b)) for a, b in pairs)
 
 
 def _estimate(family: Family, problem: Problem, config: Config, device: str) -> float:

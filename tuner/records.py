@@ -8,8 +8,12 @@ from enum import StrEnum
 
 from space.config import Config
 from space.problem import Problem
-from workers.measurement import Measurement, Policy, Provenance
-from workers.measurement import Outcome as Outcome  # part of what the API filters by
+from workers.measurement import Clocks as Clocks  # these are part of what the API filters by and shows
+from workers.measurement import Measurement
+from workers.measurement import Outcome as Outcome
+from workers.measurement import Policy as Policy
+from workers.measurement import Provenance as Provenance
+from workers.measurement import Verification as Verification
 
 
 class StudyStatus(StrEnum):

@@ -7,13 +7,12 @@ covers everything but itself, and is the strong ETag over HTTP.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from tuner.entries import canonical, entry
 from tuner.errors import ExportError, UnknownDevice
 from tuner.records import Best
 from tuner.store.store import Store
@@ -41,37 +40,12 @@ def table(store: Store, device: str) -> dict[str, Any]:
         "device": device,
         "entries": [entry(chosen[key]) for key in sorted(chosen)],
     }
-    return document | {"content": hashlib.sha256(_canonical(document)).hexdigest()}
-
-
-def entry(best: Best) -> dict[str, Any]:
-    """One best: what to run, how fast it is, and why to believe it."""
-    measurement, provenance = best.winner.measurement, best.winner.provenance
-    return {
-        "problem": asdict(best.problem) | {"dtype": best.problem.dtype, "key": best.problem.key},
-        "config": {"family": best.config.family, "knobs": best.config.knobs, "key": best.config.key},
-        "policy": measurement.policy.value,
-        "device_kind": best.device_kind,
-        "median_us": best.median_us,
-        "tflops": best.tflops,
-        "samples_us": list(measurement.samples_us),
-        "stage": measurement.stage,
-        "versus_cublaslt_first": asdict(best.versus_first) if best.versus_first else None,
-        "versus_cublaslt_best": asdict(best.versus_best) if best.versus_best else None,
-        "verification": asdict(measurement.verification) if measurement.verification else None,
-        "clocks": asdict(measurement.clocks) if measurement.clocks else None,
-        "build_digest": measurement.build_digest,
-        "provenance": asdict(provenance),
-        "measurement_id": best.winner.id,
-        "taken_at": best.winner.taken_at.isoformat(),
-        "tried": best.tried,
-        "failed": best.failed,
-    }
+    return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
 
 
 def table_bytes(document: dict[str, Any]) -> bytes:
     """The document's one form as bytes."""
-    return _canonical(document) + b"\n"
+    return canonical(document) + b"\n"
 
 
 def write_table(path: Path, data: bytes) -> None:
@@ -91,7 +65,3 @@ def write_table(path: Path, data: bytes) -> None:
         if partial:
             Path(partial).unlink(missing_ok=True)
         raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
-
-
-def _canonical(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Final
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, joinedload
 
 from tuner.records import Best
-from tuner.store import changes, codec
-from tuner.store.measurements import WHOLE
+from tuner.store import changes, codec, measurements
 from tuner.store.models import BestRow
 from tuner.store.studies import device_id, problem_id
+
+#: What `codec.best` reads beside the row itself.
+WHOLE: Final = (
+    joinedload(BestRow.problem),
+    joinedload(BestRow.device),
+    *(joinedload(BestRow.measurement).options(option) for option in measurements.WHOLE),
+)
 
 
 def put(session: Session, best: Best) -> None:
@@ -39,9 +46,4 @@ def put(session: Session, best: Best) -> None:
 
 def read(session: Session, query: Select[BestRow]) -> list[Best]:
     """What a query selects, in its order."""
-    options = (
-        joinedload(BestRow.problem),
-        joinedload(BestRow.device),
-        *(joinedload(BestRow.measurement).options(option) for option in WHOLE),
-    )
-    return [codec.best(row) for row in session.scalars(query.options(*options))]
+    return [codec.best(row) for row in session.scalars(query.options(*WHOLE))]

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
 
-from space.config import Config
+from space.config import Config, parse_knobs
 from space.errors import SpaceError
 from space.family import family_named
 from space.problem import Problem
 from tuner.errors import StoreError
 from tuner.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
-from tuner.store.models import BestRow, ConfigRow, MeasurementRow, StudyRow
+from tuner.store.models import BestRow, MeasurementRow, StudyRow
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification, from_json
 
 
@@ -40,7 +41,7 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
     """A measurement with its place."""
     measurement = Measurement(
         problem_key=row.problem.key,
-        config=config(row.config),
+        config=config_of(row.config.key),
         stage="final" if row.stage == "final" else "screen",
         policy=Policy(row.policy),
         outcome=Outcome(row.outcome),
@@ -51,7 +52,7 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
         build_digest=row.build_digest,
         note=row.note,
     )
-    provenance = from_json(Provenance, json.dumps(row.provenance.content))
+    provenance = _provenance(json.dumps(row.provenance.content))
     return StoredMeasurement(
         row.id, row.study_id, row.device.name, row.device.kind, _utc(row.taken_at), provenance, measurement
     )
@@ -64,10 +65,6 @@ def study(row: StudyRow, key: StudyKey) -> StudyRecord:
 
 def best(row: BestRow) -> Best:
     """A best with its evidence."""
-    runner_up = None
-    if row.runner_up:
-        family, _, knobs = row.runner_up.partition(":")
-        runner_up = _config(family, dict(part.split("=", 1) for part in knobs.split(",")))
     return Best(
         problem=Problem.from_key(row.problem.key),
         device=row.device.name,
@@ -75,24 +72,31 @@ def best(row: BestRow) -> Best:
         winner=stored(row.measurement),
         versus_first=Ratio(**row.versus_first) if row.versus_first else None,
         versus_best=Ratio(**row.versus_best) if row.versus_best else None,
-        runner_up=runner_up,
+        runner_up=config_of(row.runner_up) if row.runner_up else None,
         tried=row.tried,
         failed=dict(row.failed),
     )
 
 
-def config(row: ConfigRow) -> Config:
-    """A config."""
-    return _config(row.family, row.knobs)
+@lru_cache(maxsize=16_384)
+def config_of(key: str) -> Config:
+    """The config that a key names. The same few come again and again, and configs never change.
 
-
-def _config(family: str, knobs: dict[str, Any]) -> Config:
+    Raises:
+        StoreError: this version's families know no such config.
+    """
+    family, _, knobs = key.partition(":")
     try:
-        return family_named(family).config(knobs)
+        return family_named(family).config(parse_knobs(knobs))
     except SpaceError as error:
         raise StoreError(
             f"the store holds a config that this version does not know ({error}): upgrade gemmtune"
         ) from error
+
+
+@lru_cache(maxsize=1_024)
+def _provenance(content: str) -> Provenance:
+    return from_json(Provenance, content)
 
 
 def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: ANN401

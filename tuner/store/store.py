@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
 from space.problem import Problem
+from tuner.distance import log_distance
 from tuner.errors import StoreError
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.store import bests, changes, measurements, studies
@@ -153,11 +154,12 @@ class Store:
         return self._bests(query if device is None else query.where(DeviceRow.name == device))
 
     def neighbours(self, problem: Problem, device: str) -> list[Best]:
-        """Bests on `device` whose problems differ from `problem` in their extents alone."""
+        """Bests on `device` whose problems differ from `problem` in their extents alone, nearest first."""
         head, _, tail = problem.key.rpartition(problem.shape)
         query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
-        return self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
+        found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
+        return sorted(found, key=lambda best: log_distance(problem, best.problem))
 
     def _bests(self, query: Select[BestRow]) -> list[Best]:
         with self.transaction() as session:

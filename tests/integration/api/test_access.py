@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import logging
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def asking(app: FastAPI, secret: str | None = None) -> TestClient:
+    app.state.follower.follow()
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     return TestClient(app, headers=headers, raise_server_exceptions=False)
 
@@ -146,14 +147,17 @@ class TestGate:
         assert line["request_id"] == document["instance"]
         assert "planted" in line["traceback"]
 
-    def test_requests_are_logged_without_their_secrets(self, store: Store, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO, "gemmtune.requests")
+    def test_requests_are_logged_without_their_secrets(self, store: Store) -> None:
         _, secret = tokens.make(store, "reader", ["read"])
-        asking(create_app(store, Access(tokens=True)), secret).get("/v1/best", params=ASKED)
-        line = JsonLines().format(caplog.records[-1])
-        fields = json.loads(line)
-        assert (fields["path"], fields["status"], fields["caller"]) == ("/v1/best", 200, "reader")
-        assert secret not in line
+        stream = io.StringIO()
+        app = create_app(store, Access(tokens=True), log=stream)
+        asking(app, secret).get("/v1/best", params=ASKED)
+        asking(app).get("/no%22where%0A")
+        app.state.request_log.close()
+        first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+        assert (first["path"], first["status"], first["caller"]) == ("/v1/best", 200, "reader")
+        assert (second["path"], second["status"], second["caller"]) == ('/no"where\n', 404, None)
+        assert secret not in stream.getvalue()
 
 
 class TestRates:

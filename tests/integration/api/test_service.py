@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from api.app import create_app
+from api.follower import Follower
 from api.limits import MOST_BODY_BYTES
 from api.server import listen
 from gemmtune import Client, GemmtuneError
@@ -19,6 +21,7 @@ from space.problem import Problem
 from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import SettingsError
+from tuner.records import Best
 from tuner.store.store import Store
 from tuner.tables import table, table_bytes
 
@@ -35,16 +38,29 @@ def http(store: Store) -> Iterator[TestClient]:
         yield client
 
 
+def keep(http: TestClient, store: Store, problem: Problem = PROBLEM, device: str = DEVICE) -> Best:
+    """A best that is in the store, and that the service knows of."""
+    best = keep_best(store, problem, device)
+    follow(http)
+    return best
+
+
+def follow(http: TestClient) -> None:
+    """Doesn't wait for the follower's next look."""
+    app: Any = http.app
+    app.state.follower.follow()
+
+
 class TestBest:
     def test_a_tuned_problem_is_measured_with_its_evidence(self, http: TestClient, store: Store) -> None:
-        best = keep_best(store)
+        best = keep(http, store)
         body = http.get("/v1/best", params=ASKED).json()
         assert (body["source"], body["config"]["key"], body["time_us"]) == ("measured", best.config.key, best.median_us)
         assert body["evidence"]["versus_cublaslt_first"]["value"] == 1.1
-        assert body["evidence"]["measurement"]["verification"]["mismatches"] == 0
+        assert body["evidence"]["verification"]["mismatches"] == 0
 
     def test_a_near_problem_gets_its_neighbours_config(self, http: TestClient, store: Store) -> None:
-        keep_best(store)
+        keep(http, store)
         body = http.get("/v1/best", params=ASKED | {"k": 320}).json()
         assert body["source"] == "nearest"
         assert body["evidence"]["problem"]["key"] == PROBLEM.key
@@ -59,15 +75,15 @@ class TestBest:
         assert (body["source"], body["time_us"]) == ("default", None)
 
     def test_what_nothing_is_legal_for_is_an_answer_too(self, http: TestClient) -> None:
-        body = http.get("/v1/best", params=ASKED | {"k": 255}).json()
+        body = http.get("/v1/best", params=dict.fromkeys("mnk", 2**31 - 1)).json()
         assert (body["source"], body["config"]) == ("none", None)
 
     def test_only_measured_will_do_when_required(self, http: TestClient) -> None:
         problem_of(http.get("/v1/best", params=ASKED | {"require": "measured"}), 404, "not-measured")
 
     def test_several_devices_must_be_told_apart(self, http: TestClient, store: Store) -> None:
-        keep_best(store)
-        keep_best(store, device="NVIDIA H100")
+        keep(http, store)
+        keep(http, store, device="NVIDIA H100")
         problem_of(http.get("/v1/best", params=ASKED), 422, "device-needed")
         assert http.get("/v1/best", params=ASKED | {"device": DEVICE}).status_code == 200
 
@@ -158,7 +174,7 @@ class TestExplain:
 
 class TestTables:
     def test_the_table_has_the_bytes_of_the_export_and_a_strong_etag(self, http: TestClient, store: Store) -> None:
-        keep_best(store)
+        keep(http, store)
         response = http.get(f"/v1/tables/{DEVICE}")
         assert response.content == table_bytes(table(store, DEVICE))
         etag = response.headers["etag"]
@@ -167,36 +183,50 @@ class TestTables:
         assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
 
     def test_a_new_best_changes_the_etag(self, http: TestClient, store: Store) -> None:
-        keep_best(store)
+        keep(http, store)
         before = http.get(f"/v1/tables/{DEVICE}").headers["etag"]
-        keep_best(store, Problem.parse("512x512x512"))
+        keep(http, store, Problem.parse("512x512x512"))
         assert http.get(f"/v1/tables/{DEVICE}", headers={"If-None-Match": before}).status_code == 200
 
     def test_an_unknown_device_is_told_the_known_ones(self, http: TestClient, store: Store) -> None:
-        keep_best(store)
+        keep(http, store)
         assert DEVICE in problem_of(http.get("/v1/tables/nothing"), 404, "unknown-device")["detail"]
 
 
 class TestService:
-    def test_health_counts(self, http: TestClient) -> None:
-        body = http.get("/healthz").json()
-        assert (body["status"], body["rows"]["measurement"]) == ("ok", 0)
+    def test_health_is_of_the_process_and_readiness_of_the_store(self, http: TestClient, store: Store) -> None:
+        keep(http, store)
+        assert http.get("/healthz").json() == {"status": "ok"}
+        body = http.get("/readyz").json()
+        assert (body["status"], body["bests"], body["left_out"]) == ("ready", 1, 0)
 
-    def test_a_store_that_is_gone_is_503(self, http: TestClient, store: Store, tmp_path: Path) -> None:
+    def test_a_store_that_is_gone_leaves_what_was_read_and_is_told(
+        self, http: TestClient, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        keep(http, store)
         store.close()
         for path in tmp_path.glob("store.db*"):
             path.unlink()
         (tmp_path / "store.db").write_bytes(b"garbage" * 1000)
-        problem_of(http.get("/healthz"), 503, "store-unavailable")
-        problem_of(http.get("/v1/best", params=ASKED), 503, "store-unavailable")
+        problem_of(http.get("/v1/measurements"), 503, "store-unavailable")
+        assert http.get("/v1/best", params=ASKED).json()["source"] == "measured"
+        assert http.get("/healthz").status_code == 200
+        monkeypatch.setattr(Follower, "age_seconds", lambda _: 60.0)
+        problem_of(http.get("/readyz"), 503, "not-ready")
+
+    def test_before_the_store_is_read_nothing_is_guessed(self, store: Store) -> None:
+        keep_best(store)
+        idle = TestClient(create_app(store))  # without its start, nothing is read
+        problem_of(idle.get("/v1/best", params=ASKED), 503, "starting")
+        problem_of(idle.get("/readyz"), 503, "not-ready")
 
     def test_unknown_paths_and_methods_are_problems(self, http: TestClient) -> None:
         problem_of(http.get("/v2/best"), 404, "no-such-path")
         problem_of(http.delete("/v1/best"), 405, "method-not-allowed")
 
     def test_request_ids_are_kept_when_they_are_harmless(self, http: TestClient) -> None:
-        assert http.get("/", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
-        assert http.get("/", headers={"X-Request-Id": "a b\tc"}).headers["x-request-id"] != "a b\tc"
+        assert http.get("/healthz", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
+        assert http.get("/healthz", headers={"X-Request-Id": "a b\tc"}).headers["x-request-id"] != "a b\tc"
 
     def test_the_description_declares_problems_and_operation_ids(self, http: TestClient) -> None:
         document = http.get("/openapi.json").json()
@@ -218,9 +248,18 @@ def url(store: Store) -> Iterator[str]:
     thread.join()
 
 
+def wait_until(true: Callable[[], bool]) -> None:
+    """The follower looks several times a second; far more than that is a failure."""
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
 def test_the_client_asks_a_real_server(url: str, store: Store) -> None:
     best = keep_best(store)
     with Client(url) as client:
+        wait_until(lambda: client.best(256, 256, 256).source == "measured")
         answer = client.best(256, 256, 256)
         assert (answer.source, dict(answer.knobs), answer.family) == ("measured", best.config.knobs, "sm90_wgmma")
         assert client.explain(256, 256, 256, {"stages": 16})["legal"] is False

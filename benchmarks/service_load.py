@@ -1,0 +1,274 @@
+"""The service under load: a table of many bests, beside FastAPI as it comes on the same machine in the same run.
+
+    python -m benchmarks.service_load --bests 100000 --out benchmarks/results/service_load.md
+
+The service runs as users run it: `gemmtune serve`, tokens asked for, requests logged and counted. Load comes
+from wrk (Debian: apt install wrk); at half the load its connections pause between requests, at random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from benchmarks.service_table import DEVICE, fill
+from space.problem import Problem
+from tests.support import keep_best
+from tuner import tokens
+from tuner.settings import database_url
+from tuner.store.store import Store
+
+_CONNECTIONS: Final = 32
+_LUA: Final = """
+local paths = {}
+for line in io.lines("%s") do paths[#paths + 1] = line end
+math.randomseed(%d)
+request = function() return wrk.format("GET", paths[math.random(#paths)]) end
+"""
+#: Exponential pauses make arrivals as random as those of many clients.
+_PAUSES: Final = """
+delay = function() return math.floor(-%f * math.log(1 - math.random()) + 0.5) end
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server under test."""
+
+    port: int
+    pid: int
+    seconds_to_ready: float
+
+    def memory_mb(self, line: str) -> float:
+        """`VmRSS`, or `VmHWM` for the highest so far."""
+        text = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(rf"{line}:\s+(\d+) kB", text)[1]) / 1000  # type: ignore[index]
+
+
+def main() -> None:
+    """Fills, serves, loads, prints."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--bests", type=int, default=100_000)
+    options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
+    options.add_argument("--rounds", type=int, default=5, help="service and bare endpoint in turn")
+    options.add_argument("--db", type=Path, help="kept, and used again when it is there")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    if shutil.which("wrk") is None:
+        raise SystemExit("wrk is not here: apt install wrk")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        db = given.db or folder / "load.db"
+        with Store.open(database_url(str(db))) as store:
+            problems = stored_problems(store) or fill(store, given.bests)
+            _, secret = tokens.make(store, f"load-{time.time_ns()}", ["read"])
+        lines = measure(folder, db, problems, secret, given.seconds, given.rounds)
+    text = "\n".join(lines)
+    print(text)
+    if given.out:
+        command = shlex.join(["python", "-m", "benchmarks.service_load", *sys.argv[1:]])
+        given.out.write_text(f"`{command}`\n\n{text}\n")
+
+
+def stored_problems(store: Store) -> list[Problem]:
+    """The problems that a store has bests of."""
+    from tuner.store.follow import bests_after
+
+    found: list[Problem] = []
+    after = 0
+    while part := bests_after(store, after, 5_000):
+        found += [best.problem for _, best in part if not isinstance(best, Exception)]
+        after = part[-1][0]
+    return found
+
+
+def measure(folder: Path, db: Path, problems: list[Problem], secret: str, seconds: float, rounds: int) -> list[str]:
+    """Every figure, as lines of Markdown."""
+    paths = folder / "paths.txt"
+    queries = [f"/v1/best?m={p.m}&n={p.n}&k={p.k}&dtype={p.dtype}&layout={p.layout}" for p in problems]
+    paths.write_text("\n".join(queries))
+    with serving(folder, db) as ours:
+        http = httpx2.Client(base_url=f"http://127.0.0.1:{ours.port}", headers={"Authorization": f"Bearer {secret}"})
+        at_start = ours.memory_mb("VmRSS")
+        answer = http.get(queries[0]).content
+        assert json.loads(answer)["source"] == "measured"
+        (folder / "answer.json").write_bytes(answer)
+        with serving_bare(folder / "answer.json") as bare:
+            load = Load(paths, folder, secret, seconds)
+            service, plain = [], []
+            for _ in range(rounds):
+                plain.append(load.run(bare.port)[0])
+                service.append(load.run(ours.port)[0])
+            half = statistics.median(service) / 2
+            slow = [load.run(port, half) for _ in range(rounds) for port in (ours.port, bare.port)]
+        batches = [batch_ms(http, problems, turn) for turn in range(15)]
+        fresh = [freshness_ms(http, db, turn) for turn in range(10)]
+        highest, at_end = ours.memory_mb("VmHWM"), ours.memory_mb("VmRSS")
+    ratio = statistics.median(a / b for a, b in zip(service, plain, strict=True))
+    return report(locals())
+
+
+def report(found: dict[str, Any]) -> list[str]:
+    """The table."""
+    ours, plain, service = found["ours"], found["plain"], found["service"]
+    half, slow, batches, fresh = found["half"], found["slow"], found["batches"], found["fresh"]
+    rate, p50, p99 = (statistics.median(run[place] for run in slow[::2]) for place in range(3))
+    bare99 = statistics.median(run[2] for run in slow[1::2])
+    load = os.getloadavg()[0]
+    return [
+        f"{len(found['problems']):,} bests on {DEVICE} (made-up times), {os.cpu_count()} CPU cores shared with the "
+        f"load generators, load average {load:.1f}; answers of about {len(found['answer']):,} bytes.",
+        "",
+        "| figure | value |",
+        "| --- | --- |",
+        f"| from start to ready | {ours.seconds_to_ready:.1f} s |",
+        f"| GET /v1/best, random problems, {_CONNECTIONS} connections (median of {len(service)} rounds) "
+        f"| {statistics.median(service):,.0f} requests/s |",
+        f"| bare FastAPI endpoint, in turn with it | {statistics.median(plain):,.0f} requests/s |",
+        f"| ratio (median of the rounds' ratios; lowest {min(a / b for a, b in zip(service, plain, strict=True)):.2f}) "
+        f"| {found['ratio']:.2f} |",
+        f"| latency at half that load (of {half:,.0f} requests/s, {rate:,.0f} came about): p50, p99 "
+        f"| {p50:.2f} ms, {p99:.2f} ms |",
+        f"| the bare endpoint's p99 at the same load | {bare99:.2f} ms |",
+        f"| POST /v1/best:batch, 10,000 problems, {batches[0][1] / 1e6:.0f} MB of answers, to the last byte: median, "
+        f"worst of {len(batches)} | {statistics.median(ms for ms, _ in batches):.0f} ms, "
+        f"{max(ms for ms, _ in batches):.0f} ms |",
+        f"| from a best's commit to its answer: median, worst of {len(fresh)} | {statistics.median(fresh):.0f} ms, "
+        f"{max(fresh):.0f} ms |",
+        f"| memory of the service: after start, at the end, highest | {found['at_start']:.0f} MB, "
+        f"{found['at_end']:.0f} MB, {found['highest']:.0f} MB |",
+    ]
+
+
+class Load:
+    """wrk on random paths.
+
+    Args:
+        paths: a file with one path a line.
+        folder: for scripts.
+    """
+
+    def __init__(self, paths: Path, folder: Path, secret: str, seconds: float) -> None:
+        self._paths, self._folder, self._secret, self._seconds = paths, folder, secret, seconds
+        self._runs = 0
+
+    def run(self, port: int, per_second: float | None = None) -> tuple[float, float, float]:
+        """Requests a second, p50 and p99 in ms; as fast as it goes, or at about `per_second`.
+
+        Raises:
+            RuntimeError: an answer was not 2xx, or did not come.
+        """
+        self._runs += 1
+        text = _LUA % (self._paths, self._runs)
+        if per_second:
+            text += _PAUSES % (_CONNECTIONS / per_second * 1e3)
+        script = self._folder / f"{self._runs}.lua"
+        script.write_text(text)
+        command = ["wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{self._seconds:.0f}s", "--latency", "-s", str(script), "-H",
+                   f"Authorization: Bearer {self._secret}", f"http://127.0.0.1:{port}"]  # fmt: skip
+        said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        if "Non-2xx" in said or "Socket errors" in said:
+            raise RuntimeError(said)
+        rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
+        assert rate is not None, said
+        return float(rate[1]), _ms(said, "50%"), _ms(said, "99%")
+
+
+def _ms(said: str, line: str) -> float:
+    found = re.search(rf"{line}\s+([\d.]+)(us|ms|s)", said)
+    assert found is not None, said
+    return float(found[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[found[2]]
+
+
+def batch_ms(http: httpx2.Client, problems: list[Problem], seed: int) -> tuple[float, int]:
+    """Milliseconds from the first byte sent to the last byte received, and the bytes received."""
+    chosen = random.Random(seed).sample(problems, min(10_000, len(problems)))
+    asked = [{"m": p.m, "n": p.n, "k": p.k, "dtype": p.dtype, "layout": p.layout} for p in chosen]
+    body = json.dumps({"problems": asked}).encode()
+    begin = time.perf_counter()
+    size = 0
+    with http.stream("POST", "/v1/best:batch", content=body, headers={"Content-Type": "application/json"}) as response:
+        response.raise_for_status()
+        for chunk in response.iter_raw():
+            size += len(chunk)
+    return (time.perf_counter() - begin) * 1e3, size
+
+
+def freshness_ms(http: httpx2.Client, db: Path, place: int) -> float:
+    """From the commit of a new best to the first answer that tells it."""
+    problem = Problem(7 + place, 7_919, 7_919)
+    with Store.open(database_url(str(db))) as store:
+        keep_best(store, problem)
+    begin = time.perf_counter()
+    query: dict[str, str | int] = {"m": problem.m, "n": problem.n, "k": problem.k, "require": "measured"}
+    while http.get("/v1/best", params=query).status_code != 200:
+        time.sleep(0.005)
+    return (time.perf_counter() - begin) * 1e3
+
+
+@contextmanager
+def serving(folder: Path, db: Path) -> Iterator[Running]:
+    """The service, ready."""
+    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(db), "--auth", "on"]
+    with process(
+        ["env", "GEMMTUNE_REQUESTS_PER_SECOND=1000000", *command, "--port"], folder / "service.log"
+    ) as running:
+        yield running
+
+
+@contextmanager
+def serving_bare(answer: Path) -> Iterator[Running]:
+    """The bare endpoint, ready."""
+    command = [sys.executable, "-m", "benchmarks.bare_service"]
+    with process(command, answer.with_suffix(".log"), str(answer)) as running:
+        yield running
+
+
+@contextmanager
+def process(command: list[str], log: Path, *behind: str) -> Iterator[Running]:
+    """A server on a free port, which stands between `command` and `behind`, until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    begin = time.monotonic()
+    with log.open("wb") as out, subprocess.Popen([*command, str(port), *behind], stdout=out, stderr=out) as child:
+        try:
+            wait_ready(port, child)
+            yield Running(port, child.pid, time.monotonic() - begin)
+        finally:
+            child.send_signal(signal.SIGTERM)
+            child.wait(40)
+
+
+def wait_ready(port: int, child: subprocess.Popen[bytes]) -> None:
+    """Until it says so: the bare endpoint is ready when it answers at all."""
+    while child.poll() is None:
+        try:
+            if httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code in (200, 404):
+                return
+        except httpx2.TransportError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"the server ended with {child.returncode}")
+
+
+if __name__ == "__main__":
+    main()

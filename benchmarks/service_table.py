@@ -1,0 +1,115 @@
+"""A store with many bests, for load tests: real legal configs, made-up shapes and times, said so in every row."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import insert, update
+
+from space.config import Config
+from space.enumerate import enumerate_space
+from space.family import family_for
+from space.problem import DTYPES, Problem
+from tuner.store.models import (
+    BestRow,
+    ConfigRow,
+    CounterRow,
+    DeviceRow,
+    MeasurementRow,
+    ProblemRow,
+    ProvenanceRow,
+    StudyRow,
+)
+from tuner.store.store import Store
+from workers.measurement import Clocks, Policy, Provenance, Verification
+
+DEVICE: Final = "NVIDIA H200"
+_CONFIGS: Final = 2_000
+_SAMPLES: Final = 30
+_AT_ONCE: Final = 5_000
+_WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def fill(store: Store, count: int, seed: int = 0) -> list[Problem]:
+    """Puts `count` bests of different problems into an empty store, and returns the problems."""
+    dice = random.Random(seed)
+    problems = list(_problems(dice, count))
+    configs = _configs(dice)
+    with store.transaction(writes=True) as session:
+        device = session.scalars(insert(DeviceRow).returning(DeviceRow.id), {"name": DEVICE, "kind": "cuda"}).one()
+        provenance = Provenance(DEVICE, "GPU-made-up", "580.0", "13.0", "0" * 64, "130000", "0.1.0", 0)
+        columns = {"digest": provenance.digest, "content": asdict(provenance)}
+        came_from = session.scalars(insert(ProvenanceRow).returning(ProvenanceRow.id), columns).one()
+        session.execute(insert(ConfigRow), [
+            {"id": place, "key": config.key, "family": config.family, "knobs": config.knobs}
+            for place, config in enumerate(configs, 1)
+        ])  # fmt: skip
+        for first in range(0, count, _AT_ONCE):
+            part = list(enumerate(problems[first : first + _AT_ONCE], first + 1))
+            session.execute(insert(ProblemRow), [
+                {"id": place, "key": p.key, "m": p.m, "n": p.n, "k": p.k} for place, p in part
+            ])  # fmt: skip
+            session.execute(insert(StudyRow), [_study(place, device) for place, _ in part])
+            session.execute(insert(MeasurementRow), [
+                _measurement(dice, place, problem, device, came_from) for place, problem in part
+            ])  # fmt: skip
+            session.execute(insert(BestRow), [_best(dice, place, device, configs) for place, _ in part])
+        session.execute(update(CounterRow).where(CounterRow.name.in_(("best", "measurement"))).values(value=count))
+    return problems
+
+
+def _problems(dice: random.Random, count: int) -> Iterator[Problem]:
+    seen: set[str] = set()
+    while len(seen) < count:
+        m = 2 ** dice.randint(0, 13) if dice.random() < 0.5 else dice.randint(1, 16_384)
+        n, k = 64 * dice.randint(1, 512), 64 * dice.randint(1, 512)
+        problem = Problem.of(m, n, k, dice.choice(list(DTYPES)), dice.choice(("nt", "nn", "tn")))
+        if problem.key not in seen:
+            seen.add(problem.key)
+            yield problem
+
+
+def _configs(dice: random.Random) -> list[Config]:
+    family = family_for("sm_90a")
+    found = enumerate_space(family, Problem.of(4096, 4096, 4096))
+    rows = dice.sample(range(len(found)), min(_CONFIGS, len(found)))
+    return [family.config_at(found.columns, row) for row in rows]
+
+
+def _study(place: int, device: int) -> dict[str, Any]:
+    return {
+        "id": place, "problem_id": place, "device_id": device, "policy": Policy.COLD_GRAPH.value,
+        "family": "sm90_wgmma", "source": "made up", "generation": 0, "status": "finished",
+        "stopped_because": "made up for a load test", "created_at": _WHEN,
+    }  # fmt: skip
+
+
+def _measurement(
+    dice: random.Random, place: int, problem: Problem, device: int, provenance: int
+) -> dict[str, Any]:
+    middle = problem.flops / 5e8 + 2.2
+    samples = [round(middle * dice.uniform(0.99, 1.01), 4) for _ in range(_SAMPLES)]
+    check = Verification(problem.m * problem.n, 0, dice.random(), "made up")
+    clocks = Clocks(dice.randint(1200, 1980), 3201, round(dice.uniform(300, 700), 1), dice.randint(30, 70))
+    return {
+        "id": place, "study_id": place, "problem_id": place, "device_id": device,
+        "config_id": dice.randint(1, _CONFIGS), "provenance_id": provenance, "stage": "final", "series": 1,
+        "policy": Policy.COLD_GRAPH.value, "outcome": "correct", "median_us": sorted(samples)[_SAMPLES // 2],
+        "samples_us": samples, "detail": "", "verification": asdict(check),
+        "clocks": asdict(replace(clocks, throttle_reasons=("sw_power_cap",))),
+        "build_digest": f"{dice.getrandbits(256):064x}", "note": "made up for a load test", "taken_at": _WHEN,
+    }  # fmt: skip
+
+
+def _best(dice: random.Random, place: int, device: int, configs: list[Config]) -> dict[str, Any]:
+    ratio = round(dice.uniform(0.97, 1.3), 6)
+    versus = {"value": ratio, "low": ratio - 0.004, "high": ratio + 0.004, "paired": True}
+    return {
+        "id": place, "problem_id": place, "device_id": device, "policy": Policy.COLD_GRAPH.value,
+        "measurement_id": place, "outcome": "correct", "versus_first": versus, "versus_best": versus,
+        "runner_up": dice.choice(configs).key, "tried": 96, "failed": {"compile": 3}, "version": place,
+    }  # fmt: skip

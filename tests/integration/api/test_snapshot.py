@@ -1,0 +1,248 @@
+"""What is read from memory says what the store says, byte for byte, and within a second."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import update
+
+from api.app import create_app
+from api.best import MOST_PROBLEMS, BatchOut
+from api.schemas import BestOut
+from api.tables import TableOut
+from space.problem import Problem
+from tests.integration.api.asking import ASKED, problem_of
+from tests.support import DEVICE, FAMILY, keep_best
+from tuner.entries import best_of, entry
+from tuner.store.models import ConfigRow
+from tuner.store.store import Store
+from tuner.tables import table, table_bytes
+from workers.measurement import Policy
+
+SHAPES = [(256, 256, 256), (512, 256, 256), (1, 4096, 4096), (300, 1024, 640), (8192, 8192, 8192)]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path_factory.mktemp('snapshot')}/store.db") as opened:
+        for m, n, k in SHAPES:
+            keep_best(opened, Problem(m, n, k))
+        keep_best(opened, Problem.of(64, 64, 64, "fp8_e4m3"))
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def http(store: Store) -> Iterator[TestClient]:
+    with TestClient(create_app(store), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def own_store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:
+        yield opened
+
+
+class TestSnapshot:
+    def test_it_gives_the_bests_and_neighbours_of_the_store(self, http: TestClient, store: Store) -> None:
+        snapshot: Any = http.app.state.answerer.snapshot  # type: ignore[attr-defined]
+        for asked in (*(Problem(*shape) for shape in SHAPES), Problem(400, 400, 400), Problem.of(8, 8, 8, "int8")):
+            assert snapshot.best(asked, DEVICE, Policy.COLD_GRAPH) == store.best(asked, DEVICE, Policy.COLD_GRAPH)
+            assert list(snapshot.neighbours(asked, DEVICE)) == store.neighbours(asked, DEVICE)
+
+    def test_an_entry_is_the_best_again(self, store: Store) -> None:
+        for best in store.bests():
+            assert best_of(best.device, json.loads(json.dumps(entry(best)))) == best
+
+    def test_it_follows_the_store_within_a_second(self, own_store: Store) -> None:
+        with TestClient(create_app(own_store)) as client:
+            keep_best(own_store)
+            until = time.monotonic() + 20
+            while client.get("/v1/best", params=ASKED).json()["source"] != "measured":
+                assert time.monotonic() < until
+            first = keep_best(own_store, us=9.0)
+            client.app.state.follower.follow()  # type: ignore[attr-defined]
+            assert client.get("/v1/best", params=ASKED).json()["evidence"]["measurement_id"] == first.winner.id
+
+    def test_a_gpus_own_best_stands_before_a_replayed_one(self, own_store: Store) -> None:
+        own = keep_best(own_store)
+        replayed = replace(own, device_kind="recorded")
+        own_store.set_best(replayed)
+        with TestClient(create_app(own_store)) as client:
+            assert client.get("/v1/best", params=ASKED).json()["evidence"]["device_kind"] == "cuda"
+            assert [item["device_kind"] for item in client.get(f"/v1/tables/{DEVICE}").json()["entries"]] == ["cuda"]
+
+    def test_a_best_that_cant_be_read_is_left_out_and_the_others_served(self, own_store: Store) -> None:
+        keep_best(own_store)
+        with own_store.transaction(writes=True) as session:
+            session.execute(update(ConfigRow).values(key="sm70_wmma:tile_m=1"))
+        keep_best(own_store, Problem(512, 512, 512))
+        with TestClient(create_app(own_store)) as client:
+            assert client.get("/readyz").json()["left_out"] == 1
+            assert client.get("/v1/best?m=512&n=512&k=512").json()["source"] == "measured"
+
+    def test_a_store_put_back_to_an_earlier_state_is_read_anew(self, tmp_path: Path) -> None:
+        earlier, later = f"sqlite:///{tmp_path}/earlier.db", f"sqlite:///{tmp_path}/later.db"
+        with Store.open(earlier) as before, Store.open(later) as after:
+            keep_best(before)
+            for m in (64, 128):
+                keep_best(after, Problem(m, 64, 64))
+            app = create_app(after)
+            app.state.follower.follow()
+            app.state.follower._store = before
+            app.state.follower.follow()
+            assert [len(app.state.follower.snapshot), app.state.follower.snapshot.version] == [1, 1]
+
+
+class TestTheShortWay:
+    @given(
+        shape=st.sampled_from([*SHAPES, (64, 64, 64), (5, 5, 5)]),
+        spelled=st.dictionaries(
+            st.sampled_from(["dtype", "layout", "batch", "epilogue", "device", "require", "colour"]),
+            st.sampled_from(["bf16", "fp8_e4m3", "nt", "nn", "1", "01", "2", "none", "gelu", DEVICE, "any", "measured",
+                             "", "bf16,bf16,bf16,f32", "x"]),
+            max_size=3,
+        ),
+        broken=st.sampled_from(["", "m=0256", "m=+256", "m=256.0", "m=%32%35%36", "m=256x256", "&", "m", "k="]),
+    )  # fmt: skip
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+    def test_it_says_what_the_long_way_says(
+        self, http: TestClient, shape: tuple[int, int, int], spelled: dict[str, str], broken: str
+    ) -> None:
+        fields = dict(zip("mnk", map(str, shape), strict=True)) | spelled
+        if broken.startswith("m"):
+            fields.pop("m")
+        query = "&".join(part for part in (urlencode(fields), broken) if part)
+        answerer = http.app.state.answerer  # type: ignore[attr-defined]
+        short = answerer.measured(query.encode())
+        if short is not None:
+            # An empty parameter at the end takes no short way, and changes nothing.
+            long = http.get(f"/v1/best?{query}&")
+            assert (long.status_code, long.content) == (200, short)
+
+    def test_measured_problems_do_take_it(self, http: TestClient) -> None:
+        answerer = http.app.state.answerer  # type: ignore[attr-defined]
+        for m, n, k in SHAPES:
+            for rest in ("", "&dtype=bf16&layout=nt&batch=1", "&device=NVIDIA+H200", "&device=NVIDIA%20H200"):
+                assert answerer.measured(f"m={m}&n={n}&k={k}{rest}".encode())
+
+    def test_its_bytes_are_of_the_declared_kind(self, http: TestClient) -> None:
+        for m, n, k in SHAPES:
+            BestOut.model_validate_json(http.get(f"/v1/best?m={m}&n={n}&k={k}").content)
+
+
+class TestBatch:
+    def test_it_says_what_single_questions_say_in_their_order(self, http: TestClient) -> None:
+        shapes = [*SHAPES, (5000, 5000, 5000), (400, 256, 256)]
+        problems = [dict(zip("mnk", shape, strict=True)) for shape in shapes]
+        response = http.post("/v1/best:batch", json={"problems": problems, "device": DEVICE})
+        body = response.json()
+        singles = [http.get("/v1/best", params=problem | {"device": DEVICE}).json() for problem in problems]
+        assert body == {"items": singles, "unanswered": []}
+        BatchOut.model_validate(body)
+
+    def test_only_measured_when_that_is_required(self, http: TestClient) -> None:
+        problems = [{"m": 7, "n": 7, "k": 8}, ASKED]
+        body = http.post("/v1/best:batch", json={"problems": problems, "require": "measured"}).json()
+        assert body["unanswered"] == [0]
+        assert [item and item["source"] for item in body["items"]] == [None, "measured"]
+
+    def test_computing_ends_and_goes_on_when_asked_again(
+        self, http: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.best._COMPUTING_SECONDS", -1.0)
+        problems = [{"m": 9000 + 8 * place, "n": 9000, "k": 9000} for place in range(3)]
+        assert http.post("/v1/best:batch", json={"problems": problems}).json()["unanswered"] == [0, 1, 2]
+        monkeypatch.setattr("api.best._COMPUTING_SECONDS", 60.0)
+        assert http.post("/v1/best:batch", json={"problems": problems}).json()["unanswered"] == []
+
+    @pytest.mark.parametrize(
+        ("body", "kind", "pointer"),
+        [
+            ({"problems": []}, "malformed-request", "/problems"),
+            ({"problems": [ASKED] * (MOST_PROBLEMS + 1)}, "malformed-request", "/problems"),
+            ({"problems": [ASKED, ASKED | {"m": 0}]}, "malformed-request", "/problems/1/m"),
+            ({"problems": [ASKED | {"m": "256"}]}, "malformed-request", "/problems/0/m"),
+            ({"problems": [ASKED | {"m": True}]}, "malformed-request", "/problems/0/m"),
+            ({"problems": [ASKED | {"shape": 1}]}, "malformed-request", "/problems/0/shape"),
+            ({"problems": [ASKED, ASKED | {"dtype": "bf17"}]}, "bad-input", "/problems/1"),
+            ({"problems": [ASKED], "devise": "x"}, "malformed-request", "/devise"),
+            ({"problems": [ASKED], "device": "a\x00b"}, "malformed-request", "/device"),
+            ([], "malformed-request", "/"),
+        ],
+    )
+    def test_bad_batches_are_refused_with_a_pointer(
+        self, http: TestClient, body: object, kind: str, pointer: str
+    ) -> None:
+        document = problem_of(http.post("/v1/best:batch", json=body), 422, kind)
+        assert document["errors"][0]["pointer"] == pointer
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 5000, b'{"problems": NaN}'])
+    def test_what_is_no_json_is_refused(self, http: TestClient, content: bytes) -> None:
+        headers = {"Content-Type": "application/json"}
+        problem_of(http.post("/v1/best:batch", content=content, headers=headers), 422, "malformed-request")
+
+    def test_another_content_type_is_refused(self, http: TestClient) -> None:
+        response = http.post("/v1/best:batch", content=b"{}", headers={"Content-Type": "text/plain"})
+        problem_of(response, 415, "not-json")
+
+
+class TestTables:
+    def test_a_table_has_the_bytes_of_the_export(self, http: TestClient, store: Store) -> None:
+        response = http.get(f"/v1/tables/{DEVICE}")
+        assert response.content == table_bytes(table(store, DEVICE))
+        TableOut.model_validate_json(response.content)
+
+    def test_pages_hold_the_table_once(self, http: TestClient, store: Store) -> None:
+        seen, params = [], {"device": DEVICE, "limit": "2"}
+        while True:
+            page = http.get("/v1/bests", params=params).json()
+            seen += page["items"]
+            if page["next"] is None:
+                break
+            params["cursor"] = page["next"]
+        assert seen == json.loads(table_bytes(table(store, DEVICE)))["entries"]
+
+    def test_a_cursor_of_another_device_is_refused(self, http: TestClient, store: Store) -> None:
+        cursor = http.get("/v1/bests", params={"device": DEVICE, "limit": "2"}).json()["next"]
+        other = http.get("/v1/measurements", params={"cursor": cursor})
+        problem_of(other, 400, "bad-cursor")
+
+
+class TestDevices:
+    def test_they_are_counted_by_kind(self, http: TestClient) -> None:
+        body = http.get(f"/v1/devices/{DEVICE}").json()
+        assert (body["bests"], body["kinds"]) == (len(SHAPES) + 1, {"cuda": len(SHAPES) + 1})
+        assert body["limits"]["sm_count"] == 132
+        assert DEVICE in [item["name"] for item in http.get("/v1/devices").json()["items"]]
+
+    def test_an_unknown_one_is_told_the_known_ones(self, http: TestClient) -> None:
+        assert DEVICE in problem_of(http.get("/v1/devices/TPU"), 404, "unknown-device")["detail"]
+
+
+class TestMetrics:
+    def test_what_was_asked_is_counted_by_route_and_source(self, http: TestClient) -> None:
+        http.get("/v1/best", params=ASKED)
+        http.get("/made/up/by/the/client")
+        text = http.get("/metrics").text
+        assert 'gemmtune_http_requests_total{method="GET",route="/v1/best",status="200"}' in text
+        assert 'gemmtune_answers_total{source="measured"}' in text
+        assert f"gemmtune_snapshot_bests {len(SHAPES) + 1:.1f}" in text
+        assert "/made/up" not in text
+
+
+def test_families_know_their_configs_by_key() -> None:
+    from tuner.store.codec import config_of
+
+    for config in (FAMILY.config({}), FAMILY.config({"tile_n": 64})):
+        assert config_of(config.key) == config
