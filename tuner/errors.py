@@ -7,6 +7,7 @@
     ├── UnknownDevice     the store has no best of a device
     ├── TokenError        an API token that is malformed, taken or not there
     ├── ExportError       a table can't be written
+    ├── ModelError        a learned model that can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
         └── AlreadyMeasured   the same candidate would be measured twice in one study
 
@@ -42,6 +43,10 @@ class TokenError(TunerError):
 
 class ExportError(TunerError):
     """A table can't be written."""
+
+
+class ModelError(TunerError):
+    """A learned model can't be trained, read or used."""
 
 
 class StoreError(TunerError):

@@ -23,7 +23,7 @@ from space.problem import Problem
 from space.rank import roofline_us
 from tuner.picks import enumeration_order
 from tuner.sampler import Exhausted, distributions
-from tuner.search.choice import GUIDED, sampler_for
+from tuner.search.choice import Guidance, sampler_for
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
 
@@ -37,6 +37,8 @@ MOST_ROUNDS: Final = 1_000
 
 # Every trial is told to the watcher; Optuna's own log would say it twice.
 optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+_ALONE: Final = Guidance()
 
 #: Told before a batch is measured: its stage and its candidates.
 Announce = Callable[[Stage, Sequence[Config]], None]
@@ -93,7 +95,7 @@ class Search:
         candidates: legal configs worth trying, best estimate first.
         device: GPU model; a target is a share of its roofline bound.
         tried: screened earlier.
-        sampler: `guided`, or the word of one of Optuna's own (see `tuner.search.choice`).
+        guidance: which sampler, and what it knows beforehand.
 
     Attributes:
         tried: everything screened, earlier runs included.
@@ -102,13 +104,13 @@ class Search:
 
     def __init__(
         self, family: Family, problem: Problem, device: str, candidates: Sequence[Config], budget: Budget,
-        tried: Sequence[Tried] = (), seed: int = 0, sampler: str = GUIDED,
+        tried: Sequence[Tried] = (), guidance: Guidance = _ALONE,
     ) -> None:  # fmt: skip
         self._family, self._candidates, self._budget = family, candidates, budget
         limits = DEVICES.get(device)
         self._bound_us = roofline_us(problem, limits) if limits else 0.0
         self._distributions = distributions(family)
-        self._optuna = optuna.create_study(sampler=sampler_for(sampler, family, problem, candidates, device, seed))
+        self._optuna = optuna.create_study(sampler=sampler_for(guidance, family, problem, candidates, device))
         self._pending: dict[Config, optuna.Trial] = {}
         self.tried = list(tried)
         self.ended = ""

@@ -23,6 +23,7 @@ class Settings(BaseSettings):
         db: SQLAlchemy URL of the store, or a path to a SQLite file.
         cache_dir: compiled programs.
         recorded_dir: recordings, one folder a device.
+        model_dir: models that were trained here; they go before those that ship.
         host, port: where `gemmtune serve` listens.
         auth: whether the service asks for tokens; `auto` does unless it is embedded and on loopback.
         allowed_hosts: names by which the service may be addressed, joined by commas; any when empty.
@@ -35,6 +36,7 @@ class Settings(BaseSettings):
     db: str = Field(default_factory=lambda: str(_home(".local", "share", "gemmtune", "gemmtune.db")))
     cache_dir: Path = Field(default_factory=lambda: _home(".cache", "gemmtune"))
     recorded_dir: Path = Path(__file__).resolve().parents[1] / "recorded"
+    model_dir: Path = Field(default_factory=lambda: _home(".local", "share", "gemmtune", "models"))
     host: str = "127.0.0.1"
     port: int = Field(default=8643, ge=1, le=65_535)
     auth: Literal["auto", "on", "off"] = "auto"
@@ -42,7 +44,7 @@ class Settings(BaseSettings):
     requests_per_second: float = Field(default=1000.0, ge=0)
     deadline_seconds: float = Field(default=20.0, gt=0)
 
-    @field_validator("cache_dir", "recorded_dir")
+    @field_validator("cache_dir", "recorded_dir", "model_dir")
     @classmethod
     def _expand(cls, path: Path) -> Path:
         return path.expanduser()

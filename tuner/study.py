@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from space.arch import DEVICES, DeviceLimits, arch_named
 from space.config import Config, parse_knobs
@@ -23,6 +24,8 @@ from tuner.picks import TIE_BAND, best_of, enumeration_order
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.rounds import Budget as Budget  # part of what `tune` takes
 from tuner.rounds import Search, Tried, screen
+from tuner.search.choice import Guidance
+from tuner.search.winners import winners_near
 from tuner.stats import chance_within
 from tuner.store.store import Store
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage
@@ -30,6 +33,7 @@ from workers.ports import Round, Worker
 
 #: Only candidates whose estimate is within this many times the best estimate are proposed.
 WITHIN_ESTIMATE = 2.0
+_ALONE: Final = Guidance()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def tune(
     *,
     watch: Watch = lambda _: None,
     fresh: bool = False,
-    seed: int = 0,
+    guidance: Guidance = _ALONE,
     policy: Policy = Policy.COLD_GRAPH,
 ) -> Report:
     """Tunes `problem` on the worker's device, or resumes where an earlier run stopped.
@@ -98,6 +102,7 @@ def tune(
     Args:
         watch: called after every measurement.
         fresh: start over instead of resuming; earlier measurements stay in the store.
+        guidance: which sampler, and what it knows; winners of similar problems are taken from the store.
 
     Raises:
         NothingCorrect: no candidate is legal, or none that was tried is correct.
@@ -109,8 +114,9 @@ def tune(
     round_ = worker.begin(problem, policy)
     key = StudyKey(problem, worker.facts.name, worker.facts.kind, policy, family.name, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
+    guided = replace(guidance, winners=guidance.winners or winners_near(store, problem, worker.facts.name, family))
     tried = [Tried.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
-    search = Search(family, problem, worker.facts.name, candidates, budget, tried, seed)
+    search = Search(family, problem, worker.facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
     return run.conclude(problem, len(candidates), because)

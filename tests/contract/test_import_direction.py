@@ -20,7 +20,7 @@ ALLOWED = {
 }
 #: Of `workers`, the tuner knows ports, values and errors. Only its composition roots know implementations.
 PORTS = {"workers.ports", "workers.measurement", "workers.errors"}
-ROOTS = {"tuner/devices.py", "tuner/doctor.py", "tuner/recorder.py", "tuner/cli/record.py"}
+ROOTS = {"tuner/devices.py", "tuner/model/examples.py", "tuner/doctor.py", "tuner/recorder.py", "tuner/cli/record.py"}
 
 
 def imports(path: Path) -> set[str]:

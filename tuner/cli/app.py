@@ -8,9 +8,18 @@ from typing import Final
 import typer
 
 from space.errors import SpaceError
-from tuner.cli import explain, export, query, record, service, token, tune
+from tuner.cli import explain, export, model, query, record, service, token, tune
 from tuner.cli.output import fail
-from tuner.errors import DeviceError, ExportError, NothingCorrect, SettingsError, StoreError, TokenError, UnknownDevice
+from tuner.errors import (
+    DeviceError,
+    ExportError,
+    ModelError,
+    NothingCorrect,
+    SettingsError,
+    StoreError,
+    TokenError,
+    UnknownDevice,
+)
 from workers.errors import WorkerError
 
 EXIT_INPUT: Final = 3
@@ -27,6 +36,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (ExportError, EXIT_STORE),
     (UnknownDevice, EXIT_NOTHING),
     (SettingsError, EXIT_INPUT),
+    (ModelError, EXIT_INPUT),
     (TokenError, EXIT_INPUT),
     (SpaceError, EXIT_INPUT),
 )
@@ -47,6 +57,7 @@ app.command()(service.serve)
 app.command()(service.doctor)
 app.command()(record.record)
 app.add_typer(token.app, name="token")
+app.add_typer(model.app, name="model")
 
 
 def main() -> None:

@@ -15,7 +15,9 @@ from tuner import study
 from tuner.cli.options import Db, Device, Dtype, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
 from tuner.devices import open_worker
+from tuner.model.files import model_for
 from tuner.picks import LIBRARY
+from tuner.search.choice import GUIDED, Guidance
 from tuner.settings import settings
 from tuner.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
@@ -33,7 +35,8 @@ def tune(
     seconds: Annotated[float | None, typer.Option(help="Stop screening after this wall time.")] = None,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
-    seed: Annotated[int, typer.Option(help="Of the search's random choices.")] = 0,
+    sampler: Annotated[str, typer.Option(help="guided (our own), tpe, gp, cmaes or random.")] = GUIDED,
+    seed: Annotated[int, typer.Option(help="Of the random choices of a sampler that makes any.")] = 0,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -45,8 +48,12 @@ def tune(
     budget = Budget(candidates, seconds, rounds)
     with open_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
+        choice = model_for(worker.facts.name, settings().model_dir)
+        guidance = Guidance(sampler, seed, choice.model)
+        if not as_json:
+            notes.print(f"expectations: {choice.why}", markup=False)
         with Watcher(problem, quiet=as_json) as watcher:
-            report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, seed=seed)
+            report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, guidance=guidance)
         if as_json:
             emit(_report_json(report))
         else:

@@ -12,6 +12,7 @@ from space.config import Config
 from space.family import Family
 from space.problem import Problem
 from tuner.model.features import features_of
+from tuner.model.learned import LearnedModel
 from tuner.sampler import distributions
 from tuner.search.pool import Pool, scaled
 
@@ -24,11 +25,14 @@ def limits_of(device: str, arch: str) -> DeviceLimits | None:
     return DEVICES.get(device) or next((limits for limits in DEVICES.values() if limits.arch == arch), None)
 
 
-def pool_of(family: Family, problem: Problem, candidates: Sequence[Config], device: str) -> Pool:
+def pool_of(
+    family: Family, problem: Problem, candidates: Sequence[Config], device: str, model: LearnedModel | None = None
+) -> Pool:
     """The candidates as a pool that `LegalSampler` proposes from.
 
     Args:
         candidates: legal, none twice.
+        model: of this device and family; the analytic model expects where there is none.
     """
     values = [tuple(value for _, value in config.values) for config in candidates]
     names = tuple(knob.name for knob in family.knobs)
@@ -38,5 +42,8 @@ def pool_of(family: Family, problem: Problem, candidates: Sequence[Config], devi
         knobs = np.column_stack([columns[name] for name in names]).astype(np.float64)
         return Pool(names, values, distributions(family), scaled(knobs), np.zeros(len(values)), 2 * ANALYTIC_DOUBT)
     features = features_of(family, problem, columns, limits)
-    expected = np.log(features.estimate_us)
-    return Pool(names, values, distributions(family), scaled(features.of_candidate), expected, ANALYTIC_DOUBT)
+    expected, doubt = features.estimate_us, ANALYTIC_DOUBT
+    if model is not None:
+        predicted = model.predict_features(problem, features)
+        expected, doubt = predicted.time_us, predicted.doubt
+    return Pool(names, values, distributions(family), scaled(features.of_candidate), np.log(expected), doubt)

@@ -18,7 +18,7 @@ from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
 from tuner.sampler import STRANGER_EVERY, STRANGER_LIKENESS, Exhausted, LegalSampler, distributions
-from tuner.search.choice import sampler_for
+from tuner.search.choice import Guidance, sampler_for
 from tuner.search.expectation import pool_of
 from tuner.search.pool import Pool
 
@@ -26,15 +26,16 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Problem.parse("1000x1000x1000")
 KNOBS = distributions(FAMILY)
+RANKED = rank(enumerate_space(FAMILY, PROBLEM), H200)
 
 
 def candidates(most: int) -> list[Config]:
-    ranked = rank(enumerate_space(FAMILY, PROBLEM), H200).configs()
-    return ranked[:: len(ranked) // most][:most]
+    step = len(RANKED) // most
+    return [RANKED.config(place * step) for place in range(most)]
 
 
 def sampler(configs: list[Config], name: str = "guided", winners: list[Config] | None = None) -> BaseSampler:
-    return sampler_for(name, FAMILY, PROBLEM, configs, H200.name, winners=winners or [])
+    return sampler_for(Guidance(name, winners=tuple(winners or ())), FAMILY, PROBLEM, configs, H200.name)
 
 
 def ask(study: optuna.Study) -> tuple[optuna.Trial, Config]:

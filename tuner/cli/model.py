@@ -1,0 +1,96 @@
+"""`gemmtune model …`: the model that ranks candidates and answers for what was not measured."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from space.arch import H200
+from space.family import family_for
+from tuner.cli.options import Db, Json, open_store
+from tuner.cli.output import console, emit, notes
+from tuner.model import files
+from tuner.model.examples import Group, from_recordings, from_store
+from tuner.model.learned import LearnedModel, limits_named
+from tuner.model.train import train as train_model
+from tuner.settings import settings
+
+app = typer.Typer(no_args_is_help=True, help="The learned model of a GPU: train it, look at it.")
+
+_Device = Annotated[str, typer.Option(help="GPU model as the driver names it.")]
+
+
+@app.command()
+def train(
+    device: _Device = H200.name,
+    source: Annotated[
+        Literal["both", "store", "recordings"], typer.Option("--from", help="What it learns from.")
+    ] = "both",
+    out: Annotated[Path | None, typer.Option(help="File to write. [default: in GEMMTUNE_MODEL_DIR]")] = None,
+    seed: Annotated[int, typer.Option(help="Of the trees' random choices.")] = 0,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Trains the model of one GPU from every measurement of it, and says how good it is on problems left out.
+
+    Needs scikit-learn (the extra `train`); using a model does not.
+    """
+    family = family_for(limits_named(device).arch)
+    groups: list[Group] = []
+    if source != "recordings":
+        with open_store(db) as store:
+            groups += from_store(store, device, family)
+    if source != "store":
+        folders = sorted({path.parent for path in settings().recorded_dir.glob("*/*.parquet")})
+        groups += [group for folder in folders for group in from_recordings(folder, family) if group.device == device]
+    model = train_model(groups, family, device, seed)
+    path = out or settings().model_dir / files.file_name(device)
+    size = files.save(model, path)
+    if as_json:
+        emit(_json(model) | {"file": str(path), "bytes": size})
+        return
+    notes.print(f"{path}: {size:,} bytes", markup=False)
+    _print(model)
+
+
+@app.command()
+def show(
+    device: _Device = H200.name,
+    file: Annotated[Path | None, typer.Option(help="A model file. [default: the one that is used]")] = None,
+    as_json: Json = False,
+) -> None:
+    """Which model answers for a GPU, what it learned from, and how good it is."""
+    choice = files.model_for(device, settings().model_dir)
+    if file is not None:
+        model = files.load(file)
+        model.check()
+        choice = files.Choice(model, f"fits this version; learned from {len(model.facts.problems)} problems", file)
+    if as_json:
+        found = _json(choice.model) if choice.model else {}
+        emit({"device": device, "why": choice.why, "file": str(choice.path) if choice.path else None} | found)
+        return
+    console.print(f"{device}: {choice.why}" + (f" ({choice.path})" if choice.path else ""), markup=False)
+    if choice.model:
+        _print(choice.model)
+
+
+def _json(model: LearnedModel) -> dict[str, Any]:
+    return model.facts.model_dump(exclude={"probe_configs", "probe_us", "probe_problem"})
+
+
+def _print(model: LearnedModel) -> None:
+    facts = model.facts
+    console.print(f"  {facts.candidates:,} candidates of {len(facts.problems)} problems, {model.forest.trees} trees, "
+                  f"{len(facts.features)} features, {facts.trained_with}", markup=False)  # fmt: skip
+    console.print(
+        f"  on problems left out: its first choice reaches {facts.held_out_share:.3f} of the best measured "
+        f"(geometric mean; least {facts.held_out_worst:.3f})"
+    )
+    console.print(
+        f"  their times lay {math.expm1(facts.low):+.0%} to {math.expm1(facts.high):+.0%} around the prediction "
+        f"(90 %); candidates of one problem scatter by {facts.doubt:.0%}"
+    )
+    console.print(f"  covers problems within {facts.reach:.1f} octaves of a training problem of the same kind")
