@@ -95,4 +95,9 @@ class Follower:
                 if not failing:
                     _log.error("answers stay as they are: %s", error)
                 failing = True
+            except Exception:
+                # A defect; without this thread the service would grow old in silence.
+                if not failing:
+                    _log.exception("answers stay as they are")
+                failing = True
             self._stop.wait(_EVERY_SECONDS)

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
+import uvicorn
+from fastapi import FastAPI
+
+from api.server import listen
 
 ASKED = {"m": 256, "n": 256, "k": 256}
 
@@ -18,3 +25,17 @@ def problem_of(response: httpx2.Response, status: int, kind: str) -> dict[str, A
     assert document["instance"] == response.headers["x-request-id"]
     assert len(document["detail"]) > 20
     return document
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """A real server on a free port; its URL."""
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from fastapi.testclient import TestClient
 
 from api.app import create_app
@@ -18,7 +16,7 @@ from api.limits import MOST_BODY_BYTES
 from api.server import listen
 from gemmtune import Client, GemmtuneError
 from space.problem import Problem
-from tests.integration.api.asking import ASKED, problem_of
+from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import SettingsError
 from tuner.records import Best
@@ -239,13 +237,8 @@ class TestService:
 
 @pytest.fixture
 def url(store: Store) -> Iterator[str]:
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(create_app(store), log_level="error"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with serving(create_app(store)) as address:
+        yield address
 
 
 def wait_until(true: Callable[[], bool]) -> None:

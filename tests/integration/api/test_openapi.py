@@ -1,0 +1,83 @@
+"""Whatever the description allows or forbids is asked: no answer is a failure of ours, and none undocumented.
+
+`python -m benchmarks.fuzz_api` asks far more, of a service in a process of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
+
+from api.access import Access
+from api.app import create_app
+from space.problem import Problem
+from tests.integration.api.asking import serving
+from tests.support import keep_best
+from tuner import tokens
+from tuner.store.store import Store
+
+CASES = 15
+CONFIG = Path(__file__).parents[2] / "schemathesis.toml"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path_factory.mktemp('openapi')}/store.db") as opened:
+        keep_best(opened)
+        keep_best(opened, Problem.parse("512x512x512"))
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def secret(store: Store) -> str:
+    return tokens.make(store, "fuzz", ["admin"])[1]
+
+
+@pytest.fixture(scope="module")
+def url(store: Store) -> Iterator[str]:
+    application = create_app(store, Access(tokens=True))
+    application.state.follower.follow()
+    with serving(application) as address:
+        yield address
+
+
+def ask(url: str, check: Callable[[schemathesis.Case], None]) -> int:
+    """Asks every operation with what its description allows, and with what it forbids; returns how many."""
+    # Not by schemathesis' own pytest decorator: it reaches into parts of pytest that newer ones don't have.
+    described = schemathesis.openapi.from_url(f"{url}/openapi.json", config=SchemathesisConfig.from_path(CONFIG))
+    operations = [found.ok() for found in described.get_all_operations()]
+    for operation in operations:
+        for mode in GenerationMode:
+            cases = operation.as_strategy(generation_mode=mode)
+
+            @given(case=cases)
+            @settings(max_examples=CASES, suppress_health_check=list(HealthCheck), deadline=None)
+            def one_operation(case: schemathesis.Case) -> None:
+                check(case)
+
+            with contextlib.suppress(Unsatisfiable):  # nothing can be wrong about a request without parameters
+                one_operation()
+    return len(operations)
+
+
+def test_with_a_token_every_answer_is_as_described(url: str, secret: str) -> None:
+    def check(case: schemathesis.Case) -> None:
+        case.call_and_validate(headers={"Authorization": f"Bearer {secret}"})
+
+    assert ask(url, check) >= 10
+
+
+def test_without_a_token_every_answer_is_as_described(url: str) -> None:
+    def check(case: schemathesis.Case) -> None:
+        response = case.call_and_validate()
+        assert case.path in {"/healthz", "/readyz"} or response.status_code >= 400
+
+    ask(url, check)
