@@ -15,8 +15,6 @@ import random
 import re
 import shlex
 import shutil
-import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,13 +22,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import httpx2
 
 from benchmarks.service_table import DEVICE, fill
+from benchmarks.serving import Running, process, serving
 from space.problem import Problem
 from tests.support import keep_best
 from tuner import tokens
@@ -48,20 +46,6 @@ request = function() return wrk.format("GET", paths[math.random(#paths)]) end
 _PAUSES: Final = """
 delay = function() return math.floor(-%f * math.log(1 - math.random()) + 0.5) end
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A server under test."""
-
-    port: int
-    pid: int
-    seconds_to_ready: float
-
-    def memory_mb(self, line: str) -> float:
-        """`VmRSS`, or `VmHWM` for the highest so far."""
-        text = Path(f"/proc/{self.pid}/status").read_text()
-        return int(re.search(rf"{line}:\s+(\d+) kB", text)[1]) / 1000  # type: ignore[index]
 
 
 def main() -> None:
@@ -215,7 +199,7 @@ def batch_ms(http: httpx2.Client, problems: list[Problem], seed: int) -> tuple[f
 
 def freshness_ms(http: httpx2.Client, db: Path, place: int) -> float:
     """From the commit of a new best to the first answer that tells it."""
-    problem = Problem(7 + place, 7_919, 7_919)
+    problem = Problem(7 + place, 7_919, random.SystemRandom().randrange(1, 1_000_000))
     with Store.open(database_url(str(db))) as store:
         keep_best(store, problem)
     begin = time.perf_counter()
@@ -226,48 +210,11 @@ def freshness_ms(http: httpx2.Client, db: Path, place: int) -> float:
 
 
 @contextmanager
-def serving(folder: Path, db: Path) -> Iterator[Running]:
-    """The service, ready."""
-    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(db), "--auth", "on"]
-    with process(
-        ["env", "GEMMTUNE_REQUESTS_PER_SECOND=1000000", *command, "--port"], folder / "service.log"
-    ) as running:
-        yield running
-
-
-@contextmanager
 def serving_bare(answer: Path) -> Iterator[Running]:
     """The bare endpoint, ready."""
     command = [sys.executable, "-m", "benchmarks.bare_service"]
     with process(command, answer.with_suffix(".log"), str(answer)) as running:
         yield running
-
-
-@contextmanager
-def process(command: list[str], log: Path, *behind: str) -> Iterator[Running]:
-    """A server on a free port, which stands between `command` and `behind`, until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    begin = time.monotonic()
-    with log.open("wb") as out, subprocess.Popen([*command, str(port), *behind], stdout=out, stderr=out) as child:
-        try:
-            wait_ready(port, child)
-            yield Running(port, child.pid, time.monotonic() - begin)
-        finally:
-            child.send_signal(signal.SIGTERM)
-            child.wait(40)
-
-
-def wait_ready(port: int, child: subprocess.Popen[bytes]) -> None:
-    """Until it says so: the bare endpoint is ready when it answers at all."""
-    while child.poll() is None:
-        try:
-            if httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code in (200, 404):
-                return
-        except httpx2.TransportError:
-            pass
-        time.sleep(0.05)
-    raise RuntimeError(f"the server ended with {child.returncode}")
 
 
 if __name__ == "__main__":

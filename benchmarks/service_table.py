@@ -88,9 +88,7 @@ def _study(place: int, device: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measurement(
-    dice: random.Random, place: int, problem: Problem, device: int, provenance: int
-) -> dict[str, Any]:
+def _measurement(dice: random.Random, place: int, problem: Problem, device: int, provenance: int) -> dict[str, Any]:
     middle = problem.flops / 5e8 + 2.2
     samples = [round(middle * dice.uniform(0.99, 1.01), 4) for _ in range(_SAMPLES)]
     check = Verification(problem.m * problem.n, 0, dice.random(), "made up")

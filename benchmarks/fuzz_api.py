@@ -1,0 +1,71 @@
+"""The whole HTTP interface against its own description: generated requests, allowed and forbidden ones.
+
+    python -m benchmarks.fuzz_api --examples 100 --out benchmarks/results/fuzz_api.md
+
+Twice: with a token that may do everything, and with none. Every answer must be one that the description
+knows, and no failure of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from benchmarks.service_table import fill
+from benchmarks.serving import serving
+from tuner import tokens
+from tuner.settings import database_url
+from tuner.store.store import Store
+
+_CONFIG: Final = Path(__file__).parents[1] / "tests" / "schemathesis.toml"
+
+
+def main() -> None:
+    """Serves, asks, counts."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--examples", type=int, default=100, help="at most, of each operation and phase")
+    options.add_argument("--bests", type=int, default=300)
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with Store.open(database_url(str(folder / "fuzz.db"))) as store:
+            fill(store, given.bests)
+            _, secret = tokens.make(store, "fuzz", ["admin"])
+        lines = ["| token | operations | cases | passed | failures of the service |", "| --- | --- | --- | --- | --- |"]
+        with serving(folder, folder / "fuzz.db") as ours:
+            for who, header in (("admin", f"Authorization: Bearer {secret}"), ("none", "X-Token: none")):
+                lines.append(ask(f"http://127.0.0.1:{ours.port}", who, header, given.examples))
+                print(lines[-1], flush=True)
+        defects = (folder / "service.log").read_text().count('"unexpected failure"')
+    text = "\n".join([*lines, "", f"Failures that the service logged: {defects}."])
+    print(text)
+    if given.out:
+        command = shlex.join(["python", "-m", "benchmarks.fuzz_api", *sys.argv[1:]])
+        given.out.write_text(f"`{command}`\n\n{text}\n")
+
+
+def ask(url: str, who: str, header: str, examples: int) -> str:
+    """One run of schemathesis, as a row.
+
+    Raises:
+        RuntimeError: an answer was not as described; the message is schemathesis' report.
+    """
+    command = [str(Path(sys.executable).with_name("schemathesis")), "--no-color", "--config-file", str(_CONFIG), "run",
+               f"{url}/openapi.json", "--max-examples", str(examples), "--header", header]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    counted = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
+    operations = re.search(r"Tested: (\d+)", done.stdout)
+    if done.returncode or counted is None or operations is None:
+        raise RuntimeError(done.stdout[-20_000:] + done.stderr)
+    return f"| {who} | {operations[1]} | {counted[1]} | {counted[2]} | {done.stdout.count('Server error')} |"
+
+
+if __name__ == "__main__":
+    main()

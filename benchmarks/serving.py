@@ -1,0 +1,67 @@
+"""Servers in processes of their own, for what is measured over HTTP."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A server under test."""
+
+    port: int
+    pid: int
+    seconds_to_ready: float
+
+    def memory_mb(self, line: str) -> float:
+        """`VmRSS`, or `VmHWM` for the highest so far."""
+        text = Path(f"/proc/{self.pid}/status").read_text()
+        return int(re.search(rf"{line}:\s+(\d+) kB", text)[1]) / 1000  # type: ignore[index]
+
+
+@contextmanager
+def serving(folder: Path, db: Path) -> Iterator[Running]:
+    """The service, ready."""
+    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(db), "--auth", "on"]
+    with process(
+        ["env", "GEMMTUNE_REQUESTS_PER_SECOND=1000000", *command, "--port"], folder / "service.log"
+    ) as running:
+        yield running
+
+
+@contextmanager
+def process(command: list[str], log: Path, *behind: str) -> Iterator[Running]:
+    """A server on a free port, which stands between `command` and `behind`, until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    begin = time.monotonic()
+    with log.open("wb") as out, subprocess.Popen([*command, str(port), *behind], stdout=out, stderr=out) as child:
+        try:
+            wait_ready(port, child)
+            yield Running(port, child.pid, time.monotonic() - begin)
+        finally:
+            child.send_signal(signal.SIGTERM)
+            child.wait(40)
+
+
+def wait_ready(port: int, child: subprocess.Popen[bytes]) -> None:
+    """Until it says so: the bare endpoint is ready when it answers at all."""
+    while child.poll() is None:
+        try:
+            if httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code in (200, 404):
+                return
+        except httpx2.TransportError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"the server ended with {child.returncode}")
