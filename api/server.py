@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
+from types import FrameType
 
 import uvicorn
 
@@ -19,6 +21,24 @@ _KEEP_ALIVE_SECONDS = 75
 _GRACE_SECONDS = 30
 
 
+class Server(uvicorn.Server):
+    """Stops when it is told to: what is under way is answered, what waits is told, and the process ends well.
+
+    Args:
+        stopping: set at once, so that long polls and event streams end instead of being waited for.
+    """
+
+    def __init__(self, config: uvicorn.Config, stopping: threading.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops the service, a second one doesn't wait for anybody."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        self._stopping.set()
+
+
 def serve(store: Store, host: str, port: int, access: Access) -> None:
     """Serves until interrupted or terminated; what is under way then is answered first.
 
@@ -27,8 +47,9 @@ def serve(store: Store, host: str, port: int, access: Access) -> None:
     """
     listener = listen(host, port)
     logs.configure()
+    app = create_app(store, access, log=sys.stderr)
     config = uvicorn.Config(
-        create_app(store, access, log=sys.stderr),
+        app,
         log_config=None,
         access_log=False,
         # A caller's address is the one that connects; what a header says of it proves nothing.
@@ -37,7 +58,7 @@ def serve(store: Store, host: str, port: int, access: Access) -> None:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    Server(config, app.state.stopping).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:
