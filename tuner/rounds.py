@@ -22,15 +22,17 @@ from space.family import Family
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.picks import enumeration_order
-from tuner.sampler import Exhausted, distributions
-from tuner.search.choice import Guidance, sampler_for
+from tuner.sampler import Exhausted, LegalSampler, Outlook, distributions
+from tuner.search.batches import batch_size
+from tuner.search.choice import GUIDED, Guidance, sampler_for
+from tuner.search.rungs import contenders
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
 
-#: Proposals of one batch: enough to keep the compilers ahead of the device, few enough to learn from.
-BATCH: Final = 16
-#: Candidates that go into the interleaved finals.
-FINALISTS: Final = 4
+#: Candidates that go into the interleaved finals; up to the second number where screening can't tell them apart.
+FINALISTS, MOST_FINALISTS = 4, 8
+#: What measuring on may gain is judged after so many candidates, not before.
+JUDGED_AFTER: Final = 12
 #: Bounds of a budget: more rounds of finals, or more candidates of one problem, have no use.
 MOST_CANDIDATES: Final = 100_000
 MOST_ROUNDS: Final = 1_000
@@ -53,12 +55,15 @@ class Budget:
         seconds: wall time of this run, set-up excluded; None for no limit.
         rounds: interleaved rounds of the finals.
         target: stop screening once the best reaches this share of the roofline bound; None for no target.
+        gain: stop screening once what measuring on is expected to gain falls below this share of the best time;
+            None to go on whatever is expected.
     """
 
     candidates: int = 96
     seconds: float | None = None
     rounds: int = 30
     target: float | None = None
+    gain: float | None = None
 
     def __post_init__(self) -> None:
         for name, least, most in (("candidates", 1, MOST_CANDIDATES), ("rounds", 5, MOST_ROUNDS)):
@@ -68,6 +73,13 @@ class Budget:
             raise ProblemError(f"seconds = {self.seconds} is no budget: give a positive number")
         if self.target is not None and not 0 < self.target <= 1:
             raise ProblemError(f"target = {self.target} is no share of the roofline bound: give one above 0, up to 1")
+        if self.gain is not None and not 0 < self.gain < 1:
+            raise ProblemError(f"gain = {self.gain} is no share of the best time: give one between 0 and 1, as 0.01")
+        if self.gain is not None and self.candidates <= JUDGED_AFTER:
+            raise ProblemError(
+                f"gain = {self.gain} and candidates = {self.candidates} contradict each other: gains are judged after "
+                f"{JUDGED_AFTER} candidates; give more of them, or leave gain out"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +88,20 @@ class Tried:
 
     Attributes:
         median_us: infinite unless correct.
+        noise: how far its samples lie apart, as a share of the median.
     """
 
     config: Config
     outcome: Outcome
     median_us: float = math.inf
+    noise: float = 0.0
 
     @classmethod
     def of(cls, measurement: Measurement) -> Tried:
         """From a measurement."""
-        return cls(measurement.config, measurement.outcome, measurement.median_us)
+        samples = measurement.samples_us
+        noise = (max(samples) - min(samples)) / measurement.median_us if samples else 0.0
+        return cls(measurement.config, measurement.outcome, measurement.median_us, noise)
 
 
 class Search:
@@ -107,10 +123,16 @@ class Search:
         tried: Sequence[Tried] = (), guidance: Guidance = _ALONE,
     ) -> None:  # fmt: skip
         self._family, self._candidates, self._budget = family, candidates, budget
+        if budget.gain is not None and guidance.sampler != GUIDED:
+            raise ProblemError(
+                f"gain = {budget.gain} and sampler {guidance.sampler} contradict each other: only {GUIDED} knows what "
+                f"may be gained; leave one of them out"
+            )
         limits = DEVICES.get(device)
         self._bound_us = roofline_us(problem, limits) if limits else 0.0
         self._distributions = distributions(family)
-        self._optuna = optuna.create_study(sampler=sampler_for(guidance, family, problem, candidates, device))
+        self._sampler = sampler_for(guidance, family, problem, candidates, device)
+        self._optuna = optuna.create_study(sampler=self._sampler)
         self._pending: dict[Config, optuna.Trial] = {}
         self.tried = list(tried)
         self.ended = ""
@@ -134,7 +156,7 @@ class Search:
             return []
         self._pending = {}
         try:
-            for _ in range(min(BATCH, self.total - len(self.tried))):
+            for _ in range(min(batch_size(len(self.tried)), self.total - len(self.tried))):
                 trial = self._optuna.ask(self._distributions)
                 self._pending[self._family.config(trial.params)] = trial
         except Exhausted:
@@ -154,21 +176,36 @@ class Search:
         else:
             self._optuna.tell(trial, state=TrialState.FAIL)
 
-    def finalists(self, most: int = FINALISTS) -> list[Config]:
-        """The fastest correct candidates."""
+    def finalists(self, least: int = FINALISTS, most: int = MOST_FINALISTS) -> list[Config]:
+        """The fastest correct candidates, more of them where samples scatter too much to tell them apart."""
         correct = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
-        return [entry.config for entry in ahead[:most]]
+        kept = contenders([(entry.median_us, entry.noise) for entry in ahead], least, most)
+        return [entry.config for entry in ahead[:kept]]
+
+    def outlook(self) -> Outlook | None:
+        """What measuring on may still gain; None when the sampler has no belief about it, or nothing was told."""
+        if not isinstance(self._sampler, LegalSampler) or not any(math.isfinite(e.median_us) for e in self.tried):
+            return None
+        return self._sampler.outlook(self._optuna)
 
     def _reason_to_end(self) -> str:
         best_us = min((entry.median_us for entry in self.tried), default=math.inf)
         if self._budget.target is not None and self._bound_us >= self._budget.target * best_us:
             return f"the target of {self._budget.target:.0%} of the roofline bound is reached"
         if len(self.tried) < self.total:
-            return ""
+            return self._too_little_to_gain()
         if len(self._candidates) <= self._budget.candidates:
             return "every candidate worth trying was tried"
         return f"the budget of {self._budget.candidates} candidates is spent"
+
+    def _too_little_to_gain(self) -> str:
+        if self._budget.gain is None or len(self.tried) < JUDGED_AFTER:
+            return ""
+        outlook = self.outlook()
+        if outlook is None or outlook.gain >= self._budget.gain:
+            return ""
+        return f"measuring on is expected to gain {outlook.gain:.2%}, less than the {self._budget.gain:.2%} asked for"
 
     def _past_trial(self, entry: Tried) -> optuna.trial.FrozenTrial:
         correct = entry.outcome is Outcome.CORRECT

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +38,8 @@ STRUCTURE: Final = (
 STRANGER_EVERY: Final = 8
 #: … which means: its likeness to each of them is below this.
 STRANGER_LIKENESS: Final = 0.5
+#: By how much a candidate has to be faster to be worth mentioning: what ties count as.
+MARGIN: Final = 0.02
 #: Winners of similar problems that are tried before the belief decides.
 MOST_SEEDS: Final = 3
 #: Candidates that the belief covers; the others of a longer pool are proposed when these are used up.
@@ -45,6 +48,21 @@ MOST_BELIEVED: Final = 4096
 
 class Exhausted(Exception):
     """Every candidate has been tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a search may still find.
+
+    Attributes:
+        chance: that an untried candidate is faster than the best by more than `margin`.
+        gain: expected share of the best time that trying all of them would save.
+        margin: as a share of the best time.
+    """
+
+    chance: float
+    gain: float
+    margin: float
 
 
 class LegalSampler(BaseSampler):
@@ -89,12 +107,9 @@ class LegalSampler(BaseSampler):
         """
         raise KeyError(f"{param_name!r} is no parameter of the pool: it has {', '.join(self._pool.names)}")
 
-    def remaining(self, study: optuna.Study, margin: float) -> tuple[float, float]:
-        """Chance that an untried candidate beats the best trial by more than `margin`, and the expected gain.
-
-        Both as shares; 1 and infinity before the first value.
-        """
-        return self.view(study).remaining(margin)
+    def outlook(self, study: optuna.Study, margin: float = MARGIN) -> Outlook:
+        """What is left to find, given the trials so far."""
+        return self.view(study).outlook(margin)
 
     def view(self, study: optuna.Study, but: int | None = None) -> _View:
         """The study as far as it has come, `but` one trial."""
@@ -207,12 +222,13 @@ class _View:
         mean, spread = self.belief.moments()
         return int(np.argmin(np.where(among, (mean - self.incumbent) / spread, np.inf)))
 
-    def remaining(self, margin: float) -> tuple[float, float]:
-        """See `LegalSampler.remaining`."""
+    def outlook(self, margin: float) -> Outlook:
+        """See `LegalSampler.outlook`."""
         if not self._values:
-            return 1.0, math.inf
+            return Outlook(1.0, 1.0, margin)
         untried = np.flatnonzero(~self._tried[self._rows])
-        return self.belief.remaining(untried, self.incumbent, margin, seed=len(self._values))
+        chance, gain = self.belief.remaining(untried, self.incumbent, margin, seed=len(self._values))
+        return Outlook(chance, gain, margin)
 
 
 def _believed(ranking: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:

@@ -24,6 +24,7 @@ from tuner.picks import TIE_BAND, best_of, enumeration_order
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.rounds import Budget as Budget  # part of what `tune` takes
 from tuner.rounds import Search, Tried, screen
+from tuner.sampler import Outlook
 from tuner.search.choice import Guidance
 from tuner.search.winners import winners_near
 from tuner.stats import chance_within
@@ -71,6 +72,7 @@ class Report:
         finals: all final measurements, the library's too.
         candidates: how many were worth trying; `best.tried` of them were.
         stopped_because: one sentence.
+        outlook: what measuring on may still gain; None where the sampler has no belief about it.
         new: how many were measured by this run.
     """
 
@@ -79,6 +81,7 @@ class Report:
     finals: tuple[Measurement, ...]
     candidates: int
     stopped_because: str
+    outlook: Outlook | None
     new: int
     seconds: float
 
@@ -195,7 +198,7 @@ class _Run:
         winner = rivals.index(best.winner.measurement)
         chance = chance_within([rival.samples_us for rival in rivals], winner, TIE_BAND)
         new = len(self._search.tried) - self._resumed
-        return Report(best, chance, tuple(rivals), candidates, because, new, self._seconds())
+        return Report(best, chance, tuple(rivals), candidates, because, self._search.outlook(), new, self._seconds())
 
     def _reopen(self, stage: Stage, batch: Sequence[Config]) -> None:
         if self._record.status is StudyStatus.FINISHED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,9 @@ def tune(
     device: Device = "auto",
     candidates: Annotated[int, typer.Option(help="How many candidates to measure, earlier runs included.")] = 96,
     seconds: Annotated[float | None, typer.Option(help="Stop screening after this wall time.")] = None,
+    gain: Annotated[
+        float | None, typer.Option(help="Stop screening once going on is expected to gain less, as 0.01 for 1 %.")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     sampler: Annotated[str, typer.Option(help="guided (our own), tpe, gp, cmaes or random.")] = GUIDED,
@@ -45,7 +49,7 @@ def tune(
     Stops and resumes at any moment: the same command goes on where it was, and measures nothing twice.
     """
     problem = problem_from(shape, dtype, layout)
-    budget = Budget(candidates, seconds, rounds)
+    budget = Budget(candidates, seconds, rounds, gain=gain)
     with open_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
         choice = model_for(worker.facts.name, settings().model_dir)
@@ -135,6 +139,9 @@ def _print_report(report: Report, facts: DeviceFacts, shape: str, dtype: str, la
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
     out(f"  sure: {report.chance:.0%} that no finalist is more than 2 % faster; {best.tried} of "
         f"{report.candidates:,} candidates worth trying were tried; {report.stopped_because}")  # fmt: skip
+    if outlook := report.outlook:
+        out(f"  left: {outlook.chance:.0%} chance that an untried candidate is more than {outlook.margin:.0%} faster; "
+            f"trying all of them is expected to gain {outlook.gain:.2%}")  # fmt: skip
     if best.failed:
         out("  failed: " + ", ".join(f"{count} {kind}" for kind, count in best.failed.items()))
     if facts.kind == "recorded":
@@ -153,6 +160,7 @@ def _report_json(report: Report) -> dict[str, Any]:
         "candidates_worth_trying": report.candidates,
         "measured_by_this_run": report.new,
         "stopped_because": report.stopped_because,
+        "outlook": dataclasses.asdict(report.outlook) if report.outlook else None,
         "seconds": report.seconds,
         "finals": [
             {

@@ -67,7 +67,13 @@ class Belief:
 
     def likeness(self, row: int) -> Thin:
         """Prior correlation of one candidate with all, offset aside; 1 with itself."""
-        squared = self._norms + self._norms[row] - 2 * (self._features @ self._features[row])
+        return self._matern(self._norms + self._norms[row] - 2 * (self._features @ self._features[row]))
+
+    def _likeness_among(self, rows: Rows) -> Floats:
+        some, norms = self._features[rows], self._norms[rows]
+        return self._matern(norms[:, None] + norms[None, :] - 2 * (some @ some.T)).astype(np.float64)
+
+    def _matern(self, squared: Thin) -> Thin:
         distance = np.sqrt(np.maximum(squared, 0) * np.float32(5 / max(self._features.shape[1], 1)))
         return np.asarray((1 + distance + distance * distance / 3) * np.exp(-distance), dtype=np.float32)
 
@@ -126,7 +132,7 @@ class Belief:
         mean, spread = self.moments()
         promising = untried[np.argsort(((mean - incumbent) / spread)[untried], kind="stable")[:COVERED]]
         seen = self._whitened[: len(self._rows), promising].astype(np.float64)
-        prior = np.array([self.likeness(int(row))[promising] for row in promising], dtype=np.float64) + OFFSET**2
+        prior = self._likeness_among(promising) + OFFSET**2
         joint = (prior - seen.T @ seen) * self._scale**2
         joint = (joint + joint.T) / 2 + np.eye(len(promising)) * (1e-3 * self._scale) ** 2
         values, vectors = np.linalg.eigh(joint)

@@ -8,7 +8,9 @@ from space.arch import H200
 from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
-from tuner.rounds import BATCH, Budget, Search, Tried, screen
+from tuner.rounds import JUDGED_AFTER, Budget, Search, Tried, screen
+from tuner.search.choice import Guidance
+from tuner.search.rungs import contenders
 from workers.measurement import Measurement, Outcome
 
 CONFIGS = [
@@ -46,7 +48,7 @@ def test_everything_is_tried_once_and_then_it_ends() -> None:
 def test_a_search_goes_on_where_another_one_stopped() -> None:
     first = search(Budget(candidates=40))
     before = run(first, most=1)
-    assert (len(before), first.ended) == (BATCH, "")
+    assert (len(before), first.ended) == (4, "")
     second = search(Budget(candidates=40), [Tried.of(m) for m in before])
     after = run(second)
     assert len(before) + len(after) == 40
@@ -63,6 +65,42 @@ def test_a_target_ends_it_as_soon_as_it_is_reached() -> None:
     assert "target" in found.ended
 
 
+def test_it_ends_when_too_little_is_left_to_gain_and_says_what_is_left() -> None:
+    found = search(Budget(candidates=1_000, gain=0.02))
+    taken = run(found)
+    assert JUDGED_AFTER <= len(taken) < len(CONFIGS)
+    assert "less than the 2.00% asked for" in found.ended
+    outlook = found.outlook()
+    assert outlook is not None
+    assert outlook.gain < 0.02
+    patient = search(Budget(candidates=1_000, gain=0.0001))
+    assert len(run(patient)) > len(taken)
+
+
+def test_nothing_is_known_of_what_is_left_before_the_first_result_and_by_other_samplers() -> None:
+    assert search(Budget()).outlook() is None
+    other = Search(FAMILY, PROBLEM, DEVICE, CONFIGS, Budget(), [], Guidance("random"))
+    run(other, most=3)
+    assert other.outlook() is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "sampler"), [({"gain": 0.01, "candidates": 8}, "guided"), ({"gain": 0.01}, "tpe")]
+)  # fmt: skip
+def test_budgets_that_contradict_each_other_are_refused(budget: dict[str, float], sampler: str) -> None:
+    with pytest.raises(ProblemError, match="contradict each other"):
+        Search(FAMILY, PROBLEM, DEVICE, CONFIGS, Budget(**budget), [], Guidance(sampler))  # type: ignore[arg-type]
+
+
+def test_noise_brings_more_candidates_into_the_finals() -> None:
+    clear = [(10.0 + place, 0.001) for place in range(20)]
+    assert contenders(clear, 4, 8) == 4
+    assert contenders([(time, 0.25) for time, _ in clear], 4, 8) == 4
+    assert contenders([(10 + place / 100, 0.05) for place in range(20)], 4, 8) == 8
+    assert contenders(clear[:2], 4, 8) == 2
+    assert contenders([], 4, 8) == 0
+
+
 def test_what_was_measured_for_another_reason_is_learned_too() -> None:
     found = search(Budget(candidates=1_000))
     found.tell(measured(CONFIGS[0], outcome=Outcome.TIMEOUT))
@@ -72,6 +110,7 @@ def test_what_was_measured_for_another_reason_is_learned_too() -> None:
 
 @pytest.mark.parametrize(
     "wrong", [{"candidates": 0}, {"candidates": 10**9}, {"rounds": 4}, {"seconds": 0.0}, {"seconds": float("nan")},
+              {"gain": 0.0}, {"gain": 1.0}, {"gain": float("nan")},
               {"target": 0.0}, {"target": 1.5}, {"target": float("nan")}],
 )  # fmt: skip
 def test_a_budget_outside_its_bounds_is_refused(wrong: dict[str, float]) -> None:

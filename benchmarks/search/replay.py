@@ -1,0 +1,81 @@
+"""Replays: recorded problems as finite searches whose every answer is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from space.config import Config
+from space.family import Family
+from space.problem import DTYPE_BYTES, Problem
+from tuner.model.examples import Group, settled
+from workers.recording import read_recording
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One recorded problem.
+
+    Attributes:
+        device: GPU model.
+        configs: every candidate that was screened.
+        time_us: of each, see `tuner.model.examples.settled`; infinite for one that failed.
+    """
+
+    problem: Problem
+    device: str
+    configs: tuple[Config, ...]
+    time_us: Floats
+
+    @property
+    def best_us(self) -> float:
+        """Of the fastest candidate recorded: the exhaustive best."""
+        return float(self.time_us.min())
+
+    @property
+    def group(self) -> Group:
+        """The correct candidates, to learn from."""
+        correct = np.flatnonzero(np.isfinite(self.time_us))
+        return Group(
+            self.problem, self.device, tuple(self.configs[row] for row in correct), self.time_us[correct], "recording"
+        )
+
+    def shares(self, order: Sequence[int], most: int) -> Floats:
+        """Share of the exhaustive best after 1 … `most` measurements; the last one stays when the order ends."""
+        best = np.minimum.accumulate(self.time_us[np.asarray(order[:most], dtype=np.intp)])
+        reached = self.best_us / best
+        return np.concatenate([reached, np.full(most - len(reached), reached[-1])])
+
+
+def read_replays(folder: Path, family: Family) -> list[Replay]:
+    """Every recording of a folder, in order of its name."""
+    replays = []
+    for path in sorted(folder.glob("*.parquet")):
+        recording = read_recording(path)
+        measured = [m for m, _ in recording.measurements if m.config.family == family.name]
+        configs = tuple(dict.fromkeys(m.config for m in measured if m.stage == "screen"))
+        times = settled(measured)
+        time_us = np.array([times.get(config, np.inf) for config in configs])
+        replays.append(Replay(recording.problem, recording.facts.name, configs, time_us))
+    return replays
+
+
+def class_of(problem: Problem) -> str:
+    """The kind of shape that a problem is; classes are what is left out together."""
+    m, n, k = problem.m, problem.n, problem.k
+    row_bytes = (k * DTYPE_BYTES[problem.dtype_a], n * DTYPE_BYTES[problem.dtype_c])
+    if any(pitch % 16 for pitch in row_bytes):
+        return "odd"
+    if min(m, n) <= 128:
+        return "decode"
+    if k >= 4 * max(m, n):
+        return "deep_k"
+    if max(m, n) >= 16 * min(m, n):
+        return "tall_skinny"
+    return "square" if max(m, n, k) <= 1.5 * min(m, n, k) else "prefill"

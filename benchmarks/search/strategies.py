@@ -1,0 +1,117 @@
+"""Strategies: each gives the order in which it would measure a replay's candidates."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import optuna
+from optuna.trial import TrialState
+
+from benchmarks.search.deepgemm import rule_order
+from benchmarks.search.kernel_tuner import kernel_tuner_order
+from benchmarks.search.nvmmh import nvmmh_order
+from benchmarks.search.replay import Replay
+from benchmarks.search.setting import Setting, Split, without_class, without_problem
+from space.arch import DEVICES
+from tuner.sampler import distributions
+from tuner.search.batches import batch_size
+from tuner.search.choice import GUIDED, Guidance, sampler_for
+
+#: (replay, setting, seed, most) to places in `replay.configs`, first measured first.
+Strategy = Callable[[Replay, Setting, int, int], list[int]]
+
+#: Strategies of Kernel Tuner, run through its own simulation.
+KERNEL_TUNER: Final = (
+    "genetic_algorithm", "simulated_annealing", "bayes_opt", "hybrid_vndx", "adaptive_tabu_greywolf"
+)  # fmt: skip
+
+
+def guided(split: Split | None) -> Strategy:
+    """Ours, in the batches of a study; with what the split lets it learn, or the analytic model alone."""
+
+    def order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
+        guidance = Guidance(GUIDED)
+        if split is not None:
+            teachers = split(replay, setting.replays)
+            model, winners = setting.model(teachers, seed), setting.winners(replay, teachers)
+            guidance = replace(guidance, model=model, winners=winners)
+        return _asked(replay, setting, guidance, most, batch_size)
+
+    return order
+
+
+def optuna_sampler(name: str) -> Strategy:
+    """One of Optuna's, one trial at a time: it sees each result before it is asked again."""
+
+    def order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
+        return _asked(replay, setting, Guidance(name, seed), most, lambda tried: 1)
+
+    return order
+
+
+def ranked(split: Split | None) -> Strategy:
+    """No search: the order of what is expected, to tell what refining it adds."""
+
+    def order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
+        columns = setting.family.columns(replay.problem, replay.configs)
+        if split is None:
+            expected = setting.family.estimate_us(columns, DEVICES[replay.device])
+        else:
+            expected = setting.model(split(replay, setting.replays), seed).predict(replay.problem, columns).time_us
+        return [int(place) for place in np.argsort(expected, kind="stable")[:most]]
+
+    return order
+
+
+def chance(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
+    """Without replacement, every order as likely."""
+    places = list(range(len(replay.configs)))
+    random.Random(seed).shuffle(places)
+    return places[:most]
+
+
+STRATEGIES: Final[dict[str, Strategy]] = {
+    "guided": guided(without_problem),
+    "guided, class left out": guided(without_class),
+    "guided, analytic": guided(None),
+    "learned order": ranked(without_problem),
+    "learned order, class left out": ranked(without_class),
+    "analytic order": ranked(None),
+    "random": chance,
+    "Optuna TPE": optuna_sampler("tpe"),
+    "Optuna GP": optuna_sampler("gp"),
+    "Optuna CMA-ES": optuna_sampler("cmaes"),
+    **{f"Kernel Tuner {name}": kernel_tuner_order(name) for name in KERNEL_TUNER},
+    "nvMatmulHeuristics": nvmmh_order,
+    "DeepGEMM's rule": rule_order,
+}
+#: They make no random choice: one seed says it all.
+FIXED: Final = frozenset({"guided, analytic", "analytic order", "nvMatmulHeuristics", "DeepGEMM's rule"})
+#: Their forests differ by seed, nothing else does.
+BY_MODEL: Final = frozenset({"guided", "guided, class left out", "learned order", "learned order, class left out"})
+
+
+def _asked(
+    replay: Replay, setting: Setting, guidance: Guidance, most: int, size_of: Callable[[int], int]
+) -> list[int]:
+    """What a sampler proposes in an Optuna study, told each batch's recorded times before the next one."""
+    place_of = {config: place for place, config in enumerate(replay.configs)}
+    sampler = sampler_for(guidance, setting.family, replay.problem, replay.configs, replay.device)
+    study = optuna.create_study(sampler=sampler)
+    knobs = distributions(setting.family)
+    order: list[int] = []
+    while (left := min(most, len(replay.configs)) - len(order)) > 0:
+        trials = [study.ask(knobs) for _ in range(min(size_of(len(order)), left))]
+        for trial in trials:
+            place = place_of[setting.family.config(trial.params)]
+            order.append(place)
+            time_us = float(replay.time_us[place])
+            if np.isfinite(time_us):
+                study.tell(trial, time_us)
+            else:
+                study.tell(trial, state=TrialState.FAIL)
+    return order
