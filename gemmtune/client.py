@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import httpx2
+
+#: The service takes no more at once.
+_MOST_PROBLEMS: Final = 10_000
 
 
 class GemmtuneError(Exception):
@@ -44,17 +47,36 @@ class BestAnswer:
     why: str
     document: Mapping[str, Any]
 
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self:
+        """From what the service said."""
+        config = document["config"] or {"family": None, "knobs": {}}
+        return cls(
+            document["source"], config["family"], config["knobs"], document["time_us"], document["tflops"],
+            document["why"], document,
+        )  # fmt: skip
+
 
 class Client:
     """Talks to one service.
 
     Args:
         url: of the service, as in `http://127.0.0.1:8643`.
+        token: of `gemmtune token create`; none where the service asks for none.
+        seconds: until a request is given up.
         transport: for tests; the network by default.
     """
 
-    def __init__(self, url: str, *, seconds: float = 10.0, transport: httpx2.BaseTransport | None = None) -> None:
-        self._http = httpx2.Client(base_url=url, timeout=seconds, transport=transport)
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        seconds: float = 10.0,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx2.Client(base_url=url, headers=headers, timeout=seconds, transport=transport)
 
     def best(
         self, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", device: str | None = None
@@ -66,11 +88,38 @@ class Client:
         """
         query: dict[str, str | int] = {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout}
         document = self._json("GET", "/v1/best", params=query | ({"device": device} if device else {}))
-        config = document["config"] or {"family": None, "knobs": {}}
-        return BestAnswer(
-            document["source"], config["family"], config["knobs"], document["time_us"], document["tflops"],
-            document["why"], document,
-        )  # fmt: skip
+        return BestAnswer.of(document)
+
+    def best_many(self, problems: Sequence[Mapping[str, int | str]], device: str | None = None) -> list[BestAnswer]:
+        """The best known configs for any number of problems, in their order.
+
+        Args:
+            problems: each with `m`, `n`, `k`, and `dtype`, `layout`, `batch` or `epilogue` where they matter.
+
+        Raises:
+            GemmtuneError: a problem is none, or the service is not there.
+        """
+        answers: dict[int, BestAnswer] = {}
+        waiting = list(range(len(problems)))
+        while waiting:
+            asked, waiting = waiting[:_MOST_PROBLEMS], waiting[_MOST_PROBLEMS:]
+            body = {"problems": [dict(problems[place]) for place in asked]} | ({"device": device} if device else {})
+            items = self._json("POST", "/v1/best:batch", json=body)["items"]
+            answers |= {place: BestAnswer.of(item) for place, item in zip(asked, items, strict=True) if item}
+            # What could not be computed in time; the service remembers what it did compute.
+            left = [place for place in asked if place not in answers]
+            if len(left) == len(asked):
+                raise GemmtuneError(0, "no-progress", f"none of {len(asked)} problems was answered: ask for fewer")
+            waiting = left + waiting
+        return [answers[place] for place in range(len(problems))]
+
+    def devices(self) -> list[dict[str, Any]]:
+        """The GPU models that anything is known of.
+
+        Raises:
+            GemmtuneError: the service is not there.
+        """
+        return list(self._json("GET", "/v1/devices")["items"])
 
     def explain(
         self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str = "bf16", layout: str = "nt"
@@ -93,19 +142,33 @@ class Client:
         response = self._send("GET", f"/v1/tables/{device}", headers=headers)
         return None if response.status_code == 304 else dict(response.json())
 
+    def bests(self, device: str) -> Iterator[dict[str, Any]]:
+        """The entries of a device's table, page by page.
+
+        Raises:
+            GemmtuneError: nothing was tuned on that device.
+        """
+        return self._pages("/v1/bests", {"device": device})
+
     def measurements(self, **filters: str) -> Iterator[dict[str, Any]]:
         """Every measurement, page by page.
 
         Args:
             filters: `problem` (a key), `device`, `outcome`.
+
+        Raises:
+            GemmtuneError: a filter has a value that it can't have.
         """
-        cursor: str | None = None
+        return self._pages("/v1/measurements", filters)
+
+    def _pages(self, path: str, filters: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        query = {**filters, "limit": "1000"}
         while True:
-            page = self._json("GET", "/v1/measurements", params=filters | ({"cursor": cursor} if cursor else {}))
+            page = self._json("GET", path, params=query)
             yield from page["items"]
-            cursor = page["next"]
-            if cursor is None:
+            if page["next"] is None:
                 return
+            query["cursor"] = page["next"]
 
     def close(self) -> None:
         """Closes connections."""

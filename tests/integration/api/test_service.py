@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from api.access import Access
 from api.app import create_app
 from api.follower import Follower
 from api.limits import MOST_BODY_BYTES
@@ -18,6 +19,7 @@ from gemmtune import Client, GemmtuneError
 from space.problem import Problem
 from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner import tokens
 from tuner.errors import SettingsError
 from tuner.records import Best
 from tuner.store.store import Store
@@ -260,9 +262,32 @@ def test_the_client_asks_a_real_server(url: str, store: Store) -> None:
         assert content is not None
         assert client.table(DEVICE, content["content"]) is None
         assert [item["id"] for item in client.measurements()] == [best.winner.id]
+        assert [item["config"]["key"] for item in client.bests(DEVICE)] == [best.config.key]
+        assert DEVICE in [item["name"] for item in client.devices()]
         with pytest.raises(GemmtuneError, match="bf17") as refusal:
             client.best(1, 1, 1, dtype="bf17")
         assert (refusal.value.status, refusal.value.kind) == (422, "/problems/bad-input")
+
+
+def test_the_client_asks_for_many_until_all_are_answered(
+    url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gemmtune.client._MOST_PROBLEMS", 3)
+    monkeypatch.setattr("api.best._COMPUTING_SECONDS", 0.05)
+    problems: list[dict[str, int | str]] = [{"m": 64 * place, "n": 4096, "k": 4096} for place in range(1, 12)]
+    with Client(url) as client:
+        answers = client.best_many(problems)
+    assert [answer.document["problem"]["m"] for answer in answers] == [problem["m"] for problem in problems]
+
+
+def test_a_client_with_a_token_is_let_in(store: Store) -> None:
+    _, secret = tokens.make(store, "reader", ["read"])
+    with serving(create_app(store, Access(tokens=True))) as url:
+        with Client(url, token=secret) as client:
+            assert client.best(256, 256, 256).source
+        with Client(url) as client, pytest.raises(GemmtuneError, match="no token") as refusal:
+            client.best(256, 256, 256)
+        assert refusal.value.status == 401
 
 
 def test_a_service_that_is_not_there_is_one_sentence() -> None:
