@@ -6,6 +6,16 @@
     ├── NothingCorrect    no legal candidate, or none that is correct: nothing can be served
     ├── UnknownDevice     the store has no best of a device
     ├── TokenError        an API token that is malformed, taken or not there
+    ├── CampaignError     a campaign that can't be made or changed
+    │   ├── UnknownCampaign   there is none of that number
+    │   ├── CampaignEnded     it is cancelled or finished for good
+    │   └── KeyReused         an idempotency key came with another request before
+    ├── FleetError        a worker that can't do what it wants
+    │   ├── WorkerGone        it was not heard for too long, or has left
+    │   ├── SlotTaken         another live worker has its GPU or its name
+    │   ├── LeaseLost         the round is not its any more
+    │   ├── ResultRefused     what it reports can't be
+    │   └── Unreachable       the service does not answer, or can't for now
     ├── ExportError       a table can't be written
     ├── ModelError        a learned model that can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
@@ -39,6 +49,46 @@ class UnknownDevice(TunerError):
 
 class TokenError(TunerError):
     """An API token can't be made or revoked."""
+
+
+class CampaignError(TunerError):
+    """A campaign can't be made or changed."""
+
+
+class UnknownCampaign(CampaignError):
+    """There is no such campaign."""
+
+
+class CampaignEnded(CampaignError):
+    """The campaign is cancelled or finished."""
+
+
+class KeyReused(CampaignError):
+    """The idempotency key belongs to another request."""
+
+
+class FleetError(TunerError):
+    """A worker is refused."""
+
+
+class WorkerGone(FleetError):
+    """The worker counts as gone; it has to register again."""
+
+
+class SlotTaken(FleetError):
+    """Another live worker has the GPU or the name."""
+
+
+class LeaseLost(FleetError):
+    """The round ended, or belongs to another worker."""
+
+
+class ResultRefused(FleetError):
+    """The report breaks a rule; nothing of it was stored."""
+
+
+class Unreachable(FleetError):
+    """The service does not answer now; the same call may work later."""
 
 
 class ExportError(TunerError):

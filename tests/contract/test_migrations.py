@@ -20,9 +20,15 @@ def engine(database_url: str) -> Iterator[Engine]:
     opened.dispose()
 
 
+def is_ours(name: str | None, kind: str, parents: object) -> bool:
+    """The queue's tables are its engine's."""
+    return not (kind == "table" and (name or "").startswith("procrastinate_"))
+
+
 def test_migrations_and_models_agree(engine: Engine) -> None:
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
+        options = {"version_table": VERSION_TABLE, "compare_type": True, "include_name": is_ours}
+        context = MigrationContext.configure(connection, opts=options)
         assert compare_metadata(context, Base.metadata) == []
 
 

@@ -1,1 +1,4 @@
-"""The store: studies, measurements and bests in a SQL database. `store.Store` is the way in."""
+"""The store: studies, measurements, bests and campaigns in a SQL database. `store.Store` is the way in."""
+
+# Whoever sees one table sees all of them.
+from tuner.store import campaign_models as campaign_models

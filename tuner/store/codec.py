@@ -54,13 +54,13 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
     )
     provenance = _provenance(json.dumps(row.provenance.content))
     return StoredMeasurement(
-        row.id, row.study_id, row.device.name, row.device.kind, _utc(row.taken_at), provenance, measurement
+        row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement
     )
 
 
 def study(row: StudyRow, key: StudyKey) -> StudyRecord:
     """A study."""
-    return StudyRecord(row.id, key, StudyStatus(row.status), _utc(row.created_at), row.stopped_because)
+    return StudyRecord(row.id, key, StudyStatus(row.status), utc(row.created_at), row.stopped_because)
 
 
 def best(row: BestRow) -> Best:
@@ -70,12 +70,17 @@ def best(row: BestRow) -> Best:
         device=row.device.name,
         device_kind=row.device.kind,
         winner=stored(row.measurement),
-        versus_first=Ratio(**row.versus_first) if row.versus_first else None,
-        versus_best=Ratio(**row.versus_best) if row.versus_best else None,
+        versus_first=ratio(row.versus_first),
+        versus_best=ratio(row.versus_best),
         runner_up=config_of(row.runner_up) if row.runner_up else None,
         tried=row.tried,
         failed=dict(row.failed),
     )
+
+
+def ratio(content: dict[str, Any] | None) -> Ratio | None:
+    """A ratio, where there is one."""
+    return Ratio(**content) if content else None
 
 
 @lru_cache(maxsize=16_384)
@@ -110,6 +115,7 @@ def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: 
         ) from error
 
 
-def _utc(moment: datetime) -> datetime:
+def utc(moment: datetime) -> datetime:
+    """A stored moment with its time zone."""
     # SQLite keeps no time zone; what we write is UTC.
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

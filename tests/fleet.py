@@ -1,0 +1,172 @@
+"""What tests of campaigns need: a device that measures at once, and a worker that is driven step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from space.config import Config
+from space.family import family_named
+from space.problem import Problem
+from tests.support import FACTS, PROVENANCE, measured
+from tuner.campaigns.campaigns import Campaigns
+from tuner.campaigns.records import (
+    Announcement,
+    Campaign,
+    CampaignBudget,
+    CampaignRequest,
+    RoundReport,
+    RoundTask,
+    Timing,
+)
+from tuner.campaigns.rounds import Rounds
+from tuner.campaigns.sweep import Sweeper
+from tuner.campaigns.workers import Workers
+from tuner.rounds import Search
+from tuner.store.store import Store
+from tuner.study import candidates_for
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
+from workers.ports import Round, Worker
+
+PROBLEMS = tuple(Problem.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
+QUEUE = "NVIDIA H200/sm_90a/cuda"
+#: Fast enough to be waited for, slow enough for a busy machine.
+FAST = Timing(heartbeat_seconds=0.2, round_seconds=2.0)
+
+
+def facts(number: int = 0) -> DeviceFacts:
+    """One of several GPUs."""
+    return replace(FACTS, uuid=f"GPU-{number}")
+
+
+class FakeDevice:
+    """A device that measures at once; configs with larger keys are slower, and `crash` decides who kills it."""
+
+    def __init__(self, number: int = 0, crash: Callable[[Config], bool] = lambda config: False) -> None:
+        self.facts, self._crash = facts(number), crash
+        self.closed = False
+
+    def measurable(self, problem: Problem) -> None:
+        return None
+
+    def begin(self, problem: Problem, policy: Policy) -> Round:
+        return FakeRound(problem, provenance(int(self.facts.uuid.removeprefix("GPU-"))), self._crash)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Crash(Exception):
+    """The process that runs a round dies here."""
+
+
+class FakeRound:
+    """See `FakeDevice`."""
+
+    def __init__(self, problem: Problem, provenance: Provenance, crash: Callable[[Config], bool]) -> None:
+        self._problem, self.provenance, self._crash = problem, provenance, crash
+
+    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+        for config in candidates:
+            if self._crash(config):
+                raise Crash(config.key)
+            yield measured(config, time_of(config), self._problem)
+
+    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
+        library = [family_named("cublaslt").config({"rank": rank}) for rank in (0, 3)]
+        ours = [measured(config, time_of(config), self._problem, "final", samples=11) for config in finalists]
+        return (*ours, *(measured(config, 40.0, self._problem, "final", samples=11) for config in library))
+
+
+def provenance(number: int = 0) -> Provenance:
+    """Of one of several GPUs."""
+    return replace(PROVENANCE, device_uuid=f"GPU-{number}")
+
+
+def time_of(config: Config) -> float:
+    """A time that depends on the config alone."""
+    return 20.0 + sum(knob if isinstance(knob, int) else len(knob) for knob in config.knobs.values()) / 100
+
+
+class Hand:
+    """A worker by hand: each step when the test says so."""
+
+    def __init__(self, fleet: Fleet, number: int = 0) -> None:
+        self._fleet, self.number = fleet, number
+        self.device: Worker = FakeDevice(number)
+        self.id = fleet.workers.register(f"worker-{number}", facts(number)).worker_id
+
+    def claim(self) -> RoundTask | None:
+        return self._fleet.rounds.claim(self.id)
+
+    def claimed(self) -> RoundTask:
+        task = self.claim()
+        assert task is not None
+        return task
+
+    def begin(self, task: RoundTask) -> Search:
+        past = self._fleet.rounds.begin(task.round_id, task.lease, provenance(self.number))
+        problem = Problem.from_key(task.problem_key)
+        family = family_named("sm90_wgmma")
+        candidates = candidates_for(family, problem, self.device)
+        return Search(family, problem, self.device.facts.name, candidates, task.budget, past.tried)
+
+    def announce(self, task: RoundTask, configs: Sequence[Config], stage: str = "screen") -> None:
+        keys = tuple(config.key for config in configs)
+        self._fleet.rounds.announce(task.round_id, task.lease, Announcement(stage, keys))  # type: ignore[arg-type]
+
+    def report(self, task: RoundTask, measurements: Sequence[Measurement] = (), **rest: object) -> None:
+        report = RoundReport(tuple(measurements), provenance(self.number), 0.0, **rest)  # type: ignore[arg-type]
+        self._fleet.rounds.finish(task.round_id, task.lease, report)
+
+    def work(self, task: RoundTask) -> list[Config]:
+        """The whole round: everything within the budget, and the finals."""
+        search = self.begin(task)
+        problem = Problem.from_key(task.problem_key)
+        taken: list[Measurement] = []
+        while batch := search.propose():
+            self.announce(task, batch)
+            for config in batch:
+                measurement = measured(config, time_of(config), problem)
+                search.tell(measurement)
+                taken.append(measurement)
+        finals = FakeRound(problem, provenance(self.number), lambda _: False).finals(search.finalists(), 11)
+        self.report(task, [*taken, *finals], ended=search.ended)
+        return [measurement.config for measurement in taken]
+
+
+class Fleet:
+    """A store with its campaigns, rounds and workers, and a clock that the test winds."""
+
+    def __init__(self, store: Store, timing: Timing = FAST) -> None:
+        self.store, self.timing = store, timing
+        self.campaigns, self.rounds = Campaigns(store, timing), Rounds(store, timing)
+        self.workers = Workers(store, timing)
+        self.clock = 1_000.0
+        self.sweeper = Sweeper(store, timing, clock=lambda: self.clock)
+        # Listened for long enough to call a worker silent.
+        self.clock += 10 * timing.silence_seconds
+        self.sweeper._last_sweep = self.clock
+
+    def hand(self, number: int = 0) -> Hand:
+        return Hand(self, number)
+
+    def campaign(self, problems: Sequence[Problem] = PROBLEMS, **rest: object) -> Campaign:
+        rest.setdefault("budget", CampaignBudget(candidates=20, rounds=11))
+        request = CampaignRequest("test", tuple(problems), (("NVIDIA H200", "cuda"),), **rest)  # type: ignore[arg-type]
+        return self.campaigns.create(request)[0]
+
+
+def failing(config: Config, problem: Problem, outcome: Outcome = Outcome.TIMEOUT) -> Measurement:
+    """A candidate that failed."""
+    return measured(config, problem=problem, outcome=outcome)

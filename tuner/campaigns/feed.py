@@ -1,0 +1,111 @@
+"""Feed: from the backlog of waiting problems to a short window of queued rounds.
+
+The backlog may hold hundreds of thousands of problems; the engine's claims stay fast because only a window of
+it is queued. Problems that were begun go first: they end sooner, and their next round likely meets the worker
+that has them prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from sqlalchemy import exists, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from tuner.queue.port import Queue
+from tuner.store.campaign_models import CampaignProblemRow, CampaignRow, RoundRow
+
+OPEN: Final = ("queued", "running")
+#: Begun problems that are queued whether the window is full or not; there are never many more than workers.
+_MOST_BEGUN: Final = 64
+
+
+def queue_name(device: str, arch: str, kind: str) -> str:
+    """The queue of a device model and arch; replays never mix with a GPU's own rounds."""
+    return f"{device}/{arch}/{kind}"
+
+
+def now(session: Session) -> datetime:
+    """The database's own time: the clocks of workers and of several services are never compared."""
+    if session.get_bind().dialect.name == "postgresql":
+        moment = session.scalar(select(func.clock_timestamp()))
+        if isinstance(moment, datetime):
+            return moment
+    return datetime.now(UTC)
+
+
+def feed(session: Session, queue: Queue, name: str, window: int) -> int:
+    """Queues a round for each problem whose turn has come; how many.
+
+    Args:
+        name: of the queue.
+        window: most queued rounds of problems that were not begun.
+    """
+    campaigns = session.scalars(
+        select(CampaignRow.id)
+        .where(CampaignRow.status == "running")
+        .order_by(CampaignRow.priority.desc(), CampaignRow.id)
+    ).all()
+    chosen = _turns(session, name, campaigns, started=True, most=_MOST_BEGUN)
+    waiting = select(func.count()).select_from(RoundRow).where(RoundRow.queue == name, RoundRow.status == "queued")
+    room = window - (session.scalar(waiting) or 0)
+    # Not for each place that gets free: many at a time cost as little as one.
+    if room >= max(window // 4, 1):
+        chosen += _turns(session, name, campaigns, started=False, most=room)
+    return _queue_rounds(session, queue, name, chosen)
+
+
+def _turns(session: Session, name: str, campaigns: Iterable[int], started: bool, most: int) -> list[CampaignProblemRow]:
+    """Waiting problems by their campaign's priority; those that another campaign has open wait on."""
+    item = CampaignProblemRow
+    open_elsewhere = exists().where(
+        RoundRow.problem_id == item.problem_id, RoundRow.queue == item.queue, RoundRow.status.in_(OPEN)
+    )
+    found: list[CampaignProblemRow] = []
+    for campaign in campaigns:
+        if len(found) >= most:
+            break
+        query = (
+            select(item)
+            .where(item.campaign_id == campaign, item.status == "waiting", item.queue == name, item.started == started)
+            .where(~open_elsewhere)
+            .order_by(item.id)
+            .limit(most - len(found))
+            .with_for_update(skip_locked=True)
+        )
+        found += session.scalars(query)
+    return found
+
+
+def _queue_rounds(session: Session, queue: Queue, name: str, items: list[CampaignProblemRow]) -> int:
+    if not items:
+        return 0
+    ids = {item.campaign_id for item in items}
+    found = session.execute(select(CampaignRow.id, CampaignRow.priority).where(CampaignRow.id.in_(ids)))
+    priorities = {place: priority for place, priority in found}
+    moment = now(session)
+    rows = [
+        {
+            "campaign_problem_id": item.id, "problem_id": item.problem_id, "queue": name, "status": "queued",
+            "priority": 2 * priorities[item.campaign_id] + item.started, "announced_stage": "", "announced": [],
+            "created_at": moment, "busy_seconds": 0.0, "measured": 0, "reason": "",
+        }
+        # In one order everywhere: two feeds that meet at the same problems wait for each other, never in a ring.
+        for item in sorted(items, key=lambda item: item.problem_id)
+    ]  # fmt: skip
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    insert = dialect.insert(RoundRow).on_conflict_do_nothing()
+    returning = insert.returning(RoundRow.id, RoundRow.priority, RoundRow.campaign_problem_id)
+    # In the order of their campaign's list.
+    made = sorted(session.execute(returning, rows), key=lambda row: int(row.campaign_problem_id))
+    if not made:
+        return 0
+    jobs = queue.put(session, name, [(row.id, row.priority) for row in made])
+    pairs = zip(made, jobs, strict=True)
+    session.execute(update(RoundRow), [{"id": row.id, "job_id": job} for row, job in pairs])
+    opened = [row.campaign_problem_id for row in made]
+    session.execute(update(CampaignProblemRow).where(CampaignProblemRow.id.in_(opened)).values(status="open"))
+    return len(made)

@@ -1,0 +1,163 @@
+"""Problem lists: from JSON, CSV and ladder expressions to problems."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from space.errors import ProblemError
+from space.problem import MAX_EXTENT, Problem
+
+#: Problems of one campaign: what one request can make in a few seconds.
+MOST_PROBLEMS: Final = 20_000
+FIELDS: Final = ("m", "n", "k", "dtype", "layout", "batch", "epilogue")
+_NUMBERS: Final = ("m", "n", "k", "batch")
+#: What a list may carry beside a problem's fields, for its readers.
+_REMARKS: Final = frozenset({"name", "class", "source", "comment", "key"})
+_STEPS: Final = re.compile(r"(\d{1,10})\.\.(\d{1,10})(?::([x+])(\d{1,10}))?")
+
+
+def ladder(expression: str) -> list[Problem]:
+    """Problems from `m=1..8192:x2 n=4096,8192 k=4096 dtype=bf16 layout=nt`.
+
+    Each field is a list of values; `a..b:xF` multiplies by F from a to b, `a..b:+S` adds S, `a..b` adds 1.
+    The problems are all combinations, the last field changing fastest.
+
+    Raises:
+        ProblemError: a field is unknown, missing, or not such a list, or there are too many problems.
+    """
+    fields: dict[str, list[Any]] = {}
+    for part in expression.split():
+        name, equals, text = part.partition("=")
+        if name not in FIELDS or not equals or not text:
+            raise ProblemError(
+                f"{part[:80]!r} in {expression[:120]!r} is no part of a ladder: write m=1..8192:x2 n=4096 k=4096, "
+                f"and any of {', '.join(FIELDS[3:])}"
+            )
+        if name in fields:
+            raise ProblemError(f"{name} is given twice in {expression[:120]!r}: give each field once")
+        fields[name] = _numbers(part, text) if name in _NUMBERS else text.split(",")
+    if missing := [name for name in ("m", "n", "k") if name not in fields]:
+        raise ProblemError(f"{expression[:120]!r} lacks {', '.join(missing)}: a ladder gives m, n and k")
+    if (count := prod(map(len, fields.values()))) > MOST_PROBLEMS:
+        raise ProblemError(f"{expression[:120]!r} means {count:,} problems: give at most {MOST_PROBLEMS:,}")
+    return [Problem.of(**dict(zip(fields, values, strict=True))) for values in product(*fields.values())]
+
+
+def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
+    """One problem from its fields; dtype, layout, batch and epilogue may be left out.
+
+    Args:
+        where: of the entry, for the message.
+
+    Raises:
+        ProblemError: a field is missing, unknown, or outside its domain.
+    """
+    unknown = sorted(entry.keys() - set(FIELDS) - _REMARKS)
+    missing = [name for name in ("m", "n", "k") if name not in entry]
+    if unknown or missing:
+        wrong = f"lacks {', '.join(missing)}" if missing else f"has the unknown field {unknown[0]!r}"
+        raise ProblemError(f"{where} {wrong}: a problem has {', '.join(FIELDS)}; m, n and k are needed")
+    try:
+        return Problem.of(**{name: entry[name] for name in FIELDS if entry.get(name) not in (None, "")})
+    except (ProblemError, TypeError, AttributeError) as error:
+        raise ProblemError(f"{where}: {error}") from error
+
+
+def from_csv(text: str, where: str = "the CSV") -> list[Problem]:
+    """Problems from CSV with a header that names the fields.
+
+    Raises:
+        ProblemError: see `from_fields`.
+    """
+    problems: list[Problem] = []
+    try:
+        for row in csv.DictReader(io.StringIO(text, newline=""), strict=True):
+            place = f"{where}, row {len(problems) + 1}"
+            if None in row or None in row.values():
+                raise ProblemError(f"{place} has not as many cells as the header: give each field, or leave it empty")
+            numbers: dict[str, Any] = {
+                name: int(value) if name in _NUMBERS and value.strip().isdigit() else value.strip()
+                for name, value in row.items()
+            }
+            problems.append(from_fields(numbers, place))
+    except csv.Error as error:
+        raise ProblemError(f"{where} is no CSV ({error}): give a header with {', '.join(FIELDS)}") from error
+    return problems
+
+
+def from_json(text: str, where: str = "the JSON") -> list[Problem]:
+    """Problems from a JSON list of objects with the fields of a problem.
+
+    Raises:
+        ProblemError: not such a list; see `from_fields`.
+    """
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise ProblemError(f"{where} is no JSON ({error}): give a list of objects with m, n and k") from error
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ProblemError(f"{where} is no list of problems: give a list of objects with m, n and k")
+    return [from_fields(entry, f"{where}, entry {place}") for place, entry in enumerate(entries, 1)]
+
+
+def from_file(path: Path) -> list[Problem]:
+    """Problems of a `.csv` or `.json` file.
+
+    Raises:
+        ProblemError: it can't be read, or see `from_csv` and `from_json`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProblemError(f"{path} can't be read ({error}): give a CSV or JSON file of problems") from error
+    return from_csv(text, str(path)) if path.suffix.lower() == ".csv" else from_json(text, str(path))
+
+
+def distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """The problems in their order, each once.
+
+    Raises:
+        ProblemError: there is none, or too many.
+    """
+    found = tuple(dict.fromkeys(problems))
+    if not found:
+        raise ProblemError("no problem is named: give a list, a file or a ladder")
+    if len(found) > MOST_PROBLEMS:
+        raise ProblemError(f"{len(found):,} problems are too many for one campaign: give at most {MOST_PROBLEMS:,}")
+    return found
+
+
+def _numbers(part: str, text: str) -> list[int]:
+    numbers: list[int] = []
+    for piece in text.split(","):
+        if piece.isdigit() and len(piece) <= 10:
+            numbers.append(int(piece))
+        elif steps := _STEPS.fullmatch(piece):
+            numbers += _steps(part, int(steps[1]), int(steps[2]), steps[3] or "+", int(steps[4] or 1))
+        else:
+            raise ProblemError(f"{part[:80]!r} is no list of numbers: write 64, 64,128 or 1..8192:x2 or 64..512:+64")
+        if len(numbers) > MOST_PROBLEMS:
+            raise ProblemError(f"{part[:80]!r} means more than {MOST_PROBLEMS:,} numbers: give fewer")
+    return list(dict.fromkeys(numbers))
+
+
+def _steps(part: str, first: int, last: int, how: str, by: int) -> list[int]:
+    if not 1 <= first <= last <= MAX_EXTENT or by < (2 if how == "x" else 1):
+        raise ProblemError(
+            f"{part[:80]!r} does not go up: 1 <= first <= last <= {MAX_EXTENT:,}, a factor of 2 or more, a step of "
+            f"1 or more"
+        )
+    if how == "+":
+        return list(range(first, last + 1, by)[: MOST_PROBLEMS + 1])
+    numbers = [first]
+    while numbers[-1] * by <= last:
+        numbers.append(numbers[-1] * by)
+    return numbers

@@ -1,0 +1,78 @@
+"""Reconciler: rebuilds the queue from the rounds, and the problems' statuses from their rounds.
+
+The queue is derived. Whatever happened to it (jobs deleted by hand, restored from an older backup, an engine
+replaced), each queued round gets its job again, and jobs that stand for nothing are ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import cast
+
+from sqlalchemy import CursorResult, Update, select, update
+from sqlalchemy.orm import Session
+
+from tuner.campaigns.feed import OPEN
+from tuner.queue.port import Queue
+from tuner.store.campaign_models import CampaignProblemRow, RoundRow
+from tuner.store.store import Store
+
+
+def reconcile(store: Store, queue: Queue) -> Counter[str]:
+    """Compares queue, rounds and problems once; what it repaired, by kind."""
+    repaired: Counter[str] = Counter()
+    with store.transaction() as session:
+        jobs = queue.jobs(session)
+        # Read after the jobs: a round that is put meanwhile is seen without its job, and looked at again below.
+        rows = session.execute(select(RoundRow.id, RoundRow.job_id, RoundRow.status).where(RoundRow.status.in_(OPEN)))
+        rounds = {place: (job, status) for place, job, status in rows}
+    known = {job.id for job in jobs}
+    waiting = {job.id for job in jobs if not job.taken}
+    for round_id, (job, status) in rounds.items():
+        if status == "queued" and job not in waiting:
+            repaired["rounds queued again"] += _queue_again(store, queue, round_id)
+    for job in sorted(known - {job for job, _ in rounds.values()}):
+        repaired["jobs ended"] += _end_stray(store, queue, job)
+    repaired["problems opened or put back"] += _match_problems(store)
+    return +repaired
+
+
+def changed_rows(session: Session, statement: Update) -> int:
+    """Executes an update; how many rows it changed."""
+    return cast("CursorResult[object]", session.execute(statement)).rowcount
+
+
+def _queue_again(store: Store, queue: Queue, round_id: int) -> int:
+    """Gives a queued round a new job, unless it has one after all."""
+    with store.transaction(writes=True) as session:
+        row = session.scalars(
+            select(RoundRow).where(RoundRow.id == round_id, RoundRow.status == "queued").with_for_update()
+        ).one_or_none()
+        if row is None or any(job.id == row.job_id and not job.taken for job in queue.jobs(session)):
+            return 0
+        if row.job_id is not None:
+            queue.end(session, row.job_id)
+        (row.job_id,) = queue.put(session, row.queue, [(row.id, row.priority)])
+        return 1
+
+
+def _end_stray(store: Store, queue: Queue, job: int) -> int:
+    """Ends a job that no open round names, unless one does by now."""
+    with store.transaction(writes=True) as session:
+        named = select(RoundRow.id).where(RoundRow.job_id == job, RoundRow.status.in_(OPEN))
+        if session.scalar(named.with_for_update()) is not None:
+            return 0
+        if all(found.id != job for found in queue.jobs(session)):
+            return 0
+        queue.end(session, job)
+        return 1
+
+
+def _match_problems(store: Store) -> int:
+    """A problem is open exactly while it has an open round."""
+    item = CampaignProblemRow
+    has_open = select(RoundRow.id).where(RoundRow.campaign_problem_id == item.id, RoundRow.status.in_(OPEN)).exists()
+    with store.transaction(writes=True) as session:
+        back = changed_rows(session, update(item).where(item.status == "open", ~has_open).values(status="waiting"))
+        opened = changed_rows(session, update(item).where(item.status == "waiting", has_open).values(status="open"))
+    return back + opened

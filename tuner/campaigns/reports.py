@@ -1,0 +1,121 @@
+"""Reports: how a round ended, checked, stored, and turned into what becomes of its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from tuner.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
+from tuner.campaigns.endings import clear_suspects, conclude, count_tried, end_badly, park, verdict
+from tuner.campaigns.leases import Held
+from tuner.campaigns.records import RoundReport
+from tuner.errors import NothingCorrect, ResultRefused
+from tuner.records import Best, StoredMeasurement
+from tuner.store import measurements
+from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.store.codec import utc
+from tuner.store.models import ConfigRow, MeasurementRow
+from tuner.study import source_of
+
+#: Of the reasons that workers give.
+_MOST_REASON = 1_000
+
+
+def check_report(holder: Held, report: RoundReport) -> Best | NothingCorrect | None:
+    """Checks a report whole, and decides its finals; outside any transaction, because both take a while.
+
+    Raises:
+        ResultRefused: it breaks a rule.
+    """
+    if max(len(report.ended), len(report.failure)) > MOST_TEXT:
+        raise ResultRefused(f"a reason is longer than {MOST_TEXT} characters")
+    if not 0 <= report.busy_seconds < 86_400:
+        raise ResultRefused(f"busy_seconds = {report.busy_seconds} is no time that a round takes")
+    if not report.measurements:
+        return None
+    provenance = report.provenance
+    if provenance is None or holder.source is None or source_of(provenance) != holder.source:
+        raise ResultRefused("the measurements are not of the provenance that the round was begun with")
+    check_provenance(provenance, holder.facts)
+    check_measurements(report.measurements, holder.problem, holder.policy, holder.facts)
+    at = datetime.now().astimezone()
+    finals = [
+        StoredMeasurement(0, 0, holder.facts.name, holder.facts.kind, at, provenance, measurement)
+        for measurement in report.measurements
+        if measurement.stage == "final"
+    ]
+    return verdict(holder.problem, finals)
+
+
+def keep(session: Session, row: RoundRow, report: RoundReport) -> list[StoredMeasurement]:
+    """Stores a report's measurements, save those of configs that the study has screened meanwhile.
+
+    `gemmtune tune` on the same database may be at the same study.
+    """
+    if row.study_id is None or report.provenance is None:
+        return []
+    done = screened(session, row.study_id)
+    new = [entry for entry in report.measurements if entry.stage == "screen" and entry.config.key not in done]
+    # Finals last: they are those of everything screened before them.
+    new += [entry for entry in report.measurements if entry.stage == "final"]
+    return measurements.insert_many(session, row.study_id, new, report.provenance) if new else []
+
+
+def settle(
+    session: Session,
+    row: RoundRow,
+    item: CampaignProblemRow,
+    holder: Held,
+    report: RoundReport,
+    decided: Best | NothingCorrect | None,
+    stored: Sequence[StoredMeasurement],
+    most_attempts: int,
+    at: datetime,
+) -> None:
+    """Ends a locked round, and its problem where that is at its end."""
+    account(session, row, item, report.busy_seconds, len(stored), at)
+    row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:_MOST_REASON]
+    item.started = True
+    if row.study_id is not None:
+        count_tried(session, item, row.study_id)
+    measured = {entry.config.key for entry in report.measurements}
+    failure = report.failure[:_MOST_REASON]
+    if failure and report.hopeless:
+        park(item, failure, "", at)
+    elif failure:
+        end_badly(row, item, failure, measured, most_attempts, at)
+    elif not (report.measurements or report.ended or report.handed_back):
+        end_badly(row, item, "the round measured nothing", measured, most_attempts, at)
+    else:
+        if item.suspects and row.study_id is not None:
+            measured |= screened(session, row.study_id)
+        clear_suspects(item, measured)
+        item.status = "waiting"
+        if report.ended and row.study_id is not None:
+            because = report.ended[:_MOST_REASON]
+            if not conclude(session, item, holder.problem, row.study_id, because, decided, stored, at):
+                end_badly(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
+
+
+def account(
+    session: Session, row: RoundRow, item: CampaignProblemRow, busy_seconds: float, measured: int, at: datetime
+) -> None:
+    """Books a round's time: the device belonged to it from its claim to its end, whatever the worker says."""
+    elapsed = (at - utc(row.claimed_at)).total_seconds() if row.claimed_at else 0.0
+    row.ended_at, row.measured, row.busy_seconds = at, measured, min(busy_seconds, elapsed)
+    item.rounds += 1
+    item.gpu_seconds += elapsed
+    worker = session.get(WorkerRow, row.worker_id)
+    if worker is not None:
+        worker.rounds += 1
+        worker.busy_seconds += row.busy_seconds
+
+
+def screened(session: Session, study_id: int) -> set[str]:
+    """Keys of the configs that a study has screened."""
+    query = select(ConfigRow.key).join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    of_study = query.where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
+    return set(session.scalars(of_study))

@@ -1,0 +1,170 @@
+"""Rounds over their life: claimed under a lease, begun, announced, finished. Fenced at every step.
+
+The lease is made when a round is claimed and never given twice. A worker that was silent for too long has lost
+its round, whatever it believes; all that it says of it is refused, and nothing of it is stored. A report that is
+sent again, because its answer was lost, is answered again.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from space.family import family_for
+from tuner.campaigns.checks import check_legal, check_provenance, config_from_key
+from tuner.campaigns.endings import finalists_next, suspects_next
+from tuner.campaigns.feed import feed, now
+from tuner.campaigns.leases import held, locked, reported, whole
+from tuner.campaigns.records import TIMING, Announcement, CampaignBudget, Past, RoundReport, RoundTask, Timing
+from tuner.campaigns.reports import check_report, keep, settle
+from tuner.campaigns.workers import live_worker, touch
+from tuner.queue.choice import queue_of
+from tuner.queue.port import Queue
+from tuner.records import StudyKey
+from tuner.rounds import Tried
+from tuner.store import codec, measurements, studies
+from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.store.models import ConfigRow, MeasurementRow
+from tuner.store.store import Store
+from tuner.study import source_of
+from workers.measurement import Outcome, Policy, Provenance
+
+#: Jobs that stand for nothing any more that one claim clears away before it gives up until the next.
+_MOST_STALE: Final = 50
+
+
+class Rounds:
+    """The rounds of one store."""
+
+    def __init__(self, store: Store, timing: Timing = TIMING, queue: Queue | None = None) -> None:
+        self._store, self._timing = store, timing
+        self._queue = queue or queue_of(store)
+
+    def claim(self, worker_id: int) -> RoundTask | None:
+        """The next round for a worker; None when there is none, or when it drains.
+
+        A worker that holds a round already gets that one again: the answer to its last claim was lost.
+
+        Raises:
+            WorkerGone: it counts as gone.
+        """
+        with self._store.transaction(writes=True) as session:
+            worker = live_worker(session, worker_id)
+            moment = worker.beat_at = now(session)
+            running = whole().where(RoundRow.worker_id == worker_id, RoundRow.status == "running")
+            if (row := session.scalars(running).one_or_none()) is not None:
+                return self._task(row)
+            if worker.status == "draining":
+                return None
+            taken = self._take(session, worker)
+            if taken is None and feed(session, self._queue, worker.queue, self._timing.window):
+                taken = self._take(session, worker)
+            if taken is None:
+                return None
+            taken.status, taken.worker_id, taken.lease = "running", worker_id, secrets.token_hex(16)
+            taken.claimed_at = moment
+            return self._task(taken)
+
+    def begin(self, round_id: int, lease: str, provenance: Provenance) -> Past:
+        """The study that the round goes on with, on a device with this provenance.
+
+        Raises:
+            LeaseLost: the round is not the caller's any more.
+            ResultRefused: the provenance is not of the worker's device.
+        """
+        with self._store.transaction(writes=True) as session:
+            holder = held(session, round_id, lease)
+            check_provenance(provenance, holder.facts)
+            touch(session, holder.worker_id)
+            row = locked(session, round_id, lease)
+            family = family_for(holder.facts.arch).name
+            of_device = (holder.facts.name, holder.facts.kind, holder.policy, family, source_of(provenance))
+            study = studies.begin(session, StudyKey(holder.problem, *of_device))
+            row.study_id = study.id
+            finals = measurements.final_series(session, study.id)
+            return Past(study.id, tuple(_tried(session, study.id)), bool(finals))
+
+    def announce(self, round_id: int, lease: str, announcement: Announcement) -> None:
+        """Names the candidates that are measured next, before they are.
+
+        Raises:
+            LeaseLost: the round is not the caller's any more.
+            ResultRefused: one of them is malformed or illegal.
+        """
+        with self._store.transaction() as session:
+            holder = held(session, round_id, lease)
+        configs = [config_from_key(key) for key in announcement.configs]
+        check_legal(holder.problem, holder.facts.arch, configs, announcement.stage)
+        with self._store.transaction(writes=True) as session:
+            touch(session, holder.worker_id)
+            row = locked(session, round_id, lease)
+            row.announced_stage, row.announced = announcement.stage, [config.key for config in configs]
+
+    def finish(self, round_id: int, lease: str, report: RoundReport) -> None:
+        """Stores what a round measured, ends it and queues what follows, in one transaction.
+
+        Raises:
+            LeaseLost: the round is not the caller's any more; nothing was stored.
+            ResultRefused: the report breaks a rule; nothing was stored, and the round is still the caller's.
+        """
+        with self._store.transaction() as session:
+            if reported(session, round_id, lease):
+                return
+            holder = held(session, round_id, lease)
+        decided = check_report(holder, report)
+        with self._store.transaction(writes=True) as session:
+            touch(session, holder.worker_id)
+            row = locked(session, round_id, lease)
+            item = session.get_one(CampaignProblemRow, row.campaign_problem_id, with_for_update=True)
+            moment = now(session)
+            stored = keep(session, row, report)
+            settle(session, row, item, holder, report, decided, stored, self._timing.attempts, moment)
+            if row.job_id is not None:
+                self._queue.end(session, row.job_id)
+            session.flush()
+            feed(session, self._queue, row.queue, self._timing.window)
+
+    def _take(self, session: Session, worker: WorkerRow) -> RoundRow | None:
+        """A queued round of a running campaign, locked; what is queued for nothing is cleared away."""
+        for _ in range(_MOST_STALE):
+            job = self._queue.take(session, worker.queue, worker.engine_id)
+            if job is None:
+                return None
+            query = whole().where(RoundRow.id == job.round_id).with_for_update(of=RoundRow)
+            row = session.scalars(query).one_or_none()
+            if row is None or row.status != "queued" or row.job_id != job.id:
+                self._queue.end(session, job.id)
+            elif row.campaign_problem.campaign.status != "running":
+                self._queue.end(session, job.id)
+                row.status, row.reason = "withdrawn", f"the campaign is {row.campaign_problem.campaign.status}"
+                row.campaign_problem.status = "waiting"
+                session.flush()
+            else:
+                return row
+        return None
+
+    def _task(self, row: RoundRow) -> RoundTask:
+        item, campaign = row.campaign_problem, row.campaign_problem.campaign
+        budget = CampaignBudget(**campaign.budget).of_problem(item.tried if item.closing else None)
+        return RoundTask(
+            row.id, row.lease or "", row.problem.key, Policy(campaign.policy), budget.candidates, budget.rounds,
+            budget.target, self._timing.round_seconds, suspects_next(item.attempts, item.suspects),
+            finalists_next(item.attempts),
+        )  # fmt: skip
+
+
+def _tried(session: Session, study_id: int) -> list[Tried]:
+    query = (
+        select(ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us)
+        .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+        .where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
+        .order_by(MeasurementRow.id)
+    )
+    return [
+        Tried(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)
+        for key, outcome, median_us in session.execute(query)
+    ]
