@@ -6,12 +6,13 @@ Values of these types cross process boundaries as JSON (`to_json`, `from_json`),
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, TypeAdapter
 
 from space.config import Config
 
@@ -63,13 +64,14 @@ class Verification:
     Attributes:
         elements: how many were compared; always M·N·batch.
         mismatches: how many lie outside the derived bound, NaN included.
-        worst_ratio: largest |C - reference| as a share of its bound; at most 1 when correct.
+        worst_ratio: largest |C - reference| as a share of its bound; at most 1 when correct, infinite when an
+            element is. JSON has no infinity: there it is null.
         reference: how the reference was computed, as in `float64 on the GPU`.
     """
 
     elements: int
     mismatches: int
-    worst_ratio: float
+    worst_ratio: Annotated[float, BeforeValidator(lambda ratio: math.inf if ratio is None else ratio)]
     reference: str
 
 

@@ -17,7 +17,7 @@ from space.problem import Problem
 from tuner.errors import StoreError
 from tuner.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.store.models import BestRow, MeasurementRow, StudyRow
-from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification, from_json
+from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification, from_json, to_json
 
 
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
@@ -30,7 +30,8 @@ def measurement_columns(measurement: Measurement) -> dict[str, Any]:
         "median_us": measurement.median_us if measurement.samples_us else None,
         "samples_us": list(measurement.samples_us),
         "detail": measurement.detail,
-        "verification": asdict(check) if check else None,
+        # Through our JSON, which knows what to do with an infinite error; the database's does not.
+        "verification": json.loads(to_json(check)) if check else None,
         "clocks": asdict(clocks) if clocks else None,
         "build_digest": measurement.build_digest,
         "note": measurement.note,

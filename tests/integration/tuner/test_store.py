@@ -21,7 +21,7 @@ from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measur
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.records import StudyStatus
 from tuner.store.store import Store
-from workers.measurement import Outcome, Policy
+from workers.measurement import Outcome, Policy, Verification
 
 CONFIGS = [
     FAMILY.config({"tile_n": n, "raster": raster}) for n in range(8, 257, 8) for raster in ("along_m", "along_n")
@@ -45,6 +45,14 @@ def test_a_measurement_comes_back_as_it_was(store: Store) -> None:
             (measured(CONFIGS[0]), measured(CONFIGS[1], outcome=Outcome.TIMEOUT))]  # fmt: skip
     assert store.measurements_of(study.id) == kept
     assert store.page() == kept
+
+
+def test_an_infinite_error_is_kept(store: Store) -> None:
+    study = store.begin_study(study_key())
+    wrong = measured(CONFIGS[0], outcome=Outcome.WRONG_RESULT)
+    wrong = replace(wrong, verification=Verification(65_536, 65_536, float("inf"), "planted"))
+    kept = store.record(study.id, wrong, PROVENANCE)
+    assert store.measurements_of(study.id) == [kept]
 
 
 def test_a_study_measures_a_config_once(store: Store) -> None:
