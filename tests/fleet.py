@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
+import uvicorn
+
+from api.app import create_app
+from api.server import listen
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from tests.support import FACTS, PROVENANCE, measured
 from tuner.campaigns.campaigns import Campaigns
+from tuner.campaigns.caretaker import Caretaker
 from tuner.campaigns.records import (
     Announcement,
     Campaign,
@@ -34,6 +41,8 @@ PROBLEMS = tuple(Problem.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320,
 QUEUE = "NVIDIA H200/sm_90a/cuda"
 #: Fast enough to be waited for, slow enough for a busy machine.
 FAST = Timing(heartbeat_seconds=0.2, round_seconds=2.0)
+#: For workers that live by themselves: a busy machine must not make them look dead.
+CALM = Timing(heartbeat_seconds=1.5, round_seconds=2.0)
 
 
 def facts(number: int = 0) -> DeviceFacts:
@@ -170,3 +179,74 @@ class Fleet:
 def failing(config: Config, problem: Problem, outcome: Outcome = Outcome.TIMEOUT) -> Measurement:
     """A candidate that failed."""
     return measured(config, problem=problem, outcome=outcome)
+
+
+class SlowDevice(FakeDevice):
+    """A device that takes its time for each candidate, and says when it began."""
+
+    def __init__(self, number: int = 0, seconds: float = 0.05) -> None:
+        super().__init__(number)
+        self.began = threading.Event()
+        self.seconds, self.measured = seconds, 0
+
+    def begin(self, problem: Problem, policy: Policy) -> Round:
+        quick = super().begin(problem, policy)
+        return _SlowRound(quick, self)
+
+
+class _SlowRound:
+    def __init__(self, quick: Round, device: SlowDevice) -> None:
+        self._quick, self._device = quick, device
+        self.provenance = quick.provenance
+
+    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+        for measurement in self._quick.screen(candidates):
+            self._device.began.set()
+            time.sleep(self._device.seconds)
+            self._device.measured += 1
+            yield measurement
+
+    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
+        return self._quick.finals(finalists, rounds)
+
+
+class Listening:
+    """The service on a real socket, with its caretaker; it can be stopped and started again on the same port."""
+
+    def __init__(self, url: str, timing: Timing = CALM) -> None:
+        self._database, self._timing = url, timing
+        with listen("127.0.0.1", 0) as probe:
+            self.port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.store = Store.open(self._database)
+        app = create_app(self.store)
+        app.state.timing = self._timing
+        self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
+        listener = listen("127.0.0.1", self.port)
+        self._caretaker = Caretaker(self.store, self._timing)
+        self._caretaker.__enter__()
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._caretaker.__exit__()
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Waits until something holds; an assertion when it never does."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, "it never came true"
+        time.sleep(0.02)

@@ -13,7 +13,14 @@ from space.errors import ProblemError
 from space.problem import Problem
 from tuner.records import Ratio
 from tuner.rounds import Budget, Tried
-from workers.measurement import Measurement, Policy, Provenance, Stage
+from workers.measurement import Clocks as Clocks  # what reports are made of
+from workers.measurement import DeviceFacts as DeviceFacts
+from workers.measurement import Measurement as Measurement
+from workers.measurement import Outcome as Outcome
+from workers.measurement import Policy as Policy
+from workers.measurement import Provenance as Provenance
+from workers.measurement import Stage as Stage
+from workers.measurement import Verification as Verification
 
 MOST_NAME: Final = 200
 PRIORITIES: Final = range(-100, 101)

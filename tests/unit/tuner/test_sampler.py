@@ -127,9 +127,7 @@ def test_the_search_finds_a_hidden_optimum_sooner_than_chance(name: str) -> None
 @pytest.mark.parametrize(("direction", "relative", "value"), [
     ("minimize", True, lambda x: 1.0 + (x - 7) ** 2), ("maximize", False, lambda x: 3.0 - (x - 7) ** 2),
 ])  # fmt: skip
-def test_it_serves_a_study_that_knows_no_gemm(
-    direction: str, relative: bool, value: Callable[[int], float]
-) -> None:
+def test_it_serves_a_study_that_knows_no_gemm(direction: str, relative: bool, value: Callable[[int], float]) -> None:
     pool = Pool.of([{"x": x, "mode": mode} for x in range(40) for mode in ("a", "b")], doubt=1.0)
     study = optuna.create_study(direction=direction, sampler=LegalSampler(pool, relative=relative))
 

@@ -1,0 +1,68 @@
+"""What the endpoints of campaigns, workers and rounds share: the tuner's objects, and its errors as problems."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from api.problems import answer
+from tuner.campaigns.campaigns import Campaigns
+from tuner.campaigns.records import TIMING, Timing
+from tuner.campaigns.rounds import Rounds
+from tuner.campaigns.workers import Workers
+from tuner.errors import (
+    CampaignEnded,
+    CampaignError,
+    FleetError,
+    KeyReused,
+    LeaseLost,
+    ResultRefused,
+    SlotTaken,
+    UnknownCampaign,
+    WorkerGone,
+)
+
+#: Status and kind of each error; the most particular one holds.
+_PROBLEMS: Final[dict[type[Exception], tuple[int, str]]] = {
+    UnknownCampaign: (404, "unknown-campaign"),
+    CampaignEnded: (409, "campaign-ended"),
+    KeyReused: (422, "idempotency-key-reused"),
+    CampaignError: (422, "bad-campaign"),
+    WorkerGone: (409, "worker-gone"),
+    SlotTaken: (409, "slot-taken"),
+    LeaseLost: (409, "lease-lost"),
+    ResultRefused: (422, "result-refused"),
+    FleetError: (422, "bad-worker"),
+}
+
+
+def install(app: FastAPI, timing: Timing = TIMING) -> None:
+    """Makes the tuner's errors problems, and keeps how fast silence is noticed."""
+    app.state.timing = timing
+
+    def refused(request: Request, error: Exception) -> JSONResponse:
+        kind = next(kind for kind in type(error).__mro__ if kind in _PROBLEMS)
+        status, word = _PROBLEMS[kind]
+        return answer(request, status, word, str(error))
+
+    for kind in (CampaignError, FleetError):
+        app.add_exception_handler(kind, refused)
+
+
+def _campaigns(request: Request) -> Campaigns:
+    return Campaigns(request.app.state.store, request.app.state.timing)
+
+
+def _workers(request: Request) -> Workers:
+    return Workers(request.app.state.store, request.app.state.timing)
+
+
+def _rounds(request: Request) -> Rounds:
+    return Rounds(request.app.state.store, request.app.state.timing)
+
+
+TheCampaigns = Annotated[Campaigns, Depends(_campaigns)]
+TheWorkers = Annotated[Workers, Depends(_workers)]
+TheRounds = Annotated[Rounds, Depends(_rounds)]

@@ -1,0 +1,242 @@
+"""What campaigns, workers and rounds are over HTTP, and how the tuner's values become it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from api.schemas import ProblemOut, Strict
+from space.errors import ProblemError
+from tuner.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
+from tuner.campaigns.records import (
+    MOST_NAME,
+    PRIORITIES,
+    Campaign,
+    CampaignBudget,
+    CampaignProblem,
+    CampaignRequest,
+    Progress,
+    Summary,
+    Worker,
+)
+
+#: Numbers of rows; larger ones name nothing.
+Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Text = Annotated[str, Field(max_length=4_000)]
+
+
+class CampaignProblemIn(Strict):
+    """One problem of a list."""
+
+    m: Annotated[int, Field(ge=1, strict=True)]
+    n: Annotated[int, Field(ge=1, strict=True)]
+    k: Annotated[int, Field(ge=1, strict=True)]
+    dtype: Annotated[str, Field(max_length=80)] = "bf16"
+    layout: Annotated[str, Field(max_length=2)] = "nt"
+    batch: Annotated[int, Field(ge=1, strict=True)] = 1
+    epilogue: Annotated[str, Field(max_length=40)] = "none"
+
+
+class DeviceIn(Strict):
+    """A GPU model whose workers are to run the rounds."""
+
+    name: Annotated[str, Field(min_length=1, max_length=80)]
+    kind: Literal["cuda", "recorded"] = "cuda"
+
+
+class BudgetIn(Strict):
+    """When the campaign stops; see docs/fleet.md."""
+
+    candidates: Annotated[int, Field(ge=1, le=100_000, description="most that are screened of each problem")] = 96
+    rounds: Annotated[int, Field(ge=5, le=1_000, description="interleaved rounds of the finals")] = 30
+    target: Annotated[float, Field(gt=0, le=1, description="share of the roofline bound at which to stop")] | None = (
+        None
+    )
+    gpu_seconds: Annotated[float, Field(gt=0, le=1e9, description="of all workers together")] | None = None
+
+    def value(self) -> CampaignBudget:
+        """The tuner's value."""
+        return CampaignBudget(**self.model_dump())
+
+
+class CampaignIn(Strict):
+    """A campaign as asked for: problems one by one, as ladders, or both."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+    problems: Annotated[list[CampaignProblemIn], Field(max_length=MOST_PROBLEMS, default_factory=list)]
+    ladders: Annotated[
+        list[Annotated[str, Field(max_length=1_000, examples=["m=1..8192:x2 n=4096 k=4096 dtype=bf16"])]],
+        Field(
+            max_length=100,
+            description="lists of values, a..b:xF or a..b:+S, for each field; all combinations",
+            default_factory=list,
+        ),
+    ]
+    devices: Annotated[list[DeviceIn], Field(min_length=1, max_length=16)]
+    budget: BudgetIn = BudgetIn()
+    priority: Annotated[int, Field(ge=PRIORITIES.start, le=PRIORITIES.stop - 1)] = 0
+
+    def request(self) -> CampaignRequest:
+        """The tuner's value.
+
+        Raises:
+            ProblemError: a problem or a ladder that is none.
+        """
+        problems = [from_fields(entry.model_dump(), f"problem {n}") for n, entry in enumerate(self.problems, 1)]
+        for expression in self.ladders:
+            problems += ladder(expression)
+            if len(problems) > 10 * MOST_PROBLEMS:
+                raise ProblemError(f"the ladders mean more than {10 * MOST_PROBLEMS:,} problems: give shorter ones")
+        devices = tuple((device.name, str(device.kind)) for device in self.devices)
+        return CampaignRequest(self.name, distinct(problems), devices, self.budget.value(), self.priority)
+
+
+class CampaignOut(BaseModel):
+    """A campaign."""
+
+    id: int
+    name: str
+    status: Literal["running", "paused", "cancelled", "finished"]
+    stopped_because: str
+    priority: int
+    policy: str
+    budget: dict[str, Any]
+    created_at: datetime
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, campaign: Campaign) -> CampaignOut:
+        """From the value."""
+        return cls.model_validate(asdict(campaign) | {"policy": campaign.policy.value, "status": campaign.status.value})
+
+
+class CampaignsPage(BaseModel):
+    """A page of campaigns, oldest first."""
+
+    items: list[CampaignOut]
+    next: str | None = Field(description="cursor of the next page; null on the last")
+
+
+class ProgressOut(BaseModel):
+    """Where a campaign stands."""
+
+    campaign: CampaignOut
+    problems: dict[str, int] = Field(description="by status: waiting, open, done, parked, skipped")
+    tried: int
+    most_candidates: int
+    failed: dict[str, int] = Field(description="candidates that were not correct, by outcome")
+    gpu_seconds: float
+    workers: int
+    rounds_running: int
+    candidates_a_second: float | None
+    seconds_left: float | None
+
+    @classmethod
+    def of(cls, progress: Progress) -> ProgressOut:
+        """From the value."""
+        return cls.model_validate(asdict(progress) | {"campaign": CampaignOut.of(progress.campaign)})
+
+
+class GainOut(BaseModel):
+    """What was gained over cuBLASLt's first choice; ratios are its time over ours."""
+
+    problems: int
+    geometric_mean: float
+    faster: int
+    tied: int
+    slower: int
+    least: float
+    most: float
+
+
+class SummaryOut(BaseModel):
+    """What a campaign came to, or has come to so far."""
+
+    progress: ProgressOut
+    gain: GainOut | None
+    failed: dict[str, int]
+    parked: dict[str, int]
+
+    @classmethod
+    def of(cls, summary: Summary) -> SummaryOut:
+        """From the value."""
+        gain = GainOut(**asdict(summary.gain)) if summary.gain else None
+        return cls(progress=ProgressOut.of(summary.progress), gain=gain, failed=summary.failed, parked=summary.parked)
+
+
+class CampaignProblemOut(BaseModel):
+    """One problem of a campaign on one device."""
+
+    id: int
+    problem: ProblemOut
+    device: str
+    device_kind: str
+    status: Literal["waiting", "open", "done", "parked", "skipped"]
+    reason: str
+    attempts: int
+    failing_config: str
+    rounds: int
+    tried: int
+    failed: dict[str, int]
+    gpu_seconds: float
+    measurement_id: int | None
+    config_key: str
+    median_us: float | None
+    tflops: float | None
+    versus_cublaslt_first: dict[str, Any] | None
+    versus_cublaslt_best: dict[str, Any] | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, entry: CampaignProblem) -> CampaignProblemOut:
+        """From the value."""
+        return cls(
+            id=entry.id, problem=ProblemOut.of(entry.problem), device=entry.device, device_kind=entry.device_kind,
+            status=entry.status.value, reason=entry.reason, attempts=entry.attempts,
+            failing_config=entry.failing_config, rounds=entry.rounds, tried=entry.tried, failed=entry.failed,
+            gpu_seconds=entry.gpu_seconds, measurement_id=entry.measurement_id, config_key=entry.config_key,
+            median_us=entry.median_us, tflops=entry.problem.tflops(entry.median_us) if entry.median_us else None,
+            versus_cublaslt_first=asdict(entry.versus_first) if entry.versus_first else None,
+            versus_cublaslt_best=asdict(entry.versus_best) if entry.versus_best else None, ended_at=entry.ended_at,
+        )  # fmt: skip
+
+
+class CampaignProblemsPage(BaseModel):
+    """A page of a campaign's problems, in the order of its list."""
+
+    items: list[CampaignProblemOut]
+    next: str | None = Field(description="cursor of the next page; null on the last")
+
+
+class WorkerOut(BaseModel):
+    """A worker."""
+
+    id: int
+    name: str
+    queue: str
+    device: str
+    device_kind: str
+    device_uuid: str
+    driver: str
+    status: Literal["live", "draining", "gone"]
+    gone_because: str
+    registered_at: datetime
+    beat_at: datetime
+    rounds: int
+    busy_seconds: float
+    round_id: int | None
+
+    @classmethod
+    def of(cls, worker: Worker) -> WorkerOut:
+        """From the value."""
+        return cls(**asdict(worker))
+
+
+class WorkersPage(BaseModel):
+    """A page of workers, in the order in which they registered."""
+
+    items: list[WorkerOut]
+    next: str | None = Field(description="cursor of the next page; null on the last")

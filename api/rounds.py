@@ -1,0 +1,204 @@
+"""/v1/rounds: begun, announced and reported by the worker that holds them. Every word carries the lease."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path
+from pydantic import BaseModel, Field
+
+from api.auth import require
+from api.fleet import TheRounds
+from api.fleet_schemas import Text
+from api.problems import responses
+from api.schemas import Strict
+from tuner.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
+from tuner.campaigns.records import (
+    Announcement,
+    Clocks,
+    Measurement,
+    Outcome,
+    Past,
+    Policy,
+    Provenance,
+    RoundReport,
+    Verification,
+)
+from tuner.errors import ResultRefused
+
+router = APIRouter(tags=["rounds"], dependencies=[Depends(require("work"))])
+RoundId = Annotated[int, Path(ge=1, le=2**31 - 1)]
+Lease = Annotated[str, Field(min_length=32, max_length=32)]
+ConfigKey = Annotated[str, Field(min_length=3, max_length=500)]
+Version = Annotated[str, Field(max_length=200)]
+#: The database keeps 64 bits with a sign.
+Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class ProvenanceIn(Strict):
+    """What the measurements of a round depend on."""
+
+    device: Annotated[str, Field(max_length=80)]
+    device_uuid: Annotated[str, Field(max_length=80)]
+    driver: Version
+    nvrtc: Version
+    kernel_source_digest: Annotated[str, Field(max_length=64)]
+    cublaslt: Version
+    gemmtune: Version
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+
+    def value(self) -> Provenance:
+        """The tuner's value."""
+        return Provenance(**self.model_dump())
+
+
+class BeginIn(Strict):
+    """The device is prepared."""
+
+    lease: Lease
+    provenance: ProvenanceIn
+
+
+class TriedOut(BaseModel):
+    """A candidate that the study has screened."""
+
+    config: str
+    outcome: str
+    median_us: float | None = Field(description="null unless correct")
+
+
+class PastOut(BaseModel):
+    """What the round's study knows already."""
+
+    study_id: int
+    tried: list[TriedOut]
+    finals_done: bool = Field(description="nothing was screened since the study's last finals")
+
+    @classmethod
+    def of(cls, past: Past) -> PastOut:
+        """From the value."""
+        tried = [
+            TriedOut(
+                config=entry.config.key,
+                outcome=entry.outcome.value,
+                median_us=entry.median_us if math.isfinite(entry.median_us) else None,
+            )
+            for entry in past.tried
+        ]
+        return cls(study_id=past.study_id, tried=tried, finals_done=past.finals_done)
+
+
+class AnnounceIn(Strict):
+    """Candidates that are measured next."""
+
+    lease: Lease
+    stage: Literal["screen", "final"]
+    configs: Annotated[list[ConfigKey], Field(min_length=1, max_length=64)]
+
+
+class VerificationIn(Strict):
+    """Every element of C against the reference."""
+
+    elements: Whole
+    mismatches: Whole
+    worst_ratio: Annotated[float | None, Field(description="null when infinite")]
+    reference: Annotated[str, Field(max_length=200)]
+
+    def value(self) -> Verification:
+        """The tuner's value."""
+        worst = math.inf if self.worst_ratio is None else self.worst_ratio
+        return Verification(self.elements, self.mismatches, worst, self.reference)
+
+
+class ClocksIn(Strict):
+    """The device's state right after the samples."""
+
+    sm_mhz: Annotated[int, Field(ge=0, le=100_000)]
+    memory_mhz: Annotated[int, Field(ge=0, le=100_000)]
+    power_w: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
+    temperature_c: Annotated[int, Field(ge=-273, le=1_000)]
+    throttle_reasons: Annotated[list[Annotated[str, Field(max_length=80)]], Field(max_length=20, default_factory=list)]
+
+    def value(self) -> Clocks:
+        """The tuner's value."""
+        return Clocks(**self.model_dump(exclude={"throttle_reasons"}), throttle_reasons=tuple(self.throttle_reasons))
+
+
+class MeasurementIn(Strict):
+    """What one candidate did. Problem, device and policy are the round's."""
+
+    config: ConfigKey
+    stage: Literal["screen", "final"]
+    outcome: Outcome
+    samples_us: Annotated[
+        list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(max_length=MOST_SAMPLES, default_factory=list)
+    ]
+    detail: Text = ""
+    verification: VerificationIn | None = None
+    clocks: ClocksIn | None = None
+    build_digest: Annotated[str, Field(max_length=64)] = ""
+    note: Text = ""
+
+    def value(self, problem_key: str, policy: Policy) -> Measurement:
+        """The tuner's value.
+
+        Raises:
+            ResultRefused: no config, or correct without a clean verification and samples.
+        """
+        config = config_from_key(self.config)
+        try:
+            return Measurement(
+                problem_key, config, self.stage, policy, self.outcome, tuple(self.samples_us), self.detail,
+                self.verification.value() if self.verification else None,
+                self.clocks.value() if self.clocks else None, self.build_digest, self.note,
+            )  # fmt: skip
+        except ValueError as error:
+            raise ResultRefused(str(error)) from error
+
+
+class FinishIn(Strict):
+    """How a round ended."""
+
+    lease: Lease
+    measurements: Annotated[list[MeasurementIn], Field(max_length=MOST_MEASUREMENTS, default_factory=list)]
+    provenance: ProvenanceIn | None = Field(default=None, description="as told when the round was begun")
+    problem_key: Annotated[str, Field(max_length=200)] = Field(default="", description="of the round")
+    policy: Policy = Policy.COLD_GRAPH
+    busy_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
+    ended: Text = Field(default="", description="why the study is at its end; empty when another round is to go on")
+    failure: Text = Field(default="", description="why the round could not go on; what was measured before counts")
+    hopeless: bool = Field(default=False, description="another try would fail in the same way")
+    handed_back: bool = Field(default=False, description="the worker was told to stop")
+
+    def report(self) -> RoundReport:
+        """The tuner's value.
+
+        Raises:
+            ResultRefused: a measurement that is none.
+        """
+        return RoundReport(
+            tuple(entry.value(self.problem_key, self.policy) for entry in self.measurements),
+            self.provenance.value() if self.provenance else None, self.busy_seconds, self.ended, self.failure,
+            self.hopeless, self.handed_back,
+        )  # fmt: skip
+
+
+@router.post("/v1/rounds/{round_id:int}:begin", operation_id="beginRound", responses=responses(409))
+def begin_round(round_id: RoundId, body: BeginIn, rounds: TheRounds) -> PastOut:
+    """The device is prepared: what the round's study knows already."""
+    return PastOut.of(rounds.begin(round_id, body.lease, body.provenance.value()))
+
+
+@router.post(
+    "/v1/rounds/{round_id:int}:announce", operation_id="announceCandidates", status_code=204, responses=responses(409)
+)  # fmt: skip
+def announce_candidates(round_id: RoundId, body: AnnounceIn, rounds: TheRounds) -> None:
+    """Names the candidates that are measured next: the suspects, should the worker not be heard of again."""
+    rounds.announce(round_id, body.lease, Announcement(body.stage, tuple(body.configs)))
+
+
+@router.post("/v1/rounds/{round_id:int}:finish", operation_id="finishRound", status_code=204, responses=responses(409))
+def finish_round(round_id: RoundId, body: FinishIn, rounds: TheRounds) -> None:
+    """Reports a round. All of it is stored, or none; the same report may be sent again."""
+    rounds.finish(round_id, body.lease, body.report())

@@ -1,0 +1,147 @@
+"""/v1/workers: they dial in, are heard of, take rounds, drain and leave."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from api.auth import require
+from api.fleet import TheRounds, TheWorkers
+from api.fleet_schemas import Number, WorkerOut, WorkersPage
+from api.pages import PageQuery, page_of
+from api.problems import responses
+from api.schemas import Strict
+from tuner.campaigns.records import DeviceFacts, RoundTask
+
+router = APIRouter(tags=["workers"])
+Reader, Work, Admin = (Depends(require("read")), Depends(require("work")), Depends(require("admin")))
+WorkerId = Annotated[int, Path(ge=1, le=2**31 - 1)]
+Short = Annotated[str, Field(min_length=1, max_length=80)]
+
+
+class FactsIn(Strict):
+    """What a worker says of its device."""
+
+    name: Short
+    arch: Short
+    kind: Literal["cuda", "recorded"]
+    uuid: Short
+    driver: Short
+    sm_count: Annotated[int, Field(ge=1, le=10_000)]
+    l2_bytes: Annotated[int, Field(ge=0, le=2**40)]
+    memory_bytes: Annotated[int, Field(ge=0, le=2**50)] = 0
+
+
+class WorkerIn(Strict):
+    """A process and its device."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    facts: FactsIn
+
+
+class WelcomeOut(BaseModel):
+    """What a worker needs to know to stay."""
+
+    worker_id: int
+    heartbeat_seconds: float
+
+
+class BeatIn(Strict):
+    """A sign of life."""
+
+    round_id: Number | None = None
+
+
+class OrdersOut(BaseModel):
+    """What a worker is told in return."""
+
+    stop: bool = Field(description="the round is not wanted any more; what was measured may still be reported")
+    drain: bool = Field(description="finish the round, take no more, and leave")
+
+
+class TaskOut(BaseModel):
+    """A round that the worker holds from now on."""
+
+    round_id: int
+    lease: str
+    problem_key: str
+    policy: str
+    candidates: int
+    rounds: int
+    target: float | None
+    seconds: float
+    only: list[str]
+    finalists: int
+
+    @classmethod
+    def of(cls, task: RoundTask) -> TaskOut:
+        """From the value."""
+        return cls(
+            round_id=task.round_id, lease=task.lease, problem_key=task.problem_key, policy=task.policy.value,
+            candidates=task.candidates, rounds=task.rounds, target=task.target, seconds=task.seconds,
+            only=list(task.only), finalists=task.finalists,
+        )  # fmt: skip
+
+
+class WorkersQuery(PageQuery):
+    """Filters, all optional."""
+
+    gone: bool = Field(default=False, description="those that are gone too")
+
+
+@router.post(
+    "/v1/workers", operation_id="registerWorker", status_code=201, dependencies=[Work], responses=responses(409)
+)  # fmt: skip
+def register_worker(body: WorkerIn, workers: TheWorkers) -> WelcomeOut:
+    """A worker on one device; no two live ones share a GPU."""
+    welcome = workers.register(body.name, DeviceFacts(**body.facts.model_dump()))
+    return WelcomeOut(worker_id=welcome.worker_id, heartbeat_seconds=welcome.heartbeat_seconds)
+
+
+@router.get("/v1/workers", operation_id="listWorkers", dependencies=[Reader], responses=responses())
+def list_workers(
+    workers: TheWorkers, request: Request, response: Response, query: Annotated[WorkersQuery, Query()]
+) -> WorkersPage:
+    """Who is there, on which device, what it runs, and when it was last heard."""
+    filters = {"of": "workers", "gone": query.gone}
+    rows = workers.page(query.after(filters), query.limit + 1, query.gone)
+    page, following = page_of(request, response, rows, query.limit, filters)
+    return WorkersPage(items=[WorkerOut.of(row) for row in page], next=following)
+
+
+@router.post(
+    "/v1/workers/{worker_id:int}:heartbeat", operation_id="heartbeat", dependencies=[Work], responses=responses(409)
+)  # fmt: skip
+def heartbeat(worker_id: WorkerId, body: BeatIn, workers: TheWorkers) -> OrdersOut:
+    """A sign of life, answered with what the worker should know."""
+    orders = workers.beat(worker_id, body.round_id)
+    return OrdersOut(stop=orders.stop, drain=orders.drain)
+
+
+@router.post(
+    "/v1/workers/{worker_id:int}:claim", operation_id="claimRound", dependencies=[Work], response_model=TaskOut,
+    responses=responses(409) | {204: {"description": "there is nothing to do now"}},
+)  # fmt: skip
+def claim_round(worker_id: WorkerId, rounds: TheRounds) -> TaskOut | Response:
+    """The next round for this worker, or the one that it holds already."""
+    task = rounds.claim(worker_id)
+    return TaskOut.of(task) if task else Response(status_code=204)
+
+
+@router.post(
+    "/v1/workers/{worker_id:int}:drain", operation_id="drainWorker", dependencies=[Admin], responses=responses(409)
+)  # fmt: skip
+def drain_worker(worker_id: WorkerId, workers: TheWorkers) -> WorkerOut:
+    """Lets a worker finish its round and leave."""
+    return WorkerOut.of(workers.drain(worker_id))
+
+
+@router.post(
+    "/v1/workers/{worker_id:int}:leave", operation_id="leave", status_code=204, dependencies=[Work],
+    responses=responses(),
+)  # fmt: skip
+def leave(worker_id: WorkerId, workers: TheWorkers) -> None:
+    """A worker says goodbye, after its round was reported."""
+    workers.leave(worker_id)
