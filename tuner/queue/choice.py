@@ -10,4 +10,4 @@ from tuner.store.store import Store
 
 def queue_of(store: Store) -> Queue:
     """The queue on the store's own database."""
-    return PostgresQueue() if store.on_postgresql else TableQueue()
+    return TableQueue() if store.embedded else PostgresQueue()

@@ -44,11 +44,6 @@ class Store:
         """Whether it is a SQLite file, which this machine alone uses."""
         return self._engine.dialect.name == "sqlite"
 
-    @property
-    def on_postgresql(self) -> bool:
-        """Whether a server keeps it, so that several processes write at the same time."""
-        return self._engine.dialect.name == "postgresql"
-
     def close(self) -> None:
         """Lets go of all connections."""
         self._engine.dispose()

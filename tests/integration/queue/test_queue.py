@@ -44,7 +44,7 @@ def rounds_of(store: Store, count: int = 4) -> list[int]:
 
 class TestEveryQueue:
     def test_sqlite_needs_no_engine_and_postgresql_has_one(self, store: Store, queue: Queue) -> None:
-        assert isinstance(queue, PostgresQueue if store.on_postgresql else TableQueue)
+        assert isinstance(queue, TableQueue if store.embedded else PostgresQueue)
 
     def test_higher_priorities_first_then_first_come(self, store: Store, queue: Queue) -> None:
         fleet = Fleet(store)
