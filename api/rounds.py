@@ -74,6 +74,7 @@ class PastOut(BaseModel):
     study_id: int
     tried: list[TriedOut]
     finals_done: bool = Field(description="nothing was screened since the study's last finals")
+    winners: list[str] = Field(description="configs that won on similar problems, most similar first")
 
     @classmethod
     def of(cls, past: Past) -> PastOut:
@@ -86,7 +87,8 @@ class PastOut(BaseModel):
             )
             for entry in past.tried
         ]
-        return cls(study_id=past.study_id, tried=tried, finals_done=past.finals_done)
+        winners = [config.key for config in past.winners]
+        return cls(study_id=past.study_id, tried=tried, finals_done=past.finals_done, winners=winners)
 
 
 class AnnounceIn(Strict):

@@ -18,6 +18,7 @@ from tuner.agent.desk import Desk
 from tuner.agent.run import Abandoned, RoundRun
 from tuner.campaigns.records import RoundReport, RoundTask
 from tuner.errors import LeaseLost, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
+from tuner.model.learned import LearnedModel
 from workers.ports import Worker
 
 _log = logging.getLogger("gemmtune.agent")
@@ -37,14 +38,16 @@ class Agent:
         open_device: makes the worker port; called again after a round that the device could not go on with.
         idle_seconds: between two claims while there is nothing to do; the service's heartbeat by default.
         leave_when_idle: leave at the first claim that finds nothing.
+        model_of: the learned model of a device, where there is one.
     """
 
     def __init__(
         self, desk: Desk, open_device: Callable[[], Worker], name: str, idle_seconds: float | None = None,
-        leave_when_idle: bool = False,
+        leave_when_idle: bool = False, model_of: Callable[[str], LearnedModel | None] = lambda device: None,
     ) -> None:  # fmt: skip
         self._desk, self._open_device, self._name = desk, open_device, name
         self._idle_seconds, self._leave_when_idle = idle_seconds, leave_when_idle
+        self._model_of = model_of
         self._leaving = threading.Event()
         self.rounds = 0
 
@@ -60,6 +63,7 @@ class Agent:
             FleetError: the service refuses this worker for good.
         """
         self._device = self._open_device()
+        self._model = self._model_of(self._device.facts.name)
         try:
             while not self._leaving.is_set():
                 try:
@@ -98,9 +102,8 @@ class Agent:
         heart.hold(task.round_id)
         insist = _Insist(heart)
         try:
-            report = RoundRun(
-                task, self._device, self._desk, insist, lambda: self._leaving.is_set() or heart.stop.is_set()
-            ).run()
+            run = RoundRun(task, self._device, self._desk, insist, lambda: self._told_to_stop(heart), self._model)
+            report = run.run()
             try:
                 insist(lambda: self._desk.finish(task, report))
             except ResultRefused as refusal:
@@ -116,6 +119,9 @@ class Agent:
         if report.failure:
             _log.error("round %d could not go on: %s", task.round_id, report.failure)
         return not report.failure or report.hopeless
+
+    def _told_to_stop(self, heart: _Heart) -> bool:
+        return self._leaving.is_set() or heart.stop.is_set()
 
     def _until_reached(self, call: Callable[[], T], most_tries: int | None = None) -> T | None:
         """A call made until the service answers; None when we are asked to leave meanwhile.

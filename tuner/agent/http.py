@@ -49,7 +49,8 @@ class HttpDesk:
             Tried(_config(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
             for entry in said["tried"]
         )
-        return Past(int(said["study_id"]), tried, bool(said["finals_done"]))
+        winners = tuple(_config(key) for key in said["winners"])
+        return Past(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 
     def announce(self, task: RoundTask, announcement: Announcement) -> None:
         """See `Desk`."""

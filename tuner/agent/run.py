@@ -13,7 +13,9 @@ from space.problem import Problem
 from tuner.agent.desk import Desk
 from tuner.campaigns.records import Announcement, Past, RoundReport, RoundTask
 from tuner.errors import NothingCorrect, ResultRefused
+from tuner.model.learned import LearnedModel
 from tuner.rounds import Search, screen
+from tuner.search.choice import Guidance
 from tuner.study import candidates_for
 from workers.errors import RecordingError, WorkerError
 from workers.measurement import Measurement, Provenance, Stage
@@ -45,12 +47,15 @@ class RoundRun:
 
     Args:
         stopping: whether to stop at the next candidate and report what there is.
+        model: what is expected of candidates; the analytic model's estimate where there is none.
     """
 
     def __init__(
-        self, task: RoundTask, worker: Worker, desk: Desk, insist: Insist, stopping: Callable[[], bool]
-    ) -> None:
+        self, task: RoundTask, worker: Worker, desk: Desk, insist: Insist, stopping: Callable[[], bool],
+        model: LearnedModel | None = None,
+    ) -> None:  # fmt: skip
         self._task, self._worker, self._desk, self._insist, self._stopping = task, worker, desk, insist, stopping
+        self._model = model
         self._problem = Problem.from_key(task.problem_key)
         self._measured: list[Measurement] = []
         self._provenance: Provenance | None = None
@@ -84,10 +89,10 @@ class RoundRun:
         self._provenance = provenance = round_.provenance
         past = self._insist(lambda: self._desk.begin(self._task, provenance))
         until = time.monotonic() + self._task.seconds
+        guidance = Guidance(seed=self._task.round_id, model=self._model, winners=past.winners)
         search = Search(
-            family, self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried,
-            seed=self._task.round_id,
-        )  # fmt: skip
+            family, self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance
+        )
         if self._task.only:
             self._only(round_, search)
             return ""

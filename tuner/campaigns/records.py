@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final, Literal
 
+from space.config import Config
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.records import Ratio
@@ -238,11 +239,13 @@ class Past:
         study_id: the study.
         tried: everything screened.
         finals_done: nothing was screened since its last finals.
+        winners: configs that won on similar problems, most similar first.
     """
 
     study_id: int
     tried: tuple[Tried, ...]
     finals_done: bool
+    winners: tuple[Config, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tuner.queue.choice import queue_of
 from tuner.queue.port import Queue
 from tuner.records import StudyKey
 from tuner.rounds import Tried
-from tuner.store import codec, measurements, studies
+from tuner.store import bests, codec, measurements, studies
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.store.models import ConfigRow, MeasurementRow
 from tuner.store.store import Store
@@ -35,6 +35,8 @@ from workers.measurement import Outcome, Policy, Provenance
 
 #: Jobs that stand for nothing any more that one claim clears away before it gives up until the next.
 _MOST_STALE: Final = 50
+#: After so many candidates what won elsewhere has been tried.
+_LATE: Final = 64
 
 
 class Rounds:
@@ -81,12 +83,16 @@ class Rounds:
             check_provenance(provenance, holder.facts)
             touch(session, holder.worker_id)
             row = locked(session, round_id, lease)
-            family = family_for(holder.facts.arch).name
-            of_device = (holder.facts.name, holder.facts.kind, holder.policy, family, source_of(provenance))
+            family = family_for(holder.facts.arch)
+            of_device = (holder.facts.name, holder.facts.kind, holder.policy, family.name, source_of(provenance))
             study = studies.begin(session, StudyKey(holder.problem, *of_device))
             row.study_id = study.id
             finals = measurements.final_series(session, study.id)
-            return Past(study.id, tuple(_tried(session, study.id)), bool(finals))
+            tried = tuple(_tried(session, study.id))
+            winners = (
+                () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name, family)
+            )
+            return Past(study.id, tried, bool(finals), winners)
 
     def announce(self, round_id: int, lease: str, announcement: Announcement) -> None:
         """Names the candidates that are measured next, before they are.

@@ -8,9 +8,13 @@ from typing import Final
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, joinedload
 
+from space.config import Config
+from space.family import Family
+from space.problem import Problem
+from tuner.model.kinship import octaves
 from tuner.records import Best
 from tuner.store import changes, codec, measurements
-from tuner.store.models import BestRow
+from tuner.store.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.store.studies import device_id, problem_id
 
 #: What `codec.best` reads beside the row itself.
@@ -19,6 +23,12 @@ WHOLE: Final = (
     joinedload(BestRow.device),
     *(joinedload(BestRow.measurement).options(option) for option in measurements.WHOLE),
 )
+
+#: Factor within which each extent of a similar problem lies.
+_REACH: Final = 8
+#: Bests that are compared, and those that are taken.
+_MOST_LOOKED_AT: Final = 2_000
+_MOST_NEAR: Final = 8
 
 
 def put(session: Session, best: Best) -> None:
@@ -47,3 +57,26 @@ def put(session: Session, best: Best) -> None:
 def read(session: Session, query: Select[BestRow]) -> list[Best]:
     """What a query selects, in its order."""
     return [codec.best(row) for row in session.scalars(query.options(*WHOLE))]
+
+
+def winners_near(session: Session, problem: Problem, device: str, family: Family) -> tuple[Config, ...]:
+    """Configs of `family` that won or came second on similar problems of a device model, most similar first.
+
+    Similar differs in the extents alone, and in each of them by a factor of `_REACH` at most.
+    """
+    head, _, tail = problem.key.rpartition(problem.shape)
+    query = (
+        select(ProblemRow.key, ConfigRow.key, BestRow.runner_up)
+        .select_from(BestRow)
+        .join(ProblemRow, BestRow.problem_id == ProblemRow.id)
+        .join(DeviceRow, BestRow.device_id == DeviceRow.id)
+        .join(MeasurementRow, BestRow.measurement_id == MeasurementRow.id)
+        .join(ConfigRow, MeasurementRow.config_id == ConfigRow.id)
+        .where(DeviceRow.name == device, ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
+    )
+    for column, extent in ((ProblemRow.m, problem.m), (ProblemRow.n, problem.n), (ProblemRow.k, problem.k)):
+        query = query.where(column.between(extent // _REACH, extent * _REACH))
+    found = [(Problem.from_key(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
+    found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
+    keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
+    return tuple(codec.config_of(key) for key in keys if key.startswith(f"{family.name}:"))

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from space.problem import Problem
-from tests.fleet import FAST, PROBLEMS, Fleet, facts, failing, time_of
+from tests.fleet import FAST, PROBLEMS, Fleet, facts, failing, provenance, time_of
 from tests.support import DEVICE, FAMILY, measured
 from tuner.campaigns import results
 from tuner.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus
@@ -454,3 +454,14 @@ def test_the_database_itself_holds_one_open_round_a_problem_and_one_running_a_wo
     for statement in statements:
         with pytest.raises(sa.exc.IntegrityError), fleet.store._engine.begin() as connection:
             connection.execute(sa.text(statement))
+
+
+def test_winners_of_similar_problems_are_told(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:2])
+    hand = fleet.hand()
+    hand.work(hand.claimed())
+    task = hand.claimed()
+    past = fleet.rounds.begin(task.round_id, task.lease, provenance())
+    best = fleet.store.best(PROBLEMS[0], DEVICE, Policy.COLD_GRAPH)
+    assert best
+    assert past.winners == (best.config, best.runner_up)
