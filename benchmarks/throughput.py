@@ -1,0 +1,159 @@
+"""How many candidates a second are verified and screened, and how busy the GPU is meanwhile.
+
+python -m benchmarks.throughput --out benchmarks/results/throughput_h200.md
+
+Builds are made beforehand and are in the cache. `busy` is the time that the GPU spent on candidates, from events around
+their work, over the wall time; `NVML` is the driver's own figure, the share of time with a kernel on the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+
+from space.config import Config
+from space.family import family_for
+from space.problem import Problem
+from tuner.sampler import spread
+from tuner.settings import database_url
+from tuner.store.store import Store
+from tuner.study import Budget, candidates_for, tune
+from workers.cuda.worker import CudaWorker
+from workers.measurement import Outcome, Policy
+
+PROBLEMS: Final = (
+    "bf16:512x512x512", "bf16:1024x1024x1024", "bf16:2048x2048x2048", "bf16:4096x4096x4096", "bf16:128x28672x4096",
+    "bf16:4095x4097x4104", "fp8_e4m3:4096x4096x4096", "int8:4096x4096x4096",
+)  # fmt: skip
+HEADER: Final = (
+    "| problem | what | candidates | correct | s | candidates/s | busy | NVML |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- |"
+)
+_POLL_SECONDS: Final = 0.05
+
+
+@dataclass
+class Watched:
+    """What a stretch of work took."""
+
+    seconds: float = 0.0
+    busy: float = 0.0
+    nvml: float = 0.0
+
+
+def main() -> None:
+    """Prints the table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("problems", nargs="*", default=list(PROBLEMS), help="DTYPE:MxNxK")
+    options.add_argument("--candidates", type=int, default=256)
+    options.add_argument("--device", type=int, default=0)
+    options.add_argument("--cache", type=Path, help="keep builds here")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    lines = [HEADER]
+    print(HEADER, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        cache = given.cache or Path(folder) / "cache"
+        with CudaWorker(given.device, cache) as worker:
+            alone = "; ".join(worker.notices) or "alone on the GPU"
+            about = f"{worker.facts.name}, driver {worker.facts.driver}; {alone}"
+            for text in given.problems:
+                dtype, _, shape = text.partition(":")
+                for line in rows(worker, Problem.parse(shape, dtype), given.candidates, Path(folder)):
+                    lines.append(line)
+                    print(line, flush=True)
+    if given.out:
+        shown = shlex.join(["python", "-m", "benchmarks.throughput", *sys.argv[1:]])
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, ""]))
+
+
+def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iterator[str]:
+    """A screening alone, and a whole tune: proposals, store and finals included."""
+    ranked = candidates_for(family_for(worker.facts.arch), problem, worker)
+    candidates: list[Config] = spread(ranked, count)
+    build(worker, problem, candidates)
+    with watched(worker) as prepared:
+        round_ = worker.begin(problem, Policy.COLD_GRAPH)
+    yield _row(problem, "operands and reference", 0, 0, prepared)
+    with watched(worker) as screened:
+        measured = list(round_.screen(candidates))
+    correct = sum(m.outcome is Outcome.CORRECT for m in measured)
+    yield _row(problem, "screening", len(measured), correct, screened)
+    db = database_url(str(folder / f"{problem.dtype}-{problem.shape}.db"))
+    # The first tune builds what it proposes; the second one, with the same seed, finds it all in the cache.
+    with Store.open(db) as store:
+        tune(store, worker, problem, Budget(count), fresh=True)
+        with watched(worker) as tuned:
+            report = tune(store, worker, problem, Budget(count), fresh=True)
+    tried = report.best.tried
+    yield _row(problem, "tune", tried, tried - sum(report.best.failed.values()), tuned)
+
+
+def build(worker: CudaWorker, problem: Problem, candidates: list[Config]) -> None:
+    """Fills the cache."""
+    for _ in worker.builder.builds(problem, candidates):
+        pass
+
+
+@contextmanager
+def watched(worker: CudaWorker) -> Iterator[Watched]:
+    """Times what happens inside."""
+    taken, before = Watched(), worker.gpu_busy_seconds()
+    started = time.perf_counter()
+    with polled(worker.facts.uuid) as samples:
+        yield taken
+        taken.seconds = time.perf_counter() - started
+    taken.busy = (worker.gpu_busy_seconds() - before) / taken.seconds
+    taken.nvml = fmean(samples) / 100 if samples else float("nan")
+
+
+@contextmanager
+def polled(uuid: str) -> Iterator[list[int]]:
+    """NVML's utilisation of the GPU while something happens inside, in percent."""
+    samples: list[int] = []
+    done = threading.Event()
+    thread = threading.Thread(target=_poll, args=(_utilisation(uuid), samples, done))
+    thread.start()
+    try:
+        yield samples
+    finally:
+        done.set()
+        thread.join()
+
+
+def _poll(read: Callable[[], int], samples: list[int], done: threading.Event) -> None:
+    while not done.wait(_POLL_SECONDS):
+        samples.append(read())
+
+
+def _utilisation(uuid: str) -> Callable[[], int]:
+    from cuda.bindings import nvml
+
+    library: Any = nvml
+    library.init_v2()
+    handle = library.device_get_handle_by_uuid(uuid)
+    return lambda: int(library.device_get_utilization_rates(handle).gpu)
+
+
+def _row(problem: Problem, what: str, count: int, correct: int, taken: Watched) -> str:
+    rate = f"{count / taken.seconds:.1f}" if count else "–"
+    name = f"{problem.dtype} {problem.layout} {problem.shape}"
+    return (
+        f"| {name} | {what} | {count or '–'} | {correct or '–'} | {taken.seconds:.2f} | {rate} | {taken.busy:.0%} | "
+        f"{taken.nvml:.0%} |"
+    )
+
+
+if __name__ == "__main__":
+    main()
