@@ -11,13 +11,14 @@ from tuner.settings import Settings
 from workers.ports import Worker
 from workers.recorded import RecordedWorker
 
-_FORMS = "auto, cuda:0, recorded:h200"
+_FORMS = "auto, cuda:0, recorded:h200, recorded:h200:realtime"
 
 
 def open_worker(device: str, config: Settings) -> Worker:
-    """The worker that `device` names: `auto`, `cuda:N` or `recorded:NAME`.
+    """The worker that `device` names: `auto`, `cuda:N`, `recorded:NAME` or `recorded:NAME:realtime`.
 
-    `auto` is the first GPU, or the recorded H200 on a machine without one.
+    `auto` is the first GPU, or the recorded H200 on a machine without one. A recording is replayed at full speed, or
+    in the time that it took.
 
     Raises:
         DeviceError: the word is none of these forms, or no such device is here.
@@ -27,8 +28,8 @@ def open_worker(device: str, config: Settings) -> Worker:
         device = "cuda:0" if driver_present() else "recorded:h200"
     if match := re.fullmatch(r"cuda:(\d+)", device):
         return _cuda_worker(int(match[1]), config)
-    if match := re.fullmatch(r"recorded:([\w.-]+)", device):
-        return _recorded_worker(match[1], config)
+    if match := re.fullmatch(r"recorded:([\w.-]+)(:realtime)?", device):
+        return _recorded_worker(match[1], config, real_time=match[2] is not None)
     raise DeviceError(f"device {device!r} is unknown: use one of {_FORMS}")
 
 
@@ -58,9 +59,9 @@ def _cuda_worker(ordinal: int, config: Settings) -> Worker:
     return CudaWorker(ordinal, config.cache_dir, deadline_seconds=config.deadline_seconds)
 
 
-def _recorded_worker(name: str, config: Settings) -> Worker:
+def _recorded_worker(name: str, config: Settings, real_time: bool) -> Worker:
     folder = config.recorded_dir / name
     if not folder.is_dir():
         known = ", ".join(f"recorded:{path.name}" for path in recorded_devices(config)) or "none"
         raise DeviceError(f"recorded:{name} is not among the recordings in {config.recorded_dir}: there are {known}")
-    return RecordedWorker(folder, config.cache_dir)
+    return RecordedWorker(folder, config.cache_dir, real_time)

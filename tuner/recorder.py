@@ -5,21 +5,23 @@ Resumable like a study, through the same store: what was measured is not measure
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from space.family import family_for
+from space.config import Config
+from space.family import family_for, family_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect
-from tuner.picks import enumeration_order
-from tuner.records import StudyKey
+from tuner.picks import LIBRARY, enumeration_order
+from tuner.records import StoredMeasurement, StudyKey
 from tuner.sampler import spread
 from tuner.store.store import Store
 from tuner.study import candidates_for, source_of
 from workers.measurement import Measurement, Outcome, Policy
-from workers.ports import Worker
+from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording
 
 #: Candidates of a recording that go through the interleaved finals.
@@ -50,6 +52,8 @@ def record(
 ) -> Recorded:
     """Measures up to `most` candidates of `problem` and writes `folder/<problem>.parquet`.
 
+    cuBLASLt's candidates are screened beside ours; the finals hold the fastest of ours and the library's best.
+
     Raises:
         NothingCorrect: nothing legal, or nothing correct.
         RecordingError: the file exists already, or can't be written.
@@ -58,24 +62,49 @@ def record(
     family = family_for(worker.facts.arch)
     wanted = spread(candidates_for(family, problem, worker), most)
     round_ = worker.begin(problem, policy)
-    key = StudyKey(problem, worker.facts.name, worker.facts.kind, policy, family.name, source_of(round_.provenance))
-    study = store.begin_study(key)
-    done = {stored.measurement.config.key for stored in store.measurements_of(study.id, "screen")}
-    left = [config for config in wanted if config.key not in done]
-    for count, measurement in enumerate(round_.screen(left), start=len(done) + 1):
-        store.record(study.id, measurement, round_.provenance)
-        watch(count, len(done) + len(left), measurement)
-    screened = store.measurements_of(study.id, "screen")
-    correct = [stored.measurement for stored in screened if stored.measurement.outcome is Outcome.CORRECT]
+    library = [family_named(LIBRARY).config({"rank": rank}) for rank in range(round_.library_ranks)]
+    own = _Screening(store, worker, round_, problem, policy, family.name, wanted)
+    # The library's candidates are a study of their own: what tunes ours goes on from ours alone.
+    theirs = _Screening(store, worker, round_, problem, policy, LIBRARY, library)
+    for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
+        watch(count, len(own.left) + len(theirs.left), measurement)
+    correct = [row.measurement for row in own.rows() if row.measurement.outcome is Outcome.CORRECT]
     if not correct:
-        raise NothingCorrect(f"none of {len(screened)} candidates of {problem.shape} is correct: nothing to record")
-    finals = store.final_series(study.id)
+        raise NothingCorrect(f"none of {len(own.rows())} candidates of {problem.shape} is correct: nothing to record")
+    finals = store.final_series(own.study.id)
     if not finals:
         ahead = sorted(correct, key=lambda m: (m.median_us, enumeration_order(m.config)))[:RECORDED_FINALISTS]
         taken = round_.finals([m.config for m in ahead], rounds)
-        finals = store.record_many(study.id, taken, round_.provenance)
-    store.finish_study(study.id, f"recorded {len(screened)} candidates")
+        finals = store.record_many(own.study.id, taken, round_.provenance)
+    store.finish_study(own.study.id, f"recorded {len(own.rows())} candidates")
     path = folder / file_name(problem)
-    rows = [(stored.measurement, stored.provenance) for stored in (*screened, *finals)]
-    write_recording(path, problem, worker.facts, rows)
-    return Recorded(path, len(screened), len(correct), tuple(stored.measurement for stored in finals))
+    rows = [*theirs.rows(), *own.rows(), *finals]
+    measured = [(row.measurement, row.provenance) for row in rows]
+    write_recording(path, problem, worker.facts, measured, [row.taken_at for row in rows])
+    return Recorded(path, len(own.rows()), len(correct), tuple(stored.measurement for stored in finals))
+
+
+class _Screening:
+    """Candidates of one family, of which some may have been screened by an earlier run."""
+
+    def __init__(
+        self, store: Store, worker: Worker, round_: Round, problem: Problem, policy: Policy, family: str,
+        wanted: Sequence[Config],
+    ) -> None:  # fmt: skip
+        self._store, self._round = store, round_
+        source = source_of(round_.provenance)
+        self.study = store.begin_study(
+            StudyKey(problem, worker.facts.name, worker.facts.kind, policy, family, source)
+        )
+        done = {row.measurement.config.key for row in self.rows()}
+        self.left = [config for config in wanted if config.key not in done]
+
+    def run(self) -> Iterator[Measurement]:
+        """Measures what is left; each is committed before the next: a run that is killed loses what it was at."""
+        for measurement in self._round.screen(self.left):
+            self._store.record(self.study.id, measurement, self._round.provenance)
+            yield measurement
+
+    def rows(self) -> list[StoredMeasurement]:
+        """What was screened, by earlier runs too."""
+        return self._store.measurements_of(self.study.id, "screen")

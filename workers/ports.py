@@ -19,6 +19,11 @@ class Round(Protocol):
         """What every measurement of this round depends on."""
         ...
 
+    @property
+    def library_ranks(self) -> int:
+        """How many candidates cuBLASLt has for the problem: ranks of family `cublaslt` that can be screened."""
+        ...
+
     def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
         """Each candidate built, verified, then timed briefly; one measurement each, in any order.
 

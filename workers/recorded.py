@@ -1,19 +1,24 @@
 """The recorded device: replays measurements of a real GPU behind the worker port.
 
 Builds are real: each candidate is compiled here with NVRTC before its recorded measurement is replayed.
-Times, failures and clocks are the recording's.
+Times, failures and clocks are the recording's. At full speed a replay takes as long as the builds; in real time
+each candidate also takes what it took on the GPU, so that what depends on the clock can be tried out.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from space.config import Config
+from space.family import family_named
 from space.problem import Problem
 from workers.build import BuildFailure
 from workers.builder import Builder
@@ -24,32 +29,49 @@ from workers.recording import Recording, file_name, read_recording
 LIBRARY = "cublaslt"
 
 
-class RecordedRound:
-    """One recorded problem; see `workers.ports.Round`."""
+#: A pause between two measurements that is longer than this is not the candidate's: the run was stopped meanwhile.
+MOST_SECONDS: Final = 60.0
+#: What a candidate takes where the recording does not say: verified, heated up, five replays of 1.5 ms.
+USUAL_SECONDS: Final = 0.02
 
-    def __init__(self, recording: Recording, policy: Policy, builder: Builder) -> None:
-        self._recording = recording
-        self._builder = builder
-        self._known: dict[tuple[str, Stage], Measurement] = {
-            (measurement.config.key, measurement.stage): measurement
-            for measurement, _ in recording.measurements
-            if measurement.policy is policy
-        }
+Sleep = Callable[[float], None]
+
+
+class RecordedRound:
+    """One recorded problem; see `workers.ports.Round`.
+
+    Args:
+        sleep: how the time that a candidate took passes; None replays at full speed.
+    """
+
+    def __init__(self, recording: Recording, policy: Policy, builder: Builder, sleep: Sleep | None = None) -> None:
+        self._recording, self._builder, self._sleep = recording, builder, sleep
+        taken = zip(recording.measurements, seconds_taken(recording), strict=True)
+        self._known: dict[tuple[str, Stage], Measurement] = {}
+        self._seconds: dict[tuple[str, Stage], float] = {}
+        for (measurement, _), seconds in taken:
+            if measurement.policy is policy:
+                self._known[measurement.config.key, measurement.stage] = measurement
+                self._seconds[measurement.config.key, measurement.stage] = seconds
 
     @property
     def provenance(self) -> Provenance:
         """The recording's own."""
         return self._recording.measurements[0][1]
 
+    @property
+    def library_ranks(self) -> int:
+        """How many of cuBLASLt's candidates were screened."""
+        return sum(stage == "screen" and m.config.family == LIBRARY for (_, stage), m in self._known.items())
+
     def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
         """Compiles each candidate here, then replays what it did there."""
-        for config, build in self._builder.builds(self._recording.problem, candidates):
-            recorded = self._known.get((config.key, "screen"))
-            if recorded is None:
-                raise RecordingError(
-                    f"{config.key} is not in the recording of {self._recording.problem.shape}: "
-                    f"propose only what `measurable` names"
-                )
+        own = [config for config in candidates if family_named(config.family).own]
+        for config in candidates:
+            if config not in own:
+                yield self._replayed(config)
+        for config, build in self._builder.builds(self._recording.problem, own):
+            recorded = self._replayed(config)
             if isinstance(build, BuildFailure):
                 yield replace(
                     recorded,
@@ -70,17 +92,45 @@ class RecordedRound:
         ours = [self._final(config) for config in finalists]
         library = [m for (_, stage), m in self._known.items() if m.config.family == LIBRARY and stage == "final"]
         first = sorted(library, key=lambda m: m.config.number("rank"))
+        self._pass(len(ours) * USUAL_SECONDS)
         return tuple(ours + first)
+
+    def _replayed(self, config: Config) -> Measurement:
+        recorded = self._known.get((config.key, "screen"))
+        if recorded is None:
+            raise RecordingError(
+                f"{config.key} is not in the recording of {self._recording.problem.shape}: "
+                f"propose only what `measurable` names"
+            )
+        self._pass(self._seconds[config.key, "screen"])
+        return recorded
 
     def _final(self, config: Config) -> Measurement:
         recorded = self._known.get((config.key, "final")) or self._known[config.key, "screen"]
         return replace(recorded, stage="final")
 
+    def _pass(self, seconds: float) -> None:
+        if self._sleep is not None:
+            self._sleep(seconds)
+
+
+def seconds_taken(recording: Recording) -> list[float]:
+    """How long each measurement took: since the one before it was done, the median of all where that is unknown."""
+    moments = recording.taken_at or (None,) * len(recording.measurements)
+    gaps = [(after - before).total_seconds() if before and after else None for before, after in pairwise(moments)]
+    known = [None, *(gap if gap is not None and 0 <= gap <= MOST_SECONDS else None for gap in gaps)]
+    usual = statistics.median([gap for gap in known if gap is not None] or [USUAL_SECONDS])
+    return [usual if gap is None else gap for gap in known[: len(recording.measurements)]]
+
 
 class RecordedWorker:
-    """A folder of recordings of one device model; see `workers.ports.Worker`."""
+    """A folder of recordings of one device model; see `workers.ports.Worker`.
 
-    def __init__(self, folder: Path, cache_dir: Path | None) -> None:
+    Args:
+        real_time: whether candidates take as long as they took on the GPU; at full speed only the builds take time.
+    """
+
+    def __init__(self, folder: Path, cache_dir: Path | None, real_time: bool = False) -> None:
         """Opens a folder.
 
         Raises:
@@ -88,6 +138,7 @@ class RecordedWorker:
         """
         self._folder = folder
         self._builder = Builder(cache_dir)
+        self._sleep = time.sleep if real_time else None
         self._files = sorted(folder.glob("*.parquet"))
         if not self._files:
             raise RecordingError(
@@ -138,7 +189,7 @@ class RecordedWorker:
                 f"{problem.dtype} {problem.layout} {problem.shape} was not recorded on {self._facts.name}: "
                 f"recorded are {known}; `gemmtune best {problem.shape}` predicts without a measurement"
             )
-        return RecordedRound(recording, policy, self._builder)
+        return RecordedRound(recording, policy, self._builder, self._sleep)
 
     def close(self) -> None:
         """Stops the compilers."""

@@ -1,7 +1,8 @@
 """Recordings: measurements of one problem on one real device, as a Parquet file with their provenance.
 
 One row a measurement. Facts of the device and provenance records stand in the file's metadata as JSON, so
-that a file alone says what was measured, on what, and by what. Written whole or not at all.
+that a file alone says what was measured, on what, and by what. Written whole or not at all. The columns are
+described for readers in `docs/recordings.md`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import contextlib
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +39,9 @@ from workers.measurement import (
     to_json,
 )
 
-SCHEMA_VERSION: Final = 1
+#: 2 added `taken_at`. Older files are read as if it were empty.
+SCHEMA_VERSION: Final = 2
+READABLE: Final = (1, 2)
 _META: Final = b"gemmtune"
 
 _COLUMNS: Final = pa.schema(
@@ -61,8 +66,10 @@ _COLUMNS: Final = pa.schema(
         ("build_digest", pa.string()),
         ("note", pa.string()),
         ("provenance", pa.int32()),
+        ("taken_at", pa.timestamp("us", tz="UTC")),
     ]
 )
+_ADDED: Final = ("taken_at",)
 
 Recorded = tuple[Measurement, Provenance]
 
@@ -76,28 +83,41 @@ class Recording:
         facts: of the device it was taken on.
         measurements: in the order in which they were taken, each with its provenance.
         digest: of the file's bytes.
+        taken_at: when each was done; None where the file does not say.
     """
 
     problem: Problem
     facts: DeviceFacts
     measurements: tuple[Recorded, ...]
     digest: str
+    taken_at: tuple[datetime | None, ...] = ()
 
 
 def file_name(problem: Problem) -> str:
-    """`bf16_nt_4096x4096x4096.parquet`."""
-    batch = f"_b{problem.batch}" if problem.batch > 1 else ""
-    return f"{problem.dtype}_{problem.layout}_{problem.shape}{batch}.parquet"
+    """`bf16_nt_4096x4096x4096.parquet`; batch and epilogue stand behind where there are any."""
+    parts = [problem.dtype.replace(",", "-"), problem.layout, problem.shape]
+    if problem.batch > 1:
+        parts.append(f"b{problem.batch}")
+    if problem.epilogue != "none":
+        parts.append(problem.epilogue.replace("+", "-"))
+    return "_".join(parts) + ".parquet"
 
 
-def write_recording(path: Path, problem: Problem, facts: DeviceFacts, measurements: Sequence[Recorded]) -> None:
+def write_recording(
+    path: Path,
+    problem: Problem,
+    facts: DeviceFacts,
+    measurements: Sequence[Recorded],
+    taken_at: Sequence[datetime | None] = (),
+) -> None:
     """Writes one recording, whole or not at all.
+
+    Args:
+        taken_at: when each measurement was done; may be left out.
 
     Raises:
         RecordingError: a file is there already (a recording is never overwritten), or the disk refuses.
     """
-    if path.exists():
-        raise RecordingError(f"{path} exists: a recording is never overwritten; move it away or record elsewhere")
     provenances = list(dict.fromkeys(provenance for _, provenance in measurements))
     meta = {
         "schema": SCHEMA_VERSION,
@@ -105,19 +125,38 @@ def write_recording(path: Path, problem: Problem, facts: DeviceFacts, measuremen
         "facts": json.loads(to_json(facts)),
         "provenance": [json.loads(to_json(provenance)) for provenance in provenances],
     }
-    rows = [_row(measurement) | {"provenance": provenances.index(by)} for measurement, by in measurements]
+    moments = list(taken_at) or [None] * len(measurements)
+    rows = [
+        _row(measurement) | {"provenance": provenances.index(by), "taken_at": moment}
+        for (measurement, by), moment in zip(measurements, moments, strict=True)
+    ]
     table = pa.Table.from_pylist(rows, schema=_COLUMNS.with_metadata({_META: json.dumps(meta, sort_keys=True)}))
-    partial = path.with_suffix(".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, partial, compression="zstd")
-        os.replace(partial, path)
+        _put(path, table)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise RecordingError(
             f"{path} can't be written ({error.strerror}): free space or choose another folder"
         ) from error
+
+
+def _put(path: Path, table: pa.Table) -> None:
+    """The table as a new file, complete at once; an `OSError` where it can't be, a `RecordingError` where one is."""
+    taken = RecordingError(f"{path} exists: a recording is never overwritten; move it away or record elsewhere")
+    if path.exists():
+        raise taken
+    handle, partial = tempfile.mkstemp(suffix=".partial", dir=path.parent)
+    os.close(handle)
+    try:
+        pq.write_table(table, partial, compression="zstd", compression_level=9)
+        os.chmod(partial, 0o644)
+        # Unlike a rename, a link does not replace a file that has come meanwhile.
+        os.link(partial, path)
+    except FileExistsError:
+        raise taken from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
 
 
 def read_recording(path: Path) -> Recording:
@@ -131,22 +170,34 @@ def read_recording(path: Path) -> Recording:
         table = pq.read_table(pa.BufferReader(data))
     except (OSError, pa.ArrowException) as error:
         raise RecordingError(f"{path} can't be read as Parquet ({_first_line(error)}): fetch it again") from error
-    meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
-    if meta.get("schema") != SCHEMA_VERSION:
-        found = meta.get("schema", "no gemmtune schema")
-        raise RecordingError(f"{path} has {found}, this version reads schema {SCHEMA_VERSION}: record again or upgrade")
-    if missing := [name for name in _COLUMNS.names if name not in table.column_names]:
+    meta = _meta(path, table)
+    if missing := [name for name in _COLUMNS.names if name not in (*table.column_names, *_ADDED)]:
         raise RecordingError(f"{path} lacks the columns {', '.join(missing)}: fetch it again or record again")
     try:
         problem = Problem.from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
         provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
-        measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in table.to_pylist())
-    except (KeyError, IndexError, ValueError, ValidationError, SpaceError) as error:
+        rows = table.to_pylist()
+        measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in rows)
+    except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
         raise RecordingError(
             f"{path} holds a row that is no measurement ({_first_line(error)}): fetch it again"
         ) from error
-    return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest())
+    moments = tuple(row.get("taken_at") for row in rows)
+    return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest(), moments)
+
+
+def _meta(path: Path, table: pa.Table) -> dict[str, Any]:
+    try:
+        meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
+        found = meta.get("schema", "no gemmtune schema")
+    except (ValueError, AttributeError) as error:
+        raise RecordingError(f"{path} has metadata that is no JSON ({_first_line(error)}): fetch it again") from error
+    if found not in READABLE:
+        raise RecordingError(
+            f"{path} has {found}, this version reads schema {READABLE[0]} to {READABLE[-1]}: record again or upgrade"
+        )
+    return dict(meta)
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:

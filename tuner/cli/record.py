@@ -15,6 +15,7 @@ from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
 from tuner.devices import open_worker
+from tuner.errors import NothingCorrect
 from tuner.settings import settings
 from workers.measurement import Measurement
 from workers.recording import file_name
@@ -27,31 +28,40 @@ def record(
     out: Annotated[Path, typer.Option(help="Folder of the device's recordings.")],
     only: Annotated[list[str] | None, typer.Option(help="Names to record; repeat for several. [default: all]")] = None,
     device: Device = "cuda:0",
-    candidates: Annotated[int, typer.Option(help="Most candidates a problem.")] = 400,
+    candidates: Annotated[int, typer.Option(help="Most candidates a problem.", min=1)] = 800,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Measures many candidates of each problem and writes one Parquet file a problem.
 
-    Resumes where it was stopped; a recording that is there already is left alone.
+    Resumes where it was stopped; a recording that is there already is left alone. A problem of which nothing is
+    correct is told at the end, and does not stop the others.
     """
     named = read_problems(problems, only)
     summary: list[dict[str, Any]] = []
+    failed: list[str] = []
     with open_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
         for name, problem in named:
             if (out / file_name(problem)).exists():
                 notes.print(f"{name}: recorded already, left alone")
                 continue
-            result = recorder.record(store, worker, problem, out, candidates, rounds, _watch(name, problem))
+            try:
+                result = recorder.record(store, worker, problem, out, candidates, rounds, _watch(name, problem))
+            except NothingCorrect as error:
+                failed.append(f"{name}: {error}")
+                notes.print(failed[-1], markup=False)
+                continue
             line = {"name": name, "file": str(result.path), "screened": result.screened, "correct": result.correct}
             summary.append(line)
             notes.print(f"{name}: {result.screened} candidates, {result.correct} correct, {result.path}", markup=False)
     if as_json:
-        emit({"recorded": summary})
+        emit({"recorded": summary, "failed": failed})
     else:
         console.print(f"{len(summary)} problems recorded in {out}")
+    if failed:
+        raise NothingCorrect(f"{len(failed)} of {len(named)} problems were not recorded: {'; '.join(failed)}")
 
 
 def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, Problem]]:
@@ -62,16 +72,23 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
     """
     try:
         entries = json.loads(path.read_text())
-        named = [(str(e["name"]), Problem.of(e["m"], e["n"], e["k"], e["dtype"], e["layout"])) for e in entries]
+        named = [(str(entry["name"]), _problem(entry)) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ProblemError):
             raise
         raise ProblemError(
-            f"{path} is no list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype"
+            f"{path} is no list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype "
+            f"(batch and epilogue may stand beside)"
         ) from error
     if missing := set(only or ()) - {name for name, _ in named}:
         raise ProblemError(f"{', '.join(sorted(missing))}: no such problem in {path}")
     return [(name, problem) for name, problem in named if not only or name in only]
+
+
+def _problem(entry: dict[str, Any]) -> Problem:
+    extents = entry["m"], entry["n"], entry["k"]
+    batch, epilogue = entry.get("batch", 1), entry.get("epilogue", "none")
+    return Problem.of(*extents, entry["dtype"], entry["layout"], batch, epilogue)
 
 
 def _watch(name: str, problem: Problem) -> recorder.Watch:

@@ -47,7 +47,12 @@ class CudaRound:
         self._worker, self._problem, self._policy = worker, problem, policy
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
-        self.library_ranks = 0
+        self._library_ranks = 0
+
+    @property
+    def library_ranks(self) -> int:
+        """How many candidates cuBLASLt has for the problem."""
+        return self._library_ranks
 
     @property
     def provenance(self) -> Provenance:
@@ -63,7 +68,7 @@ class CudaRound:
         question = {"do": "prepare", "problem": self._problem.key, "seed": self._seed}
         self._worker.prepared = None
         try:
-            self.library_ranks = self._worker.ask(question, PREPARE_SECONDS)["library_ranks"]
+            self._library_ranks = int(self._worker.ask(question, PREPARE_SECONDS)["library_ranks"])
         except Died as error:
             raise ProcessError(f"{self._problem.shape} can't be prepared: {error}") from error
         except LostContext as error:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from space.problem import Problem
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured, record_problem
 from workers.errors import RecordingError
-from workers.recording import read_recording, write_recording
+from workers.recording import file_name, read_recording, write_recording
 
 CONFIGS = [FAMILY.config({"tile_n": n}) for n in range(8, 129, 8)]
 
@@ -49,7 +54,60 @@ def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
     table = pq.read_table(path)
     meta = json.loads(table.schema.metadata[b"gemmtune"]) | {"schema": 99}
     pq.write_table(table.replace_schema_metadata({b"gemmtune": json.dumps(meta)}), path)
-    with pytest.raises(RecordingError, match="has 99, this version reads schema 1"):
+    with pytest.raises(RecordingError, match="has 99, this version reads schema 1 to 2"):
+        read_recording(path)
+
+
+def test_a_recording_of_the_first_schema_is_read(tmp_path: Path) -> None:
+    path = record_problem(tmp_path, CONFIGS)
+    new, table = read_recording(path), pq.read_table(path)
+    meta = json.loads(table.schema.metadata[b"gemmtune"]) | {"schema": 1}
+    old = table.drop_columns(["taken_at"]).replace_schema_metadata({b"gemmtune": json.dumps(meta)})
+    pq.write_table(old, path)
+    assert read_recording(path).measurements == new.measurements
+    assert set(read_recording(path).taken_at) == {None}
+
+
+def test_moments_come_back(tmp_path: Path) -> None:
+    moments = [datetime(2026, 1, 2, 3, 4, place, 567, UTC) for place in range(len(CONFIGS))]
+    rows = [(measured(config), PROVENANCE) for config in CONFIGS]
+    write_recording(tmp_path / "r.parquet", PROBLEM, FACTS, rows, moments)
+    assert list(read_recording(tmp_path / "r.parquet").taken_at) == moments
+
+
+def test_eight_hundred_candidates_with_their_samples_take_less_than_a_fortieth_of_forty_megabytes(
+    tmp_path: Path,
+) -> None:
+    rng = random.Random(3)
+    configs = [FAMILY.config({"tile_n": n, "stages": s, "raster_group": g, "cluster_m": c}) for n in range(8, 257, 8)
+               for s in (2, 3, 4) for g in (1, 2, 4) for c in (1, 2, 4)]  # fmt: skip
+    rows = []
+    for one in map(measured, configs):
+        samples = tuple(rng.uniform(10, 90) for _ in one.samples_us)
+        rows.append((replace(one, samples_us=samples, build_digest=rng.randbytes(32).hex()), PROVENANCE))
+    moments = [datetime.fromtimestamp(1.7e9 + place * 0.02, UTC) for place in range(len(rows))]
+    write_recording(tmp_path / "r.parquet", PROBLEM, FACTS, rows, moments)
+    assert len(rows) >= 800
+    assert (tmp_path / "r.parquet").stat().st_size < 1_000_000
+
+
+def test_every_problem_has_a_file_of_its_own() -> None:
+    problems = [
+        Problem.of(64, 64, 64, dtype, layout, batch, epilogue)
+        for dtype in ("bf16", "bf16,bf16,f32,f32")
+        for layout in ("nt", "nn")
+        for batch in (1, 2)
+        for epilogue in ("none", "alpha+bias", "bias")
+    ]
+    names = {file_name(problem) for problem in problems}
+    assert len(names) == len(problems)
+    assert all(re.fullmatch(r"[\w-]+\.parquet", name) for name in names)
+
+
+def test_metadata_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    path = record_problem(tmp_path, CONFIGS)
+    pq.write_table(pq.read_table(path).replace_schema_metadata({b"gemmtune": b"{"}), path)
+    with pytest.raises(RecordingError, match="no JSON"):
         read_recording(path)
 
 

@@ -1,0 +1,85 @@
+"""The recorded device: full speed or real time, failures and the library included."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from space.family import family_named
+from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
+from workers import recorded
+from workers.build import Build
+from workers.measurement import Measurement, Outcome, Policy, Stage
+from workers.recorded import USUAL_SECONDS, RecordedWorker, seconds_taken
+from workers.recording import file_name, read_recording, write_recording
+
+CONFIGS = [FAMILY.config({"tile_n": n}) for n in (64, 72, 80, 88)]
+LIBRARY = [family_named("cublaslt").config({"rank": rank}) for rank in (0, 1)]
+#: Seconds between one measurement and the next; the third was behind a night's pause.
+GAPS = [0.0, 0.5, 3600.0, 0.25, 0.125, 0.25]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    outcomes = [Outcome.CORRECT, Outcome.TIMEOUT, Outcome.CORRECT, Outcome.WRONG_RESULT]
+    rows = [measured(config, outcome=outcome) for config, outcome in zip(CONFIGS, outcomes, strict=True)]
+    rows += [measured(config) for config in LIBRARY]
+    moment, moments = datetime(2026, 1, 1, tzinfo=UTC), []
+    for gap in GAPS:
+        moment += timedelta(seconds=gap)
+        moments.append(moment)
+    write_recording(tmp_path / "h200" / file_name(PROBLEM), PROBLEM, FACTS, [(m, PROVENANCE) for m in rows], moments)
+    return tmp_path / "h200"
+
+
+def opened(folder: Path, monkeypatch: pytest.MonkeyPatch, real_time: bool) -> tuple[RecordedWorker, list[float]]:
+    slept: list[float] = []
+    monkeypatch.setattr(recorded.time, "sleep", slept.append)
+    worker = RecordedWorker(folder, None, real_time)
+    monkeypatch.setattr(worker._builder, "_compile", lambda *_: Build("", b"", 0, (), "", 0.0))
+    return worker, slept
+
+
+def test_seconds_are_those_since_the_measurement_before(folder: Path) -> None:
+    taken = seconds_taken(read_recording(folder / file_name(PROBLEM)))
+    usual = 0.25
+    assert taken == [usual, 0.5, usual, 0.25, 0.125, 0.25]
+
+
+def test_an_old_recording_takes_what_is_usual(tmp_path: Path) -> None:
+    write_recording(tmp_path / "r.parquet", PROBLEM, FACTS, [(measured(config), PROVENANCE) for config in CONFIGS])
+    assert seconds_taken(read_recording(tmp_path / "r.parquet")) == [USUAL_SECONDS] * 4
+
+
+def test_real_time_passes_what_each_candidate_took(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, slept = opened(folder, monkeypatch, real_time=True)
+    with worker:
+        measured_again = list(worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(CONFIGS))
+    assert sorted(slept) == sorted([0.25, 0.5, 0.25, 0.25])
+    assert {m.config: m.outcome for m in measured_again} == dict(
+        zip(CONFIGS, [Outcome.CORRECT, Outcome.TIMEOUT, Outcome.CORRECT, Outcome.WRONG_RESULT], strict=True)
+    )
+
+
+def test_full_speed_sleeps_never(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, slept = opened(folder, monkeypatch, real_time=False)
+    with worker:
+        list(worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(CONFIGS))
+    assert slept == []
+
+
+def test_the_librarys_candidates_are_replayed_and_are_not_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, _ = opened(folder, monkeypatch, real_time=False)
+    with worker:
+        round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+        assert round_.library_ranks == 2
+        assert [m.config for m in round_.screen(LIBRARY)] == LIBRARY
+        assert worker.measurable(PROBLEM) == {config.key for config in CONFIGS}
+
+
+def test_stages_are_kept_apart(folder: Path) -> None:
+    stages: set[Stage] = {m.stage for m, _ in read_recording(folder / file_name(PROBLEM)).measurements}
+    assert stages == {"screen"}
+    assert all(isinstance(m, Measurement) for m, _ in read_recording(folder / file_name(PROBLEM)).measurements)

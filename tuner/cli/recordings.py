@@ -1,0 +1,101 @@
+"""`gemmtune recordings`: what recordings hold, and how they leave for other tools."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from tuner import t4
+from tuner.cli.output import console, emit
+from tuner.errors import ExportError
+from tuner.settings import settings
+from workers.errors import RecordingError
+from workers.measurement import Outcome
+from workers.recording import Recording, read_recording
+
+FORMATS: Final = ("t4",)
+
+app = typer.Typer(help="Recordings of real GPUs: what they hold, and as files for other tools.", no_args_is_help=True)
+
+Source = Annotated[Path | None, typer.Argument(help="A recording or a folder of them. [default: all of ours]")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+
+
+@app.command("list")
+def list_(source: Source = None, as_json: Json = False) -> None:
+    """What each recording holds: problem, candidates, the fastest, and what it was taken with."""
+    lines = [_about(path, read_recording(path)) for path in _files(source)]
+    if as_json:
+        emit({"recordings": lines})
+        return
+    for line in lines:
+        console.print(
+            f"{line['file']}: {line['problem']} on {line['device']}, {line['screened']} candidates, "
+            f"{line['correct']} correct, fastest {line['fastest_us']} µs, kernel source {line['kernel_source']}",
+            markup=False, soft_wrap=True,
+        )  # fmt: skip
+
+
+@app.command("export")
+def export(
+    out: Annotated[Path, typer.Option(help="Folder to write to.")],
+    source: Source = None,
+    format: Annotated[str, typer.Option("--format", help="t4: results and metadata of T4 1.0.0.")] = "t4",
+    as_json: Json = False,
+) -> None:
+    """Writes each recording in another tool's format; a file that is there already is left alone."""
+    if format not in FORMATS:
+        raise ExportError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
+    written: list[str] = []
+    for path in _files(source):
+        recording = read_recording(path)
+        for suffix, document in (("results", t4.results(recording)), ("metadata", t4.metadata(recording))):
+            target = out / f"{path.stem}.{suffix}.json"
+            if _write(target, document):
+                written.append(str(target))
+    if as_json:
+        emit({"written": written})
+    else:
+        console.print(f"{len(written)} files written to {out}", markup=False)
+
+
+def _files(source: Path | None) -> list[Path]:
+    given = source or settings().recorded_dir
+    files = [given] if given.is_file() else sorted(given.glob("**/*.parquet"))
+    if not files:
+        raise RecordingError(f"{given} holds no recording: give a .parquet file, or a folder that has some")
+    return files
+
+
+def _write(target: Path, document: dict[str, Any]) -> bool:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("x") as out:
+            json.dump(document, out, ensure_ascii=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise ExportError(
+            f"{target} can't be written ({error.strerror}): free space or choose another folder"
+        ) from error
+    return True
+
+
+def _about(path: Path, recording: Recording) -> dict[str, Any]:
+    screened = [measurement for measurement, _ in recording.measurements if measurement.stage == "screen"]
+    correct = [measurement for measurement in screened if measurement.outcome is Outcome.CORRECT]
+    by = recording.measurements[0][1]
+    return {
+        "file": str(path),
+        "problem": recording.problem.key,
+        "device": recording.facts.name,
+        "screened": len(screened),
+        "correct": len(correct),
+        "fastest_us": round(min(measurement.median_us for measurement in correct), 3) if correct else None,
+        "kernel_source": by.kernel_source_digest[:12],
+        "driver": by.driver,
+        "nvrtc": by.nvrtc,
+    }
