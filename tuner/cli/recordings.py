@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from tuner import t4
 from tuner.cli.output import console, emit
 from tuner.errors import ExportError
 from tuner.settings import settings
+from workers import t4
 from workers.errors import RecordingError
 from workers.measurement import Outcome
 from workers.recording import Recording, read_recording

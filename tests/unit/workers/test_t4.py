@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import FAMILY, record_problem
-from tuner import t4
+from workers import t4
 from workers.measurement import Outcome
 from workers.recording import Recording, read_recording
 
