@@ -7,12 +7,12 @@ ones packs each of the others to a seventh, and unpacking one takes a few micros
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 import zstandard
 
 from space.arch import DEVICES
@@ -76,7 +76,7 @@ def render(best: Best) -> Rendered:
 
 def evidence_of(device: str, rendered: Rendered) -> Best:
     """The best that a measured answer was made of."""
-    return best_of(device, json.loads(rendered.text[rendered.start : rendered.stop]))
+    return best_of(device, orjson.loads(rendered.text[rendered.start : rendered.stop]))
 
 
 class Packer:

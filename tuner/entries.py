@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+
+import orjson
 
 from space.config import Config
 from space.family import family_named
@@ -89,5 +90,5 @@ def _config(content: Mapping[str, Any]) -> Config:
 
 
 def canonical(document: Mapping[str, Any] | str | None) -> bytes:
-    """The one form of a document as bytes: keys in order, no spaces, UTF-8."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    """The one form of a document as bytes: keys in order, no spaces, UTF-8, numbers as short as they can be."""
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
