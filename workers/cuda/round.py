@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import secrets
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -48,6 +48,7 @@ class CudaRound:
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
         self._library_ranks = 0
+        self._ended: Counter[str] = Counter()
 
     @property
     def library_ranks(self) -> int:
@@ -68,7 +69,7 @@ class CudaRound:
         question = {"do": "prepare", "problem": self._problem.key, "seed": self._seed}
         self._worker.prepared = None
         try:
-            self._library_ranks = int(self._worker.ask(question, PREPARE_SECONDS)["library_ranks"])
+            self._library_ranks = int(self._asked_twice(question)["library_ranks"])
         except Died as error:
             raise ProcessError(f"{self._problem.shape} can't be prepared: {error}") from error
         except LostContext as error:
@@ -160,7 +161,7 @@ class CudaRound:
         try:
             return self._screened(self._worker.hear(self._worker.deadline_seconds))
         except Died as death:
-            failure = self._alone(first, asked) if asked and not death.hung else self._died(first, death)
+            failure = self._died(first, death) if death.hung else self._alone(first)
         except LostContext as lost:
             failure = self._outcome(first.config, Outcome.LAUNCH, str(lost), first.digest)
         self._recover()
@@ -168,8 +169,11 @@ class CudaRound:
             self._worker.tell(self._question("screen", candidate.config, candidate.digest))
         return failure
 
-    def _alone(self, candidate: Asked, others: deque[Asked]) -> Measurement:
-        """A process ended with several questions open: the one at fault is found by asking the first alone."""
+    def _alone(self, candidate: Asked) -> Measurement:
+        """The process ended: by this candidate, by one that was being made ready, or by somebody from outside.
+
+        It is blamed when it ends a process again that has nothing else to do.
+        """
         self._recover()
         question = self._question("screen", candidate.config, candidate.digest)
         try:
@@ -192,12 +196,19 @@ class CudaRound:
         return tuple(self._screened(entry) for entry in answer["measurements"])
 
     def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:
-        """Makes the finalists ready; the first that fails, as a measurement."""
+        """Makes the finalists ready; the first that fails, as a measurement.
+
+        Raises:
+            Died: the process ended at one that had not ended one before.
+        """
         for config in finalists:
             try:
                 question = self._question("arm", config, self._digest_of(config))
                 reason = self._worker.ask(question, self._worker.deadline_seconds)["reason"]
             except Died as error:
+                self._ended[config.key] += 1
+                if not error.hung and self._ended[config.key] == 1:
+                    raise
                 outcome = Outcome.TIMEOUT if error.hung else Outcome.LAUNCH
                 return self._outcome(config, outcome, str(error), stage="final")
             except LostContext as error:
@@ -205,6 +216,15 @@ class CudaRound:
             if reason:
                 return self._outcome(config, Outcome.WRONG_RESULT, reason, stage="final")
         return None
+
+    def _asked_twice(self, question: dict[str, Any]) -> dict[str, Any]:
+        """A question that no candidate can spoil: a process that ends at it once may have been ended from outside."""
+        try:
+            return self._worker.ask(question, PREPARE_SECONDS)
+        except Died as death:
+            if death.hung:
+                raise
+            return self._worker.ask(question, PREPARE_SECONDS)
 
     def _take_over(self) -> None:
         """Makes sure that nothing is under way, and that the operands are this round's."""

@@ -126,10 +126,14 @@ def test_all_kinds_of_bad_candidates_in_one_screening(worker: CudaWorker) -> Non
     assert got == bad | dict.fromkeys(GOOD, Outcome.CORRECT)
 
 
-def test_a_process_that_dies_is_not_blamed_on_whoever_happened_to_be_first(worker: CudaWorker) -> None:
-    assert outcomes(worker, [config(n) for n in [*GOOD[:3], 40, *GOOD[3:]]]) == dict.fromkeys(
-        [*GOOD, 40], Outcome.CORRECT
-    )
+@pytest.mark.parametrize("others", [GOOD, []])
+def test_a_process_that_was_ended_once_is_blamed_on_nobody(worker: CudaWorker, others: list[int]) -> None:
+    candidates = [*others[:3], 40, *others[3:]]
+    assert outcomes(worker, [config(n) for n in candidates]) == dict.fromkeys(candidates, Outcome.CORRECT)
+
+
+def test_a_finalist_at_which_the_process_was_ended_once_stays(worker: CudaWorker) -> None:
+    assert worker.begin(PROBLEM, Policy.COLD_GRAPH).finals([config(64), config(40)], 5) == ()
 
 
 def test_an_illegal_candidate_is_told_and_never_sent(worker: CudaWorker, log: Path) -> None:

@@ -1,0 +1,143 @@
+"""Our times against an independent clock: durations of the kernels as CUPTI records them, plus what a launch costs.
+
+python -m benchmarks.agreement 4096x4096x4096 1024x1024x1024 --out benchmarks/results/agreement_h200.md
+
+This process owns the GPU itself. For each config the same CUDA graph is replayed alone, as `gemmtune` times it, and
+under CUPTI, which stamps the begin and end of every kernel on the GPU (through torch.profiler, the only part that
+needs PyTorch). What a launch costs in a graph is taken the same way from a kernel that does almost nothing: its time
+in a graph, less its duration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import shlex
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+from space.arch import H200, arch_named
+from space.config import Config
+from space.enumerate import enumerate_space
+from space.family import family_for, family_named
+from space.problem import Problem
+from space.rank import rank
+from tuner.sampler import spread
+from workers.build import Build, compile_source
+from workers.builder import Builder
+from workers.cuda.bench import Bench, Ready
+from workers.cuda.driver import Arguments, Launch, Module, Stream
+from workers.cuda.timing import TimedGraph
+from workers.measurement import Policy
+
+HEADER: Final = (
+    "| problem | config | ours, µs | CUPTI, µs | with a launch, µs | difference | within 2 % |\n"
+    "| --- | --- | --- | --- | --- | --- | --- |"
+)
+#: What was promised.
+WITHIN: Final = 0.02
+ROUNDS: Final = 9
+#: Launches that cost nothing but themselves.
+_EMPTY: Final = 400
+
+
+def main() -> None:
+    """Prints the table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("shapes", nargs="*", default=["4096x4096x4096", "1024x1024x1024"])
+    options.add_argument("--dtype", default="bf16")
+    options.add_argument("--configs", type=int, default=10, help="of each shape, cuBLASLt's first choice besides")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    profiler = importlib.import_module("torch.profiler")
+    importlib.import_module("torch").cuda.init()
+    lines = [HEADER]
+    with tempfile.TemporaryDirectory() as folder:
+        bench, builder = Bench(0, Path(folder)), Builder(Path(folder))
+        launch_us = launch_cost_us(bench, Path(folder), profiler)
+        about = f"{bench.facts.name}, driver {bench.facts.driver}; a launch costs {launch_us:.2f} µs in a graph."
+        print(f"{about}\n{HEADER}", flush=True)
+        for shape in given.shapes:
+            problem = Problem.parse(shape, given.dtype)
+            for line in rows(bench, builder, problem, given.configs, launch_us, profiler):
+                lines.append(line)
+                print(line, flush=True)
+        builder.close()
+    if given.out:
+        shown = shlex.join(["python", "-m", "benchmarks.agreement", *sys.argv[1:]])
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, ""]))
+
+
+def rows(
+    bench: Bench, builder: Builder, problem: Problem, count: int, launch_us: float, profiler: Any  # noqa: ANN401
+) -> Iterator[str]:  # fmt: skip
+    """One line a config."""
+    bench.prepare(problem, seed=1)
+    for ready in candidates(bench, builder, problem, count):
+        verdict = bench.verify(ready)
+        if verdict.reason:
+            yield f"| {problem.shape} | `{ready.config.knobs_text}` | {verdict.reason} | – | – | – | – |"
+            continue
+        ours, theirs = both(bench.stream, ready.timed, profiler)
+        ready.discard()
+        expected = theirs + launch_us
+        off = ours / expected - 1
+        yield (
+            f"| {problem.dtype} {problem.shape} | `{ready.config.key}` | {ours:.2f} | {theirs:.2f} | {expected:.2f} | "
+            f"{off:+.2%} | {'yes' if abs(off) <= WITHIN else 'NO'} |"
+        )
+
+
+def candidates(bench: Bench, builder: Builder, problem: Problem, count: int) -> Iterator[Ready]:
+    """Ranked ones, spread over the space, and the library's first choice."""
+    space = enumerate_space(family_for(bench.facts.arch), problem, arch_named(bench.facts.arch))
+    configs: Sequence[Config] = spread(rank(space, H200).configs(), count)
+    for config, build in builder.builds(problem, configs):
+        if isinstance(build, Build):
+            yield bench.ready(config, build.digest, Policy.COLD_GRAPH)
+    if bench.library_ranks:
+        yield bench.ready(family_named("cublaslt").config({"rank": 0}), "", Policy.COLD_GRAPH)
+
+
+def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float]:  # noqa: ANN401
+    """Medians of one launch by our clock and by CUPTI's, taken in turn so that both see the same clocks."""
+    timed.heat_up(stream)
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        timed.start(stream, 2)
+        ours.append(timed.samples_us()[-1])
+        theirs.append(recorded_us(lambda: _replay(stream, timed), profiler) / timed.launches)
+    return statistics.median(ours), statistics.median(theirs)
+
+
+def recorded_us(run: Callable[[], None], profiler: Any) -> float:  # noqa: ANN401
+    """Microseconds of all kernels that `run` puts on the GPU, as CUPTI recorded them."""
+    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
+        run()
+    return sum(float(event.duration_ns()) for event in profile.profiler.kineto_results.events()
+               if "CUDA" in str(event.device_type()) and event.duration_ns() > 0) / 1e3  # fmt: skip
+
+
+def launch_cost_us(bench: Bench, cache: Path, profiler: Any) -> float:  # noqa: ANN401
+    """What a launch adds to its kernel's duration inside a graph."""
+    build = compile_source('extern "C" __global__ void nothing() {}', bench.facts.arch, cache)
+    assert isinstance(build, Build)
+    launch, recorder, places = Launch(Module(build.cubin).function("nothing"), 32), Stream(), cast(Any, range(_EMPTY))
+    empty = TimedGraph(lambda _: launch(recorder, Arguments()), places, 1.0, recorder)
+    ours, theirs = both(bench.stream, empty, profiler)
+    empty.destroy()
+    return ours - theirs
+
+
+def _replay(stream: Stream, timed: TimedGraph) -> None:
+    timed.start(stream, 1)
+    timed.samples_us()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""kill -9 of the GPU process and of the whole command, in turn, at random moments of `gemmtune tune`.
+
+python -m benchmarks.kill_worker 4096x4096x4096 --kills 20 --out benchmarks/results/kill_worker_h200.md
+
+A killed command is started again; a killed GPU process is not: the command that owns it goes on by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.settings import database_url
+from tuner.store.store import Store
+
+HEADER = (
+    "| kill | what | after s | measurements kept | lost | in a study twice | went on |\n"
+    "| --- | --- | --- | --- | --- | --- | --- |"
+)
+_POLL_SECONDS = 0.05
+#: A command that has not measured anything after this long is not going on.
+_PATIENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a store holds."""
+
+    keys: frozenset[tuple[int, str, str]]
+    twice: int
+
+
+def main() -> None:
+    """Kills, counts, and lets the last run finish."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("shape")
+    options.add_argument("--device", default="cuda:0")
+    options.add_argument("--kills", type=int, default=20)
+    options.add_argument("--candidates", type=int, default=1000)
+    options.add_argument("--longest", type=float, default=5.0, help="seconds until a kill, at most")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    moments = random.Random(given.seed)
+    lines = [HEADER]
+    print(HEADER, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        db = f"{folder}/tune.db"
+        command = [sys.executable, "-m", "tuner.cli", "tune", given.shape, "--device", given.device, "--candidates",
+                   str(given.candidates), "--db", db]  # fmt: skip
+        run = start(command)
+        for number in range(1, given.kills + 1):
+            whole = number % 2 == 0
+            run, line = one_kill(number, run, command, db, whole, moments.uniform(0.3, given.longest))
+            lines.append(line)
+            print(line, flush=True)
+        run.wait(timeout=3600)
+        if run.returncode:
+            # It had ended badly: the next one goes on and finishes.
+            print(f"the last run ended with {run.returncode}, and is started once more", flush=True)
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+        kept = count(db)
+    ending = ([line for line in output.splitlines() if "candidates" in line] or [output[-200:]])[-1]
+    summary = (
+        f"The last run ended by itself: `{ending}`\n"
+        f"Measurements in the store: {len(kept.keys)}, of which twice in a study: {kept.twice}."
+    )
+    print(summary)
+    text = "\n".join([*lines, "", summary])
+    if given.out:
+        shown = shlex.join(["python", "-m", "benchmarks.kill_worker", *sys.argv[1:]])
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text(f"`{shown}`\n\n{text}\n")
+
+
+def one_kill(
+    number: int, run: subprocess.Popen[bytes], command: list[str], db: str, whole: bool, after: float
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Kills once; the run that goes on, and a line of the table."""
+    if run.poll() is not None:
+        run = start(command)
+    measuring(run, db, len(count(db).keys))
+    time.sleep(after)
+    victim = run.pid if whole else gpu_process_of(run.pid)
+    before = count(db)
+    if victim is not None and run.poll() is None:
+        os.kill(victim, signal.SIGKILL)
+    if whole:
+        run.wait()
+        run = start(command)
+    kept = count(db)
+    went_on = measuring(run, db, len(kept.keys))
+    what = "the command" if whole else "the GPU process" if victim is not None else "no GPU process was there"
+    lost = len(before.keys - kept.keys)
+    return run, (
+        f"| {number} | {what} | {after:.2f} | {len(kept.keys)} | {lost} | {kept.twice} | {'yes' if went_on else 'NO'} |"
+    )
+
+
+def start(command: list[str]) -> subprocess.Popen[bytes]:
+    """One run of the command."""
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def measuring(run: subprocess.Popen[bytes], db: str, kept: int) -> bool:
+    """Waits until more than `kept` measurements are there, or the run has ended well."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < until:
+        if run.poll() is not None:
+            return run.returncode == 0
+        if len(count(db).keys) > kept:
+            return True
+        time.sleep(_POLL_SECONDS)
+    return False
+
+
+def gpu_process_of(pid: int) -> int | None:
+    """The process that owns the GPU for a command, from /proc."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if parent == pid and b"workers.cuda.process" in words:
+            return int(entry.name)
+    return None
+
+
+def count(db: str) -> Kept:
+    """What is in the store, and how often a config and stage stand in a study more than once."""
+    if not Path(db).exists():
+        return Kept(frozenset(), 0)
+    with Store.open(database_url(db)) as store:
+        rows = store.page(limit=100_000)
+    # Finals are taken again when screening goes on after them: each series is a new one.
+    screened = [row for row in rows if row.measurement.stage == "screen"]
+    places = Counter((row.study_id, row.measurement.config.key, row.measurement.stage) for row in screened)
+    return Kept(frozenset(places), sum(times - 1 for times in places.values()))
+
+
+if __name__ == "__main__":
+    main()
