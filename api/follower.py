@@ -63,17 +63,22 @@ class Follower:
             StoreError: the store can't be read; the snapshot stays as it is.
         """
         with self._turn:
-            asked_at, changed = time.monotonic(), self._store.changed()
-            if changed["token"] != self._tokens:
-                self._keyring.load(self._store)
-                self._tokens = changed["token"]
+            asked_at, changed = time.monotonic(), self._follow_tokens()
             if changed["best"] < self.snapshot.version:
                 _log.warning("the store is older than what was read from it: reading it anew")
                 self._catch_up(Snapshot())
             elif changed["best"] > self.snapshot.version:
                 self._catch_up(self.snapshot)
-            self._seen_at = asked_at
-            self.loaded.set()
+            if not self._stop.is_set():
+                self._seen_at = asked_at
+                self.loaded.set()
+
+    def _follow_tokens(self) -> dict[str, int]:
+        changed = self._store.changed()
+        if changed["token"] != self._tokens:
+            self._keyring.load(self._store)
+            self._tokens = changed["token"]
+        return changed
 
     def _catch_up(self, snapshot: Snapshot) -> None:
         many = False
@@ -86,6 +91,8 @@ class Follower:
             snapshot.take(found)
             if len(found) < _AT_ONCE:
                 break
+            # Reading many takes a while, and a revoked token must not wait for it.
+            self._follow_tokens()
         self.snapshot = snapshot
         if many:
             # What was just read stays for good: the garbage collector need not go through it, again and again,
