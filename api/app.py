@@ -14,6 +14,7 @@ from api import best, campaigns, devices, explain, fleet, health, measurements, 
 from api.access import Access
 from api.answerer import Answerer
 from api.auth import Keyring
+from api.fleet_meters import FleetMeters
 from api.follower import Follower
 from api.gate import Gate
 from api.logs import RequestLog
@@ -53,6 +54,7 @@ def create_app(store: Store, access: Access | None = None, log: TextIO | None = 
     state.answerer, state.views = Answerer(state.follower), Views()
     #: Set when the service is told to stop: what waits for something ends its waiting.
     state.stopping = threading.Event()
+    state.meters.registry.register(FleetMeters(store))
     problems.install(app)
     fleet.install(app)
     state.request_log = RequestLog(log)

@@ -71,6 +71,9 @@ class Meters:
         self.snapshot_age = Gauge(
             "gemmtune_snapshot_age_seconds", "Since the store was last asked for changes.", registry=self.registry
         )
+        self._told = self._hits = 0
+        share = Gauge("gemmtune_cache_hit_share", "Of the answers told, those from memory.", registry=self.registry)
+        share.set_function(lambda: self._hits / self._told if self._told else 0.0)
         # Looking a child up by its labels costs more than raising it.
         self._answer_children: dict[str, Counter] = {}
 
@@ -80,3 +83,5 @@ class Meters:
         if child is None:
             child = self._answer_children[source] = self._answers.labels(source)
         child.inc(count)
+        self._told += count
+        self._hits += count if source == "measured" else 0

@@ -1,0 +1,92 @@
+"""Meters of the fleet: read from the store when somebody asks, so that every service of a store says the same."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from tuner.campaigns.census import Census, census
+from tuner.errors import StoreError
+from tuner.store.store import Store
+
+#: However often it is scraped, the store is asked no more often than this.
+_KEEP_SECONDS: Final = 1.0
+_ENDED: Final = ("done", "failed", "lost", "withdrawn")
+_log = logging.getLogger("gemmtune.api")
+
+
+class FleetMeters(Collector):
+    """Rounds, workers, campaigns and GPU time of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._kept: tuple[float, Census] | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        """What the registry asks for; nothing while the store can't be read, which `/readyz` tells."""
+        try:
+            found = self._census()
+        except StoreError as error:
+            _log.error("fleet meters: %s", error)
+            return
+        yield from _rounds(found)
+        yield from _workers(found)
+        for name, what, counts in (
+            ("gemmtune_campaigns", "Campaigns by status.", found.campaigns),
+            ("gemmtune_campaign_problems", "Problems of campaigns by status.", found.problems),
+        ):
+            gauge = GaugeMetricFamily(name, what, labels=("status",))
+            for status, count in sorted(counts.items()):
+                gauge.add_metric((status,), count)
+            yield gauge
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: registering must not ask the store."""
+        return iter(())
+
+    def _census(self) -> Census:
+        with self._lock:
+            if self._kept is None or time.monotonic() - self._kept[0] > _KEEP_SECONDS:
+                self._kept = (time.monotonic(), census(self._store))
+            return self._kept[1]
+
+
+def _rounds(found: Census) -> Iterator[Metric]:
+    depth = GaugeMetricFamily("gemmtune_queue_depth", "Rounds that wait for a worker.", labels=("queue",))
+    running = GaugeMetricFamily("gemmtune_rounds_running", "Rounds that workers hold.", labels=("queue",))
+    ended = CounterMetricFamily("gemmtune_rounds", "Rounds that ended, by how.", labels=("queue", "outcome"))
+    for (queue, status), count in sorted(found.rounds.items()):
+        if status in _ENDED:
+            ended.add_metric((queue, status), count)
+    for queue in sorted({queue for queue, _ in found.rounds} | {queue for queue, _ in found.workers}):
+        depth.add_metric((queue,), found.rounds.get((queue, "queued"), 0))
+        running.add_metric((queue,), found.rounds.get((queue, "running"), 0))
+    measured = CounterMetricFamily("gemmtune_candidates_measured", "Candidates measured in rounds.", labels=("queue",))
+    rate = GaugeMetricFamily(
+        "gemmtune_candidates_per_second", "Measured in the rounds of the last five minutes.", labels=("queue",)
+    )
+    for queue, count in sorted(found.measured.items()):
+        measured.add_metric((queue,), count)
+        rate.add_metric((queue,), found.candidates_per_second(queue))
+    yield from (depth, running, ended, measured, rate)
+
+
+def _workers(found: Census) -> Iterator[Metric]:
+    present = GaugeMetricFamily("gemmtune_workers", "Workers by status.", labels=("queue", "status"))
+    for (queue, status), count in sorted(found.workers.items()):
+        present.add_metric((queue, status), count)
+    busy = CounterMetricFamily("gemmtune_gpu_busy_seconds", "GPU time that rounds used.", labels=("queue",))
+    share = GaugeMetricFamily(
+        "gemmtune_gpu_busy_share", "Of the workers' time in the last five minutes, in rounds.", labels=("queue",)
+    )
+    for queue, seconds in sorted(found.busy_seconds.items()):
+        busy.add_metric((queue,), seconds)
+        share.add_metric((queue,), found.busy_share(queue))
+    yield from (present, busy, share)
