@@ -6,11 +6,18 @@ import math
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from space.arch import Arch, arch_named
-from space.columns import Columns
+from space.columns import Columns, IntColumn
 from space.family import Family
 from space.problem import Problem
+from space.rules import Rule
+
+#: Rows that are crossed and filtered at a time.
+PIECE_ROWS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -18,10 +25,11 @@ class Space:
     """The configs of one family that are left for one problem.
 
     Attributes:
-        columns: one row a config.
+        columns: one row a config; unpruned, one row for all configs that differ in free knobs only.
         total: size of the plain product of the domains.
         removed: by rule id, how many configs of the product that rule was the first to remove.
-            `total - sum(removed.values()) == len(columns)`.
+            `total - sum(removed.values()) == count`.
+        each: configs that a row stands for: 1, or the product of the free knobs' domains.
     """
 
     family: Family
@@ -29,6 +37,12 @@ class Space:
     columns: Columns
     total: int
     removed: dict[str, int]
+    each: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many configs there are."""
+        return len(self.columns) * self.each
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -47,24 +61,63 @@ def enumerate_space(
     Args:
         without: ids of worth rules to switch off. Legal rules can't be switched off.
 
-    The cost is that of the surviving partial products: a rule is applied at the first knob at which all
-    knobs that it reads are known, so illegal regions are never expanded.
+    Unpruned, free knobs (those that no legal rule reads) stay at their defaults: they multiply the space and
+    change nothing about it. The cost is that of the surviving partial products: a rule is applied at the first
+    knob at which all knobs that it reads are known, so illegal regions are never expanded.
     """
     arch = arch or arch_named(family.arch)
     pending = [rule for rule in family.rules if rule.kind == "legal" or (pruned and rule.id not in without)]
+    held = () if pruned else family.free
     sizes = [len(knob.domain) for knob in family.knobs]
     removed: Counter[str] = Counter()
     known: set[str] = set()
     columns = family.empty_columns(problem, arch)
     for place, knob in enumerate(family.knobs, start=1):
-        columns = columns.cross(knob.name, knob.column())
+        domain = np.array([knob.encode(knob.default)]) if knob in held else knob.column()
         known.add(knob.name)
         ready = [rule for rule in pending if family.knobs_read(rule) <= known]
         pending = [rule for rule in pending if rule not in ready]
-        for rule in ready:
-            mask = rule.mask(columns)
-            lost = len(columns) - int(mask.sum())
-            if lost:
-                removed[rule.id] += lost * math.prod(sizes[place:])
-                columns = columns.take(mask)
-    return Space(family, problem, columns, math.prod(sizes), dict(removed))
+        # Held knobs before this one stand for their whole domains too.
+        passed = math.prod(len(one.domain) for one in family.knobs[:place] if one in held)
+        keep = _unchanged(family, ready, knob.name)
+        columns, lost = _expand(columns, knob.name, domain, ready, keep)
+        for rule_id, count in lost.items():
+            removed[rule_id] += count * passed * math.prod(sizes[place:])
+    each = math.prod(len(knob.domain) for knob in held)
+    return Space(family, problem, columns, math.prod(sizes), dict(removed), each)
+
+
+def _unchanged(family: Family, rules: list[Rule], name: str) -> list[str]:
+    """Derived values that rules read, however deep, and that the knob `name` does not change."""
+    derived = {value.name: value for value in family.derived}
+    wanted = {read for rule in rules for read in rule.reads if read in derived}
+    found: list[str] = []
+    while wanted:
+        value = wanted.pop()
+        if name not in family.reads[value]:
+            found.append(value)
+        else:
+            wanted |= {read for read in derived[value].reads if read in derived}
+    return found
+
+
+def _expand(
+    columns: Columns, name: str, domain: IntColumn, rules: list[Rule], keep: list[str]
+) -> tuple[Columns, Counter[str]]:
+    """Every row with every value of one more knob, less the rows that a rule removes, and how many each removed.
+
+    Done a piece at a time, so that what is computed for rows that fall stays in the processor's cache.
+    """
+    lost: Counter[str] = Counter()
+    kept: list[Columns] = []
+    rows = max(PIECE_ROWS // len(domain), 1)
+    for begin in range(0, max(len(columns), 1), rows):
+        piece = columns.part(begin, begin + rows).cross(name, domain, keep)
+        for rule in rules:
+            mask = rule.mask(piece)
+            fallen = len(piece) - int(np.count_nonzero(mask))
+            if fallen:
+                lost[rule.id] += fallen
+                piece = piece.take(mask)
+        kept.append(piece)
+    return Columns.joined(kept), lost

@@ -69,6 +69,12 @@ class Family:
         """The knobs that a rule's verdict depends on."""
         return frozenset().union(*(self.reads[name] for name in rule.reads))
 
+    @cached_property
+    def free(self) -> tuple[Knob, ...]:
+        """Knobs that no legal rule reads: every value of theirs is as legal as the others."""
+        bound = frozenset[str]().union(*(self.knobs_read(rule) for rule in self.rules if rule.kind == "legal"))
+        return tuple(knob for knob in self.knobs if knob.name not in bound)
+
     def config(self, given: Mapping[str, object]) -> Config:
         """A config from some knobs; the rest take their defaults.
 

@@ -9,7 +9,7 @@ import numpy as np
 from space.arch import DeviceLimits
 from space.columns import FloatColumn
 from space.config import Config
-from space.enumerate import Space, enumerate_space
+from space.enumerate import PIECE_ROWS, Space, enumerate_space
 from space.family import Family
 from space.problem import Problem
 
@@ -46,7 +46,8 @@ def rank(space: Space, device: DeviceLimits, within: float | None = None) -> Ran
     Args:
         within: keep only estimates up to this many times the best one.
     """
-    estimates = space.family.estimate_us(space.columns, device)
+    parts = [space.columns.part(begin, begin + PIECE_ROWS) for begin in range(0, len(space), PIECE_ROWS)]
+    estimates = np.concatenate([np.empty(0), *(space.family.estimate_us(part, device) for part in parts)])
     order = np.argsort(estimates, kind="stable")
     if within is not None and len(order):
         order = order[estimates[order] <= within * estimates[order[0]]]

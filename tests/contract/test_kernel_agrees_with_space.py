@@ -20,9 +20,9 @@ def test_every_constant_that_the_kernel_reads_is_given() -> None:
 
 
 def test_the_compiler_holds_shared_memory_and_threads_against_the_derivation() -> None:
-    text = (FOLDER / "sm90_wgmma" / "kernel.cuh").read_text()
-    assert "sizeof(Smem) == Config::kSharedMemoryBytes" in text
-    assert "Config::kThreads ==" in text
+    folder = FOLDER / "sm90_wgmma"
+    assert "sizeof(Smem) == Config::kSharedMemoryBytes" in (folder / "kernel.cuh").read_text()
+    assert "Config::kThreads ==" in (folder / "shape.cuh").read_text()
 
 
 def test_launch_knobs_do_not_reach_the_source() -> None:

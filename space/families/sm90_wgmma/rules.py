@@ -120,13 +120,17 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: (c["tile_n"] % c["instructions_n"] == 0) & np.isin(c["instruction_n"], instruction(c.problem).n),
          lambda c: f"tile_n {_one(c, 'tile_n')} over {_one(c, 'instructions_n')} instructions is N = "
                    f"{_one(c, 'tile_n') / _one(c, 'instructions_n'):g}"),
+    Rule("wgmma.n_wide", "instructions stand side by side only where each has N of 64 or more", f"{_KERNEL}: below 64 "
+         "an instruction waits for shared memory, and reads A once more",
+         ("tile_n", "instructions_n"), lambda c: (c["instructions_n"] == 1) | (c["instruction_n"] >= 64),
+         lambda c: f"{_one(c, 'instructions_n')} instructions of N = {_one(c, 'instruction_n')}"),
     Rule("wgmma.n_span", "instructions side by side start at whole spans of an MN-major B",
          "PTX ISA 9.0, Strides: N of MN-major operands runs span by span",
          ("tile_n", "instructions_n", "swizzle_b", "swap_ab"), _instruction_spans,
          lambda c: f"N = {_one(c, 'instruction_n')} is no multiple of {_one(c, 'swizzle_b')} B"),
-    Rule("wgmma.a_registers", "A comes by ldmatrix from K-major, swizzled rows, without promotion", _KERNEL,
+    Rule("wgmma.a_registers", "A comes by ldmatrix from K-major rows of 128 swizzled bytes, without promotion", _KERNEL,
          ("a_source", "swizzle_a", "swap_ab"),
-         lambda c: (c["a_source"] == A_SMEM) | ((c["swizzle_a"] > 0) & ~mn_major_a(c)
+         lambda c: (c["a_source"] == A_SMEM) | ((c["swizzle_a"] == 128) & ~mn_major_a(c)
                                                 & (c.problem.numerics != "promoted")),
          lambda c: f"layout {c.problem.layout}, swizzle_a {_one(c, 'swizzle_a')}, {c.problem.numerics} sums"),
     Rule("wgmma.promotion", "a stage holds whole stretches of K between promotions", f"{_KERNEL}: every 128 of K",
@@ -140,7 +144,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("producer_registers", "schedule", "consumer_warpgroups"),
          lambda c: (c["producer_registers"] > 0) == _moves_registers(c),
          lambda c: f"producer_registers {_one(c, 'producer_registers')} with {_one(c, 'threads')} threads"),
-    Rule("registers.producer", "a producer that multicasts keeps 32 registers or more", "NVRTC's spill report",
+    Rule("registers.producer", "a producer that multicasts keeps 40 registers", "NVRTC's spill report",
          ("producer_registers", "cluster_size"),
          lambda c: (c["producer_registers"] != 24) | (c["cluster_size"] == 1),
          lambda c: f"producer_registers 24 in a cluster of {_one(c, 'cluster_size')}"),
@@ -204,6 +208,11 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("split.workspace", "the slices' sums fit the workspace", f"{_KERNEL}: 64 MiB, what the library is given",
          ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
          lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+    Rule("split.registers", "a slice's sums and the whole tile's fit side by side", "NVRTC's spill report",
+         ("split_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
+         lambda c: (c["split_k"] == 1) | (2 * c["held_registers"] <= _register_limit(c)),
+         lambda c: f"2·{_one(c, 'held_registers')} registers > {int(_register_limit(c)[0])}; "
+                   f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}"),
     Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),
          lambda c: c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch <= MOST_BLOCKS,
          lambda c: f"{_one(c, 'tiles_m') * _one(c, 'tiles_n') * _one(c, 'split_k') * c.problem.batch:,} tiles"),

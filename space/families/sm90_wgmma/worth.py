@@ -104,7 +104,7 @@ def _tile_k_useful(c: Columns) -> BoolColumn:
 def _split_of_registers(c: Columns) -> BoolColumn:
     """The producer keeps 40, unless the consumers need what 24 leaves them."""
     tight = c["held_registers"] > np.where(c["consumer_warpgroups"] == 3, 96, 184)
-    least = np.where((c["consumer_warpgroups"] == 3) | (c["cluster_size"] > 1), 32, 24)
+    least = np.where(c["cluster_size"] > 1, 40, 24)
     column: BoolColumn = (c["producer_registers"] == 0) | (c["producer_registers"] == np.where(tight, least, 40))
     return column
 

@@ -1,4 +1,4 @@
-// Movement of 8x8 matrices of 16-bit elements between registers and shared memory.
+// Movement of matrices between registers and shared memory: 8x8 of 16-bit elements, and pairs of wider ones.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instructions
 //
 // A matrix in registers: lane t holds elements 2·(t%4) and the next of row t/4.
@@ -44,4 +44,9 @@ __device__ __forceinline__ u32 movmatrix_transposed(u32 matrix) {
     u32 transposed;
     asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(matrix));
     return transposed;
+}
+
+/// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-st
+__device__ __forceinline__ void st_shared(u32 address, const uint2& pair) {
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(pair.x), "r"(pair.y) : "memory");
 }

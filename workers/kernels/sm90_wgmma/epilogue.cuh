@@ -229,7 +229,8 @@ private:
     __device__ __forceinline__ static void store_shared(u32 part, int block, int j, int half, const uint2& pair) {
         const int row = block * kInstructionM + fragment_row() + 8 * half;
         const int byte = 4 * (8 * j + 2 * (threadIdx.x % 4));
-        const u32 address = part + byte / kBoxBytes * kBoxPitch + swizzled<kBoxBytes>(row, byte % kBoxBytes / 16) + byte % 16;
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(pair.x), "r"(pair.y) : "memory");
+        const u32 line = swizzled<kBoxBytes>(row, byte % kBoxBytes / 16);
+        const u32 address = part + byte / kBoxBytes * kBoxPitch + line + byte % 16;
+        st_shared(address, pair);
     }
 };

@@ -122,15 +122,22 @@ struct Gemm {
         Walk tiles = walk();
         Ring ring;
         Tile tile;
-        Accumulators d;
         if (S::kPingpong && consumer == 1) {
             bar_arrive(kFirstTurnBarrier, 2 * kWarpgroupSize);
             leave_to_the_other(tiles, ring);
         }
         while (tiles.next(tile)) {
             if constexpr (S::kPingpong) bar_sync(kFirstTurnBarrier + consumer, 2 * kWarpgroupSize);
+            Accumulators d;
+            // The compiler takes a first product for a sum with what was there; zeros end the old values' lives.
+            if constexpr (Config::kSplits) Products::clear(d);
             multiply(consumer, member * S::kRows, tile, ring, ahead, d);
-            if (Config::kSplits == 0 || is_whole(consumer, member, tile, d)) write_tile(consumer, member, tile, d);
+            if constexpr (Config::kSplits) {
+                Accumulators sum;
+                if (gather(consumer, member, tile, d, sum)) write_tile(consumer, member, tile, sum);
+            } else {
+                write_tile(consumer, member, tile, d);
+            }
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
         }
         if constexpr (Config::kEpilogue != Epilogue::kDirect) {
@@ -209,13 +216,16 @@ struct Gemm {
 
     // ---------------------------------------------------------------------------------------- epilogue
 
-    /// Whether `d` is the whole sum of the tile: split over K, only the last slice to finish has it.
-    __device__ __forceinline__ bool is_whole(int consumer, int member, const Tile& tile, Accumulators& d) {
+    /// Split over K: whether this slice was the last to finish, and the sum of all if it was.
+    __device__ __forceinline__ bool gather(int consumer, int member, const Tile& tile, const Accumulators& d,
+                                           Accumulators& sum) {
         constexpr int kFloats = kWarpgroupSize * S::kBlocks * S::kAccumulators;
+        const int splits = args.splits.divisor;
         const long long block_tile = (long long)tile.index * S::kClusterSize + place.rank;
-        float* const partials = args.partials + (block_tile * args.splits.divisor * S::kTeam + member) * kFloats;
-        return gather_slices<Config>(partials, S::kTeam * kFloats, args.arrivals + block_tile * S::kTeam + member,
-                                     tile.split, args.splits.divisor, kFirstConsumerBarrier + consumer, &smem.last[consumer], d);
+        float* const partials = args.partials + (block_tile * splits * S::kTeam + member) * kFloats;
+        u32* const arrivals = args.arrivals + block_tile * S::kTeam + member;
+        return gather_slices<Config>(partials, S::kTeam * kFloats, arrivals, tile.split, splits,
+                                     kFirstConsumerBarrier + consumer, &smem.last[consumer], d, sum);
     }
 
     __device__ __forceinline__ void write_tile(int consumer, int member, const Tile& tile, const Accumulators& d) {

@@ -20,13 +20,16 @@ __device__ __forceinline__ int number<int>(u32 bits) {
     return int(bits);
 }
 
-/// Brings one warpgroup's slice; true for the last of the tile, whose accumulators then hold the whole sum.
+/// Brings one warpgroup's slice `d`; true for the last of the tile, which then has the whole sum in `sum`. They are
+/// two arrays on purpose: were they one, the accumulators would move between registers inside the main loop.
 ///
 /// `partials` is this warpgroup's place in the tile, slices `pitch` floats apart, in fragment order: 16 bytes a
 /// thread, neighbours side by side.
 template <class Config>
 __device__ __forceinline__ bool gather_slices(float* partials, long long pitch, u32* arrivals, int split, int splits,
-                                              int barrier, u32* last, typename Multiplier<Config>::Accumulators& d) {
+                                              int barrier, u32* last,
+                                              const typename Multiplier<Config>::Accumulators& d,
+                                              typename Multiplier<Config>::Accumulators& sum) {
     using Acc = Accumulator<Config>;
     constexpr int kAccumulators = Shape<Config>::kAccumulators;
     constexpr int kVectors = Shape<Config>::kBlocks * kAccumulators / 4;
@@ -47,17 +50,30 @@ __device__ __forceinline__ bool gather_slices(float* partials, long long pitch, 
     }
     bar_sync(barrier, kWarpgroupSize);
     if (!*last) return false;
-    for (int slice = 0; slice < splits; ++slice) {
-        auto* const from = reinterpret_cast<const uint4*>(partials + slice * pitch) + thread;
+    // A part at a time: as many loads under way as fit beside the sum.
+    constexpr int kPart = 8;
 #pragma unroll
-        for (int i = 0; i < kVectors; ++i) {
-            const uint4 words = __ldcg(from + i * kWarpgroupSize);
-            Acc* const four = d[4 * i / kAccumulators] + 4 * i % kAccumulators;
-            const bool first = slice == 0;
-            four[0] = number<Acc>(words.x) + (first ? Acc(0) : four[0]);
-            four[1] = number<Acc>(words.y) + (first ? Acc(0) : four[1]);
-            four[2] = number<Acc>(words.z) + (first ? Acc(0) : four[2]);
-            four[3] = number<Acc>(words.w) + (first ? Acc(0) : four[3]);
+    for (int begin = 0; begin < kVectors; begin += kPart) {
+        Acc part[kPart][4] = {};
+#pragma unroll 1
+        for (int slice = 0; slice < splits; ++slice) {
+            auto* const from = reinterpret_cast<const uint4*>(partials + slice * pitch) + thread;
+#pragma unroll
+            for (int i = 0; i < kPart; ++i) {
+                if (begin + i >= kVectors) continue;
+                const uint4 words = __ldcg(from + (begin + i) * kWarpgroupSize);
+                part[i][0] += number<Acc>(words.x);
+                part[i][1] += number<Acc>(words.y);
+                part[i][2] += number<Acc>(words.z);
+                part[i][3] += number<Acc>(words.w);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < kPart; ++i) {
+            if (begin + i >= kVectors) continue;
+            const int first = 4 * (begin + i);
+#pragma unroll
+            for (int j = 0; j < 4; ++j) sum[first / kAccumulators][first % kAccumulators + j] = part[i][j];
         }
     }
     return true;
