@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from space.arch import ARCHS
+from space.arch import ARCHS, Feature
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.operand import FP8, INT8
 from space.instructions.tcgen05 import TCGEN05, TMEM_ALLOCATIONS, TMEM_LOAD_REPEATS, Tcgen05
@@ -32,6 +32,8 @@ from workers.kernels.instruction import (
 
 #: Targets without the suffix that their instruction needs, and one that is older than all of ours.
 PLAIN_TARGETS: Final = ("sm_75", "sm_90", "sm_100", "sm_120")
+#: What no target has without its suffix.
+SUFFIXED: Final[tuple[Feature, ...]] = ("setmaxnreg", "wgmma", "tcgen05", "matrix_b8", "mma_fp4")
 _WORDS: Final = ("bf16", "fp16", "tf32", *FP8, *INT8)
 _ACCUMULATORS: Final = ("f32", "fp16", "s32")
 _REFUSAL: Final = re.compile(r"(error|fatal)\s*:")
@@ -83,6 +85,8 @@ def _features() -> Iterator[Sample]:
     for arch in ARCHS.values():
         for feature, ptx in FEATURE_PTX.items():
             yield Sample(arch.name, "arch", feature, feature in arch.features, ptx)
+    for target, feature in product(PLAIN_TARGETS, SUFFIXED):
+        yield Sample(target, "arch", feature, False, FEATURE_PTX[feature])
 
 
 def _wgmma_legal() -> Iterator[Sample]:
