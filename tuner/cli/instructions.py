@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final, TypeAlias
 
+from space.arch import GPU_MODELS, Arch
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.tcgen05 import TCGEN05, Tcgen05
 from space.instructions.wgmma import WGMMA, M, Wgmma
@@ -17,17 +18,32 @@ _NAMES: Final[dict[type[Row], str]] = {Wgmma: "wgmma", MmaSync: "mma.sync", Tcge
 
 
 def instructions(arch: ArchName = "sm_90a", as_json: Json = False) -> None:
-    """Lists the tensor-core instructions of an arch: dtypes, shapes, major modes, source."""
+    """Lists the limits of an arch and its tensor-core instructions: dtypes, shapes, major modes, source."""
     target = arch_from(arch)
     everything: tuple[Row, ...] = (*WGMMA, *TCGEN05, *MMA_SYNC)
     rows = [row for row in everything if target.name in row.archs]
     if as_json:
-        emit({"arch": target.name, "instructions": [_json(row) for row in rows]})
+        models = [dataclasses.asdict(model) for model in GPU_MODELS.values() if model.arch == target.name]
+        limits = dataclasses.asdict(target) | {"features": sorted(target.features)}
+        emit({"arch": target.name, "limits": limits, "models": models, "instructions": [_json(row) for row in rows]})
         return
+    _print_limits(target)
     columns = ("instruction", "A and B, any of", "accumulator", "m", "n", "k", "majors", "also")
     table(columns, [_line(row, dtypes) for row, dtypes in _groups(rows)])
     for source in dict.fromkeys(row.source for row in rows):
         console.print(source, markup=False)
+
+
+def _print_limits(arch: Arch) -> None:
+    console.print(
+        f"{arch.name}: a block has up to {arch.smem_per_block_bytes:,} B of shared memory, {arch.threads_per_block:,} "
+        f"threads and {arch.registers_per_block:,} registers, a cluster up to {arch.cluster_portable} blocks"
+        + (f" ({arch.cluster_largest} where the device allows it)" if arch.cluster_largest > arch.cluster_portable
+           else "")
+        + (f"; {arch.tmem_columns} columns of tensor memory" if arch.tmem_columns else "")
+    )  # fmt: skip
+    models = [f"{model.name} ({model.sm_count} SMs)" for model in GPU_MODELS.values() if model.arch == arch.name]
+    console.print(f"for example {', '.join(models)}")
 
 
 def _json(row: Row) -> dict[str, Any]:

@@ -29,6 +29,16 @@ def test_json_has_every_row_with_its_source(arch: str) -> None:
     assert all(row["source"].startswith("PTX ISA") and arch in row["archs"] for row in document["instructions"])
 
 
+def test_limits_and_models_stand_above() -> None:
+    limits, models = said("--arch", "sm_100a").splitlines()[:2]
+    for word in ("232,448 B", "65,536 registers", "up to 8 blocks (16 where", "512 columns of tensor memory"):
+        assert word in limits
+    assert "NVIDIA B200 (148 SMs)" in models
+    document = json.loads(said("--json"))
+    assert document["limits"]["cluster_largest"] == 16
+    assert {"NVIDIA H200": 132}.items() <= {model["name"]: model["sm_count"] for model in document["models"]}.items()
+
+
 def test_types_that_mix_share_a_line() -> None:
     lines = said().splitlines()
     assert [line for line in lines if line.startswith("wgmma") and "s32" in line] == [
