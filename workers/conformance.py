@@ -116,10 +116,10 @@ def _wgmma_broken() -> Iterator[Sample]:
             yield broken("satfinite", wgmma_ptx(row, 64, satfinite=True))
         if not row.negates:
             yield broken("negation", wgmma_ptx(row, 64, scales=True))
-        if not row.transposes:
-            yield broken("major modes", wgmma_ptx(row, 64, scales=True, transposes=(0, 1)))
-        else:
+        if row.transposes:
             yield broken("a in registers", wgmma_ptx(row, 64, a_in_registers=True, transposes=(0, 0)))
+        elif row.negates:
+            yield broken("major modes", wgmma_ptx(row, 64, transposes=(0, 1)))
         for arch in (*(name for name in ARCHS if name not in row.archs), *PLAIN_TARGETS):
             yield broken("arch", wgmma_ptx(row, 64), arch)
     for a, b, acc in product(_WORDS, _WORDS, _ACCUMULATORS):
