@@ -76,12 +76,6 @@ class Arch:
         """Shared memory of one SM: one block's most, and what the driver keeps beside it."""
         return self.smem_per_block_bytes + self.smem_reserved_bytes
 
-    @property
-    def compute_capability(self) -> tuple[int, int]:
-        """Major and minor: (9, 0) for `sm_90a`."""
-        digits = re.sub(r"\D", "", self.name)
-        return int(digits[:-1]), int(digits[-1])
-
 
 ARCHS: Final[dict[str, Arch]] = {
     arch.name: arch

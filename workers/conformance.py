@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from space.arch import ARCHS
+from space.arch import ARCHS, Feature
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.operand import FP8, INT8
 from space.instructions.tcgen05 import TCGEN05, TMEM_ALLOCATIONS, TMEM_LOAD_REPEATS, Tcgen05
@@ -32,6 +32,8 @@ from workers.kernels.instruction import (
 
 #: Targets without the suffix that their instruction needs, and one that is older than all of ours.
 PLAIN_TARGETS: Final = ("sm_75", "sm_90", "sm_100", "sm_120")
+#: What no target has without its suffix.
+SUFFIXED: Final[tuple[Feature, ...]] = ("setmaxnreg", "wgmma", "tcgen05", "matrix_b8", "mma_fp4")
 _WORDS: Final = ("bf16", "fp16", "tf32", *FP8, *INT8)
 _ACCUMULATORS: Final = ("f32", "fp16", "s32")
 _REFUSAL: Final = re.compile(r"(error|fatal)\s*:")
@@ -66,12 +68,8 @@ def refusal(sample: Sample) -> str:
 
 def refusals(asked: Sequence[Sample]) -> list[str]:
     """`refusal` of each, on all cores."""
-    if not asked:
-        return []
-    # Alone first: cuda.core's own first import is not safe among threads.
-    first = refusal(asked[0])
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [first, *pool.map(refusal, asked[1:])]
+        return list(pool.map(refusal, asked))
 
 
 def samples() -> list[Sample]:
@@ -83,6 +81,8 @@ def _features() -> Iterator[Sample]:
     for arch in ARCHS.values():
         for feature, ptx in FEATURE_PTX.items():
             yield Sample(arch.name, "arch", feature, feature in arch.features, ptx)
+    for target, feature in product(PLAIN_TARGETS, SUFFIXED):
+        yield Sample(target, "arch", feature, False, FEATURE_PTX[feature])
 
 
 def _wgmma_legal() -> Iterator[Sample]:
@@ -116,10 +116,10 @@ def _wgmma_broken() -> Iterator[Sample]:
             yield broken("satfinite", wgmma_ptx(row, 64, satfinite=True))
         if not row.negates:
             yield broken("negation", wgmma_ptx(row, 64, scales=True))
-        if not row.transposes:
-            yield broken("major modes", wgmma_ptx(row, 64, scales=True, transposes=(0, 1)))
-        else:
+        if row.transposes:
             yield broken("a in registers", wgmma_ptx(row, 64, a_in_registers=True, transposes=(0, 0)))
+        elif row.negates:
+            yield broken("major modes", wgmma_ptx(row, 64, transposes=(0, 1)))
         for arch in (*(name for name in ARCHS if name not in row.archs), *PLAIN_TARGETS):
             yield broken("arch", wgmma_ptx(row, 64), arch)
     for a, b, acc in product(_WORDS, _WORDS, _ACCUMULATORS):

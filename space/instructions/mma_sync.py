@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from space.instructions.operand import DTYPE_BITS, FP8, INT8, NARROW, PTX_DTYPES, accumulator_of
+from space.instructions.operand import FP8, INT8, NARROW, PTX_DTYPES, accumulator_of
+from space.layouts.elements import element_bits
 
 WARP_THREADS: Final = 32
 SOURCE: Final = "PTX ISA 9.0 §9.7.14.5.14, mma"
@@ -62,7 +63,7 @@ class MmaSync:
     @property
     def accumulator_registers(self) -> int:
         """32-bit registers a thread holds of C, and as many of D."""
-        return self.m * self.n * DTYPE_BITS[self.dtype_acc] // (WARP_THREADS * 32)
+        return self.m * self.n * element_bits(self.dtype_acc) // (WARP_THREADS * 32)
 
     def mnemonic(self, *, satfinite: bool = False) -> str:
         """The instruction's full name, as in `mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32`."""
@@ -76,7 +77,7 @@ class MmaSync:
         return f"{name}{'.satfinite' if satfinite else ''}.{types}"
 
     def _operand_bits(self, dtype: str) -> int:
-        return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else DTYPE_BITS[dtype]
+        return 8 if self.kind in ("f8f6f4", "mxf8f6f4") else element_bits(dtype)
 
 
 def _fp4(kind: str, scale_dtype: str, scale_vec: int) -> MmaSync:

@@ -16,12 +16,6 @@ PTX_DTYPES: Final[dict[str, str]] = {
     "fp8_e4m3": "e4m3", "fp8_e5m2": "e5m2", "fp6_e2m3": "e2m3", "fp6_e3m2": "e3m2", "fp4_e2m1": "e2m1",
 }  # fmt: skip
 
-#: Bits that an element takes in a register or in an operand tile where it is packed.
-DTYPE_BITS: Final[dict[str, int]] = {
-    "bf16": 16, "fp16": 16, "tf32": 32, "f32": 32, "s32": 32, "int8": 8, "uint8": 8,
-    "fp8_e4m3": 8, "fp8_e5m2": 8, "fp6_e2m3": 6, "fp6_e3m2": 6, "fp4_e2m1": 4,
-}  # fmt: skip
-
 FP8: Final = ("fp8_e4m3", "fp8_e5m2")
 INT8: Final = ("int8", "uint8")
 #: Eight bits and fewer: the floating-point types of `kind::f8f6f4`.

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from space.instructions.operand import ANY_MAJOR, DTYPE_BITS, INT8, K_MAJOR, NARROW, Major, accumulator_of
+from space.instructions.operand import ANY_MAJOR, INT8, K_MAJOR, NARROW, Major, accumulator_of
+from space.layouts.elements import element_bits
 
 ARCHS: Final = ("sm_100a",)
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.2.1 table 39, tcgen05.mma"
@@ -109,7 +110,7 @@ def accumulator_stages(n: int) -> int:
 def _dense(kind: str, a: str, b: str, acc: str, n_one: tuple[int, ...] = _STEP_8,
            n_two: tuple[int, ...] = _STEP_16) -> tuple[Tcgen05, ...]:  # fmt: skip
     """The three forms of a kind without block scales: one block, two blocks, weight-stationary."""
-    k = 256 // max(DTYPE_BITS[a], 8)  # 32 bytes of K, with one byte for each fp6 or fp4
+    k = 256 // max(element_bits(a), 8)  # 32 bytes of K, with one byte for each fp6 or fp4
     return (
         Tcgen05(kind, a, b, acc, k, 1, (64, 128), n_one),
         Tcgen05(kind, a, b, acc, k, 2, (128, 256), n_two),

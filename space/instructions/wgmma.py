@@ -86,23 +86,5 @@ _BY_DTYPES: Final = {(row.dtype_a, row.dtype_b, row.dtype_acc): row for row in W
 
 
 def wgmma_for(dtype_a: str, dtype_b: str, dtype_acc: str) -> Wgmma | None:
-    """The row of a problem's types; None where no `wgmma` multiplies them (see `why_no_wgmma`)."""
+    """The row of a problem's types; None where no `wgmma` multiplies them."""
     return _BY_DTYPES.get((dtype_a, dtype_b, accumulator_of(dtype_acc)))
-
-
-def why_no_wgmma(dtype_a: str, dtype_b: str, dtype_acc: str) -> str:
-    """The reason why `wgmma_for` has no row, with what would do; empty where there is one."""
-    if wgmma_for(dtype_a, dtype_b, dtype_acc):
-        return ""
-    partners = {row.dtype_b for row in WGMMA if row.dtype_a == dtype_a}
-    if not partners:
-        return f"no wgmma reads {dtype_a}: it reads {', '.join(sorted({row.dtype_a for row in WGMMA}))}"
-    if dtype_b not in partners:
-        return f"no wgmma multiplies {dtype_a} by {dtype_b}: with A {dtype_a}, B is {' or '.join(sorted(partners))}"
-    accumulators = [row.dtype_acc for row in WGMMA if (row.dtype_a, row.dtype_b) == (dtype_a, dtype_b)]
-    return f"wgmma accumulates {dtype_a}·{dtype_b} in {' or '.join(accumulators)}, not in {dtype_acc}"
-
-
-def largest_n(row: Wgmma, extent: int) -> int | None:
-    """The largest legal N that divides `extent`; None where no legal N does (no multiple of 8)."""
-    return max((n for n in row.n if extent % n == 0), default=None)

@@ -8,7 +8,7 @@ from typing import Final
 import typer
 
 from space.errors import SpaceError
-from tuner.cli import explain, export, model, query, record, recordings, service, token, tune
+from tuner.cli import explain, export, instructions, model, query, record, recordings, service, token, tune
 from tuner.cli.output import fail
 from tuner.errors import (
     DeviceError,
@@ -52,6 +52,7 @@ app.command()(tune.tune)
 app.command()(query.best)
 app.command()(explain.explain)
 app.command()(explain.space)
+app.command()(instructions.instructions)
 app.command()(export.export)
 app.command()(service.serve)
 app.command()(service.doctor)

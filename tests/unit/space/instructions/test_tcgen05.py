@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from space.instructions.operand import DTYPE_BITS
 from space.instructions.tcgen05 import (
     TCGEN05,
     TMEM_ALLOCATIONS,
@@ -14,6 +13,7 @@ from space.instructions.tcgen05 import (
     accumulator_stages,
     tcgen05_for,
 )
+from space.layouts.elements import element_bits
 
 STEP_8, STEP_16, STEP_32 = (set(range(step, 257, step)) for step in (8, 16, 32))
 #: (kind, cta_group, .ws) → K, M, N
@@ -79,7 +79,9 @@ def test_integers_cannot_be_negated() -> None:
 
 def test_one_instruction_spans_32_bytes_of_k() -> None:
     for row in TCGEN05:
-        bits = DTYPE_BITS[row.dtype_a] if row.kind in ("mxf4", "mxf4nvf4") else max(8, DTYPE_BITS[row.dtype_a])
+        bits = element_bits(row.dtype_a)
+        # Only the 4-bit kinds pack two elements into a byte.
+        bits = bits if row.kind in ("mxf4", "mxf4nvf4") else max(8, bits)
         assert row.k * bits == 256
 
 
