@@ -1,7 +1,8 @@
 """The 32-bit instruction descriptor of `tcgen05.mma`: shapes, dtypes and majors that no compiler checks.
 
 It is a register, so that an impossible value assembles and is undefined behaviour on the GPU: what can't be is
-refused here. Which M and N go together with which CTA group is a matter of the instruction tables.
+refused here, by the rows of `space.instructions.tcgen05`. That M and N suit the CTA group, which the
+descriptor does not hold, those rows tell.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from space.errors import LayoutError
 from space.instructions.operand import Major
+from space.instructions.tcgen05 import TCGEN05
 from space.layouts.bitfields import Field, pack, unpack
 
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.4.2, Instruction Descriptor"
@@ -72,8 +74,6 @@ KINDS: Final[dict[str, Kind]] = {
     "mxf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue8m0": 1}, (0, 2)),
     "mxf4nvf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue4m3": 0, "ue8m0": 1}, (0, 2)),
 }
-#: Elements that can be transposed on the way (CUTLASS, include/cute/arch/mma_sm100_desc.hpp, a_major_).
-_TRANSPOSABLE: Final = ("fp16", "bf16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8", "uint8")
 _SHIFTS: Final = (0, 8, 16, 32)
 
 
@@ -83,7 +83,7 @@ class Tcgen05Instruction:
 
     Attributes:
         kind: one of `KINDS`, as in `.kind::f16`.
-        m, n: extents of D; 32 is for `.ws`, block-scaled kinds have 128 and 256.
+        m, n: extents of D, of both blocks of a pair together.
         dtype_a, dtype_b, dtype_d: of the operands.
         major_a, major_b: `k`, or `mn` where M or N is contiguous.
         negate_a, negate_b: multiply the operand by -1; not for integers.
@@ -166,23 +166,31 @@ class Tcgen05Instruction:
         return {name: int(value) for name, value in values.items()}
 
     def _check_shape(self, facts: Kind) -> None:
-        extents = (128, 256) if facts.scales else (32, 64, 128, 256)
-        if self.m not in extents:
-            raise LayoutError(f"m = {self.m} with kind::{self.kind}: use {' or '.join(map(str, extents))}")
-        if self.n % 8 or not 8 <= self.n <= 256:
-            raise LayoutError(f"n = {self.n} is no extent of tcgen05.mma: it is a multiple of 8 from 8 to 256")
-        for name, dtype, major in (("a", self.dtype_a, self.major_a), ("b", self.dtype_b, self.major_b)):
+        for name, dtype in (("a", self.dtype_a), ("b", self.dtype_b)):
             if dtype not in facts.inputs:
                 raise LayoutError(
                     f"dtype_{name} = {dtype!r} with kind::{self.kind}: use one of {', '.join(facts.inputs)}"
                 )
-            if (major == "mn" and dtype not in _TRANSPOSABLE) or major not in ("k", "mn"):
-                raise LayoutError(f"major_{name} = {major!r} with {dtype}: only {', '.join(_TRANSPOSABLE)} can be mn")
-        outputs = facts.outputs or {"f32": 1}
-        if self.dtype_d not in outputs or (self.dtype_d == "fp16" and "bf16" in (self.dtype_a, self.dtype_b)):
+        inputs = (self.kind, self.dtype_a, self.dtype_b)
+        typed = [row for row in TCGEN05 if (row.kind, row.dtype_a, row.dtype_b) == inputs]
+        rows = [row for row in typed if row.dtype_acc == self.dtype_d]
+        if not rows:
+            known = sorted({row.dtype_acc for row in typed})
             raise LayoutError(
-                f"dtype_d = {self.dtype_d!r} with kind::{self.kind} of {self.dtype_a}: use "
-                f"{' or '.join(sorted(outputs))}" + ("; fp16 sums are for fp16 operands" if self.kind == "f16" else "")
+                f"dtype_d = {self.dtype_d!r} with kind::{self.kind} of {self.dtype_a} and {self.dtype_b}: "
+                + (f"use {' or '.join(known)}" if known else "no instruction multiplies these two")
+            )
+        extents = sorted({m for row in rows for m in row.m})
+        if self.m not in extents:
+            raise LayoutError(f"m = {self.m} with kind::{self.kind}: use one of {', '.join(map(str, extents))}")
+        for name, major in (("a", self.major_a), ("b", self.major_b)):
+            if major not in rows[0].majors:
+                raise LayoutError(f"major_{name} = {major!r} with kind::{self.kind}: use {' or '.join(rows[0].majors)}")
+        widths = sorted({n for row in rows for n in row.n_of(self.m, major_b=self.major_b)})
+        if self.n not in widths:
+            raise LayoutError(
+                f"n = {self.n} with kind::{self.kind}, m = {self.m} and a {self.major_b}-major B: "
+                f"use one of {', '.join(map(str, widths))}"
             )
 
     def _check_flags(self, facts: Kind) -> None:

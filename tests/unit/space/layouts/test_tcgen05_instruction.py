@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space.errors import LayoutError
+from space.instructions.tcgen05 import TCGEN05
 from space.layouts.tcgen05_instruction import KINDS, Tcgen05Instruction
 
 BF16 = Tcgen05Instruction("f16", 128, 256, "bf16", "bf16")
@@ -20,15 +21,15 @@ def instructions(draw: st.DrawFn) -> Tcgen05Instruction:
     kind = draw(st.sampled_from(sorted(KINDS)))
     facts = KINDS[kind]
     whole = kind == "i8"
+    row = draw(st.sampled_from([row for row in TCGEN05 if row.kind == kind]))
+    m, major_b = draw(st.sampled_from(row.m)), draw(st.sampled_from(row.majors))
     return Tcgen05Instruction(
-        kind, draw(st.sampled_from([128, 256])), 8 * draw(st.integers(1, 32)),
-        draw(st.sampled_from(sorted(facts.inputs))), draw(st.sampled_from(sorted(facts.inputs))),
-        "s32" if whole else "f32",
-        major_a=draw(st.sampled_from(["k", "mn"])) if kind in ("f16", "tf32", "i8") else "k",
+        kind, m, draw(st.sampled_from(row.n_of(m, major_b=major_b))), row.dtype_a, row.dtype_b, row.dtype_acc,
+        draw(st.sampled_from(row.majors)), major_b,
         negate_a=draw(st.booleans()) and not whole, negate_b=draw(st.booleans()) and not whole,
         saturate=draw(st.booleans()) and whole, sparse=draw(st.booleans()),
         max_shift=draw(st.sampled_from([0, 8, 16, 32])) if facts.outputs else 0,
-        scale_dtype=draw(st.sampled_from(sorted(facts.scales))) if facts.scales else "",
+        scale_dtype=row.scale_dtype,
         sf_id_a=draw(st.sampled_from(facts.sf_ids)), sf_id_b=draw(st.sampled_from(facts.sf_ids)),
         k96=draw(st.booleans()) and kind.startswith("mxf4"),
     )  # fmt: skip
@@ -71,11 +72,11 @@ def test_golden_words(instruction: Tcgen05Instruction, word: int) -> None:
     [
         (replace(BF16, kind="f32"), "'f32' is unknown"),
         (replace(BF16, m=96), "m = 96"),
-        (replace(NVFP4, m=64), "m = 64 with kind::mxf4nvf4: use 128 or 256"),
+        (replace(NVFP4, m=64), "m = 64 with kind::mxf4nvf4: use one of 128, 256"),
         (replace(BF16, n=12), "n = 12"),
         (replace(BF16, n=264), "n = 264"),
         (replace(BF16, dtype_a="tf32"), "dtype_a = 'tf32'"),
-        (replace(BF16, dtype_d="fp16"), "fp16 sums are for fp16 operands"),
+        (replace(BF16, dtype_d="fp16"), "dtype_d = 'fp16' with kind::f16 of bf16 and bf16: use f32"),
         (replace(BF16, dtype_d="s32"), "dtype_d = 's32'"),
         (replace(BF16, saturate=True), "saturate = True"),
         (replace(NVFP4, max_shift=8), "max_shift = 8"),
@@ -86,7 +87,8 @@ def test_golden_words(instruction: Tcgen05Instruction, word: int) -> None:
         (replace(NVFP4, scale_dtype=""), "use ue4m3 or ue8m0"),
         (replace(NVFP4, kind="mxf4"), "'ue4m3' with kind::mxf4"),
         (replace(NVFP4, sf_id_a=1), "sf_id_a = 1 .*0 or 2"),
-        (replace(NVFP4, major_a="mn"), "major_a = 'mn' with fp4_e2m1"),
+        (replace(NVFP4, major_a="mn"), "major_a = 'mn' with kind::mxf4nvf4: use k"),
+        (replace(BF16, dtype_b="fp16"), "no instruction multiplies these two"),
         (Tcgen05Instruction("i8", 128, 64, "int8", "int8", "s32", negate_a=True), "negates nothing"),
     ],
 )
