@@ -67,10 +67,10 @@ def register_values(fragment: Fragment, words: np.ndarray, dtype: str) -> IntArr
     raw = np.ascontiguousarray(words)
     kind = {"f32": np.float32, "f64": np.float64, "fp16": np.float16, "s32": np.int32}[dtype]
     values = raw.view(kind)
-    whole = values.astype(np.int64)
-    if not (whole == values).all():
-        raise ValueError(f"{fragment.name}: {values[whole != values][:4]} is no whole number")
-    return whole
+    wrong = values[~np.isfinite(values) | (values != np.rint(values))]
+    if wrong.size:
+        raise ValueError(f"{fragment.name}: {wrong[:4]} is no whole number")
+    return values.astype(np.int64)
 
 
 def spread(fragment: Fragment, matrix: IntArray) -> IntArray:
