@@ -64,7 +64,7 @@ def flatten(entry: str, generated: Mapping[str, str] | None = None) -> str:
     Args:
         generated: texts by name, which stand in for files.
     """
-    return "\n".join(_flatten(entry, generated or {})) + "\n"
+    return "\n".join(_flatten(entry, generated or {}, set())) + "\n"
 
 
 def _config(constants: Mapping[str, int | str]) -> list[str]:

@@ -3,6 +3,7 @@
 
 #include "common/types.cuh"
 #include "layout_dump/image.cuh"
+#include "layout_dump/ptx/tma.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 
