@@ -211,9 +211,7 @@ class Tcgen05Instruction:
             raise LayoutError(f"scale_dtype = {self.scale_dtype!r} with kind::{self.kind}: use {known}")
         for name, value in (("sf_id_a", self.sf_id_a), ("sf_id_b", self.sf_id_b)):
             if value not in facts.sf_ids:
-                raise LayoutError(
-                    f"{name} = {value} with kind::{self.kind}: use {' or '.join(map(str, facts.sf_ids))}"
-                )
+                raise LayoutError(f"{name} = {value} with kind::{self.kind}: use {' or '.join(map(str, facts.sf_ids))}")
 
 
 def kind_named(name: str) -> Kind:
