@@ -16,14 +16,12 @@ from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES, Shape, mma_fr
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import SWIZZLES
 from tests.gpu.layout_experiments import MmaSync, Seen, WgmmaExperiment
+from tests.gpu.layout_gpu import Gpu
 from tests.gpu.layout_words import codes_of, register_words
 from tuner.devices import driver_present
 from workers.kernels.layout_dump.sources import matrix_moves_source, mma_sync_source, tma_source, wgmma_source
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
-
-if driver_present():
-    from tests.gpu.layout_gpu import Gpu
 
 #: Of Hopper: fp6 and fp4 came later.
 MMA = [(shape, dtype, accumulator, a_col, b_col)

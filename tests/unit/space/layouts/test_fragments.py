@@ -15,7 +15,7 @@ from space.layouts.fragments.fragment import Holder
 from space.layouts.fragments.matrix_moves import COUNTS, addressed_row, matrix_fragment
 from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES, mma_fragment
 from space.layouts.fragments.tcgen05 import SHAPES as TMEM_SHAPES
-from space.layouts.fragments.tcgen05 import tmem_fragment
+from space.layouts.fragments.tcgen05 import tmem_address, tmem_fragment
 from space.layouts.fragments.wgmma import A_DTYPES, D_DTYPES, wgmma_fragment
 
 
@@ -237,6 +237,21 @@ def test_tensor_memory_shapes_start_as_in_the_figures() -> None:
     assert [(int(first["16x64b"].row[t, 0]), int(first["16x64b"].column[t, 0])) for t in range(5)] == [
         (0, 0), (8, 0), (0, 1), (8, 1), (1, 0)]  # fmt: skip
     assert [int(row) for row in first["16x128b"].row[5]] == [1, 9]
+
+
+def test_a_warp_addresses_its_first_lane_and_not_that_of_each_thread() -> None:
+    """`(tid << 16) & 0x3E00000` keeps bits 21-25, which are 32 times the warp; no lower bit is held elsewhere."""
+    for thread in range(128):
+        assert (thread << 16) & 0x3E00000 == tmem_address(thread // 32 * 32, 0)
+    assert tmem_address(32, 5) == 0x200005
+    with pytest.raises(LayoutError, match="0 to 127"):
+        tmem_address(128, 0)
+
+
+def test_neighbouring_registers_of_an_accumulator_are_not_neighbouring_rows() -> None:
+    """A 16-byte store of four of them would need a shuffle: the second pair lies eight rows below."""
+    fragment = wgmma_fragment(64, 16, "D", "f32")
+    assert [(int(fragment.row[0, i]), int(fragment.column[0, i])) for i in range(4)] == [(0, 0), (0, 1), (8, 0), (8, 1)]
 
 
 def test_the_split_access_reaches_further_columns_with_its_upper_lanes() -> None:
