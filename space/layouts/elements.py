@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from space.errors import LayoutError
-from space.instructions.operand import DTYPE_BITS
 
-#: Bits by dtype. fp6 is padded to a byte wherever an instruction reads it; fp4 is packed, save in
-#: `kind::f8f6f4`, which pads it too (PTX ISA 9.0, "Packed formats" of mma and tcgen05.mma).
+#: fp6 is padded to a byte wherever an instruction reads it; fp4 is packed, save in `kind::f8f6f4`, which
+#: pads it too (PTX ISA 9.0, "Packed formats" of mma and tcgen05.mma).
 ELEMENT_BITS: Final[dict[str, int]] = {
-    **DTYPE_BITS, "fp6_e2m3": 8, "fp6_e3m2": 8, "f64": 64, "int4": 4, "uint4": 4, "b1": 1,
+    "f64": 64,
+    "f32": 32, "s32": 32, "tf32": 32,
+    "bf16": 16, "fp16": 16,
+    "fp8_e4m3": 8, "fp8_e5m2": 8, "int8": 8, "uint8": 8, "fp6_e2m3": 8, "fp6_e3m2": 8,
+    "int4": 4, "uint4": 4, "fp4_e2m1": 4,
+    "b1": 1,
 }  # fmt: skip
 
 
