@@ -8,7 +8,7 @@ from typing import Final
 import typer
 
 from space.errors import SpaceError
-from tuner.cli import explain, export, instructions, model, query, record, recordings, service, token, tune
+from tuner.cli import explain, export, instructions, layout, model, query, record, recordings, service, token, tune
 from tuner.cli.output import fail
 from tuner.errors import (
     DeviceError,
@@ -60,6 +60,7 @@ app.command()(record.record)
 app.add_typer(recordings.app, name="recordings")
 app.add_typer(token.app, name="token")
 app.add_typer(model.app, name="model")
+app.add_typer(layout.app, name="layout")
 
 
 def main() -> None:

@@ -58,6 +58,15 @@ def source_digest(family: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def flatten(entry: str, generated: Mapping[str, str] | None = None) -> str:
+    """The source of a file with its own headers in it, each once.
+
+    Args:
+        generated: texts by name, which stand in for files.
+    """
+    return "\n".join(_flatten(entry, generated or {}, set())) + "\n"
+
+
 def _config(constants: Mapping[str, int | str]) -> list[str]:
     lines = ['#line 1 "Config"', "struct Config {"]
     for name, value in constants.items():

@@ -14,9 +14,7 @@ import numpy as np
 from space.errors import LayoutError
 from space.layouts.swizzle import IntArray
 
-SOURCE: Final = (
-    "PTX ISA 9.0 §9.7.16.10.7, Block Scaling; CUTLASS include/cute/atom/mma_traits_sm100.hpp, tmem_sf_frg"
-)
+SOURCE: Final = "PTX ISA 9.0 §9.7.16.10.7, Block Scaling; CUTLASS include/cute/atom/mma_traits_sm100.hpp, tmem_sf_frg"
 #: Factors a row holds for one instruction, and the bytes of the word at which they may begin.
 VECTORS: Final[dict[str, tuple[int, tuple[int, ...]]]] = {"1X": (1, (0, 1, 2, 3)), "2X": (2, (0, 2)), "4X": (4, (0,))}
 #: Lanes of one partition, and how many partitions hold a copy.

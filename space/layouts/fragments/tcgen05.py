@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from space.errors import LayoutError
+from space.instructions.tcgen05 import TMEM_COLUMNS, TMEM_LANES, TMEM_LOAD_REPEATS
 from space.layouts.fragments.fragment import WARP_THREADS, Fragment
 from space.layouts.swizzle import IntArray
 
@@ -27,26 +28,40 @@ class Shape:
         lanes: of tensor memory that it touches.
         columns: 32-bit columns of one repetition.
         registers: a thread of one repetition.
-        most: largest repetition `.xN`.
         place: (thread, register) → (lane, column).
     """
 
     lanes: int
     columns: int
     registers: int
-    most: int
     place: Callable[[IntArray, IntArray], tuple[IntArray, IntArray]]
 
 
 SHAPES: Final[dict[str, Shape]] = {
-    "32x32b": Shape(32, 1, 1, 128, lambda t, r: (t + 0 * r, r + 0 * t)),
-    "16x64b": Shape(16, 2, 1, 128, lambda t, r: (t // 4 + 8 * (t % 2) + 0 * r, t // 2 % 2 + 2 * r)),
-    "16x128b": Shape(16, 4, 2, 64, lambda t, r: (t // 4 + 8 * (r % 2), t % 4 + 4 * (r // 2))),
-    "16x256b": Shape(16, 8, 4, 32, lambda t, r: (t // 4 + 8 * (r // 2 % 2), r % 2 + 2 * (t % 4) + 8 * (r // 4))),
+    "32x32b": Shape(32, 1, 1, lambda t, r: (t + 0 * r, r + 0 * t)),
+    "16x64b": Shape(16, 2, 1, lambda t, r: (t // 4 + 8 * (t % 2) + 0 * r, t // 2 % 2 + 2 * r)),
+    "16x128b": Shape(16, 4, 2, lambda t, r: (t // 4 + 8 * (r % 2), t % 4 + 4 * (r // 2))),
+    "16x256b": Shape(16, 8, 4, lambda t, r: (t // 4 + 8 * (r // 2 % 2), r % 2 + 2 * (t % 4) + 8 * (r // 4))),
 }
 #: Two accesses of 16 lanes x 32 bits: lanes 16 to 31 of the warp take theirs `split` columns further on.
 TWICE: Final = "16x32bx2"
-_MOST_TWICE: Final = 128
+_REPEATS: Final = TMEM_LOAD_REPEATS | {TWICE: TMEM_LOAD_REPEATS["32x32b"]}
+
+
+def tmem_address(lane: int, column: int) -> int:
+    """The 32-bit address of a cell of tensor memory: lane in bits 16-31, column in bits 0-15.
+
+    An access gives the first lane of its warp, never that of a thread: the hardware adds the lanes.
+
+    Raises:
+        LayoutError: outside the 128 lanes and 512 columns.
+    """
+    if not 0 <= lane < TMEM_LANES or not 0 <= column < TMEM_COLUMNS:
+        raise LayoutError(
+            f"lane {lane}, column {column} is outside tensor memory: lanes are 0 to {TMEM_LANES - 1}, "
+            f"columns 0 to {TMEM_COLUMNS - 1}"
+        )
+    return lane << 16 | column
 
 
 def tmem_fragment(shape: str, repeat: int, *, pack16: bool = False, split: int | None = None) -> Fragment:
@@ -63,9 +78,9 @@ def tmem_fragment(shape: str, repeat: int, *, pack16: bool = False, split: int |
     """
     if shape not in (*SHAPES, TWICE):
         raise LayoutError(f"tcgen05.ld has no shape {shape!r}: use one of {', '.join((*SHAPES, TWICE))}")
-    most = _MOST_TWICE if shape == TWICE else SHAPES[shape].most
-    if repeat < 1 or repeat > most or repeat & (repeat - 1):
-        raise LayoutError(f"tcgen05.ld.{shape}.x{repeat} is not there: N is a power of two from 1 to {most}")
+    if repeat not in _REPEATS[shape]:
+        known = ", ".join(f".x{each}" for each in _REPEATS[shape])
+        raise LayoutError(f"tcgen05.ld.{shape}.x{repeat} is not there: use one of {known}")
     if split is not None and (shape != TWICE or split < 0):
         raise LayoutError(f"split = {split}: only {TWICE} has a second access, 0 or more columns further on")
     thread = np.arange(WARP_THREADS, dtype=np.int64)[:, None]

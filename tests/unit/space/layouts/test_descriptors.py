@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from space.errors import LayoutError
 from space.layouts.swizzle import SWIZZLES
 from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
 from space.layouts.wgmma_descriptor import FIELDS, SWIZZLE_CODES, WgmmaDescriptor
-from workers.kernels.render import FOLDER
 
 sixteens = st.integers(0, 2**14 - 1).map(lambda value: value * 16)
 swizzled = st.sampled_from(["128B", "64B", "32B"])
@@ -107,14 +104,3 @@ def test_a_word_of_another_length_is_refused(word: int) -> None:
 def test_unused_swizzle_codes_of_tcgen05_are_refused(code: int) -> None:
     with pytest.raises(LayoutError, match=f"swizzle code {code}"):
         Tcgen05Descriptor.decode(code << 61 | 1 << 46)
-
-
-def test_the_kernels_encode_the_same_fields() -> None:
-    """Shifts, codes and strides that stand in the CUDA header, against ours."""
-    text = (FOLDER / "ptx" / "wgmma.cuh").read_text()
-    body = text[text.index("wgmma_descriptor(") :]
-    shifts = {int(shift) for shift in re.findall(r"<< (\d+)\)", body)}
-    assert {field.low for field in FIELDS if field.name not in ("start_address", "base_offset")} <= shifts
-    assert "0x3FFFF) >> 4" in body
-    for name in ("128B", "64B"):
-        assert f"kSwizzle == {name[:-1]} ? {SWIZZLE_CODES[name]}" in body

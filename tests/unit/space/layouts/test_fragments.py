@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space.errors import LayoutError
-from space.instructions.wgmma import FLOAT_N, INTEGER_N
+from space.instructions.mma_sync import MMA_SYNC, MmaSync
+from space.instructions.wgmma import FLOAT_N, INTEGER_N, WGMMA, Wgmma
 from space.layouts.fragments import Fragment, fragment_named
 from space.layouts.fragments.fragment import Holder
 from space.layouts.fragments.matrix_moves import COUNTS, addressed_row, matrix_fragment
 from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES, mma_fragment
 from space.layouts.fragments.tcgen05 import SHAPES as TMEM_SHAPES
-from space.layouts.fragments.tcgen05 import tmem_fragment
+from space.layouts.fragments.tcgen05 import tmem_address, tmem_fragment
 from space.layouts.fragments.wgmma import A_DTYPES, D_DTYPES, wgmma_fragment
 
 
@@ -97,6 +98,21 @@ def test_registers_a_thread_grow_with_n() -> None:
     assert [wgmma_fragment(n, 16, "D", "f32").registers for n in (8, 64, 256)] == [4, 32, 128]
     assert [wgmma_fragment(n, 16, "D", "fp16").registers for n in (8, 64, 256)] == [2, 16, 64]
     assert all(fragment.registers == 4 for fragment in wgmma_fragments() if " A " in fragment.name)
+
+
+@pytest.mark.parametrize("row", MMA_SYNC, ids=lambda row: row.mnemonic())
+def test_registers_are_those_of_the_instruction_table(row: MmaSync) -> None:
+    shape = (row.m, row.n, row.k)
+    assert mma_fragment(shape, "A", row.dtype_a).registers == row.a_registers
+    assert mma_fragment(shape, "B", row.dtype_b).registers == row.b_registers
+    assert mma_fragment(shape, "D", row.dtype_acc).registers == row.accumulator_registers
+
+
+@pytest.mark.parametrize("row", WGMMA, ids=lambda row: row.mnemonic(row.n[0]))
+def test_registers_of_wgmma_are_those_of_the_instruction_table(row: Wgmma) -> None:
+    for n in row.n:
+        assert wgmma_fragment(n, row.k, "D", row.dtype_acc).registers == row.accumulator_registers(n)
+        assert wgmma_fragment(n, row.k, "A", row.dtype_a).columns == row.k
 
 
 def test_each_warp_of_a_warpgroup_owns_sixteen_rows() -> None:
@@ -223,6 +239,21 @@ def test_tensor_memory_shapes_start_as_in_the_figures() -> None:
     assert [int(row) for row in first["16x128b"].row[5]] == [1, 9]
 
 
+def test_a_warp_addresses_its_first_lane_and_not_that_of_each_thread() -> None:
+    """`(tid << 16) & 0x3E00000` keeps bits 21-25, which are 32 times the warp; no lower bit is held elsewhere."""
+    for thread in range(128):
+        assert (thread << 16) & 0x3E00000 == tmem_address(thread // 32 * 32, 0)
+    assert tmem_address(32, 5) == 0x200005
+    with pytest.raises(LayoutError, match="0 to 127"):
+        tmem_address(128, 0)
+
+
+def test_neighbouring_registers_of_an_accumulator_are_not_neighbouring_rows() -> None:
+    """A 16-byte store of four of them would need a shuffle: the second pair lies eight rows below."""
+    fragment = wgmma_fragment(64, 16, "D", "f32")
+    assert [(int(fragment.row[0, i]), int(fragment.column[0, i])) for i in range(4)] == [(0, 0), (0, 1), (8, 0), (8, 1)]
+
+
 def test_the_split_access_reaches_further_columns_with_its_upper_lanes() -> None:
     fragment = tmem_fragment("16x32bx2", 4, split=32)
     assert (int(fragment.row[16, 0]), int(fragment.column[16, 0])) == (0, 32)
@@ -250,8 +281,8 @@ def test_the_split_access_reaches_further_columns_with_its_upper_lanes() -> None
         ("ldmatrix.x3", "D", "", "x3"),
         ("ldmatrix.m16n16.x1.trans.b8", "D", "", "8-bit matrix shapes"),
         ("tcgen05.ld.16x512b.x1", "D", "", "'16x512b'"),
-        ("tcgen05.ld.16x256b.x64", "D", "", "1 to 32"),
-        ("tcgen05.ld.32x32b.x3", "D", "", "power of two"),
+        ("tcgen05.ld.16x256b.x64", "D", "", ".x16, .x32$"),
+        ("tcgen05.ld.32x32b.x3", "D", "", "x3 is not there"),
         ("hmma", "D", "", "'hmma'"),
     ],
 )

@@ -1,0 +1,239 @@
+"""The 32-bit instruction descriptor of `tcgen05.mma`: shapes, dtypes and majors that no compiler checks.
+
+It is a register, so that an impossible value assembles and is undefined behaviour on the GPU: what can't be is
+refused here, by the rows of `space.instructions.tcgen05`. That M and N suit the CTA group, which the
+descriptor does not hold, those rows tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from space.errors import LayoutError
+from space.instructions.operand import Major
+from space.instructions.tcgen05 import TCGEN05
+from space.layouts.bitfields import Field, pack, unpack
+
+SOURCE: Final = "PTX ISA 9.0 §9.7.16.4.2, Instruction Descriptor"
+
+_OPERANDS: Final = (
+    Field("negate_a", 13, 13, "1 multiplies by -1"),
+    Field("negate_b", 14, 14, "1 multiplies by -1"),
+    Field("transpose_a", 15, 15, "0 K-major, 1 M-major"),
+    Field("transpose_b", 16, 16, "0 K-major, 1 N-major"),
+    Field("n", 17, 22, "N / 8"),
+)
+#: Kinds without block scaling.
+PLAIN_FIELDS: Final = (
+    Field("sparsity_selector", 0, 1), Field("sparse", 2, 2, "1 sparse A"), Field("saturate", 3, 3, "integers only"),
+    Field("format_d", 4, 5, "0 f16, 1 f32, 2 s32"), Field("format_a", 7, 9), Field("format_b", 10, 12), *_OPERANDS,
+    Field("m", 24, 28, "M / 16"), Field("max_shift", 30, 31, "0, 8, 16, 32 as 0 to 3; .ws only"),
+)  # fmt: skip
+_SCALED: Final = (
+    Field("scale_format", 23, 23, "0 ue4m3, 1 ue8m0"), Field("m", 27, 28, "M / 128"),
+    Field("sf_id_a", 29, 30, "byte of the word"),
+)  # fmt: skip
+MXF8F6F4_FIELDS: Final = (
+    Field("sparse", 2, 2, "1 sparse A"), Field("sf_id_b", 4, 5, "byte of the word"), Field("format_a", 7, 9),
+    Field("format_b", 10, 12), *_OPERANDS, *_SCALED,
+)  # fmt: skip
+MXF4_FIELDS: Final = (
+    Field("sparse", 2, 2, "1 sparse A"), Field("sf_id_b", 4, 5, "byte of the word"), Field("format_a", 7, 9),
+    Field("format_b", 10, 11), *(each for each in _OPERANDS if "transpose" not in each.name), *_SCALED,
+    Field("k96", 31, 31, "0 K = 64, 1 K = 96"),
+)  # fmt: skip
+
+_F8F6F4: Final = {"fp8_e4m3": 0, "fp8_e5m2": 1, "fp6_e2m3": 3, "fp6_e3m2": 4, "fp4_e2m1": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What one `.kind` reads and writes.
+
+    Attributes:
+        fields: its bit fields.
+        inputs, outputs: codes by dtype; no outputs where D is always f32 and not encoded.
+        scales: codes by dtype of scale factors; empty without block scaling.
+        sf_ids: bytes of the word at which scale factors may begin.
+    """
+
+    fields: tuple[Field, ...]
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    scales: dict[str, int]
+    sf_ids: tuple[int, ...] = (0,)
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "f16": Kind(PLAIN_FIELDS, {"fp16": 0, "bf16": 1}, {"fp16": 0, "f32": 1}, {}),
+    "tf32": Kind(PLAIN_FIELDS, {"tf32": 2}, {"f32": 1}, {}),
+    "f8f6f4": Kind(PLAIN_FIELDS, _F8F6F4, {"fp16": 0, "f32": 1}, {}),
+    "i8": Kind(PLAIN_FIELDS, {"uint8": 0, "int8": 1}, {"s32": 2}, {}),
+    "mxf8f6f4": Kind(MXF8F6F4_FIELDS, _F8F6F4, {}, {"ue8m0": 1}, (0, 1, 2, 3)),
+    "mxf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue8m0": 1}, (0, 2)),
+    "mxf4nvf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue4m3": 0, "ue8m0": 1}, (0, 2)),
+}
+_SHIFTS: Final = (0, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Tcgen05Instruction:
+    """One instruction's descriptor.
+
+    Attributes:
+        kind: one of `KINDS`, as in `.kind::f16`.
+        m, n: extents of D, of both blocks of a pair together.
+        dtype_a, dtype_b, dtype_d: of the operands.
+        major_a, major_b: `k`, or `mn` where M or N is contiguous.
+        negate_a, negate_b: multiply the operand by -1; not for integers.
+        saturate: clamp s32 instead of wrapping.
+        sparse, sparsity_selector: A is 2:4 sparse.
+        max_shift: of B's reuse, `.ws` only: 0, 8, 16 or 32.
+        scale_dtype: of scale factors, empty without block scaling.
+        sf_id_a, sf_id_b: byte of the word at which the factors begin.
+        k96: K of 96 instead of 64, for packed fp4.
+    """
+
+    kind: str
+    m: int
+    n: int
+    dtype_a: str
+    dtype_b: str
+    dtype_d: str = "f32"
+    major_a: Major = "k"
+    major_b: Major = "k"
+    negate_a: bool = False
+    negate_b: bool = False
+    saturate: bool = False
+    sparse: bool = False
+    sparsity_selector: int = 0
+    max_shift: int = 0
+    scale_dtype: str = ""
+    sf_id_a: int = 0
+    sf_id_b: int = 0
+    k96: bool = False
+
+    def encode(self) -> int:
+        """The 32 bits.
+
+        Raises:
+            LayoutError: the kind has no such instruction, or a value has no place in its descriptor.
+        """
+        facts = kind_named(self.kind)
+        self._check_shape(facts)
+        self._check_flags(facts)
+        return pack(facts.fields, self._values(facts))
+
+    @classmethod
+    def decode(cls, word: int, kind: str) -> Tcgen05Instruction:
+        """The fields of 32 bits, whose meaning depends on the kind.
+
+        Raises:
+            LayoutError: no descriptor of that kind.
+        """
+        facts = kind_named(kind)
+        fields = unpack(facts.fields, word, 32, f"instruction descriptor of kind::{kind}")
+        transposed: dict[int, Major] = {0: "k", 1: "mn"}
+        made = cls(
+            kind, fields["m"] * _m_step(facts), fields["n"] * 8,
+            _dtype(facts.inputs, fields["format_a"], "format_a", kind),
+            _dtype(facts.inputs, fields["format_b"], "format_b", kind),
+            _dtype(facts.outputs, fields["format_d"], "format_d", kind) if facts.outputs else "f32",
+            transposed[fields.get("transpose_a", 0)], transposed[fields.get("transpose_b", 0)],
+            bool(fields["negate_a"]), bool(fields["negate_b"]), bool(fields.get("saturate", 0)),
+            bool(fields["sparse"]), fields.get("sparsity_selector", 0), _SHIFTS[fields.get("max_shift", 0)],
+            _dtype(facts.scales, fields["scale_format"], "scale_format", kind) if facts.scales else "",
+            fields.get("sf_id_a", 0), fields.get("sf_id_b", 0), bool(fields.get("k96", 0)),
+        )  # fmt: skip
+        # Refuses what encode would.
+        made.encode()
+        return made
+
+    def _values(self, facts: Kind) -> dict[str, int]:
+        values = {
+            "sparse": self.sparse, "sparsity_selector": self.sparsity_selector, "saturate": self.saturate,
+            "format_a": facts.inputs[self.dtype_a], "format_b": facts.inputs[self.dtype_b],
+            "negate_a": self.negate_a, "negate_b": self.negate_b, "n": self.n // 8, "m": self.m // _m_step(facts),
+            "transpose_a": self.major_a == "mn", "transpose_b": self.major_b == "mn",
+            "max_shift": _SHIFTS.index(self.max_shift), "k96": self.k96,
+            "sf_id_a": self.sf_id_a, "sf_id_b": self.sf_id_b,
+        }  # fmt: skip
+        if facts.outputs:
+            values["format_d"] = facts.outputs[self.dtype_d]
+        if facts.scales:
+            values["scale_format"] = facts.scales[self.scale_dtype]
+        return {name: int(value) for name, value in values.items()}
+
+    def _check_shape(self, facts: Kind) -> None:
+        for name, dtype in (("a", self.dtype_a), ("b", self.dtype_b)):
+            if dtype not in facts.inputs:
+                raise LayoutError(
+                    f"dtype_{name} = {dtype!r} with kind::{self.kind}: use one of {', '.join(facts.inputs)}"
+                )
+        inputs = (self.kind, self.dtype_a, self.dtype_b)
+        typed = [row for row in TCGEN05 if (row.kind, row.dtype_a, row.dtype_b) == inputs]
+        rows = [row for row in typed if row.dtype_acc == self.dtype_d]
+        if not rows:
+            known = sorted({row.dtype_acc for row in typed})
+            raise LayoutError(
+                f"dtype_d = {self.dtype_d!r} with kind::{self.kind} of {self.dtype_a} and {self.dtype_b}: "
+                + (f"use {' or '.join(known)}" if known else "no instruction multiplies these two")
+            )
+        extents = sorted({m for row in rows for m in row.m})
+        if self.m not in extents:
+            raise LayoutError(f"m = {self.m} with kind::{self.kind}: use one of {', '.join(map(str, extents))}")
+        for name, major in (("a", self.major_a), ("b", self.major_b)):
+            if major not in rows[0].majors:
+                raise LayoutError(f"major_{name} = {major!r} with kind::{self.kind}: use {' or '.join(rows[0].majors)}")
+        widths = sorted({n for row in rows for n in row.n_of(self.m, major_b=self.major_b)})
+        if self.n not in widths:
+            raise LayoutError(
+                f"n = {self.n} with kind::{self.kind}, m = {self.m} and a {self.major_b}-major B: "
+                f"use one of {', '.join(map(str, widths))}"
+            )
+
+    def _check_flags(self, facts: Kind) -> None:
+        names = {field.name for field in facts.fields}
+        given = {"saturate": self.saturate, "k96": self.k96, "max_shift": self.max_shift,
+                 "sparsity_selector": self.sparsity_selector}  # fmt: skip
+        for name, value in given.items():
+            if value and (name not in names or (name == "saturate" and self.kind != "i8")):
+                raise LayoutError(f"{name} = {value} with kind::{self.kind}: it has none; leave it out")
+        if self.kind == "i8" and (self.negate_a or self.negate_b):
+            raise LayoutError("kind::i8 negates nothing: leave out negate_a and negate_b")
+        if self.max_shift not in _SHIFTS:
+            raise LayoutError(f"max_shift = {self.max_shift}: use one of {', '.join(map(str, _SHIFTS))}")
+        if self.sparsity_selector and not self.sparse:
+            raise LayoutError(f"sparsity_selector = {self.sparsity_selector} of a dense A: leave it out, or set sparse")
+        if self.scale_dtype not in (facts.scales or {"": 0}):
+            known = " or ".join(facts.scales) or "none, it has no block scaling"
+            raise LayoutError(f"scale_dtype = {self.scale_dtype!r} with kind::{self.kind}: use {known}")
+        for name, value in (("sf_id_a", self.sf_id_a), ("sf_id_b", self.sf_id_b)):
+            if value not in facts.sf_ids:
+                raise LayoutError(f"{name} = {value} with kind::{self.kind}: use {' or '.join(map(str, facts.sf_ids))}")
+
+
+def kind_named(name: str) -> Kind:
+    """Facts of a kind.
+
+    Raises:
+        LayoutError: no such kind.
+    """
+    if name not in KINDS:
+        raise LayoutError(f"kind {name!r} is unknown: use one of {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def _m_step(facts: Kind) -> int:
+    return 128 if facts.scales else 16
+
+
+def _dtype(codes: dict[str, int], code: int, field: str, kind: str) -> str:
+    for dtype, known in codes.items():
+        if known == code:
+            return dtype
+    raise LayoutError(
+        f"{field} {code} means nothing to kind::{kind}: codes are "
+        f"{', '.join(f'{known} ({dtype})' for dtype, known in codes.items())}"
+    )

@@ -1,0 +1,50 @@
+"""Options that the layout commands share, and how their text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from space.errors import LayoutError
+from space.instructions.operand import Major
+from space.layouts.swizzle import SWIZZLES
+from tuner.tables import write_table
+
+Svg = Annotated[Path | None, typer.Option("--svg", help="Also draw it into this file.")]
+ElementType = Annotated[str, typer.Option(help="Of one element, as in bf16, fp8_e4m3 or tf32.")]
+Mode = Annotated[str, typer.Option("--mode", "--swizzle", help=f"{', '.join(SWIZZLES)}.")]
+Rows = Annotated[int, typer.Option(help="Rows of the tile.")]
+Cols = Annotated[int, typer.Option(help="Columns of the tile, contiguous in global memory.")]
+BoxCols = Annotated[int | None, typer.Option(help="Columns of a TMA box. [default: the span; 16 B without swizzle]")]
+Bytes = Annotated[str, typer.Option(help="Bytes; 0x… is understood.")]
+MajorText = Annotated[str, typer.Option(help="k: K is contiguous; mn: M or N is.")]
+
+
+def draw(path: Path | None, picture: Callable[[], str]) -> None:
+    if path:
+        write_table(path, picture().encode())
+
+
+def number_from(name: str, text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise LayoutError(f"{name} = {text!r} is no whole number: write it like 1024 or 0x400") from None
+
+
+def pair_from(name: str, text: str, by: str) -> tuple[int, int]:
+    parts = text.lower().split(by)
+    if len(parts) != 2:
+        raise LayoutError(f"{name} = {text!r}: write two whole numbers with {by!r} between them, as in 64{by}16")
+    return number_from(name, parts[0]), number_from(name, parts[1])
+
+
+def major_from(text: str) -> Major:
+    if text == "k":
+        return "k"
+    if text == "mn":
+        return "mn"
+    raise LayoutError(f"major {text!r} is unknown: use k or mn")

@@ -1,0 +1,107 @@
+"""`gemmtune layout fragment` and `scales`: operands in registers, scale factors in tensor memory."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import typer
+
+from space.errors import LayoutError
+from space.layouts.draw import fragment_svg, scale_factors_svg
+from space.layouts.fragments import Fragment, fragment_named
+from space.layouts.fragments.named import EXAMPLES
+from space.layouts.fragments.scale_factors import scale_factors
+from tuner.cli.layout.options import Svg, draw
+from tuner.cli.options import Json
+from tuner.cli.output import console, emit, table
+
+#: Registers and threads that a table shows before it says how many are left.
+_MOST_REGISTERS: Final = 8
+_MOST_THREADS: Final = 32
+
+
+def fragment(
+    instruction: Annotated[str, typer.Argument(help=f"As in {', '.join(EXAMPLES)}.")],
+    operand: Annotated[str, typer.Option(help="A, B, C or D.")] = "D",
+    dtype: Annotated[str, typer.Option(help="Of the operand. [default: f32 of C and D, bf16 of A and B]")] = "",
+    thread: Annotated[int | None, typer.Option(help="Every register of this thread only.")] = None,
+    svg: Svg = None,
+    as_json: Json = False,
+) -> None:
+    """Which thread holds which element of an operand, in which register."""
+    made = fragment_named(instruction, operand, dtype)
+    if thread is not None and not 0 <= thread < made.threads:
+        raise LayoutError(f"thread {thread}: {made.name} has threads 0 to {made.threads - 1}")
+    draw(svg, lambda: fragment_svg(made))
+    if as_json:
+        emit(_fragment_json(made, thread))
+    else:
+        _print_fragment(made, thread)
+
+
+def scales(
+    vector: Annotated[str, typer.Option(help="1X, 2X or 4X, as in .scale_vec::2X.")] = "1X",
+    rows: Annotated[int, typer.Option(help="M of A, or N of B.")] = 128,
+    sf_id: Annotated[int, typer.Option("--sf-id", help="Byte of the word at which the factors begin.")] = 0,
+    svg: Svg = None,
+    as_json: Json = False,
+) -> None:
+    """Where scale factors of block-scaled tcgen05.mma lie in tensor memory."""
+    made = scale_factors(vector.upper(), rows, sf_id)
+    draw(svg, lambda: scale_factors_svg(made))
+    blocks = made.lane.shape[1]
+    places = [
+        {"row": row, "block": block, "lanes": made.lane[row, block].tolist(),
+         "column": int(made.column[row, block, 0]), "byte": int(made.byte[row, block, 0])}
+        for row in range(rows) for block in range(blocks)
+    ]  # fmt: skip
+    if as_json:
+        emit({"vector": made.vector, "rows": rows, "columns": made.columns, "factors": places})
+        return
+    console.print(f"scale_vec::{made.vector} of {rows} rows: {made.columns} columns of 32 bits, lanes copied 4 times")
+    lines = [place | {"lanes": ", ".join(map(str, place["lanes"]))} for place in places]
+    table(tuple(lines[0]), [tuple(line.values()) for line in lines])
+
+
+def _fragment_json(made: Fragment, thread: int | None) -> dict[str, Any]:
+    held = []
+    for owner in range(made.threads) if thread is None else (thread,):
+        for element in range(made.elements):
+            register, bit = made.slot(element)
+            held.append({"thread": owner, "register": register, "bit": bit, "matrix": int(made.matrix[owner, element]),
+                         "row": int(made.row[owner, element]), "column": int(made.column[owner, element])})  # fmt: skip
+    return {
+        "fragment": made.name, "source": made.source, "rows": made.rows, "columns": made.columns,
+        "matrices": made.matrices, "threads": made.threads, "registers": made.registers,
+        "element_bits": made.element_bits, "elements": held,
+    }  # fmt: skip
+
+
+def _print_fragment(made: Fragment, thread: int | None) -> None:
+    several = f"{made.matrices} matrices of " if made.matrices > 1 else ""
+    packed = made.elements_per_register
+    console.print(f"{made.name}: {several}{made.rows} x {made.columns}, {made.threads} threads, {made.registers} "
+                  f"registers each, {packed} element{'s' * (packed > 1)} a register")  # fmt: skip
+    console.print(f"  {made.source}", markup=False)
+
+    def cell(owner: int, register: int) -> str:
+        first = register * made.elements_per_register
+        places = range(first, min(first + made.elements_per_register, made.elements))
+        return " ".join(_place(made, owner, element) for element in places)
+
+    if thread is not None:
+        table(("register", "matrix, row, column" if made.matrices > 1 else "row, column"),
+              [(register, cell(thread, register)) for register in range(made.registers)])  # fmt: skip
+        return
+    shown = min(made.registers, max(_MOST_REGISTERS // made.elements_per_register, 1))
+    threads = min(made.threads, _MOST_THREADS)
+    table(("thread", *(f"r{register}" for register in range(shown))),
+          [(owner, *(cell(owner, register) for register in range(shown))) for owner in range(threads)])  # fmt: skip
+    if (shown, threads) != (made.registers, made.threads):
+        console.print(f"{made.registers - shown} more registers and {made.threads - threads} more threads: "
+                      f"--thread, --svg or --json show them")  # fmt: skip
+
+
+def _place(made: Fragment, owner: int, element: int) -> str:
+    matrix, row, column = (int(array[owner, element]) for array in (made.matrix, made.row, made.column))
+    return f"({matrix}: {row},{column})" if made.matrices > 1 else f"({row},{column})"

@@ -1,0 +1,122 @@
+"""`gemmtune layout descriptor` and `instruction`: the words that instructions read."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from space.errors import LayoutError
+from space.layouts import tcgen05_descriptor, wgmma_descriptor
+from space.layouts.draw import word_svg
+from space.layouts.operand import OperandTile
+from space.layouts.swizzle import swizzle_named
+from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
+from space.layouts.tcgen05_instruction import KINDS, Tcgen05Instruction, kind_named
+from space.layouts.wgmma_descriptor import WgmmaDescriptor
+from tuner.cli.layout.options import (
+    Bytes,
+    ElementType,
+    MajorText,
+    Mode,
+    Svg,
+    draw,
+    major_from,
+    number_from,
+    pair_from,
+)
+from tuner.cli.options import Json
+from tuner.cli.output import console, emit, table
+
+
+def descriptor(
+    word: Annotated[str, typer.Argument(help="64 bits to decode, as in 0x4000004000010000; without it, encode.")] = "",
+    target: Annotated[str, typer.Option("--for", help="wgmma or tcgen05.")] = "wgmma",
+    start: Bytes = "0",
+    leading: Bytes = "16",
+    stride: Bytes = "1024",
+    mode: Mode = "128B",
+    base_offset: Annotated[int, typer.Option(help="0 to 7.")] = 0,
+    tile: Annotated[str, typer.Option(help="MNxK: an operand tile, which gives strides and start.")] = "",
+    dtype: ElementType = "bf16",
+    major: MajorText = "k",
+    at: Annotated[str, typer.Option(help="MN,K of the tile at which the descriptor begins.")] = "0,0",
+    svg: Svg = None,
+    as_json: Json = False,
+) -> None:
+    """Encodes or decodes a shared-memory matrix descriptor of wgmma or tcgen05.
+
+    From a word, from fields, or from an operand tile: `--tile 128x64 --at 0,16 --start 0x400`.
+    """
+    kinds: dict[str, tuple[type[WgmmaDescriptor | Tcgen05Descriptor], Any]] = {
+        "wgmma": (WgmmaDescriptor, wgmma_descriptor.FIELDS), "tcgen05": (Tcgen05Descriptor, tcgen05_descriptor.FIELDS),
+    }  # fmt: skip
+    if target not in kinds:
+        raise LayoutError(f"--for {target!r} is unknown: use {' or '.join(kinds)}")
+    kind, fields = kinds[target]
+    if word:
+        made = kind.decode(number_from("word", word))
+    elif tile:
+        operand = OperandTile(*pair_from("tile", tile, "x"), dtype, major_from(major), swizzle_named(mode))
+        build = operand.wgmma_descriptor if target == "wgmma" else operand.tcgen05_descriptor
+        made = build(number_from("start", start), *pair_from("at", at, ","))
+    else:
+        made = kind(
+            number_from("start", start), number_from("leading", leading), number_from("stride", stride),
+            swizzle_named(mode), base_offset,
+        )  # fmt: skip
+    bits = made.encode()
+    values = {name: str(value) for name, value in _fields_json(made).items()}
+    draw(svg, lambda: word_svg(f"{target} shared-memory descriptor", fields, bits, 64, values))
+    _say_word(f"{target} descriptor", bits, 64, _fields_json(made), as_json)
+
+
+def instruction(
+    word: Annotated[str, typer.Argument(help="32 bits to decode; without it, encode.")] = "",
+    kind: Annotated[str, typer.Option(help=f"{', '.join(KINDS)}.")] = "f16",
+    m: Annotated[int, typer.Option(help="Rows of D.")] = 128,
+    n: Annotated[int, typer.Option(help="Columns of D.")] = 256,
+    dtype_a: Annotated[str, typer.Option(help="[default: the kind's first]")] = "",
+    dtype_b: Annotated[str, typer.Option(help="[default: that of A]")] = "",
+    dtype_d: Annotated[str, typer.Option(help="[default: f32, or s32 of i8]")] = "",
+    major_a: MajorText = "k",
+    major_b: MajorText = "k",
+    scale_dtype: Annotated[str, typer.Option(help="ue8m0 or ue4m3. [default: the kind's first]")] = "",
+    sf_id_a: Annotated[int, typer.Option(help="Byte at which A's scale factors begin.")] = 0,
+    sf_id_b: Annotated[int, typer.Option(help="Byte at which B's scale factors begin.")] = 0,
+    svg: Svg = None,
+    as_json: Json = False,
+) -> None:
+    """Encodes or decodes the 32-bit instruction descriptor of tcgen05.mma."""
+    facts = kind_named(kind)
+    if word:
+        made = Tcgen05Instruction.decode(number_from("word", word), kind)
+    else:
+        a = dtype_a or next(iter(facts.inputs))
+        made = Tcgen05Instruction(
+            kind, m, n, a, dtype_b or a, dtype_d or ("s32" if kind == "i8" else "f32"),
+            major_from(major_a), major_from(major_b),
+            scale_dtype=scale_dtype or next(iter(facts.scales), ""), sf_id_a=sf_id_a, sf_id_b=sf_id_b,
+        )  # fmt: skip
+    bits = made.encode()
+    draw(svg, lambda: word_svg(f"tcgen05.mma instruction descriptor, kind::{kind}", facts.fields, bits, 32, {}))
+    _say_word(f"instruction descriptor of kind::{kind}", bits, 32, asdict(made), as_json)
+
+
+def _fields_json(made: WgmmaDescriptor | Tcgen05Descriptor) -> dict[str, Any]:
+    fields = {"start_address": f"{made.start_address:#x}", "leading_byte_offset": made.leading_byte_offset,
+              "stride_byte_offset": made.stride_byte_offset, "swizzle": made.swizzle.name,
+              "base_offset": made.base_offset}  # fmt: skip
+    if isinstance(made, Tcgen05Descriptor):
+        fields["leading_is_address"] = made.leading_is_address
+    return fields
+
+
+def _say_word(what: str, bits: int, length: int, fields: dict[str, Any], as_json: bool) -> None:
+    text = f"{bits:#0{length // 4 + 2}x}"
+    if as_json:
+        emit({"word": text, "fields": fields})
+        return
+    console.print(f"{what}: {text}")
+    table(("field", "value"), list(fields.items()))

@@ -1,0 +1,1 @@
+"""Kernels that show who holds what: they run one instruction and dump registers or shared memory."""
