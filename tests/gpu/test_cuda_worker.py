@@ -76,11 +76,10 @@ class Broken(Builder):
 #: Where the threads of a block take their roles.
 ROLE = "const int warpgroup = threadIdx.x / kWarpgroupSize;"
 FAULTS = [
-    ("stale accumulator", "accumulate || k > 0);", "true);", Outcome.WRONG_RESULT),
-    ("dropped K slice", "k < k_iterations; ++k, ring.advance()) {\n            mbarrier_wait(&smem.full",
-     "k < k_iterations; ++k, ring.advance()) {\n if (k == 1) { mbarrier_wait(&smem.full[ring.stage], ring.parity);"
-     " release(previous); previous = ring.stage; continue; }\n            mbarrier_wait(&smem.full",
-     Outcome.WRONG_RESULT),
+    ("stale accumulator", "accumulate || k > from);", "true);", Outcome.WRONG_RESULT),
+    ("dropped K slice", "multiply_stage(row, ring.stage, !first, d);",
+     "if (k == tile.k + 1) { release(previous); previous = ring.stage; continue; }"
+     " multiply_stage(row, ring.stage, !first, d);", Outcome.WRONG_RESULT),
     ("swizzle mismatch", "kMode = kSwizzle == 128 ? 1", "kMode = kSwizzle == 128 ? 2", Outcome.WRONG_RESULT),
     ("infinite loop", ROLE, ROLE + ' while (args.m) asm volatile("nanosleep.u32 100;");', Outcome.TIMEOUT),
     ("trap", ROLE, ROLE + ' if (args.m) asm volatile("trap;");', Outcome.LAUNCH),

@@ -29,9 +29,9 @@ UNSWIZZLED_SPAN_BYTES: Final = 16
 WARPGROUP_THREADS: Final = 128
 #: K of one wgmma is 32 bytes of it, and a thread holds 4 registers of A for it.
 INSTRUCTION_K_BYTES: Final = 32
-#: Registers for the addresses of ldmatrix, and for the loads of an epilogue, until ptxas no longer spills.
+#: Registers for the addresses of ldmatrix, and for what an epilogue loads or computes, until ptxas no longer spills.
 FRAGMENT_ADDRESSES: Final = 16
-FINISH_REGISTERS, FINISH_REGISTERS_UNSPLIT = 80, 104
+FINISH_REGISTERS, ERF_REGISTERS = 104, 112
 #: Largest count that a thread can use of what setmaxnreg takes, 24 to 256 in steps of 8 (PTX ISA, setmaxnreg).
 MOST_SETMAXNREG: Final = 248
 
@@ -64,8 +64,8 @@ def _held_registers(c: Columns) -> IntColumn:
     steps = c["tile_k"] * element_bytes(c.problem) // INSTRUCTION_K_BYTES
     blocks = np.maximum(c["tile_m"] // (64 * c["team"]), 1)
     fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * blocks + FRAGMENT_ADDRESSES, 0)
-    busy = bool(c.problem.epilogue_parts & {"beta", "bias", "gelu", "silu"})
-    finish = busy * np.where(c["producer_registers"] > 0, FINISH_REGISTERS, FINISH_REGISTERS_UNSPLIT)
+    parts = c.problem.epilogue_parts
+    finish = ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & {"beta", "bias", "silu"} else 0
     column: IntColumn = sums * c["accumulator_registers"] + fragments + finish
     return column
 
@@ -105,8 +105,8 @@ DERIVED: Final[tuple[Derived, ...]] = (
             lambda c: c["tile_m"] * c["tile_n"] // (WARPGROUP_THREADS * c["team"]), False,
             "32-bit accumulators that one consumer thread holds"),
     Derived("held_registers",
-            ("accumulator_registers", "tile_m", "tile_k", "team", "a_source", "producer_registers"), _held_registers,
-            False, "registers that one consumer thread holds at once"),
+            ("accumulator_registers", "tile_m", "tile_k", "team", "a_source"), _held_registers, False,
+            "registers that one consumer thread holds at once"),
     Derived("consumer_registers", ("consumer_warpgroups", "threads", "entry_registers", "producer_registers"),
             _consumer_registers, True, "setmaxnreg of a consumer; 0 leaves it alone"),
     Derived("instruction_n", ("tile_n", "instructions_n"), lambda c: c["tile_n"] // c["instructions_n"], True,
