@@ -67,7 +67,7 @@ class Problem:
         batch: number of independent products of this shape.
         epilogue: what is fused behind the product: `none`, or parts joined by `+`:
             act(alpha · A·B + beta · C + bias[N]); alpha and beta are f32, bias has C's dtype,
-            or f32 where C is 8-bit or s32; gelu is the form with tanh, which cuBLASLt fuses too.
+            or f32 where C is 8-bit or s32; gelu is x·Φ(x), which its form with tanh approximates well enough.
 
     Raises:
         ProblemError: a field is outside its domain.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from benchmarks.faults import FAULTS, Fault, run
 from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -16,7 +16,6 @@ from space.problem import Problem
 from space.rank import rank
 from tuner.devices import driver_present
 from tuner.sampler import spread
-from workers.builder import Builder
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -60,49 +59,42 @@ def test_two_hundred_ranked_candidates_are_right(worker: CudaWorker) -> None:
     assert {m.config.key: m.detail for m in measure(worker, problem, configs) if m.outcome is not Outcome.CORRECT} == {}
 
 
-class Broken(Builder):
-    """Compiles an edited kernel."""
-
-    def __init__(self, cache_dir: Path, old: str, new: str) -> None:
-        super().__init__(cache_dir)
-        self._old, self._new = old, new
-
-    def source_of(self, problem: Problem, config: Config) -> str:
-        source = super().source_of(problem, config)
-        assert self._old in source
-        return source.replace(self._old, self._new)
+LIBRARY_PROBLEMS = [
+    *(Problem.of(1024, 768, 512, dtype, "nt") for dtype in ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8")),
+    *(Problem.of(1024, 768, 512, dtype, layout) for dtype in ("bf16", "fp16", "tf32") for layout in ("nn", "tn", "tt")),
+    Problem.of(1024, 768, 512, "fp8_e4m3_promoted"),
+    Problem.of(256, 264, 136, "bf16", "nt", batch=5),
+    Problem.of(333, 257, 588, "bf16"),
+    Problem.of(1024, 768, 512, "bf16", epilogue="alpha+beta+bias+gelu"),
+    Problem.of(1024, 768, 512, "fp16", epilogue="bias+relu"),
+]
 
 
-#: Where the threads of a block take their roles.
-ROLE = "const int warpgroup = threadIdx.x / kWarpgroupSize;"
-FAULTS = [
-    ("stale accumulator", "accumulate || k > from);", "true);", Outcome.WRONG_RESULT),
-    ("dropped K slice", "multiply_stage(row, ring.stage, !first, d);",
-     "if (k == tile.k + 1) { release(previous); previous = ring.stage; continue; }"
-     " multiply_stage(row, ring.stage, !first, d);", Outcome.WRONG_RESULT),
-    ("swizzle mismatch", "kMode = kSwizzle == 128 ? 1", "kMode = kSwizzle == 128 ? 2", Outcome.WRONG_RESULT),
-    ("infinite loop", ROLE, ROLE + ' while (args.m) asm volatile("nanosleep.u32 100;");', Outcome.TIMEOUT),
-    ("trap", ROLE, ROLE + ' if (args.m) asm volatile("trap;");', Outcome.LAUNCH),
-    ("illegal address", ROLE, ROLE + " if (args.m) *(volatile int*)8 = 1;", Outcome.LAUNCH),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("fault", "old", "new", "outcome"), FAULTS, ids=[fault[0] for fault in FAULTS])
-def test_a_planted_fault_costs_one_candidate(
-    worker: CudaWorker, tmp_path: Path, fault: str, old: str, new: str, outcome: Outcome
-) -> None:
-    problem = Problem.parse("1000x1000x1000")
-    sound, config = worker.builder, FAMILY.config({})
+@pytest.mark.parametrize("problem", LIBRARY_PROBLEMS, ids=lambda problem: problem.key)
+def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem: Problem) -> None:
+    library = family_named("cublaslt")
     round_ = worker.begin(problem, Policy.COLD_GRAPH)
-    worker.builder = Broken(tmp_path, old, new)
-    # The GPU process reads cubins from its own cache: give it the broken one there.
-    worker.builder._cache_dir = sound._cache_dir
-    try:
-        broken = next(iter(round_.screen([config])))
-    finally:
-        worker.builder.close()
-        worker.builder = sound
-    assert broken.outcome is outcome, broken.detail
-    assert broken.detail
-    after = next(iter(round_.screen([config])))
-    assert after.outcome is Outcome.CORRECT, after.detail
+    assert round_.library_ranks >= 1
+    wanted = [library.config({"rank": rank}) for rank in range(round_.library_ranks)]
+    measured = {m.config.number("rank"): m for m in round_.screen(wanted)}
+    assert measured[0].outcome is Outcome.CORRECT, measured[0].detail
+    assert "tile" in measured[0].note
+    assert not [m for m in measured.values() if m.outcome in (Outcome.TIMEOUT, Outcome.WRONG_RESULT)]
+
+
+def test_finals_are_interleaved_and_have_the_library_behind_them(worker: CudaWorker) -> None:
+    problem = Problem.parse("1024x1024x1024")
+    round_ = worker.begin(problem, Policy.COLD_GRAPH)
+    finals = round_.finals([FAMILY.config({}), FAMILY.config({"tile_n": 64})], 10)
+    assert [m.config.family for m in finals][:3] == ["sm90_wgmma", "sm90_wgmma", "cublaslt"]
+    assert {len(m.samples_us) for m in finals} == {len(finals[0].samples_us)}
+    assert len(finals[0].samples_us) >= 10
+    assert all(m.clocks and m.clocks.sm_mhz > 0 and m.verification for m in finals)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_planted_fault_costs_one_candidate(worker: CudaWorker, fault: Fault) -> None:
+    (found,) = run(worker, worker.cache_dir, (fault,))
+    assert found.broken.outcome in fault.outcomes, found.broken.detail
+    assert fault.said in found.broken.detail
+    assert found.after.outcome is Outcome.CORRECT, found.after.detail

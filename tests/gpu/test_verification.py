@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -77,7 +78,7 @@ def expected(problem: Problem, copy: object) -> np.ndarray:
         if "relu" in parts:
             c = np.maximum(c, 0)
         if "gelu" in parts:
-            c = 0.5 * c * (1 + np.tanh(np.sqrt(2 / np.pi) * (c + 0.044715 * c**3)))
+            c = 0.5 * c * np.vectorize(math.erfc)(-c / math.sqrt(2))
         if "silu" in parts:
             c = c / (1 + np.exp(-c))
     return c

@@ -70,7 +70,13 @@ class Bench:
         tools = compile_source(render("verify", {}), self.facts.arch, cache_dir)
         if isinstance(tools, BuildFailure):
             raise DriverError(f"the verification kernels don't compile with NVRTC {nvrtc_version()}: {tools.reason}")
-        self._tools = Toolbox(tools, self.stream, self.facts.sm_count)
+        try:
+            self._tools = Toolbox(tools, self.stream, self.facts.sm_count)
+        except CudaError as error:
+            raise DriverError(
+                f"driver {self.facts.driver} doesn't load what NVRTC {nvrtc_version()} compiles ({error}): "
+                f"install a newer driver"
+            ) from error
         self.library, self.library_missing = _open_library()
         self.busy_us = 0.0
         self._problem: Problem | None = None

@@ -60,10 +60,10 @@ class Inbox:
 
 @dataclass
 class Failed:
-    """A candidate that could not be made ready."""
+    """A candidate that could not be made ready; told when it is its turn, so that answers stay in order."""
 
     question: Question
-    error: CudaError
+    error: CudaError | WorkerError
 
     def discard(self) -> None:
         """Nothing is left of it."""
@@ -82,20 +82,23 @@ class Screenings:
 
         Raises:
             CudaError: the context is lost; the candidate that was on the GPU has no answer yet.
+            WorkerError: a candidate can't be loaded for a reason that is not its own; it has no answer yet.
         """
         current: Ready | Failed | None = self._made_ready(question)
-        while current is not None:
-            self._next = None
-            self._reply(_json(self._measured(current)))
-            self._retire(current)
-            current = self._next
-            if current is None and (waiting := self._inbox.take_screen()):
-                current = self._made_ready(waiting)
-        self._discard()
+        try:
+            while current is not None:
+                self._next = None
+                self._reply(_json(self._measured(current)))
+                self._retire(current)
+                current = self._next
+                if current is None and (waiting := self._inbox.take_screen()):
+                    current = self._made_ready(waiting)
+        finally:
+            self._discard()
 
     def _measured(self, current: Ready | Failed) -> Measurement:
         if isinstance(current, Failed):
-            if current.error.sticky:
+            if isinstance(current.error, WorkerError) or current.error.sticky:
                 raise current.error
             asked = current.question
             policy, reason = Policy(asked["policy"]), str(current.error)
@@ -114,8 +117,8 @@ class Screenings:
     def _made_ready(self, question: Question) -> Ready | Failed:
         try:
             return self._bench.ready(_config(question), question["digest"], Policy(question["policy"]))
-        except CudaError as error:
-            # A lost context shows here first when the candidate before it lost it: that one is asked next.
+        except (CudaError, WorkerError) as error:
+            # A lost context shows here first when the candidate on the GPU lost it: that one is heard of first.
             return Failed(question, error)
 
     def _retire(self, current: Ready | Failed) -> None:

@@ -43,7 +43,7 @@ class CudaWorker:
             DriverError: no such GPU, or one that our kernels can't run on.
             ProcessError: the process doesn't come up.
         """
-        self.deadline_seconds = deadline_seconds
+        self.cache_dir, self.deadline_seconds = cache_dir, deadline_seconds
         self.prepared: CudaRound | None = None
         self._open = 0
         self.builder = Builder(cache_dir)

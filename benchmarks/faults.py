@@ -1,0 +1,211 @@
+"""Broken kernels, each made from the real one by one change: what becomes of them, and of the candidate behind them.
+
+python -m benchmarks.faults --out benchmarks/results/faults_h200.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from space.config import Config
+from space.family import family_named
+from space.problem import Problem
+from workers.builder import Builder
+from workers.cuda.worker import CudaWorker
+from workers.measurement import Measurement, Outcome, Policy
+
+FAMILY: Final = family_named("sm90_wgmma")
+#: No extent divides by a tile, and there are more tiles than multiprocessors: every block computes several.
+SHAPE: Final = "2040x2040x1000"
+#: The knobs that most faults are planted with; the family's own defaults otherwise.
+DIRECT: Final[Mapping[str, object]] = {"epilogue": "direct"}
+
+HEADER: Final = (
+    "| fault | outcome | as it should | s | what was said | the next candidate, µs (before) |\n"
+    "| --- | --- | --- | --- | --- | --- |"
+)
+
+
+class AnchorLost(Exception):
+    """The text that a fault changes is not in the kernel exactly once: the kernel has moved on, the fault must too."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of one place.
+
+    Attributes:
+        old, new: text that stands in the rendered source exactly once, and what takes its place.
+        outcomes: any of these is right.
+        said: words that the detail must have.
+        certain: whether the hardware must show it; a hazard may go unnoticed.
+    """
+
+    name: str
+    old: str
+    new: str
+    outcomes: tuple[Outcome, ...]
+    said: str = ""
+    knobs: Mapping[str, object] = field(default_factory=dict)
+    epilogue: str = "none"
+    certain: bool = True
+
+    @property
+    def problem(self) -> Problem:
+        """What it is run on."""
+        return Problem.parse(SHAPE, epilogue=self.epilogue)
+
+    @property
+    def config(self) -> Config:
+        """The candidate that it is planted in."""
+        return FAMILY.config(self.knobs)
+
+    def plant(self, source: str) -> str:
+        """The broken source.
+
+        Raises:
+            AnchorLost: the place is not there, or not the only one.
+        """
+        if (found := source.count(self.old)) != 1:
+            raise AnchorLost(
+                f"{self.name}: {self.old!r} stands {found} times in the kernel: give the fault another anchor"
+            )
+        return source.replace(self.old, self.new)
+
+
+WRONG, HANGS, CRASHES = (Outcome.WRONG_RESULT,), (Outcome.TIMEOUT,), (Outcome.LAUNCH,)
+MAYBE: Final = (Outcome.WRONG_RESULT, Outcome.CORRECT)
+#: The candidate behind a fault may be this much slower than before it.
+SLOWER: Final = 1.05
+#: Where the threads of a block are all still together.
+_ENTRY: Final = "        start(ahead);\n"
+
+FAULTS: Final[tuple[Fault, ...]] = (
+    Fault("swizzle mismatch", "kSwizzle == 128 ? 1 :", "kSwizzle == 128 ? 2 :", WRONG, "outside their bound"),
+    Fault("missing wait for the last products", "            wgmma_wait_group<0>();\n            release(previous);\n",
+          "            release(previous);\n", WRONG, "outside their bound", {"epilogue": "direct", "tile_n": 256}),
+    Fault("missing wait for loads", "            mbarrier_wait(&smem.full[ring.stage], ring.parity);\n", "",
+          (*WRONG, *HANGS)),
+    Fault("wrong barrier phase", "mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);",
+          "mbarrier_wait(&smem.empty[ring.stage], ring.parity);", HANGS),
+    Fault("off-by-one tile", "if (at >= args.tiles)", "if (at + 1 >= args.tiles)", WRONG, "outside their bound"),
+    Fault("edge tile not masked", "          m(finish_.args.m),", "          m(finish_.args.m + 64),", WRONG,
+          "bytes outside C", DIRECT),
+    Fault("stale accumulator", "multiply_stage(row, ring.stage, !first, d);",
+          "multiply_stage(row, ring.stage, true, d);", WRONG, "outside their bound"),
+    Fault("dropped K slice", "tile.k_end = args.k_stages;", "tile.k_end = args.k_stages - 1;", WRONG,
+          "outside their bound"),
+    Fault("wrong split-K sum", "slice < splits; ++slice", "slice < splits - 1; ++slice", WRONG, "outside their bound",
+          {"split_k": 3}),
+    Fault("out-of-bounds write", "c(static_cast<Element*>(finish_.args.c))",
+          "c(static_cast<Element*>(finish_.args.c) - 8)", WRONG, "bytes outside C", DIRECT),
+    Fault("out-of-bounds read", "bias_element(place) : 0.0f", "bias_element(place + 1) : 0.0f", WRONG,
+          "outside their bound", epilogue="bias"),
+    Fault("race in the epilogue", "smem.bytes + consumer * S::kPartBytes", "smem.bytes", WRONG),
+    Fault("run-to-run difference", "if constexpr (kPlain) return x;",
+          "if constexpr (kPlain) return x * (1.0f + (clock64() >> 4 & 1) * 0x1p-12f);", WRONG,
+          "differ between two runs"),
+    Fault("NaN for one element", "if constexpr (kPlain) return x;",
+          "if constexpr (kPlain) return row == 1234 && column == 567 ? __int_as_float(0x7FFFFFFF) : x;", WRONG,
+          "1 of 4,161,600 elements are outside"),
+    Fault("truncated instead of rounded", "cvt.rn.bf16x2.f32", "cvt.rz.bf16x2.f32", WRONG, "outside their bound"),
+    Fault("infinite loop", _ENTRY, _ENTRY + '        while (args.m) asm volatile("nanosleep.u32 100;");\n', HANGS),
+    Fault("illegal address", _ENTRY, _ENTRY + "        if (args.m) *reinterpret_cast<volatile int*>(8) = 1;\n", CRASHES,
+          "ILLEGAL_ADDRESS"),
+    Fault("trap", _ENTRY, _ENTRY + '        if (args.m) asm volatile("trap;");\n', CRASHES, "CUDA_ERROR"),
+    Fault("missing fence before the TMA store", "                fence_proxy_async();\n", "", MAYBE, certain=False),
+    Fault("missing fence before the products", "            wgmma_fence();\n            Products::issue(",
+          "            Products::issue(", MAYBE, certain=False),
+)  # fmt: skip
+
+
+class FaultyBuilder(Builder):
+    """Compiles a fault in place of the real kernel."""
+
+    def __init__(self, cache_dir: Path, fault: Fault) -> None:
+        super().__init__(cache_dir, threads=1)
+        self._fault = fault
+
+    def source_of(self, problem: Problem, config: Config) -> str:
+        """The broken source."""
+        return self._fault.plant(super().source_of(problem, config))
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of one fault."""
+
+    fault: Fault
+    broken: Measurement
+    seconds: float
+    before: Measurement
+    after: Measurement
+
+    @property
+    def right(self) -> bool:
+        """Whether it ended as it should, and harmed nothing."""
+        fit = self.broken.outcome in self.fault.outcomes and self.fault.said in self.broken.detail
+        return fit and self.after.median_us <= SLOWER * self.before.median_us
+
+    def __str__(self) -> str:
+        verdict = ("yes" if self.right else "NO") + ("" if self.fault.certain else " (a hazard, may go unseen)")
+        cells = [
+            self.fault.name, self.broken.outcome.value, verdict, f"{self.seconds:.1f}",
+            self.broken.detail.replace("|", "\\|").replace("\n", " ")[:160],
+            f"{self.after.median_us:.2f} ({self.before.median_us:.2f})",
+        ]  # fmt: skip
+        return "| " + " | ".join(cells) + " |"
+
+
+def run(worker: CudaWorker, cache_dir: Path, faults: tuple[Fault, ...] = FAULTS) -> Iterator[Found]:
+    """Each fault once, with the sound kernel before and after it."""
+    sound = worker.builder
+    for fault in faults:
+        round_ = worker.begin(fault.problem, Policy.COLD_GRAPH)
+        (before,) = round_.screen([fault.config])
+        worker.builder = FaultyBuilder(cache_dir, fault)
+        started = time.perf_counter()
+        try:
+            (broken,) = round_.screen([fault.config])
+        finally:
+            worker.builder.close()
+            worker.builder = sound
+        seconds = time.perf_counter() - started
+        (after,) = round_.screen([fault.config])
+        yield Found(fault, broken, seconds, before, after)
+
+
+def main() -> None:
+    """Prints the table, and fails when one fault did not end as it should."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
+    options.add_argument("--deadline", type=float, default=5.0, help="seconds that a candidate may take")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    lines, right = [HEADER], 0
+    with tempfile.TemporaryDirectory() as folder, CudaWorker(given.device, Path(folder), given.deadline) as worker:
+        print(HEADER, flush=True)
+        for found in run(worker, Path(folder)):
+            lines.append(str(found))
+            right += found.right
+            print(found, flush=True)
+        about = f"{worker.facts.name}, driver {worker.facts.driver}; {SHAPE} bf16; deadline {given.deadline:g} s."
+    summary = f"{right} of {len(FAULTS)} ended as they should, and the candidate behind each measured normally."
+    print(summary)
+    if given.out:
+        shown = shlex.join(["python", "-m", "benchmarks.faults", *sys.argv[1:]])
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, "", summary, ""]))
+    sys.exit(0 if right == len(FAULTS) else 1)
+
+
+if __name__ == "__main__":
+    main()

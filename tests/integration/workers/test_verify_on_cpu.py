@@ -1,0 +1,214 @@
+"""The verification kernels' own text, run on the CPU: the reference is float64 of NumPy, and the checks catch.
+
+The GPU runs the same text in `tests/gpu/test_verification.py`. Needs a C++20 compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from space.problem import DTYPE_BYTES, Problem
+from workers.kernels.render import render
+
+toolbox = pytest.importorskip("workers.cuda.toolbox")
+operands = pytest.importorskip("workers.cuda.operands")
+reference = pytest.importorskip("workers.cuda.reference")
+verification = pytest.importorskip("workers.cuda.verification")
+
+COMPILER = shutil.which("g++")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+#: Arguments of each kernel; structures go by address.
+KERNELS = {
+    "fill_random": "void* a, u64 b, u64 c, int d, int e", "fill_bytes": "u8* a, u64 b, u32 c",
+    "reference_sums": "const Operand* a, const Operand* b, double* c, int d",
+    "row_norms": "const Operand* a, float* b, int c, int d", "finish_reference": "const Finish* a",
+    "compare_output": "const void* a, int b, const double* c, const float* d, u64 e, CheckResult* f",
+    "count_differences": "const u8* a, const u8* b, u64 c, int d, CheckResult* e",
+    "check_guards": "const GuardZone* a, int b, CheckResult* c",
+}  # fmt: skip
+PROBLEMS = [
+    *(Problem.of(37, 29, 50, dtype, layout) for dtype, layout in
+      (("bf16", "nt"), ("fp16", "nn"), ("tf32", "tn"), ("fp8_e4m3", "tt"), ("fp8_e5m2", "nt"), ("int8", "nn"),
+       ("uint8", "tt"))),
+    Problem.of(33, 18, 40, "bf16", "nt", 3, "alpha+beta+bias+gelu"),
+    Problem.of(33, 18, 40, "int8,uint8,bf16,s32", "nt", 1, "alpha+bias+silu"),
+    Problem.of(33, 18, 40, "fp8_e4m3,fp8_e5m2,fp8_e4m3,f32", "nt", 1, "alpha+beta"),
+    Problem.of(33, 18, 40, "int8,int8,int8,s32", "nt", 1, "alpha+bias+relu"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder = tmp_path_factory.mktemp("verify")
+    text = re.sub(r"^#line", "//#line", render("verify", {}), flags=re.MULTILINE)
+    wrappers = []
+    for name, arguments in KERNELS.items():
+        given = []
+        for argument in arguments.split(", "):
+            by_value = re.match(r"const (Operand|Finish)\*", argument)
+            given.append(("*" if by_value else "") + argument[-1])
+        call = f"run_grid(blocks, [=] {{ {name}({', '.join(given)}); }});"
+        wrappers.append(f"void cpu_{name}({arguments}, unsigned blocks) {{ {call} }}")
+    source = folder / "verify.cpp"
+    source.write_text('#include "cuda_on_cpu.h"\n' + text + 'extern "C" {\n' + "\n".join(wrappers) + "\n}\n")
+    library = folder / "verify.so"
+    flags = ["-std=c++20", "-O1", "-w", "-fPIC", "-shared", "-pthread", f"-I{Path(__file__).parent}"]
+    subprocess.run([COMPILER, *flags, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@dataclass
+class Memory:
+    """Host memory in a device buffer's place."""
+
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        self._held = np.zeros(self.size_bytes + 512, dtype=np.uint8)
+        self.address = -(-self._held.ctypes.data // 256) * 256
+
+    @classmethod
+    def allocate(cls, size_bytes: int) -> Memory:
+        return cls(max(size_bytes, 16))
+
+    def fetch(self, address: int, stream: object) -> None:
+        ctypes.memmove(self.address, address, self.size_bytes)
+
+    def free(self) -> None: ...
+
+
+class Host:
+    """The driver calls that operands and checks make, on the host."""
+
+    cuMemcpyDtoDAsync = staticmethod(lambda to, source, size, stream: (0, ctypes.memmove(to, source, size))[:1])  # noqa: N815
+    cuMemcpyHtoD = staticmethod(lambda to, source, size: (0, ctypes.memmove(to, source, size))[:1])  # noqa: N815
+    cuMemsetD8Async = staticmethod(lambda to, value, size, stream: (0, ctypes.memset(to, value, size))[:1])  # noqa: N815
+    cuMemGetInfo = staticmethod(lambda: (0, 2**26, 2**26))  # noqa: N815
+
+
+class Stream:
+    handle = 0
+
+    def synchronize(self) -> None: ...
+
+
+class Watch:
+    us = 0.0
+
+    def around(self, stream: object) -> Watch:
+        return self
+
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+    def destroy(self) -> None: ...
+
+
+class Tools:
+    def __init__(self, kernels: ctypes.CDLL) -> None:
+        self._kernels = kernels
+
+    def run(self, name: str, *arguments: Any, blocks: int | None = None) -> None:  # noqa: ANN401
+        given = [ctypes.byref(one) if isinstance(one, ctypes.Structure) else one for one in arguments]
+        getattr(self._kernels, f"cpu_{name}")(*given, ctypes.c_uint(blocks or 2))
+
+
+@pytest.fixture
+def host(kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Tools:
+    for module in (operands, reference, verification):
+        monkeypatch.setattr(module, "Buffer", Memory)
+    for module in (operands, verification):
+        monkeypatch.setattr(module, "cu", Host)
+    monkeypatch.setattr(verification, "HostBuffer", Memory)
+    monkeypatch.setattr(verification, "Stopwatch", Watch)
+    return Tools(kernels)
+
+
+def numbers(address: int, count: int, dtype: str) -> np.ndarray:
+    """Elements as float64, decoded by NumPy where it has the type, by a table where it has not."""
+    raw = np.frombuffer(ctypes.string_at(address, count * (8 if dtype == "f64" else DTYPE_BYTES[dtype])), np.uint8)
+    if dtype == "bf16":
+        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if dtype.startswith("fp8"):
+        mantissa_bits, bias = (3, 7) if dtype == "fp8_e4m3" else (2, 15)
+        exponent, mantissa = raw >> mantissa_bits & (0x7F >> mantissa_bits), raw % 2**mantissa_bits / 2**mantissa_bits
+        scale = 2.0 ** (np.maximum(exponent, 1).astype(int) - bias)
+        return np.where(raw >= 128, -1, 1) * scale * (mantissa + (exponent > 0))
+    kinds = {"fp16": np.float16, "f64": np.float64, "s32": np.int32, "int8": np.int8, "uint8": np.uint8}
+    return raw.view(kinds.get(dtype, np.float32)).astype(np.float64)
+
+
+def product(problem: Problem, copy: Any) -> np.ndarray:  # noqa: ANN401
+    """C before rounding, by NumPy."""
+    m, n, k, batch, parts = problem.m, problem.n, problem.k, problem.batch, problem.epilogue_parts
+    a, b = numbers(copy.a, m * k * batch, problem.dtype_a), numbers(copy.b, n * k * batch, problem.dtype_b)
+    a = a.reshape(batch, k, m).swapaxes(1, 2) if problem.layout[0] == "t" else a.reshape(batch, m, k)
+    b = b.reshape(batch, k, n) if problem.layout[1] == "n" else b.reshape(batch, n, k).swapaxes(1, 2)
+    c = copy.alpha * (a @ b)
+    if "beta" in parts:
+        c = c + copy.beta * numbers(copy.source, c.size, problem.dtype_c).reshape(c.shape)
+    if "bias" in parts:
+        c = c + numbers(copy.bias, n, problem.dtype_bias)
+    if "relu" in parts:
+        c = np.maximum(c, 0)
+    if "gelu" in parts:
+        c = 0.5 * c * np.vectorize(__import__("math").erfc)(-c / np.sqrt(2))
+    return c / (1 + np.exp(-c)) if "silu" in parts else c
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
+def test_the_reference_is_float64_of_numpy(host: Tools, problem: Problem) -> None:
+    from workers.cuda.bounds import FORMATS
+
+    ops = operands.Operands(problem, 77, host, Stream(), l2_bytes=100)
+    form = FORMATS[problem.dtype_c]
+    for copy, expected in ((ops.copies[0], ops.reference), (ops.probe, ops.probe_reference)):
+        if copy is not None:
+            right = product(problem, copy)
+            got = numbers(expected.values, right.size, "f64").reshape(right.shape)
+            assert np.allclose(got, np.clip(right, form.least, form.most), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtypes", ["bf16", "tf32", "int8", "fp8_e4m3,fp8_e4m3,fp16,f32"])
+def test_what_is_right_passes_and_each_kind_of_wrong_is_told(host: Tools, dtypes: str) -> None:
+    problem = Problem.of(35, 17, 24, dtypes)
+    ops = operands.Operands(problem, 3, host, Stream(), l2_bytes=100)
+    verifier = verification.Verifier(ops, host, Stream())
+    size = DTYPE_BYTES[problem.dtype_c]
+    kinds = {"f32": np.float32, "s32": np.int32, "fp16": np.float16}
+
+    def right(copy: Any) -> None:  # noqa: ANN401
+        c = product(problem, copy)
+        if problem.dtype_c == "bf16":
+            words = c.astype(np.float32).view(np.uint32)
+            raw = ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16).tobytes()
+        else:
+            raw = c.astype(kinds[problem.dtype_c]).tobytes()
+        ctypes.memmove(copy.c, raw, len(raw))
+
+    def also(change: Any) -> str:  # noqa: ANN401
+        def launch(copy: Any) -> None:  # noqa: ANN401
+            right(copy)
+            change(copy)
+
+        reason = verifier.verify(launch).reason
+        ops.refresh()
+        return str(reason)
+
+    end = problem.m * problem.n * size
+    turns = iter((0x11, 0x22, 0x33))
+    assert also(lambda copy: None) == ""
+    unwritten = also(lambda copy: ctypes.memset(copy.c + end - size, 0xFF, size))
+    assert re.match(r"[12] of 595 elements are outside their bound, the first at row 34, column 16", unwritten)
+    assert "differ between two runs" in also(lambda copy: ctypes.memset(copy.c, next(turns), size))
+    for at in (lambda copy: copy.c - 1, lambda copy: copy.c + end, lambda copy: copy.a - 1, lambda copy: copy.b - 1):
+        assert "outside C were overwritten" in also(lambda copy, at=at: ctypes.memset(at(copy), 0, 1))

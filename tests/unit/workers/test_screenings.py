@@ -1,0 +1,130 @@
+"""The GPU process's half of a screening: the next candidate is made ready meanwhile, and answers stay in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from space.config import Config
+from tests.support import FAMILY, measured
+from workers.errors import CacheError
+from workers.measurement import Measurement, Outcome, Policy
+
+process = pytest.importorskip("workers.cuda.process")
+driver = pytest.importorskip("workers.cuda.driver")
+
+LOST, REFUSED = "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_IMAGE"
+
+
+class Ready:
+    """Takes a loaded candidate's place."""
+
+    def __init__(self, config: Config, log: list[str]) -> None:
+        self.config, self._log = config, log
+
+    def discard(self) -> None:
+        self._log.append(f"discard {self.config['tile_n']}")
+
+
+class Bench:
+    """Takes the GPU's place; `errors` says what goes wrong where."""
+
+    def __init__(self, errors: dict[tuple[str, int], Exception]) -> None:
+        self.log: list[str] = []
+        self._errors = errors
+
+    def ready(self, config: Config, digest: str, policy: Policy) -> Ready:
+        self._do("ready", config)
+        return Ready(config, self.log)
+
+    def screen(self, ready: Ready, meanwhile: Callable[[], None]) -> Measurement:
+        self._do("start", ready.config)
+        meanwhile()
+        self._do("end", ready.config)
+        return measured(ready.config)
+
+    def failure(self, config: Config, digest: str, policy: Policy, outcome: Outcome, detail: str) -> Measurement:
+        return measured(config, outcome=outcome)
+
+    def outcome(self, ready: Ready, outcome: Outcome, detail: str) -> Measurement:
+        return measured(ready.config, outcome=outcome)
+
+    def _do(self, what: str, config: Config) -> None:
+        self.log.append(f"{what} {config['tile_n']}")
+        if error := self._errors.get((what, config.number("tile_n"))):
+            raise error
+
+
+class Inbox:
+    def __init__(self, questions: list[dict[str, Any]]) -> None:
+        self.questions = questions
+
+    def take_screen(self) -> dict[str, Any] | None:
+        return self.questions.pop(0) if self.questions else None
+
+
+def question(tile_n: int) -> dict[str, Any]:
+    config = FAMILY.config({"tile_n": tile_n})
+    return {"do": "screen", "family": config.family, "knobs": config.knobs_text, "digest": "", "policy": "cold_graph"}
+
+
+def run(
+    tiles: list[int], errors: dict[tuple[str, int], Exception] | None = None
+) -> tuple[list[tuple[int, str]], list[str], Exception | None]:
+    """Answers by tile, what the bench did, and what ended the run."""
+    bench, answers = Bench(errors or {}), list[dict[str, Any]]()
+    first, *rest = [question(tile) for tile in tiles]
+    ended: Exception | None = None
+    try:
+        process.Screenings(bench, Inbox(rest), answers.append).run(first)
+    except (driver.CudaError, CacheError) as error:
+        ended = error
+    told = [(dict(answer["config"]["values"])["tile_n"], answer["outcome"]) for answer in answers]
+    return told, bench.log, ended
+
+
+def test_the_next_candidate_is_made_ready_while_one_is_on_the_gpu() -> None:
+    told, log, ended = run([64, 72, 80])
+    assert told == [(64, "correct"), (72, "correct"), (80, "correct")]
+    work = [line for line in log if not line.startswith("discard")]
+    assert work == [
+        "ready 64", "start 64", "ready 72", "end 64", "start 72", "ready 80", "end 72", "start 80", "end 80",
+    ]  # fmt: skip
+    assert [line for line in log if line.startswith("discard")] == ["discard 64", "discard 72", "discard 80"]
+    assert ended is None
+
+
+@pytest.mark.parametrize("where", ["ready", "end"])
+def test_a_candidate_that_the_driver_refuses_is_an_outcome(where: str) -> None:
+    told, _, ended = run([64, 72, 80], {(where, 72): driver.CudaError("call", REFUSED)})
+    assert told == [(64, "correct"), (72, "launch"), (80, "correct")]
+    assert ended is None
+
+
+def test_a_context_that_is_lost_on_the_gpu_ends_the_run_before_the_next_one_is_blamed() -> None:
+    # The driver tells of it first when the next candidate is loaded.
+    errors = {("ready", 72): driver.CudaError("load", LOST), ("end", 64): driver.CudaError("wait", LOST)}
+    told, log, ended = run([64, 72, 80], errors)
+    assert told == []
+    assert str(ended).startswith("wait")
+    assert "start 72" not in log
+
+
+def test_a_context_that_is_lost_while_loading_is_told_after_the_answer_before() -> None:
+    told, _, ended = run([64, 72, 80], {("ready", 72): driver.CudaError("load", LOST)})
+    assert told == [(64, "correct")]
+    assert str(ended).startswith("load")
+
+
+def test_a_cache_that_fails_is_told_after_the_answer_before() -> None:
+    told, _, ended = run([64, 72, 80], {("ready", 72): CacheError("the cache is gone")})
+    assert told == [(64, "correct")]
+    assert isinstance(ended, CacheError)
+
+
+def test_errors_that_concern_one_call_alone_do_not_lose_the_context() -> None:
+    assert not driver.CudaError("call", "CUDA_ERROR_OUT_OF_MEMORY").sticky
+    assert driver.CudaError("call", LOST).sticky
+    assert driver.CudaError("call", "CUDA_ERROR_UNKNOWN").sticky
