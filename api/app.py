@@ -10,7 +10,20 @@ from typing import Any, Final, TextIO
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api import best, campaigns, devices, explain, fleet, health, measurements, problems, rounds, tables, workers
+from api import (
+    best,
+    builds,
+    campaigns,
+    devices,
+    explain,
+    fleet,
+    health,
+    measurements,
+    problems,
+    rounds,
+    tables,
+    workers,
+)
 from api.access import Access
 from api.answerer import Answerer
 from api.auth import Keyring
@@ -24,7 +37,7 @@ from tuner.store.store import Store
 
 #: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
 _FIRST_READING_SECONDS: Final = 2.0
-_ROUTERS: Final = (best, tables, devices, measurements, campaigns, workers, rounds, explain, health)
+_ROUTERS: Final = (best, tables, devices, measurements, campaigns, workers, rounds, builds, explain, health)
 #: Schemas that no endpoint's signature shows.
 _SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)
 
@@ -57,6 +70,7 @@ def create_app(store: Store, access: Access | None = None, log: TextIO | None = 
     state.meters.registry.register(FleetMeters(store))
     problems.install(app)
     fleet.install(app)
+    builds.install(app)
     state.request_log = RequestLog(log)
     shortcuts = {"/v1/best": best.shortcut(state.answerer, state.meters)}
     app.add_middleware(

@@ -12,9 +12,9 @@ from starlette.types import Message, Receive
 
 #: No body is longer, unless its path is in `BODY_BYTES`.
 MOST_BODY_BYTES: Final = 2**20
-#: Paths that take more: 10,000 problems and more with every field written out.
+#: Paths that take more: 10,000 problems and more with every field written out, a cubin in base64.
 BODY_BYTES: Final[Mapping[str, int]] = {
-    path: 4 * 2**20 for path in ("/v1/best:batch", "/v1/campaigns", "/v1/campaigns:estimate")
+    path: 4 * 2**20 for path in ("/v1/best:batch", "/v1/builds", "/v1/campaigns", "/v1/campaigns:estimate")
 }
 #: No query that we know is a tenth of it.
 MOST_QUERY_BYTES: Final = 8192

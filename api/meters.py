@@ -74,6 +74,10 @@ class Meters:
         self._told = self._hits = 0
         share = Gauge("gemmtune_cache_hit_share", "Of the answers told, those from memory.", registry=self.registry)
         share.set_function(lambda: self._hits / self._told if self._told else 0.0)
+        self._builds = Counter(
+            "gemmtune_builds_asked", "Builds that workers asked for, by whether they were kept.", ("kept",),
+            registry=self.registry,
+        )  # fmt: skip
         # Looking a child up by its labels costs more than raising it.
         self._answer_children: dict[str, Counter] = {}
 
@@ -85,3 +89,7 @@ class Meters:
         child.inc(count)
         self._told += count
         self._hits += count if source == "measured" else 0
+
+    def build_asked(self, kept: bool) -> None:
+        """A worker asked for a build."""
+        self._builds.labels("yes" if kept else "no").inc()

@@ -16,6 +16,8 @@
     │   ├── LeaseLost         the round is not its any more
     │   ├── ResultRefused     what it reports can't be
     │   └── Unreachable       the service does not answer, or can't for now
+    ├── BuildRefused      a build that may not be kept
+    │   └── BuildDiffers      another program is kept under its digest
     ├── ExportError       a table can't be written
     ├── ModelError        a learned model that can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
@@ -89,6 +91,14 @@ class ResultRefused(FleetError):
 
 class Unreachable(FleetError):
     """The service does not answer now; the same call may work later."""
+
+
+class BuildRefused(TunerError):
+    """A build is not what it says."""
+
+
+class BuildDiffers(BuildRefused):
+    """Two programs for one source."""
 
 
 class ExportError(TunerError):

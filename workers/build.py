@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -60,24 +61,33 @@ class BuildFailure:
     log: str
 
 
-def compile_source(source: str, arch: str, cache_dir: Path | None) -> Build | BuildFailure:
+def compile_source(
+    source: str, arch: str, cache_dir: Path | None, fetch: Callable[[str], Build | None] = lambda digest: None
+) -> Build | BuildFailure:
     """Compiles one translation unit for `arch` (`sm_90a`), or takes it from the cache.
 
     Spills, serialised wgmma and an ignored setmaxnreg are failures: such a kernel is not what its config
     says.
 
+    Args:
+        fetch: where a build that the cache doesn't have may be had; what it gives is kept in the cache.
+
     Raises:
         CacheError: the cache can't be written.
     """
-    digest = hashlib.sha256(f"{_CACHE_SCHEMA}\n{nvrtc_version()}\n{arch}\n{source}".encode()).hexdigest()
+    digest = digest_of(source, arch, nvrtc_version())
     kept = _read(cache_dir, digest)
     if kept is not None:
         return kept
-    started = time.perf_counter()
-    made = _compile(source, arch, digest, started)
+    made = fetch(digest) or _compile(source, arch, digest, time.perf_counter())
     if cache_dir is not None and isinstance(made, Build):
         _write(cache_dir, made)
     return made
+
+
+def digest_of(source: str, arch: str, nvrtc: str) -> str:
+    """The content address of what compiling `source` for `arch` with that NVRTC gives."""
+    return hashlib.sha256(f"{_CACHE_SCHEMA}\n{nvrtc}\n{arch}\n{source}".encode()).hexdigest()
 
 
 def kept_cubin(cache_dir: Path, digest: str) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, Protocol
 
 from space.config import Config
 from space.family import family_named
@@ -21,6 +21,21 @@ AHEAD_PER_THREAD: Final = 4
 Made = Build | BuildFailure
 
 
+class Shelf(Protocol):
+    """Builds that other machines made, for those that this one lacks. Called from several threads."""
+
+    def fetch(self, digest: str) -> Build | None:
+        """The build with this digest; None when there is none, or it can't be had now. Never raises."""
+
+    def offer(self, problem: Problem, config: Config, arch: str, build: Build) -> None:
+        """Takes a build that was made here. Never raises, and never waits for others."""
+
+
+def source_of(problem: Problem, config: Config) -> str:
+    """The text that is compiled for a candidate."""
+    return render(config.family, family_named(config.family).compile_constants(problem, config))
+
+
 class Builder:
     """Candidates in, builds out, in the order in which they are done.
 
@@ -29,10 +44,12 @@ class Builder:
     Args:
         cache_dir: where builds are kept; None keeps none.
         threads: compilers at work; NVRTC releases the interpreter while it compiles.
+        shelf: builds of other machines.
     """
 
-    def __init__(self, cache_dir: Path | None, threads: int | None = None) -> None:
+    def __init__(self, cache_dir: Path | None, threads: int | None = None, shelf: Shelf | None = None) -> None:
         self._cache_dir = cache_dir
+        self._shelf = shelf
         self._threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
 
@@ -55,7 +72,7 @@ class Builder:
 
     def source_of(self, problem: Problem, config: Config) -> str:
         """The text that is compiled for a candidate."""
-        return render(config.family, family_named(config.family).compile_constants(problem, config))
+        return source_of(problem, config)
 
     def submit(self, problem: Problem, config: Config) -> Future[Made]:
         """Compiles one candidate on one of the threads."""
@@ -66,7 +83,13 @@ class Builder:
         self._pool.shutdown(cancel_futures=True)
 
     def _compile(self, problem: Problem, config: Config) -> Made:
-        return compile_source(self.source_of(problem, config), family_named(config.family).arch, self._cache_dir)
+        source, arch = self.source_of(problem, config), family_named(config.family).arch
+        if self._shelf is None:
+            return compile_source(source, arch, self._cache_dir)
+        made = compile_source(source, arch, self._cache_dir, self._shelf.fetch)
+        if isinstance(made, Build) and made.seconds:
+            self._shelf.offer(problem, config, arch, made)
+        return made
 
 
 class Builds:

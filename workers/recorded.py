@@ -21,7 +21,7 @@ from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from workers.build import BuildFailure
-from workers.builder import Builder
+from workers.builder import Builder, Shelf
 from workers.errors import RecordingError
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
 from workers.recording import Recording, file_name, read_recording
@@ -128,16 +128,19 @@ class RecordedWorker:
 
     Args:
         real_time: whether candidates take as long as they took on the GPU; at full speed only the builds take time.
+        shelf: builds of other machines.
     """
 
-    def __init__(self, folder: Path, cache_dir: Path | None, real_time: bool = False) -> None:
+    def __init__(
+        self, folder: Path, cache_dir: Path | None, real_time: bool = False, shelf: Shelf | None = None
+    ) -> None:
         """Opens a folder.
 
         Raises:
             RecordingError: it holds no recording.
         """
         self._folder = folder
-        self._builder = Builder(cache_dir)
+        self._builder = Builder(cache_dir, shelf=shelf)
         self._sleep = time.sleep if real_time else None
         self._files = sorted(folder.glob("*.parquet"))
         if not self._files:

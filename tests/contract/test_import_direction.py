@@ -22,7 +22,7 @@ ALLOWED = {
 PORTS = {"workers.ports", "workers.measurement", "workers.errors"}
 ROOTS = {
     "tuner/devices.py", "tuner/model/examples.py", "tuner/doctor.py", "tuner/recorder.py", "tuner/cli/record.py",
-    "tuner/cli/recordings.py",
+    "tuner/cli/recordings.py", "tuner/builds.py", "tuner/agent/shelf.py",
 }  # fmt: skip
 
 

@@ -8,9 +8,23 @@ from typing import Final
 import typer
 
 from space.errors import SpaceError
-from tuner.cli import explain, export, instructions, layout, model, query, record, recordings, service, token, tune
+from tuner.cli import (
+    builds,
+    explain,
+    export,
+    instructions,
+    layout,
+    model,
+    query,
+    record,
+    recordings,
+    service,
+    token,
+    tune,
+)
 from tuner.cli.output import fail
 from tuner.errors import (
+    BuildRefused,
     DeviceError,
     ExportError,
     ModelError,
@@ -38,6 +52,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (SettingsError, EXIT_INPUT),
     (ModelError, EXIT_INPUT),
     (TokenError, EXIT_INPUT),
+    (BuildRefused, EXIT_INPUT),
     (SpaceError, EXIT_INPUT),
 )
 
@@ -59,6 +74,7 @@ app.command()(service.doctor)
 app.command()(record.record)
 app.add_typer(recordings.app, name="recordings")
 app.add_typer(token.app, name="token")
+app.add_typer(builds.app, name="builds")
 app.add_typer(model.app, name="model")
 app.add_typer(layout.app, name="layout")
 

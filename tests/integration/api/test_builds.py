@@ -1,0 +1,173 @@
+"""Builds that workers share: kept only when they are what they say, and used only when they still are."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import update
+
+from api.access import Access
+from api.app import create_app
+from space.config import Config
+from space.problem import Problem
+from tests.integration.api.asking import problem_of, serving
+from tests.support import FAMILY
+from tuner import builds, tokens
+from tuner.agent.service import Service
+from tuner.agent.shelf import HttpShelf
+from tuner.store.build_models import BuildRow
+from tuner.store.store import Store
+from workers.build import Build, compile_source, digest_of
+from workers.builder import Builder, source_of
+
+PROBLEM = Problem.parse("4096x4096x4096")
+CONFIG = FAMILY.config({})
+
+
+@pytest.fixture(scope="module")
+def made() -> Build:
+    build = compile_source(source_of(PROBLEM, CONFIG), FAMILY.arch, None)
+    assert isinstance(build, Build)
+    return build
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def http(store: Store) -> Iterator[TestClient]:
+    _, secret = tokens.make(store, "node-7", ["work", "read"])
+    app = create_app(store, Access(tokens=True))
+    headers = {"Authorization": f"Bearer {secret}"}
+    with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
+        yield client
+
+
+def offer(build: Build, **change: object) -> dict[str, Any]:
+    return {
+        "digest": build.digest, "problem": PROBLEM.key, "config": CONFIG.key, "arch": FAMILY.arch,
+        "nvrtc": build.nvrtc, "registers": build.registers, "warnings": list(build.warnings), "seconds": build.seconds,
+        "cubin": base64.b64encode(build.cubin).decode(),
+    } | change  # fmt: skip
+
+
+def test_a_build_is_kept_once_and_given_to_workers(http: TestClient, made: Build) -> None:
+    first = http.post("/v1/builds", json=offer(made))
+    again = http.post("/v1/builds", json=offer(made))
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert first.json() == again.json() == http.get(f"/v1/builds/{made.digest}").json()
+    assert first.json()["offered_by"] == "node-7"
+    found = http.get(f"/v1/builds/{made.digest}/cubin").json()
+    assert base64.b64decode(found["cubin"]) == made.cubin
+    assert [item["digest"] for item in http.get("/v1/builds", params={"arch": FAMILY.arch}).json()["items"]] == [
+        made.digest
+    ]
+    assert http.get("/v1/builds", params={"arch": "sm_80"}).json()["items"] == []
+
+
+def forged(cubin: bytes, at: int, value: bytes) -> str:
+    return base64.b64encode(cubin[:at] + value + cubin[at + len(value) :]).decode()
+
+
+def test_what_is_not_what_it_says_is_refused_and_nothing_stored(http: TestClient, store: Store, made: Build) -> None:
+    other = FAMILY.config({"tile_n": 64})
+    refused = [
+        {"digest": "0" * 64},
+        {"config": other.key},
+        {"config": "sm70_wmma:tile_m=1"},
+        {"config": FAMILY.config({"tile_n": 256, "stages": 16}).key},
+        {"arch": "sm_80"},
+        {"nvrtc": "1.0"},
+        {"cubin": base64.b64encode(b"\x7fELF" + b"\0" * 100).decode()},
+        {"cubin": base64.b64encode(b"short").decode()},
+        {"cubin": forged(made.cubin, 18, struct.pack("<H", 62))},  # a program for x86
+        {"cubin": forged(made.cubin, 49, b"\x50")},  # for sm_80
+    ]
+    for change in refused:
+        problem_of(http.post("/v1/builds", json=offer(made, **change)), 422, "build-refused")
+    malformed = [
+        {"digest": "A" * 64}, {"registers": 0}, {"registers": "9"}, {"seconds": -1}, {"cubin": "no base64!"},
+        {"warnings": ["x" * 501]}, {"source": "int main() {}"}, {"nvrtc": "13"},
+    ]  # fmt: skip
+    for change in malformed:
+        problem_of(http.post("/v1/builds", json=offer(made, **change)), 422, "malformed-request")
+    assert builds.page(store, 0, 10) == []
+
+
+def test_other_bytes_for_the_same_source_are_a_conflict(http: TestClient, made: Build) -> None:
+    http.post("/v1/builds", json=offer(made))
+    middle = len(made.cubin) // 2
+    changed = forged(made.cubin, middle, bytes([made.cubin[middle] ^ 1]))
+    problem_of(http.post("/v1/builds", json=offer(made, cubin=changed)), 409, "build-differs")
+
+
+def test_unknown_builds_and_other_scopes(store: Store, http: TestClient, made: Build) -> None:
+    problem_of(http.get(f"/v1/builds/{made.digest}"), 404, "unknown-build")
+    problem_of(http.get(f"/v1/builds/{made.digest}/cubin"), 404, "unknown-build")
+    _, secret = tokens.make(store, "reader", ["read"])
+    app: Any = http.app
+    app.state.follower.follow()
+    headers = {"Authorization": f"Bearer {secret}"}
+    problem_of(http.post("/v1/builds", json=offer(made), headers=headers), 403, "scope-needed")
+    problem_of(http.get(f"/v1/builds/{made.digest}/cubin", headers=headers), 403, "scope-needed")
+
+
+def test_verify_finds_what_was_forged_before_anybody_else_offered_it(store: Store, made: Build) -> None:
+    builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, FAMILY.arch, made), "node-7")
+    assert [why for _, why in builds.verify(store, 10, 0)] == [""]
+    with store.transaction(writes=True) as session:
+        session.execute(update(BuildRow).values(cubin=made.cubin[:-1] + b"\x01"))
+    assert [why for _, why in builds.verify(store, 10, 0)] == ["its bytes are not what the source gives"]
+
+
+class TestShelf:
+    def test_one_worker_compiles_and_the_other_takes(self, store: Store, tmp_path: Path) -> None:
+        _, secret = tokens.make(store, "nodes", ["work"])
+        with serving(create_app(store, Access(tokens=True))) as url, Service(url, secret) as service:
+            first, second = HttpShelf(service, FAMILY.arch), HttpShelf(service, FAMILY.arch)
+            one = self.built(Builder(tmp_path / "one", 1, first))
+            first.close()
+            two = self.built(Builder(tmp_path / "two", 1, second))
+            second.close()
+        assert (first.fetched, first.offered, second.fetched, second.offered) == (0, 1, 1, 0)
+        assert (one.cubin, one.digest, two.seconds) == (two.cubin, two.digest, 0.0)
+
+    def test_a_service_that_is_away_costs_nothing_but_the_compiling(self, tmp_path: Path) -> None:
+        with Service("http://127.0.0.1:9") as service:
+            shelf = HttpShelf(service, FAMILY.arch)
+            assert self.built(Builder(tmp_path, 1, shelf)).seconds > 0
+            shelf.close()
+
+    def test_bytes_that_were_changed_in_the_store_are_not_used(
+        self, store: Store, made: Build, tmp_path: Path
+    ) -> None:
+        builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, FAMILY.arch, made), "node-7")
+        with store.transaction(writes=True) as session:
+            session.execute(update(BuildRow).values(cubin=made.cubin[:-1] + b"\x01"))
+        with serving(create_app(store)) as url, Service(url) as service:
+            shelf = HttpShelf(service, FAMILY.arch)
+            assert self.built(Builder(tmp_path, 1, shelf)).cubin == made.cubin
+            shelf.close()
+        assert shelf.fetched == 0
+
+    @staticmethod
+    def built(builder: Builder, config: Config = CONFIG) -> Build:
+        ((_, build),) = builder.builds(PROBLEM, [config])
+        builder.close()
+        assert isinstance(build, Build)
+        return build
+
+
+def test_digests_depend_on_source_arch_and_compiler() -> None:
+    digests = {digest_of(*parts) for parts in (("a", "sm_80", "13.5"), ("b", "sm_80", "13.5"), ("a", "sm_90a", "13.5"),
+                                               ("a", "sm_80", "13.6"))}  # fmt: skip
+    assert len(digests) == 4

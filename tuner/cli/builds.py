@@ -1,0 +1,45 @@
+"""`gemmtune builds …`: the programs that workers share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tuner.builds import verify as verify_builds
+from tuner.cli.options import Db, Json, open_store
+from tuner.cli.output import console, emit
+
+EXIT_BROKEN = 1
+
+app = typer.Typer(no_args_is_help=True, help="Builds that workers share.")
+
+
+@app.callback()
+def builds() -> None:
+    """Builds that workers share."""
+
+
+@app.command()
+def verify(
+    most: Annotated[int, typer.Option(min=1, help="How many to compile again, chosen at random.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the choice.")] = 0,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Compiles shared builds again and compares every byte; needs no GPU.
+
+    Ends with exit code 1 when one of them is not what its source gives.
+    """
+    with open_store(db) as store:
+        found = list(verify_builds(store, most, seed))
+    wrong = [(build, why) for build, why in found if why]
+    if as_json:
+        said = [{"digest": build.digest, "offered_by": build.offered_by, "wrong": why} for build, why in wrong]
+        emit({"compiled": len(found), "wrong": said})
+    else:
+        for build, why in wrong:
+            console.print(f"{build.digest}, offered by {build.offered_by}: {why}", markup=False)
+        console.print(f"{len(found)} compiled again, {len(wrong)} of them wrong")
+    if wrong:
+        raise typer.Exit(EXIT_BROKEN)
