@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 from api.answers import document
@@ -15,6 +16,7 @@ from space.arch import H200
 from space.problem import DTYPES, Problem
 from tuner.answers import answer
 from tuner.entries import canonical
+from tuner.model.files import model_for
 
 #: Computed answers that are remembered; one is one to three KiB.
 _REMEMBERED: Final = 4096
@@ -38,10 +40,15 @@ class Told:
 
 
 class Answerer:
-    """Answers from a follower's snapshot."""
+    """Answers from a follower's snapshot, and from models where nothing was measured.
 
-    def __init__(self, follower: Follower) -> None:
+    Args:
+        models: folder of models that were trained here; those that ship are used where it has none.
+    """
+
+    def __init__(self, follower: Follower, models: Path | None = None) -> None:
         self._follower = follower
+        self._models = models
         self._computed: OrderedDict[tuple[str, str], tuple[int, Told]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -98,7 +105,7 @@ class Answerer:
             remembered = self._computed.get((device, key))
         if remembered and remembered[0] == version:
             return remembered[1]
-        found = answer(snapshot, problem, device)
+        found = answer(snapshot, problem, device, model=model_for(device, self._models).model)
         told = Told(canonical(document(found)), found.source)
         with self._lock:
             self._computed[device, key] = (version, told)

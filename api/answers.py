@@ -53,8 +53,10 @@ def document(answer: Answer) -> dict[str, Any]:
         "why": answer.why,
         "config": config_document(answer.config) if answer.config else None,
         "time_us": answer.time_us,
+        "interval_us": list(answer.interval_us) if answer.interval_us else None,
         "tflops": answer.tflops,
         "roofline_us": roofline_us(problem, limits) if limits else None,
+        "grounds": list(answer.grounds),
         "evidence": entry(answer.best) if answer.best else None,
         "tune": _command(answer),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 from fastapi import FastAPI
@@ -42,12 +43,15 @@ _ROUTERS: Final = (best, tables, devices, measurements, campaigns, workers, roun
 _SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)
 
 
-def create_app(store: Store, access: Access | None = None, log: TextIO | None = None) -> FastAPI:
+def create_app(
+    store: Store, access: Access | None = None, log: TextIO | None = None, models: Path | None = None
+) -> FastAPI:
     """The service on one store. The store stays the caller's to close.
 
     Args:
         access: who may ask; by default everybody who can reach the application, everything.
         log: where a line about each request goes.
+        models: folder of models that were trained here; those that ship answer where it has none.
     """
     access = access or Access()
     app = FastAPI(
@@ -64,7 +68,7 @@ def create_app(store: Store, access: Access | None = None, log: TextIO | None = 
     # Before the first request, however long reading the bests takes: a good token is never refused.
     state.keyring.load(store)
     state.follower = Follower(store, state.keyring)
-    state.answerer, state.views = Answerer(state.follower), Views()
+    state.answerer, state.views = Answerer(state.follower, models), Views()
     #: Set when the service is told to stop: what waits for something ends its waiting.
     state.stopping = threading.Event()
     state.meters.registry.register(FleetMeters(store))

@@ -186,8 +186,12 @@ class BestOut(BaseModel):
     why: str
     config: ConfigOut | None
     time_us: float | None = Field(description="measured median, or an estimate when source is not measured")
+    interval_us: tuple[float, float] | None = Field(
+        description="of the median, 95 %, when source is measured; of the estimate, 90 %, otherwise"
+    )
     tflops: float | None
     roofline_us: float | None = Field(description="no kernel is faster than this; null for an unknown device")
+    grounds: list[str] = Field(description="what time and interval rest on, in sentences")
     evidence: EvidenceOut | None
     tune: str = Field(description="the command that measures it")
 

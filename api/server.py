@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -39,7 +40,7 @@ class Server(uvicorn.Server):
         self._stopping.set()
 
 
-def serve(store: Store, host: str, port: int, access: Access) -> None:
+def serve(store: Store, host: str, port: int, access: Access, models: Path | None = None) -> None:
     """Serves until interrupted or terminated; what is under way then is answered first.
 
     Raises:
@@ -47,7 +48,7 @@ def serve(store: Store, host: str, port: int, access: Access) -> None:
     """
     listener = listen(host, port)
     logs.configure()
-    app = create_app(store, access, log=sys.stderr)
+    app = create_app(store, access, sys.stderr, models)
     config = uvicorn.Config(
         app,
         log_config=None,

@@ -87,6 +87,10 @@ class Columns:
             return first
         return first._with({name: np.concatenate([part._knobs[name] for part in parts]) for name in first.knobs})
 
+    def for_problem(self, problem: Problem) -> Columns:
+        """The same knobs for another problem; derived values are computed anew."""
+        return Columns(problem, self.arch, self._derived, self._knobs)
+
     def cross(self, name: str, domain: IntColumn, keep: Iterable[str] = ()) -> Columns:
         """Every row with every value of one more knob.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -39,6 +40,16 @@ def median_interval_us(samples_us: Samples) -> tuple[float, float]:
     samples = np.asarray(samples_us)
     rows = np.random.default_rng(_SEED).integers(len(samples), size=(RESAMPLES, len(samples)))
     return _interval(np.median(samples[rows], axis=1))
+
+
+def order_interval_us(samples_us: Samples) -> tuple[float, float]:
+    """95 % interval of the median from order statistics, in microseconds: quick, and no distribution is assumed.
+
+    The number of samples below the median is binomial(n, 1/2); its 95 % range is n/2 ± 0.98·√n.
+    """
+    ordered, count = sorted(samples_us), len(samples_us)
+    reach = 0.98 * math.sqrt(count)
+    return ordered[max(math.floor(count / 2 - reach), 0)], ordered[min(math.ceil(count / 2 + reach), count - 1)]
 
 
 def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> float:

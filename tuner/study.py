@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from space.arch import DEVICES, DeviceLimits, arch_named
+from space.columns import Columns
 from space.config import Config, parse_knobs
 from space.enumerate import enumerate_space
 from space.explain import legal_mask
@@ -156,7 +157,18 @@ def _recorded_candidates(family: Family, problem: Problem, keys: frozenset[str],
             f"the recording holds nothing of {problem.dtype} {problem.layout} {problem.shape}: "
             f"`gemmtune doctor` lists what was recorded, `gemmtune best {problem.shape}` predicts"
         )
+    if not legal.any():
+        raise NothingCorrect(
+            f"the recording of {problem.dtype} {problem.layout} {problem.shape} holds {len(configs)} candidates and "
+            f"none that is legal now: rules {_broken_by(family, columns)} leave none; record the problem again"
+        )
     return [configs[row] for row in order if legal[row]]
+
+
+def _broken_by(family: Family, columns: Columns) -> str:
+    """The legal rules that most candidates break."""
+    broken = {rule.id: int((~rule.mask(columns)).sum()) for rule in family.rules if rule.kind == "legal"}
+    return ", ".join(rule for rule in sorted(broken, key=lambda rule: -broken[rule])[:3] if broken[rule])
 
 
 def source_of(provenance: Provenance) -> str:

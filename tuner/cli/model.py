@@ -16,6 +16,7 @@ from tuner.model import files
 from tuner.model.examples import Group, from_recordings, from_store
 from tuner.model.learned import LearnedModel, limits_named
 from tuner.model.train import train as train_model
+from tuner.model.train import with_portfolio
 from tuner.settings import settings
 
 app = typer.Typer(no_args_is_help=True, help="The learned model of a GPU: train it, look at it.")
@@ -46,7 +47,7 @@ def train(
     if source != "store":
         folders = sorted({path.parent for path in settings().recorded_dir.glob("*/*.parquet")})
         groups += [group for folder in folders for group in from_recordings(folder, family) if group.device == device]
-    model = train_model(groups, family, device, seed)
+    model = with_portfolio(train_model(groups, family, device, seed), groups, family)
     path = out or settings().model_dir / files.file_name(device)
     size = files.save(model, path)
     if as_json:
@@ -78,7 +79,7 @@ def show(
 
 
 def _json(model: LearnedModel) -> dict[str, Any]:
-    return model.facts.model_dump(exclude={"probe_configs", "probe_us", "probe_problem"})
+    return model.facts.model_dump(exclude={"probe_configs", "probe_us", "probe_problem", "portfolio"})
 
 
 def _print(model: LearnedModel) -> None:

@@ -10,6 +10,8 @@ from space.arch import H200
 from tuner.answers import answer
 from tuner.cli.options import Db, Dtype, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
+from tuner.model.files import model_for
+from tuner.settings import settings
 
 
 def best(
@@ -23,13 +25,14 @@ def best(
     """Answers from the store: measured, else nearest, else predicted, else default; it always says which."""
     problem = problem_from(shape, dtype, layout)
     with open_store(db) as store:
-        found = answer(store, problem, device)
+        found = answer(store, problem, device, model=model_for(device, settings().model_dir).model)
     if as_json:
         emit(
             {
                 "problem": problem_json(problem), "device": device, "policy": found.policy.value,
                 "source": found.source, "why": found.why, "config": config_json(found.config),
-                "time_us": found.time_us, "tflops": found.tflops,
+                "time_us": found.time_us, "interval_us": found.interval_us, "tflops": found.tflops,
+                "grounds": list(found.grounds),
                 "evidence": best_json(found.best) if found.best else None,
             }
         )  # fmt: skip
@@ -39,9 +42,12 @@ def best(
         console.print(f"  {found.config.family}: {found.config.knobs_text}", markup=False)
     if found.time_us and found.tflops:
         word = "" if found.source == "measured" else "estimated "
-        console.print(f"  {word}{found.time_us:.2f} µs, {found.tflops:.1f} TFLOP/s")
+        low, high = found.interval_us or (found.time_us, found.time_us)
+        console.print(f"  {word}{found.time_us:.2f} µs ({low:.2f} to {high:.2f}), {found.tflops:.1f} TFLOP/s")
     if found.best and found.source == "measured":
         console.print(f"  against cuBLASLt's first choice     {ratio_text(found.best.versus_first)}")
         console.print(f"  against the best of its candidates  {ratio_text(found.best.versus_best)}")
+    for ground in found.grounds:
+        console.print(f"  {ground}", markup=False)
     if found.source != "measured":
         console.print(f"  to measure it: gemmtune tune {shape} --dtype {dtype} --layout {layout}")

@@ -44,7 +44,7 @@ def serve(
         else:
             notes.print(f"serving on {address}, to this machine alone; tokens are off: whoever is on it may do all")
             notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'", markup=False)
-        server.serve(store, host, port, rules)
+        server.serve(store, host, port, rules, config.model_dir)
 
 
 def doctor(db: Db = None, as_json: Json = False) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from space.problem import Problem
+from tuner.distance import log_distance
 
 
 def kind_of(problem: Problem) -> tuple[str, str, str]:
@@ -13,6 +14,5 @@ def kind_of(problem: Problem) -> tuple[str, str, str]:
 
 
 def octaves(one: Problem, other: Problem) -> float:
-    """How far two shapes are apart: the sum of |log2| of the ratios of M, N, K and batch."""
-    pairs = ((one.m, other.m), (one.n, other.n), (one.k, other.k), (one.batch, other.batch))
-    return sum(abs(math.log2(a / b)) for a, b in pairs)
+    """How far two problems are apart: the distance of their shapes, and of their batches."""
+    return log_distance(one, other) + abs(math.log2(one.batch / other.batch))

@@ -9,6 +9,7 @@ by how much that model errs for the problem as a whole, averaged over the traini
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -56,6 +57,7 @@ class ModelFacts(BaseModel):
         reach: how far, in octaves of M, N and K together, a problem may lie from the nearest training problem.
         held_out_share, held_out_worst: share of the best that its first choice reached on held-out problems,
             geometric mean and least.
+        portfolio: configs that answers are chosen from (see `tuner.model.portfolio`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -79,6 +81,7 @@ class ModelFacts(BaseModel):
     reach: float
     held_out_share: float
     held_out_worst: float
+    portfolio: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class LearnedModel:
 
     def domain(self, problem: Problem) -> Domain:
         """Whether the training covers `problem`."""
-        known = [Problem.from_key(key) for key in self.facts.problems]
+        known = self._known
         alike = [other for other in known if kind_of(other) == kind_of(problem)]
         nearest = min(alike or known, key=lambda other: octaves(problem, other))
         if not alike:
@@ -161,6 +164,10 @@ class LearnedModel:
                 f"which covers {self.facts.reach:.1f}",
             )  # fmt: skip
         return Domain(True, nearest, f"{problem.shape} lies {away:.1f} octaves from {nearest.shape} of the training")
+
+    @cached_property
+    def _known(self) -> tuple[Problem, ...]:
+        return tuple(Problem.from_key(key) for key in self.facts.problems)
 
     def check(self) -> None:
         """Whether the model fits the family and the analytic model of this version.

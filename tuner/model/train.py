@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from tuner.model.features import Features, features_of, problem_features
 from tuner.model.forest import Forest
 from tuner.model.kinship import kind_of, octaves
 from tuner.model.learned import VERSION, LearnedModel, ModelFacts, limits_named, smoothed
+from tuner.model.portfolio import SHAPES, made
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,6 +46,8 @@ BANDWIDTHS: Final = (0.35, 0.7, 1.4, 2.8)
 #: First choices of a held-out problem whose errors the interval is drawn from.
 JUDGED: Final = 16
 PROBES: Final = 8
+#: Fastest candidates of each group that answers are chosen from, beside those that the model names.
+WINNERS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,17 @@ def train(
             f"tune or record more of them"
         )
     return _fitted(tasks, _judged(tasks, seed, trees), device, family, seed, trees)
+
+
+def with_portfolio(
+    model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES
+) -> LearnedModel:
+    """The model with the configs that its answers are chosen from."""
+    known = [group for group in groups if group.device == model.facts.device]
+    winners = [group.configs[place] for group in known for place in np.argsort(group.time_us)[:WINNERS]]
+    kinds = {kind_of(group.problem): group.problem for group in known}
+    portfolio = made(model, family, limits_named(model.facts.device), winners, list(kinds.values()), shapes)
+    return replace(model, facts=model.facts.model_copy(update={"portfolio": portfolio}))
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from tuner.search.pool import Pool, scaled
 
 #: Standard deviation of log(time / analytic estimate) inside a problem: seven recorded problems gave 0.10 to 0.17.
 ANALYTIC_DOUBT: Final = 0.15
+#: Where the times of its first choices lie, as multiples of the estimate (90 %): the same problems.
+ANALYTIC_LOW, ANALYTIC_HIGH = 0.85, 1.60
 
 
 def limits_of(device: str, arch: str) -> DeviceLimits | None:

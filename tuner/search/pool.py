@@ -110,6 +110,8 @@ def distribution_of(domain: Sequence[Any]) -> BaseDistribution:
 
 def scaled(features: Floats) -> Thin:
     """Columns brought to mean 0 and variance 1; those that do not vary are dropped."""
+    if not len(features):
+        return np.zeros((0, 0), dtype=np.float32)
     spread = features.std(axis=0)
     varies = spread > 1e-9 * np.maximum(np.abs(features).max(axis=0, initial=0), 1)
     kept = features[:, varies]

@@ -1,0 +1,55 @@
+"""The search on the recorded H200: a subset of `python -m benchmarks.search`, as a test that can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from benchmarks.search.replay import Replay, read_replays
+from benchmarks.search.report import Curves
+from benchmarks.search.setting import Setting
+from benchmarks.search.strategies import STRATEGIES
+from tests.support import FAMILY
+
+RECORDINGS = Path(__file__).resolve().parents[3] / "recorded" / "h200"
+MOST = 40
+
+
+@pytest.fixture(scope="module")
+def setting() -> Setting:
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return Setting(read_replays(RECORDINGS, FAMILY), FAMILY, model_seeds=1, trees=40)
+
+
+def curves(name: str, setting: Setting, replays: list[Replay], seeds: int = 1) -> Curves:
+    orders = [(replay, STRATEGIES[name](replay, setting, seed, MOST)) for replay in replays for seed in range(seeds)]
+    for _, order in orders:
+        assert len(set(order)) == len(order), "a candidate was measured twice"
+    return Curves(np.array([replay.shares(order, MOST) for replay, order in orders]))
+
+
+def test_sixteen_measurements_find_the_best_of_a_problem_that_was_never_seen(setting: Setting) -> None:
+    asked = list(setting.replays)[:6]
+    ours = curves("guided", setting, asked)
+    assert ours.mean[15] >= 0.98
+    assert ours.low[15] >= 0.94
+    assert ours.mean[39] >= 0.99
+
+
+def test_the_prediction_alone_beats_the_analytic_model_and_chance(setting: Setting) -> None:
+    asked = list(setting.replays)[:6]
+    predicted, analytic = curves("learned order", setting, asked), curves("analytic order", setting, asked)
+    assert predicted.mean[0] >= 0.93
+    assert predicted.mean[0] > analytic.mean[0]
+
+
+def test_without_transfer_it_still_needs_fewer_measurements_than_tpe_and_chance(setting: Setting) -> None:
+    asked = list(setting.replays)[:4]
+    alone = curves("guided, analytic", setting, asked)
+    for rival in ("Optuna TPE", "random"):
+        theirs = curves(rival, setting, asked, seeds=3)
+        assert alone.mean[15] > theirs.mean[15], rival
+        assert alone.to_within.mean() < theirs.to_within.mean(), rival
