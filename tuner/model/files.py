@@ -110,7 +110,8 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
             continue
         model, reason = _usable(path, path.stat().st_mtime_ns, device)
         if model:
-            return Choice(model, f"learned from {len(model.facts.problems)} problems measured on {device}", path)
+            learned = f"learned from {len(model.facts.problems)} problems measured on {device}"
+            return Choice(model, "; ".join([*refused, learned]), path)
         refused.append(reason)
     reason = "; ".join(refused) or f"no model was trained on {device}"
     return Choice(None, f"{reason}: the analytic model is used")

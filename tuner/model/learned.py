@@ -8,7 +8,7 @@ by how much that model errs for the problem as a whole, averaged over the traini
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -122,13 +122,14 @@ class LearnedModel:
     Attributes:
         forest: over candidates and problems.
         problem_rows: features of the training problems, one row each.
-        levels: of each of them.
+        levels: of each of them, and what first choices turn out to be slower by.
     """
 
     facts: ModelFacts
     forest: Forest
     problem_rows: Floats
     levels: Floats
+    _order: tuple[tuple[str, ...], list[int]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def predict(self, problem: Problem, columns: Columns) -> Prediction:
         """Times of every row of `columns`."""
@@ -137,7 +138,7 @@ class LearnedModel:
 
     def predict_features(self, problem: Problem, features: Features) -> Prediction:
         """Times from features that were computed already."""
-        correction, _ = self.forest.predict(features.rows)
+        correction, _ = self.forest.predict(features.rows[:, self._columns(features.names)])
         time = features.estimate_us * np.exp(correction + self.level(problem))
         wider = 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING
         low, high = np.exp(self.facts.low * wider), np.exp(self.facts.high * wider)
@@ -165,6 +166,14 @@ class LearnedModel:
             )  # fmt: skip
         return Domain(True, nearest, f"{problem.shape} lies {away:.1f} octaves from {nearest.shape} of the training")
 
+    def _columns(self, names: tuple[str, ...]) -> list[int]:
+        """Where the features that the forest reads stand; a family may tell them in another order by now."""
+        if self._order is None or self._order[0] != names:
+            place = {name: column for column, name in enumerate(names)}
+            object.__setattr__(self, "_order", (names, [place[name] for name in self.facts.features]))
+        assert self._order is not None
+        return self._order[1]
+
     @cached_property
     def _known(self) -> tuple[Problem, ...]:
         return tuple(Problem.from_key(key) for key in self.facts.problems)
@@ -181,8 +190,7 @@ class LearnedModel:
         family, limits = family_named(facts.family), DEVICES[facts.device]
         problem = Problem.from_key(facts.probe_problem)
         features = features_of(family, problem, family.columns(problem, _probe(family, facts)), limits)
-        if features.names != facts.features:
-            changed = sorted(set(features.names) ^ set(facts.features)) or ["their order"]
+        if changed := sorted(set(features.names) ^ set(facts.features)):
             raise ModelError(f"{_STALE}: the features of {facts.family} changed ({', '.join(changed[:4])}); {_TRAIN}")
         if not np.allclose(features.estimate_us, facts.probe_us, rtol=_SAME):
             raise ModelError(f"{_STALE}: the analytic estimate of {facts.family} changed; {_TRAIN}")

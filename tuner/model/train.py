@@ -106,11 +106,16 @@ def with_portfolio(
 
 @dataclass(frozen=True)
 class _Judgement:
-    """What held-out problems say; see `ModelFacts`."""
+    """What held-out problems say; see `ModelFacts`.
+
+    Attributes:
+        middle: median of log(time / prediction) of first choices: who looks best is partly lucky.
+    """
 
     doubt: float
     low: float
     high: float
+    middle: float
     bandwidth: float
     share: float
     worst: float
@@ -140,7 +145,7 @@ def _fitted(
         doubt=judged.doubt, low=judged.low, high=judged.high, bandwidth=judged.bandwidth, reach=_reach(tasks),
         held_out_share=judged.share, held_out_worst=judged.worst,
     )  # fmt: skip
-    return LearnedModel(facts, _forest(tasks, trees, seed), rows, levels)
+    return LearnedModel(facts, _forest(tasks, trees, seed), rows, levels + judged.middle)
 
 
 def _judged(tasks: list[_Task], seed: int, trees: int) -> _Judgement:
@@ -162,10 +167,10 @@ def _judged(tasks: list[_Task], seed: int, trees: int) -> _Judgement:
             ahead.append(left[first] - level)
             levels.append(level)
             shares.append(float(task.group.time_us.min() / task.group.time_us[first[0]]))
-    low, high = np.quantile(np.concatenate(ahead), (0.05, 0.95))
+    low, middle, high = np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95))
     squares = [np.average(residual**2, weights=weight) for residual, weight in residuals]
     return _Judgement(
-        float(np.sqrt(np.mean(squares))), float(low), float(high), bandwidth,
+        float(np.sqrt(np.mean(squares))), float(low - middle), float(high - middle), float(middle), bandwidth,
         float(np.exp(np.mean(np.log(shares)))), min(shares),
     )  # fmt: skip
 

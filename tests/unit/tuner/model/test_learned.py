@@ -19,7 +19,7 @@ from tests.support import FAMILY
 from tuner.errors import ModelError
 from tuner.model import files
 from tuner.model.examples import Group, digest_of
-from tuner.model.features import features_of
+from tuner.model.features import Features, features_of
 from tuner.model.forest import Forest
 from tuner.model.learned import VERSION, LearnedModel
 from tuner.model.train import flattened, train
@@ -147,6 +147,12 @@ class TestAModelThatDoesNotFit:
 
     def test_one_of_other_knobs_is_passed_over(self, model: LearnedModel, tmp_path: Path) -> None:
         assert "features of sm90_wgmma changed" in self.choice(model, tmp_path, features=["knob.gone"]).why
+
+    def test_features_in_another_order_change_nothing(self, model: LearnedModel) -> None:
+        held = group(Problem.parse("1024x1024x2048"))
+        features = features_of(FAMILY, held.problem, FAMILY.columns(held.problem, held.configs), H200)
+        turned = Features(features.names[::-1], features.rows[:, ::-1], features.estimate_us)
+        assert model.predict_features(held.problem, turned).time_us == pytest.approx(predicted(model, held))
 
     def test_one_that_fits_is_used_and_one_trained_later_replaces_it(self, model: LearnedModel, tmp_path: Path) -> None:
         assert self.choice(model, tmp_path).model is not None
