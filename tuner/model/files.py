@@ -103,7 +103,7 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
 
     Never raises: without a usable model the analytic one answers, and the reason is in `why`.
     """
-    refused = []
+    refused: list[str] = []
     for place in (folder, SHIPPED):
         path = place / file_name(device) if place else None
         if path is None or not path.is_file():
