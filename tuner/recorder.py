@@ -5,6 +5,7 @@ Resumable like a study, through the same store: what was measured is not measure
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -24,6 +25,8 @@ from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording
 
+#: What was measured is kept at least this often; each time costs as much as a dozen measurements beside it.
+KEEP_SECONDS: Final = 0.5
 #: Candidates of a recording that go through the interleaved finals.
 RECORDED_FINALISTS: Final = 16
 
@@ -100,10 +103,23 @@ class _Screening:
         self.left = [config for config in wanted if config.key not in done]
 
     def run(self) -> Iterator[Measurement]:
-        """Measures what is left; each is committed before the next: a run that is killed loses what it was at."""
-        for measurement in self._round.screen(self.left):
-            self._store.record(self.study.id, measurement, self._round.provenance)
-            yield measurement
+        """Measures what is left. It is kept in small batches: a run that is killed loses the last moment's."""
+        taken: list[Measurement] = []
+        kept_at = time.monotonic()
+        try:
+            for measurement in self._round.screen(self.left):
+                taken.append(measurement)
+                if time.monotonic() - kept_at > KEEP_SECONDS:
+                    self._keep(taken)
+                    kept_at = time.monotonic()
+                yield measurement
+        finally:
+            self._keep(taken)
+
+    def _keep(self, taken: list[Measurement]) -> None:
+        if taken:
+            self._store.record_many(self.study.id, taken, self._round.provenance)
+            taken.clear()
 
     def rows(self) -> list[StoredMeasurement]:
         """What was screened, by earlier runs too."""

@@ -12,7 +12,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -115,12 +116,21 @@ class RecordedRound:
 
 
 def seconds_taken(recording: Recording) -> list[float]:
-    """How long each measurement took: since the one before it was done, the median of all where that is unknown."""
+    """How long each measurement took: its share of the time since those kept before it.
+
+    Measurements that were kept together have one moment between them. Where nothing is known it is the median of
+    the others.
+    """
     moments = recording.taken_at or (None,) * len(recording.measurements)
-    gaps = [(after - before).total_seconds() if before and after else None for before, after in pairwise(moments)]
-    known = [None, *(gap if gap is not None and 0 <= gap <= MOST_SECONDS else None for gap in gaps)]
-    usual = statistics.median([gap for gap in known if gap is not None] or [USUAL_SECONDS])
-    return [usual if gap is None else gap for gap in known[: len(recording.measurements)]]
+    known: list[float | None] = []
+    before: datetime | None = None
+    for moment, together in groupby(moments):
+        count = len(list(together))
+        gap = (moment - before).total_seconds() if moment and before else None
+        known += [gap / count if gap is not None and 0 <= gap <= MOST_SECONDS * count else None] * count
+        before = moment
+    usual = statistics.median([seconds for seconds in known if seconds is not None] or [USUAL_SECONDS])
+    return [usual if seconds is None else seconds for seconds in known]
 
 
 class RecordedWorker:

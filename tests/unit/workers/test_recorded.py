@@ -48,6 +48,14 @@ def test_seconds_are_those_since_the_measurement_before(folder: Path) -> None:
     assert taken == [usual, 0.5, usual, 0.25, 0.125, 0.25]
 
 
+def test_what_was_kept_together_shares_its_time(tmp_path: Path) -> None:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    moments = [start + timedelta(seconds=seconds) for seconds in (0, 0.5, 0.5, 0.75)]
+    rows = [(measured(config), PROVENANCE) for config in CONFIGS]
+    write_recording(tmp_path / "r.parquet", PROBLEM, FACTS, rows, moments)
+    assert seconds_taken(read_recording(tmp_path / "r.parquet")) == [0.25, 0.25, 0.25, 0.25]
+
+
 def test_an_old_recording_takes_what_is_usual(tmp_path: Path) -> None:
     write_recording(tmp_path / "r.parquet", PROBLEM, FACTS, [(measured(config), PROVENANCE) for config in CONFIGS])
     assert seconds_taken(read_recording(tmp_path / "r.parquet")) == [USUAL_SECONDS] * 4
