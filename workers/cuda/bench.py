@@ -21,7 +21,7 @@ from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import Launcher, cublaslt, load
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy, Operands
-from workers.cuda.timing import GIVE_UP_FACTOR, GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, spread
+from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, hopeless, spread
 from workers.cuda.toolbox import Toolbox
 from workers.cuda.verification import Verdict, Verifier
 from workers.errors import DriverError
@@ -151,8 +151,7 @@ class Bench:
         if not self._hot:
             self.busy_us += ready.timed.heat_up(self.stream)
             self._hot = True
-        hopeless = verdict.once_us > GIVE_UP_FACTOR * self._best_once_us
-        replays = GIVE_UP_REPLAYS if hopeless else SCREEN_REPLAYS
+        replays = GIVE_UP_REPLAYS if hopeless(verdict.once_us, self._best_once_us) else SCREEN_REPLAYS
         ready.timed.start(self.stream, 1 + replays)
         meanwhile()
         clocks = self.monitor.read()

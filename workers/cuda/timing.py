@@ -17,14 +17,16 @@ from workers.cuda.operands import Copy
 #: One replay lasts about this long, so that the events' resolution and the graph's own launch vanish in it.
 REPLAY_US: Final = 1_500.0
 #: Launches of one graph, where they are short and where they are long.
-FEWEST_LAUNCHES: Final = 4
+FEWEST_LAUNCHES: Final = 2
 FEWEST_SHORT_LAUNCHES: Final = 20
 SHORT_US: Final = 100.0
 MOST_LAUNCHES: Final = 400
 #: Timed replays of a screening; the first one before them is not counted.
 SCREEN_REPLAYS: Final = 5
-#: A candidate whose single launch takes this much longer than the round's best gets only so many.
+#: A candidate whose single launch takes this much longer than the round's best gets only so many. A single launch
+#: carries what the host needs for it, which scatters by so many microseconds.
 GIVE_UP_FACTOR: Final = 1.3
+GIVE_UP_SLACK_US: Final = 20.0
 GIVE_UP_REPLAYS: Final = 2
 #: A round starts with this much work of its first correct candidate: a cold clock flatters whoever is first.
 HEAT_UP_SECONDS: Final = 0.2
@@ -90,9 +92,19 @@ def launches_for(expected_us: float, copies: int) -> int:
     return max(-(-int(wanted) // copies), 1) * copies
 
 
+def hopeless(once_us: float, best_once_us: float) -> bool:
+    """Whether a candidate is so far behind after one launch that it need not be timed closely."""
+    return once_us > GIVE_UP_FACTOR * best_once_us + GIVE_UP_SLACK_US
+
+
 def spread(samples_us: Sequence[float]) -> float:
-    """Distance between the extremes, as a share of the median."""
-    return (max(samples_us) - min(samples_us)) / statistics.median(samples_us)
+    """Distance between the extremes, as a share of the median; of more than two samples the slowest is left out.
+
+    One replay may be held up by something else; a kernel that is unsteady is so more than once.
+    """
+    ordered = sorted(samples_us)
+    kept = ordered[:-1] if len(ordered) > 2 else ordered
+    return (kept[-1] - kept[0]) / statistics.median(ordered)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,20 @@ def test_every_copy_is_launched_equally_often_in_a_graph() -> None:
             assert launches >= timing.FEWEST_SHORT_LAUNCHES or expected_us >= timing.SHORT_US
 
 
+def test_only_a_candidate_far_behind_is_given_up_on() -> None:
+    assert not timing.hopeless(250, float("inf"))
+    assert not timing.hopeless(250, 200)
+    assert timing.hopeless(300, 200)
+    # What the host takes for a launch is no reason.
+    assert not timing.hopeless(24, 8)
+
+
+def test_one_slow_replay_does_not_make_a_kernel_unsteady() -> None:
+    assert timing.spread([10.0, 10.1, 10.2, 10.1, 99.0]) < timing.STEADY_SPREAD
+    assert timing.spread([10.0, 10.1, 20.0, 10.1, 20.0]) > timing.STEADY_SPREAD
+    assert timing.spread([10.0, 20.0]) > timing.STEADY_SPREAD
+
+
 def samples(middle: float, noise: float, count: int, seed: int = 0) -> list[float]:
     rng = random.Random(seed)
     return [middle * (1 + rng.gauss(0, noise)) for _ in range(count)]
