@@ -48,7 +48,7 @@ class Answerer:
 
     def __init__(self, follower: Follower, models: Path | None = None) -> None:
         self._follower = follower
-        self._models = models
+        self.models = models
         self._computed: OrderedDict[tuple[str, str], tuple[int, Told]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -105,7 +105,7 @@ class Answerer:
             remembered = self._computed.get((device, key))
         if remembered and remembered[0] == version:
             return remembered[1]
-        found = answer(snapshot, problem, device, model=model_for(device, self._models).model)
+        found = answer(snapshot, problem, device, model=model_for(device, self.models).model)
         told = Told(canonical(document(found)), found.source)
         with self._lock:
             self._computed[device, key] = (version, told)

@@ -19,6 +19,7 @@ from api import (
     explain,
     fleet,
     health,
+    importance,
     measurements,
     problems,
     rounds,
@@ -38,7 +39,9 @@ from tuner.store.store import Store
 
 #: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
 _FIRST_READING_SECONDS: Final = 2.0
-_ROUTERS: Final = (best, tables, devices, measurements, campaigns, workers, rounds, builds, explain, health)
+_ROUTERS: Final = (
+    best, tables, devices, measurements, campaigns, workers, rounds, builds, explain, importance, health,
+)  # fmt: skip
 #: Schemas that no endpoint's signature shows.
 _SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)
 

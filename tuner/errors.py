@@ -5,6 +5,7 @@
     ├── DeviceError       a device that is not here
     ├── NothingCorrect    no legal candidate, or none that is correct: nothing can be served
     ├── UnknownDevice     the store has no best of a device
+    ├── NothingMeasured   too few measurements to say something about
     ├── TokenError        an API token that is malformed, taken or not there
     ├── CampaignError     a campaign that can't be made or changed
     │   ├── UnknownCampaign   there is none of that number
@@ -103,6 +104,10 @@ class BuildDiffers(BuildRefused):
 
 class ExportError(TunerError):
     """A table can't be written."""
+
+
+class NothingMeasured(TunerError):
+    """The store has too few measurements of what was asked."""
 
 
 class ModelError(TunerError):

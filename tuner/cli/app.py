@@ -13,6 +13,7 @@ from tuner.cli import (
     explain,
     export,
     instructions,
+    ladder,
     layout,
     model,
     query,
@@ -21,6 +22,7 @@ from tuner.cli import (
     service,
     token,
     tune,
+    why,
 )
 from tuner.cli.output import fail
 from tuner.errors import (
@@ -29,6 +31,7 @@ from tuner.errors import (
     ExportError,
     ModelError,
     NothingCorrect,
+    NothingMeasured,
     SettingsError,
     StoreError,
     TokenError,
@@ -44,6 +47,7 @@ EXIT_INTERRUPTED: Final = 130
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NothingCorrect, EXIT_NOTHING),
+    (NothingMeasured, EXIT_NOTHING),
     (StoreError, EXIT_STORE),
     (DeviceError, EXIT_DEVICE),
     (WorkerError, EXIT_DEVICE),
@@ -67,6 +71,8 @@ app.command()(tune.tune)
 app.command()(query.best)
 app.command()(explain.explain)
 app.command()(explain.space)
+app.command()(why.why)
+app.command()(ladder.ladder)
 app.command()(instructions.instructions)
 app.command()(export.export)
 app.command()(service.serve)

@@ -1,0 +1,95 @@
+"""GET /v1/importance: why a config won, from the measurements in the store."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from api.answerer import Answerer
+from api.auth import require
+from api.problems import HttpProblem, responses
+from api.schemas import ConfigOut, DeviceName, ProblemOut, ProblemQuery
+from tuner.errors import NothingMeasured
+from tuner.importance import Why, why
+from tuner.model.files import model_for
+from tuner.store.store import Store
+
+router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
+
+
+class ImportanceQuery(ProblemQuery):
+    """A problem, and the GPU that it was tuned on."""
+
+    device: DeviceName | None = None
+
+
+class KnobImportanceOut(BaseModel):
+    """How much one knob decides."""
+
+    knob: str
+    share: float = Field(description="of what tells good candidates from all measured ones; all knobs make 1")
+    cost: float | None = Field(description="fastest with any other value of this knob; of the winner's time")
+
+
+class ChangeOut(BaseModel):
+    """The winner with one knob changed."""
+
+    knob: str
+    value: int | str
+    source: Literal["measured", "expected", "illegal"]
+    time_us: float | None
+    ratio: float | None = Field(description="of its time to the winner's")
+    low: float | None
+    high: float | None
+
+
+class RunnerUpOut(BaseModel):
+    """The fastest candidate of another structure."""
+
+    config: ConfigOut
+    time_us: float
+    ratio: float
+
+
+class ImportanceOut(BaseModel):
+    """Why a config won."""
+
+    problem: ProblemOut
+    device: str
+    winner: ConfigOut
+    time_us: float
+    measured: int = Field(description="correct candidates of the study")
+    importances: list[KnobImportanceOut]
+    changes: list[ChangeOut]
+    runners_up: list[RunnerUpOut]
+
+    @classmethod
+    def of(cls, found: Why) -> ImportanceOut:
+        """From the value."""
+        return cls(
+            problem=ProblemOut.of(found.problem), device=found.device, winner=ConfigOut.of(found.winner),
+            time_us=found.time_us, measured=found.measured,
+            importances=[KnobImportanceOut(**asdict(each)) for each in found.importances],
+            changes=[ChangeOut(**asdict(each)) for each in found.changes],
+            runners_up=[
+                RunnerUpOut(config=ConfigOut.of(each.config), time_us=each.time_us, ratio=each.ratio)
+                for each in found.runners_up
+            ],
+        )  # fmt: skip
+
+
+@router.get("/v1/importance", operation_id="getImportance", responses=responses(404))
+def get_importance(request: Request, query: Annotated[ImportanceQuery, Query()]) -> ImportanceOut:
+    """Which knobs decided a tuned problem, what each single change of the winner costs, and who came behind."""
+    store: Store = request.app.state.store
+    answerer: Answerer = request.app.state.answerer
+    device = answerer.device(query.device)
+    models: Path | None = answerer.models
+    try:
+        return ImportanceOut.of(why(store, query.problem(), device, model=model_for(device, models).model))
+    except NothingMeasured as error:
+        raise HttpProblem(404, "not-measured", str(error)) from error

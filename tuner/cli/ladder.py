@@ -1,0 +1,89 @@
+"""`gemmtune ladder`: what is known of one weight at every M, and where the table has cliffs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from space.arch import H200
+from space.errors import ProblemError
+from space.problem import Problem
+from tuner.answers import Answer, answer
+from tuner.cli.options import Db, Dtype, Json, Layout, open_store
+from tuner.cli.output import config_json, console, emit, table
+from tuner.model.files import model_for
+from tuner.search.ladder import MS, Cliff, Rung, cliffs, problems
+from tuner.settings import settings
+
+
+def ladder(
+    weight: Annotated[str, typer.Argument(metavar="NxK", help="Extents of the weight, as in 28672x4096.")],
+    ms: Annotated[str, typer.Option("--m", help="M's joined by commas. [default: 25 from 1 to 16384]")] = "",
+    dtype: Dtype = "bf16",
+    layout: Layout = "nt",
+    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Answers for every M of one weight, and says which measured ones can't all be right.
+
+    A smaller M never takes longer than a larger one, which a larger kernel computes by padding; a larger one never
+    longer than repeating a smaller one. Where the measured answers break that, the configs to measure again are named.
+    """
+    rungs = problems(Problem.parse(f"1x{weight}", dtype, layout), _numbers(ms) if ms else MS)
+    model = model_for(device, settings().model_dir).model
+    with open_store(db) as store:
+        answers = [answer(store, problem, device, model=model) for problem in rungs]
+    known = [
+        Rung(found.problem, found.config, found.time_us, found.best.runner_up if found.best else None)
+        for found in answers if found.source == "measured" and found.config and found.time_us
+    ]  # fmt: skip
+    found = cliffs(known)
+    if as_json:
+        emit({"rungs": [_rung_json(each) for each in answers], "cliffs": [_cliff_json(cliff) for cliff in found]})
+        return
+    rows = [
+        (each.problem.m, each.source, f"{each.time_us:.2f}" if each.time_us else "–",
+         f"{each.tflops:.0f}" if each.tflops else "–", _varied(each, answers))
+        for each in answers
+    ]  # fmt: skip
+    table(("M", "source", "µs", "TFLOP/s", "knobs that differ along the ladder"), rows)
+    for cliff in found:
+        console.print(f"cliff: {cliff.sentence}; measure again with {len(cliff.again)} configs: gemmtune tune "
+                      f"{cliff.suspect.problem.shape}", markup=False)  # fmt: skip
+    if known and not found:
+        console.print(f"no cliffs among {len(known)} measured rungs")
+
+
+def _varied(found: Answer, answers: Sequence[Answer]) -> str:
+    if found.config is None:
+        return "–"
+    values: dict[str, set[object]] = {}
+    for name, value in (pair for each in answers if each.config for pair in each.config.values):
+        values.setdefault(name, set()).add(value)
+    return ",".join(f"{name}={value}" for name, value in found.config.values if len(values[name]) > 1)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise ProblemError(f"--m {text!r} is no list of numbers: write 1,16,4096") from error
+
+
+def _rung_json(found: Answer) -> dict[str, Any]:
+    return {
+        "m": found.problem.m, "source": found.source, "time_us": found.time_us, "interval_us": found.interval_us,
+        "tflops": found.tflops, "config": config_json(found.config), "why": found.why,
+    }  # fmt: skip
+
+
+def _cliff_json(cliff: Cliff) -> dict[str, Any]:
+    return {
+        "kind": cliff.kind, "m": cliff.suspect.problem.m, "time_us": cliff.suspect.time_us,
+        "witness_m": cliff.witness.problem.m, "bound_us": cliff.bound_us, "sentence": cliff.sentence,
+        "again": [dataclasses.asdict(config) | {"key": config.key} for config in cliff.again],
+    }  # fmt: skip

@@ -1,0 +1,137 @@
+"""Ladders: one weight, every M. Which problems they are made of, in which order, and where the table has cliffs.
+
+Two facts hold for correct times of one weight, whatever the kernels. The kernel of a larger M computes a smaller
+one too, by padding: t(M) ≤ t(M'). And a larger M can be computed by repeating a smaller one: t(M') ≤ ⌈M'/M⌉ · t(M).
+Where a table breaks one of them the search has missed something: what is to be measured again follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from space.config import Config
+from space.errors import ProblemError
+from space.explain import is_legal
+from space.family import family_named
+from space.problem import Problem
+
+#: Every octave, and its middle above 16: what serving stacks ask for.
+MS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
+             8192, 12288, 16384)  # fmt: skip
+#: Times this close count as equal.
+BAND: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """What a table says of one M.
+
+    Attributes:
+        config: that is served.
+        time_us: of it.
+        runner_up: the one behind it, where one is known.
+    """
+
+    problem: Problem
+    config: Config
+    time_us: float
+    runner_up: Config | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cliff:
+    """Two rungs that can't both be right.
+
+    Attributes:
+        kind: `inversion`: the smaller M takes longer; `jump`: the larger one takes longer than repeating the smaller.
+        suspect: the rung that is too slow.
+        witness: the one that shows it.
+        bound_us: what the suspect takes at most, going by the witness.
+        again: configs to measure at the suspect's problem, its own first: what the rungs around it run with.
+    """
+
+    kind: Literal["inversion", "jump"]
+    suspect: Rung
+    witness: Rung
+    bound_us: float
+    again: tuple[Config, ...]
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        slow, by = self.suspect, self.witness
+        verb = "computes it by padding" if self.kind == "inversion" else "computes it by repetition"
+        return (
+            f"M = {slow.problem.m:,} takes {slow.time_us:.2f} µs, though the kernel of M = {by.problem.m:,} {verb} in "
+            f"{self.bound_us:.2f} µs"
+        )
+
+
+def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
+    """The ladder of the weight that `weight` multiplies with, smallest M first.
+
+    Raises:
+        ProblemError: no M, or one that is no extent.
+    """
+    if not ms:
+        raise ProblemError("a ladder needs at least one M: give some, or leave them out for 1 to 16,384")
+    return [replace(weight, m=m) for m in sorted(set(ms))]
+
+
+def in_order(ladder: Sequence[Problem]) -> list[Problem]:
+    """The order in which a ladder is tuned: both ends, then the middle of the widest gap, and so on.
+
+    Each problem then begins with the winners of the nearest ones on either side (`tuner.search.winners`).
+    """
+    left = sorted(ladder, key=lambda problem: problem.m)
+    if len(left) <= 2:
+        return left
+    ordered, gaps = [left[-1], left[0]], [(0, len(left) - 1)]
+    while gaps:
+        low, high = max(gaps, key=lambda gap: (gap[1] - gap[0], gap[1]))
+        gaps.remove((low, high))
+        middle = (low + high) // 2
+        if middle > low:
+            ordered.append(left[middle])
+            gaps += [gap for gap in ((low, middle), (middle, high)) if gap[1] - gap[0] > 1]
+    return ordered
+
+
+def cliffs(table: Sequence[Rung], band: float = BAND) -> list[Cliff]:
+    """The rungs of one weight that are too slow, worst first; each once, with the witness that says most."""
+    rungs = sorted(table, key=lambda rung: rung.problem.m)
+    worst: dict[int, Cliff] = {}
+    for place, suspect in enumerate(rungs):
+        for kind, bound, witness in _bounds(rungs, place):
+            found = worst.get(place)
+            if suspect.time_us > bound * (1 + band) and (found is None or bound < found.bound_us):
+                worst[place] = Cliff(kind, suspect, witness, bound, _again(rungs, place))
+    return sorted(worst.values(), key=lambda cliff: cliff.bound_us / cliff.suspect.time_us)
+
+
+def confirmed(cliff: Cliff, again_us: float, band: float = BAND) -> bool:
+    """Whether the cliff is still there when the suspect's best time is `again_us` after measuring again."""
+    return again_us > cliff.bound_us * (1 + band)
+
+
+_Bound = tuple[Literal["inversion", "jump"], float, Rung]
+
+
+def _bounds(rungs: Sequence[Rung], place: int) -> list[_Bound]:
+    """What the other rungs say that this one takes at most."""
+    m = rungs[place].problem.m
+    above: list[_Bound] = [("inversion", rung.time_us, rung) for rung in rungs[place + 1 :]]
+    below: list[_Bound] = [("jump", -(-m // rung.problem.m) * rung.time_us, rung) for rung in rungs[:place]]
+    return above + below
+
+
+def _again(rungs: Sequence[Rung], place: int) -> tuple[Config, ...]:
+    """The rung's own config, and those of the rungs beside it as far as they are legal here."""
+    problem = rungs[place].problem
+    beside = [rungs[near] for near in (place - 1, place + 1) if 0 <= near < len(rungs)]
+    found = [rungs[place].config, *(config for rung in beside for config in (rung.config, rung.runner_up) if config)]
+    return tuple(
+        dict.fromkeys(config for config in found if is_legal(family_named(config.family), problem, config))
+    )
