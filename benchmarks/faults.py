@@ -153,7 +153,8 @@ class Found:
     def right(self) -> bool:
         """Whether it ended as it should, and harmed nothing."""
         fit = self.broken.outcome in self.fault.outcomes and self.fault.said in self.broken.detail
-        return fit and self.after.median_us <= SLOWER * self.before.median_us
+        sound = self.after.outcome is Outcome.CORRECT and self.after.median_us <= SLOWER * self.before.median_us
+        return fit and sound
 
     def __str__(self) -> str:
         verdict = ("yes" if self.right else "NO") + ("" if self.fault.certain else " (a hazard, may go unseen)")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from benchmarks.faults import FAULTS, AnchorLost, Fault
+from benchmarks.faults import FAULTS, AnchorLost, Fault, Found
 from space.explain import is_legal
 from space.family import family_named
+from tests.support import measured
 from workers.build import Build, BuildFailure, compile_source
 from workers.kernels.render import render
 from workers.measurement import Outcome
@@ -36,3 +39,15 @@ def test_there_are_enough_faults_that_the_hardware_must_show() -> None:
 def test_a_fault_whose_place_is_gone_says_so() -> None:
     with pytest.raises(AnchorLost, match="stands 0 times"):
         FAULTS[0].plant("")
+
+
+def test_a_fault_counts_as_caught_only_if_the_candidate_behind_it_measured_normally() -> None:
+    fault = FAULTS[0]
+    wrong = replace(measured(fault.config, outcome=Outcome.WRONG_RESULT), detail=f"elements {fault.said}")
+    sound, slow = measured(fault.config, 10.0), measured(fault.config, 12.0)
+    failed = measured(fault.config, outcome=Outcome.LAUNCH)
+    assert Found(fault, wrong, 1.0, sound, sound).right
+    assert not Found(fault, wrong, 1.0, sound, slow).right
+    assert not Found(fault, wrong, 1.0, sound, failed).right
+    assert not Found(fault, wrong, 1.0, failed, failed).right
+    assert not Found(fault, sound, 1.0, sound, sound).right
