@@ -29,6 +29,7 @@ from api import (
 from api.access import Access
 from api.answerer import Answerer
 from api.auth import Keyring
+from api.dashboard import routes
 from api.fleet_meters import FleetMeters
 from api.follower import Follower
 from api.gate import Gate
@@ -40,7 +41,7 @@ from tuner.store.store import Store
 #: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
 _FIRST_READING_SECONDS: Final = 2.0
 _ROUTERS: Final = (
-    best, tables, devices, measurements, campaigns, workers, rounds, builds, explain, importance, health,
+    best, tables, devices, measurements, campaigns, workers, rounds, builds, explain, importance, health, routes,
 )  # fmt: skip
 #: Schemas that no endpoint's signature shows.
 _SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)

@@ -24,7 +24,7 @@ from tuner.campaigns.records import (
 )
 from tuner.records import Ratio
 from tuner.store import codec
-from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.store.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.store.codec import utc
 from tuner.store.models import ConfigRow, MeasurementRow
 from tuner.store.store import Store
@@ -42,6 +42,13 @@ def progress(store: Store, campaign_id: int) -> Progress:
     """
     with store.transaction() as session:
         return _progress(session, campaign_of(row_of(session, campaign_id)))
+
+
+def newest(store: Store, limit: int) -> list[Progress]:
+    """Where the newest campaigns stand, newest first."""
+    with store.transaction() as session:
+        rows = session.scalars(select(CampaignRow).order_by(CampaignRow.id.desc()).limit(limit)).all()
+        return [_progress(session, campaign_of(row)) for row in rows]
 
 
 def summary(store: Store, campaign_id: int) -> Summary:

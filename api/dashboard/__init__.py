@@ -1,0 +1,1 @@
+"""The dashboard: one page of HTML, made by the service itself, without scripts."""

@@ -1,0 +1,102 @@
+"""GET /: devices, bests with their evidence, campaigns; and a form that asks what the API answers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from pydantic import Field
+
+from api.auth import Caller, Keyring
+from api.dashboard import views
+from api.problems import HttpProblem
+from api.schemas import PRINTABLE, Strict
+from tuner.errors import StoreError
+from tuner.tokens import Scope
+
+_FOLDER: Final = Path(__file__).parent
+_STYLE: Final = (_FOLDER / "style.css").read_text()
+#: Nothing runs, nothing is loaded but our own style sheet, and the form comes back to us.
+_POLICY: Final = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+_templates = Environment(
+    loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+_REFRESH_SECONDS: Final = 5
+
+router = APIRouter(include_in_schema=False)
+
+
+class PageQuery(Strict):
+    """Which device and bests are shown, and what is asked. A form sends empty texts for what was left out."""
+
+    device: Annotated[str, Field(max_length=100, pattern=PRINTABLE)] = ""
+    find: Annotated[str, Field(max_length=100, pattern=PRINTABLE)] = ""
+    cursor: Annotated[str | None, Field(max_length=2000)] = None
+    m: Annotated[str, Field(max_length=12)] = ""
+    n: Annotated[str, Field(max_length=12)] = ""
+    k: Annotated[str, Field(max_length=12)] = ""
+    dtype: Annotated[str, Field(max_length=60)] = "bf16"
+    layout: Annotated[str, Field(max_length=2)] = "nt"
+
+
+async def reader(request: Request) -> Caller:
+    """Who looks at the page: a browser asks for a name and a password, and the password is a token.
+
+    Only pages take a password: a browser sends it by itself, so it must not be good for anything that changes.
+    """
+    keyring: Keyring = request.app.state.keyring
+    found: Caller | HttpProblem = request.state.caller
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if isinstance(found, HttpProblem) and scheme.lower() == "basic":
+        found = keyring.caller(b"Bearer " + _password(given))
+    if isinstance(found, HttpProblem) or not found.may(Scope.READ):
+        detail = "the page needs a token with the scope read: give it as the password, with any name"
+        raise HttpProblem(401, "token-needed", detail, {"WWW-Authenticate": 'Basic realm="gemmtune", charset="UTF-8"'})
+    return found
+
+
+def _password(given: str) -> bytes:
+    try:
+        return base64.b64decode(given, validate=True).partition(b":")[2]
+    except (binascii.Error, ValueError):
+        return b""
+
+
+@router.get("/")
+def get_page(
+    request: Request, query: Annotated[PageQuery, Query()], caller: Annotated[Caller, Depends(reader)]
+) -> HTMLResponse:
+    """The page."""
+    state = request.app.state
+    snapshot = state.answerer.snapshot
+    device = query.device or next(iter(snapshot.devices), "")
+    asked = views.Question(query.m, query.n, query.k, query.dtype, query.layout, device or state.answerer.device(None))
+    fleet = ""
+    try:
+        numbers, campaigns = views.numbers(state.store), views.campaigns(state.store)
+    except StoreError as error:
+        numbers, campaigns, fleet = None, [], str(error)
+    html = _templates.get_template("page.html").render(
+        caller=caller,
+        devices=views.devices(snapshot, numbers) if numbers else [],
+        bests=views.bests(snapshot, state.views, device, query.find, query.cursor),
+        question=views.question(state.answerer, asked),
+        campaigns=campaigns,
+        wrong=fleet,
+        age=state.follower.age_seconds(),
+        find=query.find,
+        refresh=_REFRESH_SECONDS if any(item.campaign.status == "running" for item in campaigns) else None,
+        **views.CHOICES,
+    )
+    return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY})
+
+
+@router.get("/style.css")
+async def get_style() -> Response:
+    """How the page looks."""
+    return Response(_STYLE, media_type="text/css", headers={"Cache-Control": "max-age=300"})

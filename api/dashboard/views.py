@@ -1,0 +1,206 @@
+"""What the page shows, gathered from the snapshot and the store."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from api import cursors
+from api.answerer import Answerer
+from api.dashboard.plot import Plot, plot
+from api.snapshot import Snapshot
+from api.tables import View, Views
+from space.arch import DEVICES
+from space.errors import SpaceError
+from space.problem import DTYPES, LAYOUTS, Problem
+from space.rank import roofline_us
+from tuner.campaigns.census import Census, census
+from tuner.campaigns.records import Progress
+from tuner.campaigns.results import newest
+from tuner.records import Ratio
+from tuner.store.store import Store
+
+_BESTS: Final = 40
+_CAMPAIGNS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A GPU model with what works on it."""
+
+    name: str
+    bests: int
+    replayed: int
+    workers: int
+    waiting: int
+    running: int
+    busy: float
+    per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class BestRow:
+    """A best with its evidence.
+
+    Attributes:
+        share: of the roofline bound; None for a device without known rates.
+        entry: the table's entry.
+    """
+
+    label: str
+    config: str
+    share: float | None
+    first: Ratio | None
+    best: Ratio | None
+    entry: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BestsPart:
+    """Some bests of one device.
+
+    Attributes:
+        total: on this device, and `found` of these.
+        cursor: of those behind; None on the last page.
+    """
+
+    device: str
+    total: int
+    found: int
+    rows: list[BestRow]
+    plot: Plot | None
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was typed into the form, and what came of it: an answer, or a sentence on what is wrong."""
+
+    m: str = ""
+    n: str = ""
+    k: str = ""
+    dtype: str = "bf16"
+    layout: str = "nt"
+    device: str = ""
+    answer: dict[str, Any] | None = None
+    wrong: str = ""
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything was typed."""
+        return bool(self.m or self.n or self.k)
+
+
+def devices(snapshot: Snapshot, numbers: Census) -> list[DeviceRow]:
+    """Every device with bests or with workers."""
+    queues: dict[str, list[str]] = {}
+    for queue, _ in [*numbers.workers, *numbers.rounds]:
+        queues.setdefault(queue.partition("/")[0], []).append(queue)
+    return [
+        _device(name, snapshot, numbers, sorted(set(queues.get(name, []))))
+        for name in sorted({*snapshot.devices, *queues})
+    ]
+
+
+def _device(name: str, snapshot: Snapshot, numbers: Census, queues: list[str]) -> DeviceRow:
+    known = snapshot.devices.get(name)
+    kinds = known.kinds() if known else {}
+
+    def count(counts: dict[tuple[str, str], int], *statuses: str) -> int:
+        return sum(counts.get((queue, status), 0) for queue in queues for status in statuses)
+
+    busy = [numbers.busy_share(queue) for queue in queues if numbers.busy_share(queue)]
+    return DeviceRow(
+        name, sum(kinds.values()), kinds.get("recorded", 0), count(numbers.workers, "live", "draining"),
+        count(numbers.rounds, "queued"), count(numbers.rounds, "running"), sum(busy) / len(busy) if busy else 0.0,
+        sum(numbers.candidates_per_second(queue) for queue in queues),
+    )  # fmt: skip
+
+
+def bests(snapshot: Snapshot, views: Views, device: str, find: str, cursor: str | None) -> BestsPart:
+    """A page of a device's bests whose problem's key has `find` in it.
+
+    Raises:
+        HttpProblem: 400, the cursor is of another page.
+    """
+    if device not in snapshot.devices:
+        return BestsPart(device, 0, 0, [], None, None)
+    view = views.of(snapshot, device)
+    filters = {"dashboard": device, "find": find}
+    places = _places(view, find)
+    first = 0
+    if cursor:
+        after = bisect_right(view.keys, cursors.decode_pair(cursor, filters))
+        first = bisect_left(places, after)
+    shown = places[first : first + _BESTS]
+    rows = [_best(device, orjson.loads(view.held[place].entry)) for place in shown]
+    more = first + _BESTS < len(places)
+    following = cursors.encode(view.keys[shown[-1]], filters) if more else None
+    ratios = [(row.label, row.first) for row in rows if row.first]
+    return BestsPart(device, len(view.keys), len(places), rows, plot(ratios), following)
+
+
+def _places(view: View, find: str) -> list[int]:
+    if not find:
+        return list(range(len(view.keys)))
+    return [place for place, (key, _) in enumerate(view.keys) if find in key]
+
+
+def _best(device: str, entry: dict[str, Any]) -> BestRow:
+    problem, limits = Problem.from_key(entry["problem"]["key"]), DEVICES.get(device)
+    first, best = entry["versus_cublaslt_first"], entry["versus_cublaslt_best"]
+    return BestRow(
+        label=_label(problem),
+        config=entry["config"]["key"].partition(":")[2].replace(",", ", "),
+        share=roofline_us(problem, limits) / entry["median_us"] if limits else None,
+        first=Ratio(**first) if first else None,
+        best=Ratio(**best) if best else None,
+        entry=entry,
+    )
+
+
+def _label(problem: Problem) -> str:
+    batch = f" ×{problem.batch}" if problem.batch > 1 else ""
+    epilogue = f" +{problem.epilogue}" if problem.epilogue != "none" else ""
+    return f"{problem.shape}{batch} {problem.dtype} {problem.layout}{epilogue}"
+
+
+def question(answerer: Answerer, asked: Question) -> Question:
+    """The question with its answer, or with what is wrong with it."""
+    if not asked.asked:
+        return asked
+    typed = (asked.m, asked.n, asked.k, asked.dtype, asked.layout, asked.device)
+    try:
+        m, n, k = (int(text) for text in typed[:3])
+    except ValueError:
+        return Question(*typed, wrong="M, N and K are whole numbers, as in 4096")
+    try:
+        problem = Problem.of(m, n, k, asked.dtype, asked.layout)
+    except SpaceError as error:
+        return Question(*typed, wrong=str(error))
+    return Question(*typed, answer=orjson.loads(answerer.tell(problem, asked.device).text))
+
+
+def campaigns(store: Store) -> list[Progress]:
+    """The newest campaigns.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    return newest(store, _CAMPAIGNS)
+
+
+def numbers(store: Store) -> Census:
+    """Of the fleet.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    return census(store)
+
+
+#: What the form offers.
+CHOICES: Final = {"dtypes": tuple(DTYPES), "layouts": LAYOUTS}
