@@ -1,0 +1,60 @@
+"""`gemmtune recordings`: list and export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support import FAMILY, PROBLEM, record_problem
+from tuner.cli.app import app
+from tuner.errors import ExportError
+from workers.errors import RecordingError
+
+CONFIGS = [FAMILY.config({"tile_n": n}) for n in range(8, 129, 8)]
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    return record_problem(tmp_path / "h200", CONFIGS)
+
+
+def run(*words: object) -> str:
+    result = CliRunner().invoke(app, ["recordings", *map(str, words)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_list_says_what_a_folder_holds(recording: Path) -> None:
+    (entry,) = json.loads(run("list", recording.parent, "--json"))["recordings"]
+    assert (entry["problem"], entry["screened"], entry["device"]) == (PROBLEM.key, len(CONFIGS), "NVIDIA H200")
+    assert 0 < entry["correct"] < entry["screened"]
+
+
+def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path) -> None:
+    written = json.loads(run("export", recording, "--out", tmp_path / "t4", "--json"))["written"]
+    assert [Path(name).name for name in written] == [
+        f"{recording.stem}.results.json", f"{recording.stem}.metadata.json",
+    ]  # fmt: skip
+    before = Path(written[0]).read_bytes()
+    assert len(json.loads(before)["results"]) == len(CONFIGS)
+    assert json.loads(run("export", recording, "--out", tmp_path / "t4", "--json"))["written"] == []
+    assert Path(written[0]).read_bytes() == before
+
+
+def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="holds no recording"):
+        run("list", tmp_path)
+
+
+def test_an_unknown_format_is_one_sentence(recording: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="format 'csv' is unknown: use one of t4"):
+        run("export", recording, "--out", tmp_path, "--format", "csv")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(recording: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ExportError, match="can't be written"):
+        run("export", recording, "--out", tmp_path / "file" / "t4")

@@ -1,0 +1,90 @@
+"""What NVML says, against a stand-in for it: clocks, throttle reasons, and who else uses the card."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+clocks = pytest.importorskip("workers.cuda.clocks")
+
+OURS, THEIRS, LATER = 4711, 99, 100
+
+
+class Nvml(SimpleNamespace):
+    """The functions that the monitor calls."""
+
+    ClockType = SimpleNamespace(SM=1, MEM=2)
+    TemperatureSensors = SimpleNamespace(GPU=0)
+
+    def __init__(self) -> None:
+        super().__init__(processes={THEIRS: 3 * 2**30}, shares={}, reasons=0x4 | 0x40 | 0x1)
+
+    def init_v2(self) -> None: ...
+
+    def device_get_handle_by_uuid(self, uuid: str) -> int:
+        return 1
+
+    def device_get_compute_running_processes_v3(self, handle: int) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid, used_gpu_memory=used) for pid, used in self.processes.items()]
+
+    def device_get_process_utilization(self, handle: int, since: int) -> list[SimpleNamespace]:
+        if not self.shares:
+            raise RuntimeError("not found")
+        return [SimpleNamespace(pid=pid, sm_util=share, time_stamp=when) for pid, when, share in self.shares]
+
+    def device_get_current_clocks_event_reasons(self, handle: int) -> int:
+        return int(self.reasons)
+
+    def device_get_clock_info(self, handle: int, kind: int) -> int:
+        return {1: 1980, 2: 3201}[kind]
+
+    def device_get_power_usage(self, handle: int) -> int:
+        return 654_321
+
+    def device_get_temperature_v(self, handle: int, sensor: int) -> int:
+        return 61
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    import cuda.bindings
+
+    stand_in = Nvml()
+    monkeypatch.setattr(cuda.bindings, "nvml", stand_in, raising=False)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvml", stand_in)
+    return stand_in
+
+
+def monitor(nvml: Nvml) -> object:
+    """Opened after our own context came, which NVML lists under the host's process id."""
+    present = frozenset(nvml.processes)
+    nvml.processes[OURS] = 2**30
+    return clocks.Monitor("GPU-0", present)
+
+
+def test_others_are_told_with_pid_memory_and_share(nvml: Nvml) -> None:
+    opened = monitor(nvml)
+    assert opened.others() == ("process 99 uses this GPU too (3.0 GiB, idle lately)",)
+    nvml.shares = [(THEIRS, 2, 35), (THEIRS, 1, 90), (OURS, 2, 60)]
+    nvml.processes[LATER] = 2**29
+    assert opened.others() == (
+        "process 99 uses this GPU too (3.0 GiB, 35 % of its multiprocessors' time)",
+        "process 100 uses this GPU too (0.5 GiB, idle lately)",
+    )
+
+
+def test_alone_is_alone(nvml: Nvml) -> None:
+    nvml.processes.clear()
+    opened = monitor(nvml)
+    nvml.processes[os.getpid()] = 1
+    assert opened.others() == ()
+
+
+def test_clocks_are_read_with_the_reasons_that_lower_them(nvml: Nvml) -> None:
+    read = monitor(nvml).read()
+    assert (read.sm_mhz, read.memory_mhz, read.power_w, read.temperature_c) == (1980, 3201, 654.321, 61)
+    assert read.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
+    assert set(read.throttle_reasons) & clocks.DISTURBING == {"hw_thermal_slowdown"}
