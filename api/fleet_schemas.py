@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.schemas import ProblemOut, Strict
 from space.errors import ProblemError
+from tuner.campaigns import documents
 from tuner.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
 from tuner.campaigns.records import (
     MOST_NAME,
@@ -110,7 +110,7 @@ class CampaignOut(BaseModel):
     @classmethod
     def of(cls, campaign: Campaign) -> CampaignOut:
         """From the value."""
-        return cls.model_validate(asdict(campaign) | {"policy": campaign.policy.value, "status": campaign.status.value})
+        return cls(**documents.campaign(campaign))
 
 
 class CampaignsPage(BaseModel):
@@ -137,7 +137,7 @@ class ProgressOut(BaseModel):
     @classmethod
     def of(cls, progress: Progress) -> ProgressOut:
         """From the value."""
-        return cls.model_validate(asdict(progress) | {"campaign": CampaignOut.of(progress.campaign)})
+        return cls(**documents.progress(progress))
 
 
 class GainOut(BaseModel):
@@ -163,8 +163,7 @@ class SummaryOut(BaseModel):
     @classmethod
     def of(cls, summary: Summary) -> SummaryOut:
         """From the value."""
-        gain = GainOut(**asdict(summary.gain)) if summary.gain else None
-        return cls(progress=ProgressOut.of(summary.progress), gain=gain, failed=summary.failed, parked=summary.parked)
+        return cls(**documents.summary(summary))
 
 
 class CampaignProblemOut(BaseModel):
@@ -193,15 +192,7 @@ class CampaignProblemOut(BaseModel):
     @classmethod
     def of(cls, entry: CampaignProblem) -> CampaignProblemOut:
         """From the value."""
-        return cls(
-            id=entry.id, problem=ProblemOut.of(entry.problem), device=entry.device, device_kind=entry.device_kind,
-            status=entry.status.value, reason=entry.reason, attempts=entry.attempts,
-            failing_config=entry.failing_config, rounds=entry.rounds, tried=entry.tried, failed=entry.failed,
-            gpu_seconds=entry.gpu_seconds, measurement_id=entry.measurement_id, config_key=entry.config_key,
-            median_us=entry.median_us, tflops=entry.problem.tflops(entry.median_us) if entry.median_us else None,
-            versus_cublaslt_first=asdict(entry.versus_first) if entry.versus_first else None,
-            versus_cublaslt_best=asdict(entry.versus_best) if entry.versus_best else None, ended_at=entry.ended_at,
-        )  # fmt: skip
+        return cls(**documents.campaign_problem(entry))
 
 
 class CampaignProblemsPage(BaseModel):
@@ -232,7 +223,7 @@ class WorkerOut(BaseModel):
     @classmethod
     def of(cls, worker: Worker) -> WorkerOut:
         """From the value."""
-        return cls(**asdict(worker))
+        return cls(**documents.worker(worker))
 
 
 class WorkersPage(BaseModel):

@@ -13,6 +13,8 @@ import uvicorn
 from api import logs
 from api.access import Access
 from api.app import create_app
+from tuner.campaigns.caretaker import Caretaker
+from tuner.campaigns.records import TIMING, Timing
 from tuner.errors import SettingsError
 from tuner.store.store import Store
 
@@ -40,8 +42,13 @@ class Server(uvicorn.Server):
         self._stopping.set()
 
 
-def serve(store: Store, host: str, port: int, access: Access, models: Path | None = None) -> None:
+def serve(
+    store: Store, host: str, port: int, access: Access, models: Path | None = None, timing: Timing = TIMING
+) -> None:
     """Serves until interrupted or terminated; what is under way then is answered first.
+
+    Args:
+        timing: of workers and rounds.
 
     Raises:
         SettingsError: the address can't be listened on.
@@ -59,7 +66,8 @@ def serve(store: Store, host: str, port: int, access: Access, models: Path | Non
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    Server(config, app.state.stopping).run(sockets=[listener])
+    with Caretaker(store, timing):
+        Server(config, app.state.stopping).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:

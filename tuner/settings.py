@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tuner.errors import SettingsError
@@ -28,6 +28,10 @@ class Settings(BaseSettings):
         auth: whether the service asks for tokens; `auto` does unless it is embedded and on loopback.
         allowed_hosts: names by which the service may be addressed, joined by commas; any when empty.
         requests_per_second: of one caller, in the long run; 0 sets no limit.
+        url: of the service that workers and `gemmtune campaign` dial; the store itself is used when empty.
+        token, token_file: for that service; the file goes first.
+        heartbeat_seconds: how often the service wants to hear its workers.
+        round_seconds: a round of a campaign begins no further batch after these.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
     """
 
@@ -42,6 +46,11 @@ class Settings(BaseSettings):
     auth: Literal["auto", "on", "off"] = "auto"
     allowed_hosts: str = ""
     requests_per_second: float = Field(default=1000.0, ge=0)
+    url: str = ""
+    token: SecretStr = SecretStr("")
+    token_file: Path | None = None
+    heartbeat_seconds: float = Field(default=5.0, ge=0.1, le=60)
+    round_seconds: float = Field(default=20.0, ge=1, le=60)
     deadline_seconds: float = Field(default=20.0, gt=0)
 
     @field_validator("cache_dir", "recorded_dir", "model_dir")
@@ -53,6 +62,20 @@ class Settings(BaseSettings):
     def hosts(self) -> frozenset[str]:
         """`allowed_hosts`, one by one."""
         return frozenset(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+
+    @property
+    def secret(self) -> str | None:
+        """The token for the service; None where there is none.
+
+        Raises:
+            SettingsError: the token's file can't be read.
+        """
+        if self.token_file is None:
+            return self.token.get_secret_value() or None
+        try:
+            return self.token_file.expanduser().read_text().strip() or None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"GEMMTUNE_TOKEN_FILE = {self.token_file}: {error}; write the token into it") from error
 
     @property
     def db_url(self) -> str:

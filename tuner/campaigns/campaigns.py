@@ -62,7 +62,7 @@ class Campaigns:
             return self._create(request, idempotency_key)
 
     def _create(self, request: CampaignRequest, key: str | None) -> tuple[Campaign, bool]:
-        digest = _digest(request)
+        digest = digest_of(request)
         with self._store.transaction(writes=True) as session:
             if key is not None and (row := session.scalar(select(CampaignRow).filter_by(idempotency_key=key))):
                 if row.request_digest != digest:
@@ -185,7 +185,13 @@ def _add_problems(
         session.execute(insert(CampaignProblemRow), rows)
 
 
-def _digest(request: CampaignRequest) -> str:
+def request_key(request: CampaignRequest) -> str:
+    """The idempotency key of whoever wants the same request to be the same campaign."""
+    return f"request:{digest_of(request)}"
+
+
+def digest_of(request: CampaignRequest) -> str:
+    """Equal for equal requests."""
     document = {
         "name": request.name, "problems": [problem.key for problem in request.problems], "devices": request.devices,
         "budget": asdict(request.budget), "priority": request.priority, "policy": request.policy.value,

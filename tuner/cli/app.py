@@ -10,6 +10,7 @@ import typer
 from space.errors import SpaceError
 from tuner.cli import (
     builds,
+    campaign,
     explain,
     export,
     instructions,
@@ -23,18 +24,22 @@ from tuner.cli import (
     token,
     tune,
     why,
+    worker,
 )
 from tuner.cli.output import fail
 from tuner.errors import (
     BuildRefused,
+    CampaignError,
     DeviceError,
     ExportError,
+    FleetError,
     ModelError,
     NothingCorrect,
     NothingMeasured,
     SettingsError,
     StoreError,
     TokenError,
+    UnknownCampaign,
     UnknownDevice,
 )
 from workers.errors import WorkerError
@@ -43,6 +48,7 @@ EXIT_INPUT: Final = 3
 EXIT_DEVICE: Final = 4
 EXIT_STORE: Final = 5
 EXIT_NOTHING: Final = 6
+EXIT_SERVICE: Final = 7
 EXIT_INTERRUPTED: Final = 130
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
@@ -58,6 +64,9 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (TokenError, EXIT_INPUT),
     (BuildRefused, EXIT_INPUT),
     (SpaceError, EXIT_INPUT),
+    (UnknownCampaign, EXIT_NOTHING),
+    (CampaignError, EXIT_INPUT),
+    (FleetError, EXIT_SERVICE),
 )
 
 app = typer.Typer(
@@ -79,6 +88,8 @@ app.command()(service.serve)
 app.command()(service.doctor)
 app.command()(record.record)
 app.add_typer(recordings.app, name="recordings")
+app.add_typer(campaign.app, name="campaign")
+app.add_typer(worker.app, name="worker")
 app.add_typer(token.app, name="token")
 app.add_typer(builds.app, name="builds")
 app.add_typer(model.app, name="model")

@@ -9,7 +9,8 @@ import typer
 
 from space.arch import Arch, arch_named
 from space.problem import Problem
-from tuner.settings import database_url, settings
+from tuner.campaigns.records import Timing
+from tuner.settings import Settings, database_url, settings
 from tuner.store.store import Store
 
 Shape = Annotated[str, typer.Argument(metavar="MxNxK", help="Extents of C[M,N] = A·B over K, as in 4096x4096x4096.")]
@@ -36,3 +37,8 @@ def arch_from(name: str) -> Arch:
 def open_store(db: str | None, create: bool = True) -> Store:
     """The store that `--db` or the settings name."""
     return Store.open(database_url(db) if db else settings().db_url, create=create)
+
+
+def timing_of(config: Settings) -> Timing:
+    """How fast silence is noticed, and how long a round takes, by the settings."""
+    return Timing(heartbeat_seconds=config.heartbeat_seconds, round_seconds=config.round_seconds)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, Json, open_store, timing_of
 from tuner.cli.output import console, emit, notes
 from tuner.doctor import checkup
 from tuner.errors import SettingsError
@@ -27,7 +27,7 @@ def serve(
                      "[default: GEMMTUNE_AUTH]"),
     ] = None,
 ) -> None:  # fmt: skip
-    """Serves the store over HTTP: best, explain, measurements, tables."""
+    """Serves the store over HTTP: best, explain, measurements, tables, campaigns and their workers."""
     # `api` stands to the left of `tuner`; only this command reaches it, and only when it runs.
     server, access = import_module("api.server"), import_module("api.access")
     config = settings()
@@ -44,7 +44,7 @@ def serve(
         else:
             notes.print(f"serving on {address}, to this machine alone; tokens are off: whoever is on it may do all")
             notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'", markup=False)
-        server.serve(store, host, port, rules, config.model_dir)
+        server.serve(store, host, port, rules, config.model_dir, timing_of(config))
 
 
 def doctor(db: Db = None, as_json: Json = False) -> None:

@@ -1,0 +1,244 @@
+"""`gemmtune campaign …`: many problems, on this machine or over a fleet."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from space.arch import H200
+from tuner.agent.service import Service
+from tuner.campaigns import documents, problems
+from tuner.campaigns.campaigns import Campaigns, request_key
+from tuner.campaigns.embedded import EmbeddedRun
+from tuner.campaigns.office import Change, HttpOffice, LocalOffice, Office
+from tuner.campaigns.records import CampaignBudget, CampaignRequest
+from tuner.campaigns.results import summary
+from tuner.cli import campaign_output as shown
+from tuner.cli.options import Db, Device, Json, open_store, timing_of
+from tuner.cli.output import emit, notes
+from tuner.cli.tune import say_device
+from tuner.devices import open_worker
+from tuner.model.files import model_for
+from tuner.settings import settings
+from workers.ports import Worker
+
+app = typer.Typer(no_args_is_help=True, help="Many problems with one budget: make, run, watch, pause, cancel.")
+
+Url = Annotated[str | None, typer.Option(help="Service to ask instead of the store. [default: GEMMTUNE_URL]")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]
+Number = Annotated[int, typer.Argument(help="The campaign's number.", min=1)]
+File = Annotated[Path | None, typer.Argument(help="CSV or JSON list of problems: m, n, k, dtype, layout, …")]
+Ladder = Annotated[
+    list[str] | None,
+    typer.Option("--ladder", help="m=1..8192:x2 n=4096 k=4096,8192 dtype=bf16; give it again for more."),
+]
+Name = Annotated[str | None, typer.Option(help="What people call it. [default: the file or the ladders]")]
+Candidates = Annotated[int, typer.Option(help="Most candidates of each problem; earlier studies count.")]
+FinalRounds = Annotated[int, typer.Option("--rounds", help="Interleaved rounds of the finals.")]
+Target = Annotated[float | None, typer.Option(help="Stop a problem at this share of its roofline bound, as in 0.9.")]
+GpuSeconds = Annotated[float | None, typer.Option(help="GPU time of all workers together.")]
+Priority = Annotated[int, typer.Option(help="-100 to 100; higher ones go first.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and make nothing.")]
+
+_WATCH_SECONDS = 1.0
+
+
+@app.command()
+def create(
+    file: File = None,
+    ladder: Ladder = None,
+    device: Annotated[
+        list[str] | None, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'recorded:NVIDIA H200'.")
+    ] = None,
+    name: Name = None,
+    candidates: Candidates = 96,
+    rounds: FinalRounds = 30,
+    target: Target = None,
+    gpu_seconds: GpuSeconds = None,
+    priority: Priority = 0,
+    idempotency_key: Annotated[str | None, typer.Option(help="The same key makes one campaign, however often.")] = None,
+    dry_run: DryRun = False,
+    db: Db = None,
+    url: Url = None,
+    insecure: Insecure = False,
+    as_json: Json = False,
+) -> None:
+    """Makes a campaign for the workers of a service, or of this store."""
+    devices = tuple(_device(word) for word in device or [H200.name])
+    budget = CampaignBudget(candidates, rounds, target, gpu_seconds)
+    request = _request(file, ladder, name, devices, budget, priority)
+    with office_at(db, url, insecure) as office:
+        if dry_run:
+            _print(shown.estimate, office.estimate(request), as_json)
+            return
+        _print(shown.created, office.create(request, idempotency_key), as_json)
+
+
+@app.command()
+def run(
+    file: File = None,
+    ladder: Ladder = None,
+    device: Device = "auto",
+    name: Name = None,
+    candidates: Candidates = 96,
+    rounds: FinalRounds = 30,
+    target: Target = None,
+    gpu_seconds: GpuSeconds = None,
+    again: Annotated[bool, typer.Option("--again", help="Make a new one, even if the same ran before.")] = False,
+    dry_run: DryRun = False,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Makes a campaign and works it off here, with one device and no server.
+
+    Stops and resumes at any moment: the same command goes on where it was, and measures nothing twice.
+    """
+    config, budget = settings(), CampaignBudget(candidates, rounds, target, gpu_seconds)
+    timing = timing_of(config)
+    with open_store(db) as store:
+        opened: list[Worker] = [open_worker(device, config)]
+        facts = opened[0].facts
+        request = _request(file, ladder, name, ((facts.name, facts.kind),), budget, 0)
+        if dry_run:
+            opened.pop().close()
+            _print(shown.estimate, LocalOffice(store, timing).estimate(request), as_json)
+            return
+        campaign, _ = Campaigns(store, timing).create(request, None if again else request_key(request))
+        say_device(facts)
+        watch = shown.Watcher(quiet=as_json)
+        here = EmbeddedRun(
+            store, campaign.id, lambda: opened.pop() if opened else open_worker(device, config),
+            f"{socket.gethostname()}-{os.getpid()}", timing, lambda found: watch.show(documents.progress(found)),
+            lambda model: model_for(model, config.model_dir).model,
+        )  # fmt: skip
+        with watch, _asked_to_stop(here) as asked:
+            here.run()
+        _print(shown.summary, documents.summary(summary(store, campaign.id)), as_json)
+    if asked:
+        raise KeyboardInterrupt
+
+
+@app.command("list")
+def list_campaigns(db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
+    """All campaigns, oldest first."""
+    with office_at(db, url, insecure) as office:
+        _print(shown.campaigns, {"campaigns": list(office.campaigns())}, as_json)
+
+
+@app.command()
+def show(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
+    """Where a campaign stands, what it gained over cuBLASLt, and what failed, by kind."""
+    with office_at(db, url, insecure) as office:
+        _print(shown.summary, office.summary(number), as_json)
+
+
+@app.command()
+def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
+    """Follows a campaign until it has ended."""
+    with office_at(db, url, insecure) as office, shown.Watcher(quiet=as_json) as watcher:
+        while (progress := office.progress(number))["campaign"]["status"] in ("running", "paused"):
+            watcher.show(progress)
+            time.sleep(_WATCH_SECONDS)
+        final = office.summary(number)
+    _print(shown.summary, final, as_json)
+
+
+@app.command("results")
+def list_results(
+    number: Number,
+    status: Annotated[str | None, typer.Option(help="done, parked, skipped, open or waiting. [default: all]")] = None,
+    db: Db = None,
+    url: Url = None,
+    insecure: Insecure = False,
+    as_json: Json = False,
+) -> None:
+    """A campaign's problems, one by one, with what was found."""
+    with office_at(db, url, insecure) as office:
+        _print(shown.results, {"problems": list(office.problems(number, status))}, as_json)
+
+
+@app.command()
+def pause(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
+    """Begins no further round; running ones end as they would."""
+    _change(number, "pause", db, url, insecure, as_json)
+
+
+@app.command()
+def resume(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
+    """Goes on where it was paused."""
+    _change(number, "resume", db, url, insecure, as_json)
+
+
+@app.command()
+def cancel(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
+    """Ends it; running rounds stop at their next heartbeat. What was measured stays."""
+    _change(number, "cancel", db, url, insecure, as_json)
+
+
+def _change(number: int, change: Change, db: str | None, url: str | None, insecure: bool, as_json: bool) -> None:
+    with office_at(db, url, insecure) as office:
+        _print(shown.created, office.change(number, change), as_json)
+
+
+def _print(text: Any, document: dict[str, Any], as_json: bool) -> None:  # noqa: ANN401  (a function of the document)
+    if as_json:
+        emit(document)
+    else:
+        text(document)
+
+
+def _request(
+    file: Path | None, ladders: list[str] | None, name: str | None, devices: tuple[tuple[str, str], ...],
+    budget: CampaignBudget, priority: int,
+) -> CampaignRequest:  # fmt: skip
+    found = problems.from_file(file) if file else []
+    for expression in ladders or ():
+        found += problems.ladder(expression)
+    called = name or (file.name if file else " + ".join(ladders or ["campaign"]))[:200]
+    return CampaignRequest(called, problems.distinct(found), devices, budget, priority)
+
+
+def _device(word: str) -> tuple[str, str]:
+    recorded, _, model = word.rpartition("recorded:")
+    return (model, "recorded") if word.startswith("recorded:") and not recorded else (word, "cuda")
+
+
+@contextmanager
+def office_at(db: str | None, url: str | None, insecure: bool) -> Iterator[Office]:
+    """At the service that `--url` or the settings name, unless `--db` names a store."""
+    config = settings()
+    address = url or (None if db else config.url)
+    if address:
+        with Service(address, config.secret, insecure=insecure) as service:
+            yield HttpOffice(service)
+        return
+    with open_store(db) as store:
+        yield LocalOffice(store, timing_of(config))
+
+
+@contextmanager
+def _asked_to_stop(here: EmbeddedRun) -> Iterator[list[int]]:
+    """Lets the round be reported when the process is asked to end; asking twice ends it at once."""
+    asked: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        notes.print("stopping: the round is reported with what it has; once more to stop at once")
+        here.stop()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

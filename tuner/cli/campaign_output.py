@@ -1,0 +1,149 @@
+"""What `gemmtune campaign` and `gemmtune worker` print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.live import Live
+from rich.text import Text
+
+from tuner.cli.output import console, notes, table
+
+Document = dict[str, Any]
+
+
+class Watcher:
+    """Live line on a terminal, a plain line whenever something ended elsewhere, silence with `quiet`."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = Live(console=notes, refresh_per_second=4) if notes.is_terminal and not quiet else None
+        self._said = ""
+
+    def __enter__(self) -> Watcher:
+        if self._live:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.__exit__(None, None, None)
+
+    def show(self, progress: Document) -> None:
+        """One look."""
+        if self._live:
+            self._live.update(Text(progress_line(progress)))
+        elif not self._quiet and (mark := str(progress["problems"])) != self._said:
+            self._said = mark
+            notes.print(progress_line(progress), markup=False)
+
+
+def progress_line(progress: Document) -> str:
+    """`campaign 3 running · 12/24 problems ended · …`."""
+    found, campaign = progress["problems"], progress["campaign"]
+    ended = sum(found[status] for status in ("done", "parked", "skipped"))
+    parts = [f"campaign {campaign['id']} {campaign['status']}", f"{ended}/{sum(found.values())} problems ended"]
+    if found["parked"]:
+        parts.append(f"{found['parked']} parked")
+    parts.append(f"{progress['tried']:,} candidates")
+    parts.append(f"workers {progress['workers']}, rounds running {progress['rounds_running']}")
+    if progress["candidates_a_second"]:
+        parts.append(f"{progress['candidates_a_second']:.1f} candidates/s")
+    if progress["seconds_left"]:
+        parts.append(f"about {duration(progress['seconds_left'])} left")
+    return " · ".join(parts)
+
+
+def created(campaign: Document) -> None:
+    """A campaign that was made or changed."""
+    console.print(f"campaign {campaign['id']}: {campaign['name']}, {campaign['status']}", markup=False)
+    if campaign["status"] == "running":
+        console.print(f"  to follow it: gemmtune campaign watch {campaign['id']}")
+
+
+def campaigns(document: Document) -> None:
+    """All campaigns."""
+    rows = [
+        (entry["id"], entry["name"], entry["status"], entry["priority"], entry["created_at"][:16],
+         entry["stopped_because"])
+        for entry in document["campaigns"]
+    ]  # fmt: skip
+    table(("id", "name", "status", "priority", "made (UTC)", "why it ended"), rows)
+
+
+def summary(document: Document) -> None:
+    """Where a campaign stands and what it came to."""
+    progress, gain = document["progress"], document["gain"]
+    campaign = progress["campaign"]
+    console.print(f"campaign {campaign['id']}: {campaign['name']}", markup=False)
+    ended = f" ({campaign['stopped_because']})" if campaign["stopped_because"] else ""
+    console.print(f"  {campaign['status']}{ended}; problems: {_counts(progress['problems'])}", markup=False)
+    console.print(f"  {progress['tried']:,} candidates, {duration(progress['gpu_seconds'])} of GPU time")
+    if gain:
+        console.print(
+            f"  against cuBLASLt's first choice: {gain['geometric_mean']:.3f} times as fast (geometric mean of "
+            f"{gain['problems']}, {gain['least']:.3f} to {gain['most']:.3f}); {gain['faster']} faster, "
+            f"{gain['tied']} tied, {gain['slower']} slower"
+        )  # fmt: skip
+    else:
+        console.print("  against cuBLASLt's first choice: nothing was compared yet")
+    console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}", markup=False)
+    for reason, count in document["parked"].items():
+        console.print(f"  parked: {count} × {reason}", markup=False)
+
+
+def results(document: Document) -> None:
+    """Problems one by one."""
+    rows = []
+    for entry in document["problems"]:
+        problem, versus = entry["problem"], entry["versus_cublaslt_first"]
+        rows.append(
+            (
+                f"{problem['dtype']} {problem['layout']} {problem['m']}x{problem['n']}x{problem['k']}",
+                entry["device"], entry["status"], entry["tried"],
+                f"{entry['median_us']:.2f}" if entry["median_us"] else "–",
+                f"{entry['tflops']:.1f}" if entry["tflops"] else "–", f"{versus['value']:.3f}" if versus else "–",
+                entry["reason"],
+            )
+        )  # fmt: skip
+    table(("problem", "device", "status", "tried", "µs", "TFLOP/s", "cuBLASLt / ours", "why it ended"), rows)
+    notes.print("configs: --json, or `gemmtune best` for one problem")
+
+
+def estimate(document: Document) -> None:
+    """What a campaign would cost."""
+    found = document
+    console.print(f"{found['problems']:,} problems on {found['devices']} device models, at most "
+                  f"{found['most_candidates']:,} candidates")  # fmt: skip
+    console.print(f"  GPU time: about {duration(found['gpu_seconds'])}, at {found['seconds_a_candidate']:.3f} s a "
+                  f"candidate and {found['seconds_a_problem']:.1f} s a problem ({found['rate_source']})")  # fmt: skip
+    if found["seconds"] is None:
+        console.print("  no worker is live for it now")
+    else:
+        console.print(f"  with the {found['workers']} workers that are live now: about {duration(found['seconds'])}")
+    for entry in found["untunable"]:
+        console.print(f"  nothing is legal for {entry['problem']}: {entry['rules']}", markup=False)
+    if found["looked_at"] < found["problems"]:
+        console.print(f"  {found['looked_at']} of the problems were looked at closely")
+    console.print("  nothing was made: leave out --dry-run to make it")
+
+
+def workers(document: Document) -> None:
+    """Who is there."""
+    rows = [
+        (entry["id"], entry["name"], entry["device"], entry["device_kind"], entry["status"], entry["round_id"] or "–",
+         entry["rounds"], f"{entry['busy_seconds']:.0f}", entry["beat_at"][11:19])
+        for entry in document["workers"]
+    ]  # fmt: skip
+    table(("id", "name", "device", "kind", "status", "round", "rounds", "busy s", "heard (UTC)"), rows)
+
+
+def duration(seconds: float) -> str:
+    """`48 s`, `12 min`, `3.5 h`."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {kind}" for kind, count in found.items() if count)
