@@ -20,8 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from space.arch import arch_named
-from space.columns import Columns
 from space.config import Config
 from space.explain import legal_mask
 from space.family import Family, family_named
@@ -71,7 +69,7 @@ def legal_config(family: Family, problem: Problem, rng: np.random.Generator) -> 
     """One legal row of large random draws from the product of the domains."""
     while True:
         knobs = {knob.name: rng.choice(knob.column(), DRAWS) for knob in family.knobs}
-        columns = Columns(problem, arch_named(family.arch), {value.name: value for value in family.derived}, knobs)
+        columns = family.columns_of(problem, knobs)
         rows = np.flatnonzero(legal_mask(family, columns))
         if len(rows):
             return family.config_at(columns, int(rng.choice(rows)))

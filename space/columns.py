@@ -66,7 +66,8 @@ class Columns:
             if name in self._knobs:
                 self._known[name] = self._knobs[name].astype(np.int64)
             else:
-                self._known[name] = np.broadcast_to(self._derived[name].compute(self), (len(self),))
+                column = self._derived[name].compute(self)
+                self._known[name] = column if np.shape(column) else np.full(len(self), column)
         return self._known[name]
 
     def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Columns:

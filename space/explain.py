@@ -90,19 +90,24 @@ def nearest_legal(
     family: Family, problem: Problem, config: Config, arch: Arch | None = None
 ) -> tuple[Config | None, str]:
     """The legal config one knob away whose knob moves the fewest places, and the change as text."""
-    moves: list[tuple[int, Config, str]] = []
-    for knob in family.knobs:
-        here = knob.domain.index(config[knob.name])
-        for place, value in enumerate(knob.domain):
-            if place != here:
-                other = family.config(config.knobs | {knob.name: value})
-                moves.append((abs(place - here), other, f"{knob.name}={value}"))
-    mask = legal_mask(family, family.columns(problem, [other for _, other, _ in moves], arch))
-    legal = [move for move, fits in zip(moves, mask, strict=True) if fits]
-    if not legal:
+    domains = [knob.column() for knob in family.knobs]
+    here = [knob.domain.index(config[knob.name]) for knob in family.knobs]
+    lengths = np.array([len(domain) for domain in domains])
+    # One row a value of a knob, all other knobs as they are; the config itself is among them, once a knob.
+    moved = np.repeat(np.arange(len(domains)), lengths)
+    places = np.concatenate([np.arange(length) for length in lengths])
+    distances = np.abs(places - np.repeat(here, lengths))
+    columns = {
+        knob.name: np.where(moved == at, domains[at][np.minimum(places, lengths[at] - 1)], domains[at][here[at]])
+        for at, knob in enumerate(family.knobs)
+    }
+    legal = legal_mask(family, family.columns_of(problem, columns, arch)) & (distances > 0)
+    if not legal.any():
         return None, ""
-    _, nearest, change = min(legal, key=lambda move: move[0])
-    return nearest, change
+    row = int(np.argmin(np.where(legal, distances, np.iinfo(np.int64).max)))
+    knob = family.knobs[int(moved[row])]
+    value = knob.domain[int(places[row])]
+    return family.config(config.knobs | {knob.name: value}), f"{knob.name}={value}"
 
 
 def _broken(rule: Rule, columns: Columns) -> Broken:

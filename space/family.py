@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from space.arch import Arch, DeviceLimits, arch_named
 from space.columns import Columns, Derived, FloatColumn
@@ -90,6 +91,12 @@ class Family:
             knob.name: np.array([knob.encode(row[place][1]) for row in rows], dtype=np.int64)
             for place, knob in enumerate(self.knobs)
         }
+        return self.columns_of(problem, knobs, arch)
+
+    def columns_of(
+        self, problem: Problem, knobs: Mapping[str, npt.NDArray[np.int64]], arch: Arch | None = None
+    ) -> Columns:
+        """Columns from one array a knob, words as their codes (see `Knob.encode`)."""
         return Columns(problem, arch or arch_named(self.arch), self._by_name, knobs)
 
     def empty_columns(self, problem: Problem, arch: Arch) -> Columns:

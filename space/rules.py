@@ -42,4 +42,7 @@ class Rule:
 
     def mask(self, columns: Columns) -> BoolColumn:
         """`holds` as a full-length column."""
-        return np.broadcast_to(np.asarray(self.holds(columns), dtype=np.bool_), (len(columns),))
+        held = self.holds(columns)
+        if isinstance(held, np.ndarray) and held.shape == (len(columns),):
+            return held
+        return np.full(len(columns), bool(held))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,7 @@ from space.problem import ACTIVATIONS, DTYPE_BYTES, Problem
 TMA_ALIGN_BYTES: Final = 16
 
 
+@lru_cache(maxsize=1024)
 def instruction(problem: Problem) -> Wgmma:
     """The wgmma of a problem's dtypes; every problem that can be named has one."""
     row = wgmma_for(problem.dtype_a, problem.dtype_b, problem.dtype_acc)
@@ -53,6 +55,7 @@ def needs_packing(problem: Problem, operand: str) -> bool:
     return majors_of(problem.layout)[operand == "b"] == "mn" and not instruction(problem).transposes
 
 
+@lru_cache(maxsize=1024)
 def lies_mn_major(problem: Problem, operand: str) -> bool:
     """Whether the kernel reads the problem's `a` or `b` MN-major: what is packed is K-major."""
     return majors_of(problem.layout)[operand == "b"] == "mn" and not needs_packing(problem, operand)
@@ -60,12 +63,19 @@ def lies_mn_major(problem: Problem, operand: str) -> bool:
 
 def mn_major_a(c: Columns) -> BoolColumn:
     """Whether the kernel's A is MN-major."""
-    return np.where(c["swap_ab"] == 1, lies_mn_major(c.problem, "b"), lies_mn_major(c.problem, "a"))
+    return _by_swap(c, lies_mn_major(c.problem, "b"), lies_mn_major(c.problem, "a"))
 
 
 def mn_major_b(c: Columns) -> BoolColumn:
     """Whether the kernel's B is MN-major."""
-    return np.where(c["swap_ab"] == 1, lies_mn_major(c.problem, "a"), lies_mn_major(c.problem, "b"))
+    return _by_swap(c, lies_mn_major(c.problem, "a"), lies_mn_major(c.problem, "b"))
+
+
+def _by_swap(c: Columns, swapped: bool, straight: bool) -> BoolColumn:
+    if swapped == straight:
+        return np.full(len(c), straight)
+    column: BoolColumn = (c["swap_ab"] == 1) == swapped
+    return column
 
 
 def extent_m(c: Columns) -> IntColumn:

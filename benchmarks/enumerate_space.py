@@ -1,0 +1,78 @@
+"""Enumerates, filters and ranks the whole unpruned space of one problem, and explains single configs.
+
+python -m benchmarks.enumerate_space 4096x4096x4096 --out benchmarks/results/F.md
+
+Seconds are of the processor (one core), best of several runs: what else the machine does is not our matter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from space.arch import H200
+from space.config import Config
+from space.enumerate import enumerate_space
+from space.explain import explain
+from space.family import Family, family_named
+from space.problem import Problem
+from space.rank import rank
+
+RUNS, EXPLANATIONS = 3, 200
+
+
+def main() -> None:
+    """Prints the table and writes it with its command."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("shape")
+    options.add_argument("--dtype", default="bf16")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    family, problem = family_named("sm90_wgmma"), Problem.parse(given.shape, given.dtype)
+    space = enumerate_space(family, problem, pruned=False)
+    pruned = enumerate_space(family, problem)
+    rows = [
+        ("configs in the product of all knobs", f"{space.total:,}"),
+        ("legal", f"{space.count:,}"),
+        ("rows: legal, but for knobs that no rule reads", f"{len(space):,}"),
+        ("legal and worth trying", f"{len(pruned):,}"),
+        ("enumerate and filter", f"{best(lambda: enumerate_space(family, problem, pruned=False)):.2f} s"),
+        ("estimate and rank", f"{best(lambda: rank(space, H200)):.2f} s"),
+        ("the same, pruned", f"{best(lambda: rank(enumerate_space(family, problem), H200)):.3f} s"),
+        ("peak memory of the process", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB"),
+    ]
+    for name, knobs in (("legal", {}), ("illegal, with the nearest legal change", {"tile_n": 256, "stages": 5})):
+        config = family.config(knobs)
+        seconds = best(partial(explain_often, family, problem, config))
+        rows.append((f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"))
+    lines = ["| what | |", "| --- | --- |", *(f"| {what} | {value} |" for what, value in rows)]
+    print("\n".join(lines))
+    if given.out:
+        command = shlex.join(["python", "-m", "benchmarks.enumerate_space", *sys.argv[1:]])
+        given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+
+
+def explain_often(family: Family, problem: Problem, config: Config) -> None:
+    """As many times as it takes to time it."""
+    for _ in range(EXPLANATIONS):
+        explain(family, problem, config)
+
+
+def best(work: Callable[[], object]) -> float:
+    """Fewest seconds of processor time of several runs."""
+    taken = []
+    for _ in range(RUNS):
+        started = time.process_time()
+        work()
+        taken.append(time.process_time() - started)
+    return min(taken)
+
+
+if __name__ == "__main__":
+    main()
