@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from tests.postgres import Postgres
+    from benchmarks.postgres import Postgres
 
 settings.register_profile("gemmtune", deadline=None)
 settings.load_profile("gemmtune")
@@ -19,7 +19,7 @@ settings.load_profile("gemmtune")
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A real server, started by the first test that asks for it."""
-    from tests.postgres import running_postgres
+    from benchmarks.postgres import running_postgres
 
     with running_postgres() as server:
         yield server

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.postgres import Postgres
 from tests.fleet import CALM, PROBLEMS, FakeDevice, Fleet, Listening, SlowDevice, eventually
-from tests.postgres import Postgres
 from tuner.agent.agent import Agent
 from tuner.agent.desk import Desk, LocalDesk
 from tuner.agent.http import HttpDesk

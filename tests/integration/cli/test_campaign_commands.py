@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.postgres import Postgres
 from space.problem import Problem
 from tests.fleet import eventually
-from tests.postgres import Postgres
 from tests.support import FAMILY, record_problem
 from tuner.cli import main
 from tuner.settings import settings

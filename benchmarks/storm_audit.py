@@ -1,0 +1,143 @@
+"""The audit after a storm: what the tables must say, whatever was killed."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.store.codec import utc
+from tuner.store.models import BestRow, MeasurementRow, ProblemRow
+from tuner.store.store import Store
+
+#: A fault: its kind, its moment, and the problem whose round it hit, if any.
+Struck = tuple[str, datetime, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that has to hold.
+
+    Attributes:
+        found: the numbers.
+    """
+
+    what: str
+    found: str
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Everything that was looked at."""
+
+    checks: tuple[Check, ...]
+
+
+def audit(store: Store, campaign_id: int, faults: Sequence[Struck], limit_seconds: float) -> Audit:
+    """Looks through the tables of one campaign.
+
+    Args:
+        limit_seconds: within which a lost round has to begin anew.
+    """
+    with store.transaction() as session:
+        rounds = session.scalars(select(RoundRow).order_by(RoundRow.claimed_at)).all()
+        return Audit(
+            (
+                _ended(session, campaign_id),
+                *_once(session, rounds),
+                _apart(rounds, "problem_id", "rounds of one problem that overlap in time"),
+                _apart(rounds, "worker_id", "rounds of one worker that overlap in time"),
+                _served(session),
+                _begun_anew(session, rounds, faults, limit_seconds),
+            )
+        )
+
+
+def _ended(session: Session, campaign_id: int) -> Check:
+    query = select(CampaignProblemRow.status, func.count()).where(CampaignProblemRow.campaign_id == campaign_id)
+    found = {status: count for status, count in session.execute(query.group_by(CampaignProblemRow.status))}
+    text = ", ".join(f"{count} {status}" for status, count in sorted(found.items()))
+    return Check("every problem ends", text, not found.keys() & {"waiting", "open"})
+
+
+def _once(session: Session, rounds: Sequence[RoundRow]) -> list[Check]:
+    keys = (MeasurementRow.study_id, MeasurementRow.config_id, MeasurementRow.stage, MeasurementRow.series)
+    groups = select(func.count()).select_from(MeasurementRow).group_by(*keys).having(func.count() > 1)
+    twice = session.scalar(select(func.count()).select_from(groups.subquery())) or 0
+    kept = session.scalar(select(func.count()).select_from(MeasurementRow)) or 0
+    told = sum(row.measured for row in rounds)
+    ended = Counter(row.status for row in rounds)
+    statuses = ", ".join(f"{count} {status}" for status, count in sorted(ended.items()))
+    screened = select(func.count()).select_from(MeasurementRow).where(MeasurementRow.stage == "screen")
+    tried = session.scalar(select(func.sum(CampaignProblemRow.tried))) or 0
+    return [
+        Check("a candidate is measured once in a study", f"{twice} twice of {kept:,}", twice == 0),
+        Check(
+            "every measurement of a reported round is there, and no other",
+            f"{told:,} reported, {kept:,} kept; rounds: {statuses}",
+            told == kept,
+        ),
+        Check("problems count what their studies have", f"{tried:,} counted", tried == session.scalar(screened)),
+    ]  # fmt: skip
+
+
+def _apart(rounds: Sequence[RoundRow], name: str, what: str) -> Check:
+    """Rounds of one problem, or of one worker, follow each other; a lost one ends when it is declared lost."""
+    spans: dict[int, list[tuple[datetime, datetime]]] = defaultdict(list)
+    for row in rounds:
+        if row.claimed_at is not None and row.ended_at is not None:
+            spans[getattr(row, name)].append((utc(row.claimed_at), utc(row.ended_at)))
+    overlaps = sum(later[0] < earlier[1] for found in spans.values() for earlier, later in pairwise(sorted(found)))
+    return Check(f"no {what}", f"{overlaps} of {sum(map(len, spans.values()))}", overlaps == 0)
+
+
+def _served(session: Session) -> Check:
+    rows = session.execute(
+        select(MeasurementRow.outcome, MeasurementRow.verification, CampaignProblemRow.id)
+        .select_from(BestRow)
+        .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id)
+        .outerjoin(CampaignProblemRow, CampaignProblemRow.measurement_id == MeasurementRow.id)
+    ).all()
+    bad = sum(row.outcome != "correct" or not row.verification or row.verification["mismatches"] != 0 for row in rows)
+    done = session.scalar(
+        select(func.count()).select_from(CampaignProblemRow).where(CampaignProblemRow.status == "done")
+    )
+    text = f"{len(rows)} bests of {done} done problems, {bad} unverified"
+    return Check("nothing is served unverified, and all that is done is served", text, bad == 0 and len(rows) == done)
+
+
+def _begun_anew(session: Session, rounds: Sequence[RoundRow], faults: Sequence[Struck], limit: float) -> Check:
+    """From the kill of a worker in a round to the claim of the problem's next round.
+
+    Faults of the service or the database within that time add their own; those are counted apart.
+    """
+    keys = {place: key for place, key in session.execute(select(ProblemRow.id, ProblemRow.key))}
+    claims: dict[str, list[datetime]] = defaultdict(list)
+    for row in rounds:
+        if row.claimed_at is not None:
+            claims[keys[row.problem_id]].append(utc(row.claimed_at))
+    outages = [at for kind, at, _ in faults if not kind.startswith("worker")]
+    alone, shared = list[float](), list[float]()
+    for kind, at, key in faults:
+        after = [claim for claim in claims[key] if claim > at]
+        if kind == "worker killed -9" and key and after:
+            seconds = (min(after) - at).total_seconds()
+            hit = any(-10 < (outage - at).total_seconds() < seconds for outage in outages)
+            (shared if hit else alone).append(seconds)
+    text = f"{len(alone)} redelivered in {_span(alone)}; {len(shared)} more during an outage, in {_span(shared)}"
+    lost = session.scalar(select(func.count()).select_from(WorkerRow).where(WorkerRow.gone_because.like("silent%")))
+    return Check(
+        f"a killed worker's round begins anew within {limit:g} s", f"{text}; {lost} workers were forgotten",
+        all(seconds <= limit for seconds in alone),
+    )  # fmt: skip
+
+
+def _span(seconds: list[float]) -> str:
+    return f"{min(seconds):.1f} to {max(seconds):.1f} s" if seconds else "–"

@@ -1,0 +1,62 @@
+"""Planted recordings: as many problems as a storm needs, with times that a model of the kernel gives.
+
+They are for counting and for killing, never for comparing speeds: nothing here was measured.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from space.arch import H200
+from space.config import Config
+from space.enumerate import enumerate_space
+from space.family import family_named
+from space.problem import Problem
+from space.rank import rank
+from workers.measurement import Clocks, DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, Verification
+from workers.recording import file_name, write_recording
+
+_PROVENANCE: Final = Provenance("NVIDIA H200", "GPU-planted", "580.0", "13.0", "0" * 64, "130100", "0.1.0", 1)
+_FACTS: Final = DeviceFacts(
+    "NVIDIA H200", "sm_90a", "cuda", "GPU-planted", "580.0", 132, 60 * 2**20, 140 * 2**30
+)  # fmt: skip
+_CLOCKS: Final = Clocks(1_980, 3_201, 400.0, 50)
+
+
+def plant(folder: Path, problems: int, candidates: int) -> list[Problem]:
+    """Writes recordings of `problems` problems with `candidates` candidates each; the problems.
+
+    All problems share few cubins, so that a storm is about rounds and not about compiling.
+    """
+    family, made = family_named("sm90_wgmma"), []
+    template = Problem.parse("4096x4096x4096")
+    configs = _sharing(rank(enumerate_space(family, template), H200).configs(2_000), candidates)
+    for number in range(problems):
+        problem = Problem(4096 + 128 * (number % 20), 4096 + 128 * (number // 20), 4096)
+        rows = [_measured(config, problem, 200.0 + place, "screen") for place, config in enumerate(configs)]
+        rows += [_measured(config, problem, 200.0 + place, "final") for place, config in enumerate(configs[:8])]
+        library = family_named("cublaslt")
+        rows += [_measured(library.config({"rank": rank_}), problem, 210.0 - rank_, "final") for rank_ in (0, 2)]
+        write_recording(folder / file_name(problem), problem, _FACTS, [(row, _PROVENANCE) for row in rows])
+        made.append(problem)
+    return made
+
+
+def _sharing(ranked: list[Config], count: int) -> list[Config]:
+    """The first `count` configs that differ in launch knobs from one of few sets of compile knobs."""
+    family = family_named("sm90_wgmma")
+    groups: dict[tuple[object, ...], list[Config]] = {}
+    compile_knobs = [knob.name for knob in family.knobs if knob.decides == "compile"]
+    for config in ranked:
+        groups.setdefault(tuple(config[name] for name in compile_knobs), []).append(config)
+    largest = sorted(groups.values(), key=len, reverse=True)
+    return [config for group in largest for config in group][:count]
+
+
+def _measured(config: Config, problem: Problem, us: float, stage: Stage) -> Measurement:
+    samples = tuple(us * (1 + 0.001 * (place - 5)) for place in range(11))
+    check = Verification(problem.m * problem.n, 0, 0.5, "planted")
+    return Measurement(
+        problem.key, config, stage, Policy.COLD_GRAPH, Outcome.CORRECT, samples, verification=check, clocks=_CLOCKS
+    )
