@@ -68,7 +68,7 @@ def space(
             for rule, count in found.removed.items()
         ]
         emit({"problem": problem_json(problem), "family": plug.name, "arch": arch, "pruned": not unpruned,
-              "product": found.total, "left": len(found), "removed": removed})  # fmt: skip
+              "product": found.total, "left": found.count, "removed": removed})  # fmt: skip
         return
     rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
     console.print(
@@ -76,7 +76,7 @@ def space(
     )
     table(("rule", "kind", "removes", "because"), rows)
     what = "legal" if unpruned else "legal and worth trying"
-    console.print(f"{len(found):,} are {what}")
+    console.print(f"{found.count:,} are {what}")
 
 
 def _family(name: str | None, arch: str) -> Family:
