@@ -107,6 +107,11 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
     """FastAPI's document, with our problem schema in place of its own validation errors."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        # A parameter that is none of its kind names no path.
+        for path, operations in document["paths"].items():
+            for operation in operations.values() if "{" in path else ():
+                operation["responses"] |= {str(status): said for status, said in problems.responses(404).items()
+                                           if str(status) not in operation["responses"]}  # fmt: skip
         schemas = document["components"]["schemas"]
         for kind in _SCHEMAS:
             schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")

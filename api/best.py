@@ -18,7 +18,7 @@ from api.auth import Caller, require
 from api.gate import Shortcut
 from api.meters import Meters
 from api.problems import FieldError, HttpProblem, responses
-from api.schemas import BestOut, DeviceName, ProblemIn, ProblemQuery, Strict
+from api.schemas import Absent, BestOut, DeviceName, ProblemIn, ProblemQuery, Strict
 from api.snapshot import Held
 from space.errors import ProblemError
 from tuner.tokens import Scope
@@ -36,7 +36,7 @@ _JSON: Final = "application/json"
 class BestQuery(ProblemQuery):
     """A problem, and the GPU that it is asked for."""
 
-    device: DeviceName | None = None
+    device: DeviceName | Absent = None
     require: Literal["any", "measured"] = "any"
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from api.auth import Caller, require
 from api.pages import PageQuery, page_of
 from api.problems import HttpProblem, answer, responses
-from api.schemas import PRINTABLE, Strict
+from api.schemas import PRINTABLE, Absent, Strict
 from space.problem import Problem
 from tuner import builds
 from tuner.builds import MOST_CUBIN_BYTES, Offer, SharedBuild
@@ -90,7 +90,7 @@ class CubinOut(BaseModel):
 class BuildsQuery(PageQuery):
     """Filters, all optional."""
 
-    arch: ArchName | None = None
+    arch: ArchName | Absent = None
 
 
 class BuildsPage(BaseModel):

@@ -25,7 +25,7 @@ from api.fleet_schemas import (
 )
 from api.pages import PageQuery, page_of
 from api.problems import responses
-from api.schemas import Strict
+from api.schemas import Absent, Strict
 from tuner.campaigns import results
 from tuner.campaigns.estimate import estimate
 from tuner.campaigns.records import CampaignStatus, ProblemStatus
@@ -47,13 +47,13 @@ _OVERLAP: Final = timedelta(seconds=5)
 class CampaignsQuery(PageQuery):
     """Filters, all optional."""
 
-    status: CampaignStatus | None = None
+    status: CampaignStatus | Absent = None
 
 
 class ProblemsQuery(PageQuery):
     """Filters, all optional."""
 
-    status: ProblemStatus | None = None
+    status: ProblemStatus | Absent = None
 
 
 class EventsQuery(Strict):

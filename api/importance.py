@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from api.answerer import Answerer
 from api.auth import require
 from api.problems import HttpProblem, responses
-from api.schemas import ConfigOut, DeviceName, ProblemOut, ProblemQuery
+from api.schemas import Absent, ConfigOut, DeviceName, ProblemOut, ProblemQuery
 from tuner.errors import NothingMeasured
 from tuner.importance import Why, why
 from tuner.model.files import model_for
@@ -24,7 +24,7 @@ router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 class ImportanceQuery(ProblemQuery):
     """A problem, and the GPU that it was tuned on."""
 
-    device: DeviceName | None = None
+    device: DeviceName | Absent = None
 
 
 class KnobImportanceOut(BaseModel):

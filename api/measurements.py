@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api import cursors
 from api.auth import require
 from api.problems import next_link, responses
-from api.schemas import PRINTABLE, DeviceName, MeasurementOut, Strict
+from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
 from space.problem import Problem
 from tuner.records import Outcome
 from tuner.store.store import Store
@@ -21,11 +21,11 @@ router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))
 class MeasurementsQuery(Strict):
     """Filters, all optional."""
 
-    problem: str | None = Field(default=None, max_length=300, pattern=PRINTABLE, description="a problem's key")
-    device: DeviceName | None = None
-    outcome: Outcome | None = None
+    problem: Annotated[str, Field(max_length=300, pattern=PRINTABLE, description="a problem's key")] | Absent = None
+    device: DeviceName | Absent = None
+    outcome: Outcome | Absent = None
     limit: int = Field(default=100, ge=1, le=1000)
-    cursor: str | None = Field(default=None, max_length=2000)
+    cursor: Annotated[str, Field(max_length=2000)] | Absent = None
 
 
 class MeasurementsPage(BaseModel):

@@ -9,7 +9,7 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from api import cursors
-from api.schemas import Strict
+from api.schemas import Absent, Strict
 
 
 class Numbered(Protocol):
@@ -28,7 +28,7 @@ class PageQuery(Strict):
     """Which page."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
-    cursor: Annotated[str, Field(max_length=2000)] | None = None
+    cursor: Annotated[str, Field(max_length=2000)] | Absent = None
 
     def after(self, filters: Mapping[str, object]) -> int:
         """The place behind which the page begins.

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 from space.config import Config
 from space.explain import Broken, Explanation
@@ -28,6 +29,10 @@ EpilogueWord = Annotated[
 DeviceName = Annotated[
     str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model as the driver names it")
 ]
+
+
+#: In a query a parameter is there or isn't: it has no null, and its description mentions none.
+Absent = SkipJsonSchema[None]
 
 
 class Strict(BaseModel):

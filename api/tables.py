@@ -17,7 +17,7 @@ from api import cursors
 from api.auth import require
 from api.devices import DevicePath
 from api.problems import HttpProblem, next_link, responses
-from api.schemas import DeviceName, EvidenceOut, Strict
+from api.schemas import Absent, DeviceName, EvidenceOut, Strict
 from api.snapshot import Held, Snapshot
 from tuner.entries import canonical
 from tuner.tables import SCHEMA
@@ -85,7 +85,7 @@ class BestsQuery(Strict):
 
     device: DeviceName
     limit: int = Field(default=100, ge=1, le=1000)
-    cursor: str | None = Field(default=None, max_length=2000)
+    cursor: Annotated[str, Field(max_length=2000)] | Absent = None
 
 
 class BestsPage(BaseModel):

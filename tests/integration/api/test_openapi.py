@@ -24,7 +24,7 @@ from tests.support import keep_best
 from tuner import tokens
 from tuner.store.store import Store
 
-CASES = 15
+CASES = 10
 CONFIG = Path(__file__).parents[2] / "schemathesis.toml"
 
 
