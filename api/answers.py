@@ -18,6 +18,7 @@ import zstandard
 from space.arch import DEVICES
 from space.rank import roofline_us
 from tuner.answers import Answer, measured
+from tuner.commands import tune_command
 from tuner.entries import best_of, canonical, config_document, entry, problem_document
 from tuner.records import Best
 
@@ -58,14 +59,8 @@ def document(answer: Answer) -> dict[str, Any]:
         "roofline_us": roofline_us(problem, limits) if limits else None,
         "grounds": list(answer.grounds),
         "evidence": entry(answer.best) if answer.best else None,
-        "tune": _command(answer),
+        "tune": tune_command(problem),
     }
-
-
-def _command(answer: Answer) -> str:
-    problem = answer.problem
-    words = [f"gemmtune tune {problem.shape}", f"--dtype {problem.dtype}", f"--layout {problem.layout}"]
-    return " ".join(words)
 
 
 def render(best: Best) -> Rendered:

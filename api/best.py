@@ -21,6 +21,7 @@ from api.problems import FieldError, HttpProblem, responses
 from api.schemas import Absent, BestOut, DeviceName, ProblemIn, ProblemQuery, Strict
 from api.snapshot import Held
 from space.errors import ProblemError
+from tuner.commands import tune_command
 from tuner.tokens import Scope
 
 router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
@@ -72,7 +73,7 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
         raise HttpProblem(
             404,
             "not-measured",
-            f"{problem.shape} was not measured on {device}: run `gemmtune tune {problem.shape}`, or leave out "
+            f"{problem.shape} was not measured on {device}: run `{tune_command(problem)}`, or leave out "
             f"require=measured for an answer from what is known",
         )
     told = answerer.tell(problem, device)

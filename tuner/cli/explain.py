@@ -13,7 +13,7 @@ from space.enumerate import enumerate_space
 from space.explain import Broken, Explanation
 from space.explain import explain as explain_config
 from space.family import Family, family_for, family_named
-from tuner.cli.options import ArchName, ConfigText, Dtype, Json, Layout, Shape, problem_from
+from tuner.cli.options import ArchName, Batch, ConfigText, Dtype, Epilogue, Json, Layout, Shape, problem_from
 from tuner.cli.output import config_json, console, emit, problem_json, table
 
 EXIT_ILLEGAL = 1
@@ -26,6 +26,8 @@ def explain(
     config: ConfigText = "",
     dtype: Dtype = "bf16",
     layout: Layout = "nt",
+    batch: Batch = 1,
+    epilogue: Epilogue = "none",
     arch: ArchName = "sm_90a",
     family: _FamilyName = None,
     as_json: Json = False,
@@ -34,7 +36,7 @@ def explain(
 
     Ends with exit code 1 when it is illegal.
     """
-    problem = problem_from(shape, dtype, layout)
+    problem = problem_from(shape, dtype, layout, batch, epilogue)
     plug = _family(family, arch)
     said = explain_config(plug, problem, plug.config(parse_knobs(config)), arch_named(arch))
     if as_json:
@@ -49,6 +51,8 @@ def space(
     shape: Shape,
     dtype: Dtype = "bf16",
     layout: Layout = "nt",
+    batch: Batch = 1,
+    epilogue: Epilogue = "none",
     arch: ArchName = "sm_90a",
     family: _FamilyName = None,
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Every legal config, worth trying or not.")] = False,
@@ -58,7 +62,7 @@ def space(
 
     A config that breaks several rules is counted under the first that is applied.
     """
-    problem = problem_from(shape, dtype, layout)
+    problem = problem_from(shape, dtype, layout, batch, epilogue)
     plug = _family(family, arch)
     found = enumerate_space(plug, problem, arch_named(arch), pruned=not unpruned)
     rules = {rule.id: rule for rule in plug.rules}

@@ -16,6 +16,8 @@ from tuner.store.store import Store
 Shape = Annotated[str, typer.Argument(metavar="MxNxK", help="Extents of C[M,N] = A·B over K, as in 4096x4096x4096.")]
 Dtype = Annotated[str, typer.Option(help="Of A and B; C and the accumulator follow from it.")]
 Layout = Annotated[str, typer.Option(help="nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N].")]
+Batch = Annotated[int, typer.Option(min=1, help="Independent products of this shape.")]
+Epilogue = Annotated[str, typer.Option(help="none; or alpha, beta, bias, an activation, in this order, joined by +.")]
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
 ArchName = Annotated[str, typer.Option("--arch", help="Compile target with its suffix, as in sm_90a.")]
 Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. [default: GEMMTUNE_DB]")]
@@ -24,9 +26,9 @@ Out = Annotated[Path, typer.Option(help="File to write.")]
 ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; knobs not named take their defaults.")]
 
 
-def problem_from(shape: str, dtype: str, layout: str) -> Problem:
+def problem_from(shape: str, dtype: str, layout: str, batch: int = 1, epilogue: str = "none") -> Problem:
     """The problem that a command is about."""
-    return Problem.parse(shape, dtype, layout)
+    return Problem.parse(shape, dtype, layout, batch, epilogue)
 
 
 def arch_from(name: str) -> Arch:

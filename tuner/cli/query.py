@@ -8,8 +8,9 @@ import typer
 
 from space.arch import H200
 from tuner.answers import answer
-from tuner.cli.options import Db, Dtype, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
+from tuner.commands import tune_command
 from tuner.model.files import model_for
 from tuner.settings import settings
 
@@ -18,12 +19,14 @@ def best(
     shape: Shape,
     dtype: Dtype = "bf16",
     layout: Layout = "nt",
+    batch: Batch = 1,
+    epilogue: Epilogue = "none",
     device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Answers from the store: measured, else nearest, else predicted, else default; it always says which."""
-    problem = problem_from(shape, dtype, layout)
+    problem = problem_from(shape, dtype, layout, batch, epilogue)
     with open_store(db) as store:
         found = answer(store, problem, device, model=model_for(device, settings().model_dir).model)
     if as_json:
@@ -50,4 +53,4 @@ def best(
     for ground in found.grounds:
         console.print(f"  {ground}", markup=False)
     if found.source != "measured":
-        console.print(f"  to measure it: gemmtune tune {shape} --dtype {dtype} --layout {layout}")
+        console.print(f"  to measure it: {tune_command(problem)}", markup=False)

@@ -13,8 +13,9 @@ from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner import study
-from tuner.cli.options import Db, Device, Dtype, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.options import Batch, Db, Device, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
+from tuner.commands import flags_of
 from tuner.devices import open_worker
 from tuner.model.files import model_for
 from tuner.picks import LIBRARY
@@ -31,6 +32,8 @@ def tune(
     shape: Shape,
     dtype: Dtype = "bf16",
     layout: Layout = "nt",
+    batch: Batch = 1,
+    epilogue: Epilogue = "none",
     device: Device = "auto",
     candidates: Annotated[int, typer.Option(help="How many candidates to measure, earlier runs included.")] = 96,
     seconds: Annotated[float | None, typer.Option(help="Stop screening after this wall time.")] = None,
@@ -48,7 +51,7 @@ def tune(
 
     Stops and resumes at any moment: the same command goes on where it was, and measures nothing twice.
     """
-    problem = problem_from(shape, dtype, layout)
+    problem = problem_from(shape, dtype, layout, batch, epilogue)
     budget = Budget(candidates, seconds, rounds, gain=gain)
     with open_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
@@ -61,7 +64,7 @@ def tune(
         if as_json:
             emit(_report_json(report))
         else:
-            _print_report(report, worker.facts, shape, dtype, layout)
+            _print_report(report, worker.facts)
 
 
 def say_device(facts: DeviceFacts) -> None:
@@ -115,11 +118,13 @@ class Watcher:
         return " · ".join(parts)
 
 
-def _print_report(report: Report, facts: DeviceFacts, shape: str, dtype: str, layout: str) -> None:
+def _print_report(report: Report, facts: DeviceFacts) -> None:
     best, out = report.best, console.print
     measurement = best.winner.measurement
     out()
-    out(f"best config for {dtype} {layout} {shape} on {'recorded ' if facts.kind == 'recorded' else ''}{facts.name}")
+    problem = best.problem
+    named = f"{problem.dtype} {problem.layout} {problem.shape}"
+    out(f"best config for {named} on {'recorded ' if facts.kind == 'recorded' else ''}{facts.name}")
     out(f"  {best.config.family}: {best.config.knobs_text}")
     share = ""
     if limits := DEVICES.get(facts.name):
@@ -146,10 +151,9 @@ def _print_report(report: Report, facts: DeviceFacts, shape: str, dtype: str, la
         out("  failed: " + ", ".join(f"{count} {kind}" for kind, count in best.failed.items()))
     if facts.kind == "recorded":
         out("  times are replayed from a recording; no GPU was used")
-    flags = "" if (dtype, layout) == ("bf16", "nt") else f" --dtype {dtype} --layout {layout}"
     out()
     out("next:")
-    out(f"  gemmtune best {shape}{flags}")
+    out(f"  gemmtune best {problem.shape}{flags_of(problem)}", markup=False)
     out("  gemmtune serve")
     out("  gemmtune export --format json --out table.json")
 

@@ -9,7 +9,7 @@ import typer
 
 from space.arch import H200
 from tuner import importance
-from tuner.cli.options import Db, Dtype, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import config_json, console, emit, problem_json, table
 from tuner.importance import Change, Why
 from tuner.model.files import model_for
@@ -20,12 +20,14 @@ def why(
     shape: Shape,
     dtype: Dtype = "bf16",
     layout: Layout = "nt",
+    batch: Batch = 1,
+    epilogue: Epilogue = "none",
     device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Says why the winner of a tuned problem won, from the measurements in the store."""
-    problem = problem_from(shape, dtype, layout)
+    problem = problem_from(shape, dtype, layout, batch, epilogue)
     with open_store(db) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
     if as_json:
