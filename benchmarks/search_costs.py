@@ -1,0 +1,156 @@
+"""What the search and the learned model cost: one proposal, loading, a predicted answer in process and over HTTP.
+
+python -m benchmarks.search_costs --out benchmarks/results/search_costs.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shlex
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import numpy as np
+import optuna
+import uvicorn
+
+from api.app import create_app
+from space.arch import H200
+from space.family import family_named
+from space.problem import Problem
+from tuner.model import files
+from tuner.model.portfolio import first_choice
+from tuner.sampler import LegalSampler, distributions
+from tuner.search.batches import LARGEST
+from tuner.search.pool import Pool, scaled
+from tuner.store.store import Store
+
+CANDIDATES, TRIALS, FEATURES = 100_000, 1_000, 40
+SHAPES = 300
+FAMILY = family_named("sm90_wgmma")
+
+
+def main() -> None:
+    """Prints the table and writes it with its command."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    path = files.SHIPPED / files.file_name(H200.name)
+    model = files.load(path)
+    asked = [_problem(seed) for seed in range(SHAPES)]
+    rows = [
+        *_proposals(),
+        ("bytes of the model", f"{path.stat().st_size:,}"),
+        ("loading and checking it, ms", _told([_timed(lambda: files.load(path).check()) for _ in range(20)])),
+        (f"a predicted answer in process, ms ({SHAPES} shapes)",
+         _told([_timed(partial(first_choice, model, problem, H200)) for problem in asked])),
+        (f"a predicted answer over HTTP, ms ({SHAPES} shapes, none asked twice)", _told(list(_over_http(asked)))),
+    ]  # fmt: skip
+    lines = [f"| {name} | {value} |" for name, value in (("cost", "median / 95th percentile"), ("---", "---:"), *rows)]
+    command = shlex.join(["python", "-m", "benchmarks.search_costs", *sys.argv[1:]])
+    text = f"`{command}`\n\n{_about()}\n\n" + "\n".join(lines)
+    print(text)
+    if given.out:
+        given.out.write_text(text + "\n")
+
+
+def _proposals() -> Iterator[tuple[str, str]]:
+    """A study of made-up times: what is proposed does not matter here, how long it takes does."""
+    rng = np.random.default_rng(0)
+    values = list({tuple(knob.domain[rng.integers(len(knob.domain))] for knob in FAMILY.knobs)
+                   for _ in range(CANDIDATES + CANDIDATES // 10)})[:CANDIDATES]  # fmt: skip
+    features = rng.standard_normal((CANDIDATES, FEATURES))
+    truth = features @ rng.standard_normal(FEATURES) * 0.05
+    expected = truth + 0.1 * rng.standard_normal(CANDIDATES)
+    names = tuple(knob.name for knob in FAMILY.knobs)
+    pool = Pool(names, values, distributions(FAMILY), scaled(features), expected, 0.1)
+    study = optuna.create_study(sampler=LegalSampler(pool))
+    asks: list[float] = []
+    batches: list[float] = []
+    while len(asks) < TRIALS + 16 * LARGEST:
+        started, trials = time.perf_counter(), []
+        for _ in range(LARGEST):
+            before = time.perf_counter()
+            trials.append(study.ask(pool.distributions))
+            asks.append((time.perf_counter() - before) * 1e3)
+        for trial in trials:
+            place = pool.place(trial.params)
+            assert place is not None
+            study.tell(trial, math.exp(truth[place]))
+        batches.append((time.perf_counter() - started) / LARGEST * 1e3)
+    label = f"{CANDIDATES:,} candidates, {TRIALS:,} past trials"
+    yield f"one proposal, ms ({label})", _told(asks[TRIALS:])
+    late = batches[TRIALS // LARGEST :]
+    yield f"one proposal and telling its result, ms (mean over each batch of {LARGEST})", _told(late)
+
+
+def _over_http(asked: list[Problem]) -> Iterator[float]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Store.open(f"sqlite:///{folder}/s.db") as store,
+        _serving(store) as url,
+        httpx2.Client(base_url=url) as client,
+    ):
+        # The first answers open the connection and import what they need.
+        for m in (3, 5, 7):
+            client.get("/v1/best", params={"m": m, "n": 4096, "k": 4096}).raise_for_status()
+        for problem in asked:
+            params = {"m": problem.m, "n": problem.n, "k": problem.k}
+            before = time.perf_counter()
+            answer = client.get("/v1/best", params=params)
+            yield (time.perf_counter() - before) * 1e3
+            assert answer.json()["source"] == "predicted", answer.text
+
+
+@contextmanager
+def _serving(store: Store) -> Iterator[str]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(create_app(store), log_config=None, access_log=False))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def _problem(seed: int) -> Problem:
+    """A shape between a single row and what training asks, in steps of 8."""
+    rng = np.random.default_rng(seed)
+    m = max(int(2 ** rng.uniform(0, 14)), 1)
+    return Problem(m, 8 * int(2 ** rng.uniform(5, 12)), 8 * int(2 ** rng.uniform(4, 11)))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    before = time.perf_counter()
+    work()
+    return (time.perf_counter() - before) * 1e3
+
+
+def _told(times_ms: list[float]) -> str:
+    return f"{statistics.median(times_ms):.2f} / {float(np.quantile(times_ms, 0.95)):.2f}"
+
+
+def _about() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} processors of {names[0] if names else 'an unknown kind'}, NumPy {np.__version__}"
+
+
+if __name__ == "__main__":
+    main()
