@@ -210,7 +210,7 @@ def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed
         fleet = Fleet(folder, url, heartbeat_seconds)
         stack.callback(fleet.stop)
         fleet.workers = [fleet.start_worker() for _ in range(workers)]
-        campaign = _campaign(store, shapes)
+        campaign = begin_campaign(store, shapes)
         weather, started = Weather(fleet, postgres, store, chance), time.monotonic()
         for _ in _looks(started + most_seconds):
             weather.settle()
@@ -233,7 +233,8 @@ def _looks(until: float) -> Iterator[None]:
     raise TimeoutError("the campaign did not end in time")
 
 
-def _campaign(store: Store, problems: list[Problem]) -> int:
+def begin_campaign(store: Store, problems: list[Problem]) -> int:
+    """Makes the campaign; its number."""
     budget = CampaignBudget(candidates=_CANDIDATES, rounds=11)
     request = CampaignRequest("storm", tuple(problems), (("NVIDIA H200", "recorded"),), budget)
     return Campaigns(store).create(request)[0].id

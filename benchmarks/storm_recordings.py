@@ -5,6 +5,7 @@ They are for counting and for killing, never for comparing speeds: nothing here 
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -29,18 +30,23 @@ def plant(folder: Path, problems: int, candidates: int) -> list[Problem]:
 
     All problems share few cubins, so that a storm is about rounds and not about compiling.
     """
-    family, made = family_named("sm90_wgmma"), []
-    template = Problem.parse("4096x4096x4096")
-    configs = _sharing(rank(enumerate_space(family, template), H200).configs(2_000), candidates)
+    made, configs = list[Problem](), some_configs(candidates)
     for number in range(problems):
         problem = Problem(4096 + 128 * (number % 20), 4096 + 128 * (number // 20), 4096)
-        rows = [_measured(config, problem, 200.0 + place, "screen") for place, config in enumerate(configs)]
-        rows += [_measured(config, problem, 200.0 + place, "final") for place, config in enumerate(configs[:8])]
+        rows = [measured(config, problem, 200.0 + place, "screen") for place, config in enumerate(configs)]
+        rows += [measured(config, problem, 200.0 + place, "final") for place, config in enumerate(configs[:8])]
         library = family_named("cublaslt")
-        rows += [_measured(library.config({"rank": rank_}), problem, 210.0 - rank_, "final") for rank_ in (0, 2)]
+        rows += [measured(library.config({"rank": rank_}), problem, 210.0 - rank_, "final") for rank_ in (0, 2)]
         write_recording(folder / file_name(problem), problem, _FACTS, [(row, _PROVENANCE) for row in rows])
         made.append(problem)
     return made
+
+
+@cache
+def some_configs(count: int) -> tuple[Config, ...]:
+    """Configs that are legal for every problem whose extents are multiples of 64 from 4096 on."""
+    space = enumerate_space(family_named("sm90_wgmma"), Problem.parse("4096x4096x4096"))
+    return tuple(_sharing(rank(space, H200).configs(2_000), count))
 
 
 def _sharing(ranked: list[Config], count: int) -> list[Config]:
@@ -54,7 +60,8 @@ def _sharing(ranked: list[Config], count: int) -> list[Config]:
     return [config for group in largest for config in group][:count]
 
 
-def _measured(config: Config, problem: Problem, us: float, stage: Stage) -> Measurement:
+def measured(config: Config, problem: Problem, us: float, stage: Stage) -> Measurement:
+    """A measurement of about `us` microseconds that nobody took."""
     samples = tuple(us * (1 + 0.001 * (place - 5)) for place in range(11))
     check = Verification(problem.m * problem.n, 0, 0.5, "planted")
     return Measurement(

@@ -61,7 +61,7 @@ class HttpDesk:
         """See `Desk`."""
         body = {
             "lease": task.lease, "problem_key": task.problem_key, "policy": task.policy.value,
-            "measurements": [_measurement(entry) for entry in report.measurements],
+            "measurements": [measurement_document(entry) for entry in report.measurements],
             "provenance": asdict(report.provenance) if report.provenance else None,
             "busy_seconds": report.busy_seconds, "ended": report.ended, "failure": report.failure[:4_000],
             "hopeless": report.hopeless, "handed_back": report.handed_back,
@@ -73,7 +73,8 @@ class HttpDesk:
         self._service.call("POST", f"/v1/workers/{worker_id}:leave")
 
 
-def _measurement(measurement: Measurement) -> dict[str, Any]:
+def measurement_document(measurement: Measurement) -> dict[str, Any]:
+    """A measurement as a report has it: problem, device and policy are the round's."""
     check, clocks = measurement.verification, measurement.clocks
     return {
         "config": measurement.config.key, "stage": measurement.stage, "outcome": measurement.outcome.value,

@@ -131,6 +131,7 @@ class Rounds:
             settle(session, row, item, holder, report, decided, stored, self._timing.attempts, moment)
             if row.job_id is not None:
                 self._queue.end(session, row.job_id)
+                row.job_id = None
             session.flush()
             feed(session, self._queue, row.queue, self._timing.window)
 
@@ -147,6 +148,7 @@ class Rounds:
             elif row.campaign_problem.campaign.status != "running":
                 self._queue.end(session, job.id)
                 row.status, row.reason = "withdrawn", f"the campaign is {row.campaign_problem.campaign.status}"
+                row.job_id = None
                 row.campaign_problem.status = "waiting"
                 session.flush()
             else:

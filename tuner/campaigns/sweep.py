@@ -130,6 +130,7 @@ class Sweeper:
         moment = now(session)
         if round_.job_id is not None:
             self._queue.end(session, round_.job_id)
+            round_.job_id = None
         item = session.get_one(Item, round_.campaign_problem_id, with_for_update=True)
         account(session, round_, item, 0.0, 0, moment)
         round_.status, round_.reason, item.started = "lost", reason, True
@@ -155,7 +156,9 @@ class Sweeper:
 
     def _close_queued(self, session: Session, rounds: list[int]) -> None:
         queued = update(Round).where(Round.id.in_(rounds), Round.status == "queued")
-        closed = queued.values(status="withdrawn", reason="its campaign does not run", ended_at=now(session))
+        closed = queued.values(
+            status="withdrawn", reason="its campaign does not run", ended_at=now(session), job_id=None
+        )
         items = session.scalars(closed.returning(Round.campaign_problem_id)).all()
         session.execute(update(Item).where(Item.id.in_(items), Item.status == "open").values(status="waiting"))
 

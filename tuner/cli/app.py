@@ -9,6 +9,7 @@ import typer
 
 from space.errors import SpaceError
 from tuner.cli import (
+    backup,
     builds,
     campaign,
     explain,
@@ -87,6 +88,8 @@ app.command()(export.export)
 app.command()(service.serve)
 app.command()(service.doctor)
 app.command()(record.record)
+app.command()(backup.backup)
+app.command()(backup.restore)
 app.add_typer(recordings.app, name="recordings")
 app.add_typer(campaign.app, name="campaign")
 app.add_typer(worker.app, name="worker")

@@ -126,7 +126,10 @@ class CampaignProblemRow(Base):
 
 
 class RoundRow(Base):
-    """One round: queued, running under its lease, or ended. `announced` are the candidates about to be measured."""
+    """One round: queued, running under its lease, or ended.
+
+    `job_id` is the queue's number while the round is open; `announced` are the candidates about to be measured.
+    """
 
     __tablename__ = "round"
     __table_args__ = (

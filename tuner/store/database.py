@@ -37,14 +37,7 @@ def open_engine(url: str, create: bool) -> Engine:
     Raises:
         StoreError: unknown URL, no such file, not a database, or a schema newer than this version's.
     """
-    _check_file(url, create)
-    try:
-        engine = create_engine(url, **_arguments(url))
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise StoreError(f"{shown(url)} is no database URL we can open ({error}): {_FORMS}") from error
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", _set_up_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
+    engine = connect(url, create)
     try:
         with engine.execution_options(**{WRITES: True}).begin() as connection:
             migrate(connection, "head")
@@ -54,6 +47,23 @@ def open_engine(url: str, create: bool) -> Engine:
     except FAILURES as error:
         engine.dispose()
         raise unusable(url, error) from error
+    return engine
+
+
+def connect(url: str, create: bool = True) -> Engine:
+    """An engine on a database, whatever its schema.
+
+    Raises:
+        StoreError: unknown URL, or no such file.
+    """
+    _check_file(url, create)
+    try:
+        engine = create_engine(url, **_arguments(url))
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise StoreError(f"{shown(url)} is no database URL we can open ({error}): {_FORMS}") from error
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +17,7 @@ from tuner.distance import log_distance
 from tuner.errors import StoreError
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.store import bests, changes, measurements, studies
+from tuner.store.backup import write_backup
 from tuner.store.database import FAILURES, WRITES, current_revision, open_engine, unusable
 from tuner.store.models import Base, BestRow, DeviceRow, MeasurementRow, ProblemRow
 from workers.measurement import Measurement, Policy, Provenance, Stage
@@ -194,6 +196,14 @@ class Store:
         """Every counter of `tuner.store.changes`; cheap enough to ask several times a second."""
         with self.transaction() as session:
             return changes.read(session)
+
+    def backup(self, path: Path) -> dict[str, int]:
+        """Writes a backup; the rows by table.
+
+        Raises:
+            StoreError: the file is there already or can't be written.
+        """
+        return write_backup(self._engine, path)
 
     @contextmanager
     def transaction(self, writes: bool = False) -> Iterator[Session]:

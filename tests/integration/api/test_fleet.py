@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
-from tuner.agent.http import _measurement
+from tuner.agent.http import measurement_document
 from tuner.store.store import Store
 
 BODY: dict[str, Any] = {
@@ -199,7 +199,7 @@ class TestWorkersAndRounds:
         return task
 
     def finish(self, http: TestClient, task: dict[str, Any], **change: Any) -> httpx2.Response:  # noqa: ANN401
-        taken = [_measurement(measured(config, time_of(config), PROBLEMS[0])) for config in
+        taken = [measurement_document(measured(config, time_of(config), PROBLEMS[0])) for config in
                  (FAMILY.config({"tile_n": n}) for n in (64, 128))]  # fmt: skip
         body = {"lease": task["lease"], "problem_key": task["problem_key"], "policy": task["policy"],
                 "measurements": taken, "provenance": asdict(provenance()), "busy_seconds": 0.1}  # fmt: skip
@@ -293,7 +293,7 @@ class TestWorkersAndRounds:
     ) -> None:
         task = self.claimed(http)
         config = FAMILY.config({"tile_n": 64})
-        bad = _measurement(measured(config, time_of(config), PROBLEMS[0])) | change
+        bad = measurement_document(measured(config, time_of(config), PROBLEMS[0])) | change
         assert said in refused(self.finish(http, task, measurements=[bad]), 422, kind)
         assert store.counts()["measurement"] == 0
 

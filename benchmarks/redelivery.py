@@ -1,0 +1,105 @@
+"""How soon a round begins anew after its worker was killed, or stopped, while service and database are well.
+
+    python -m benchmarks.redelivery --kills 12 --stops 8 --heartbeat 5 --out benchmarks/results/F.md
+
+The fleet is that of `benchmarks.storm`. The promise is two heartbeats plus 5 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shlex
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sqlalchemy import select
+
+from benchmarks.postgres import running_postgres
+from benchmarks.storm import Fleet, begin_campaign, running
+from benchmarks.storm_recordings import plant
+from tuner.store.campaign_models import RoundRow
+from tuner.store.codec import utc
+from tuner.store.models import ProblemRow
+from tuner.store.store import Store
+
+
+def main() -> None:
+    """Kills, waits, prints the table, and fails when a promise was broken."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--kills", type=int, default=12)
+    options.add_argument("--stops", type=int, default=8)
+    options.add_argument("--workers", type=int, default=3)
+    options.add_argument("--heartbeat", type=float, default=5.0)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    chance, limit = random.Random(given.seed), 2 * given.heartbeat + 5
+    faults = [signal.SIGKILL] * given.kills + [signal.SIGSTOP] * given.stops
+    chance.shuffle(faults)
+    took: dict[signal.Signals, list[float]] = {signal.SIGKILL: [], signal.SIGSTOP: []}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        postgres = stack.enter_context(running_postgres(durable=True))
+        shapes = plant(folder / "recorded" / "h200", 400, 24)
+        url = postgres.database()
+        store = stack.enter_context(Store.open(url))
+        fleet = Fleet(folder, url, given.heartbeat)
+        stack.callback(fleet.stop)
+        fleet.workers = [fleet.start_worker() for _ in range(given.workers)]
+        begin_campaign(store, shapes)
+        for fault in faults:
+            place, key = hit(store, fleet, chance)
+            fleet.workers[place].send_signal(fault)
+            at = datetime.now(UTC)
+            took[fault].append((claimed_again(store, key, at) - at).total_seconds())
+            print(f"{fault.name}: {took[fault][-1]:.1f} s", flush=True)
+            fleet.workers[place].kill()
+            fleet.workers[place].wait()
+            fleet.workers[place] = fleet.start_worker()
+    lines = [
+        f"{given.workers} workers, heartbeat {given.heartbeat:g} s: the promise is {limit:g} s.",
+        "", "| a worker that holds a round is | times | begins anew after, median | longest |", "| --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for fault, word in ((signal.SIGKILL, "killed -9"), (signal.SIGSTOP, "stopped")):
+        if found := took[fault]:
+            lines.append(f"| {word} | {len(found)} | {statistics.median(found):.1f} s | {max(found):.1f} s |")
+    text = "\n".join(lines)
+    print(text)
+    if given.out:
+        command = shlex.join(["python", "-m", "benchmarks.redelivery", *sys.argv[1:]])
+        given.out.write_text(f"`{command}`\n\n{text}\n")
+    if max(seconds for found in took.values() for seconds in found) > limit:
+        sys.exit(1)
+
+
+def hit(store: Store, fleet: Fleet, chance: random.Random) -> tuple[int, str]:
+    """A worker process that holds a round, and its problem."""
+    while True:
+        held = dict(running(store))
+        places = [(place, held[name]) for place, process in enumerate(fleet.workers)
+                  for name in held if name.endswith(f"-{process.pid}")]  # fmt: skip
+        if places:
+            return chance.choice(places)
+        time.sleep(0.05)
+
+
+def claimed_again(store: Store, problem_key: str, at: datetime) -> datetime:
+    """When the next round of a problem was claimed."""
+    query = select(RoundRow.claimed_at).join(ProblemRow).where(ProblemRow.key == problem_key)
+    while True:
+        with store.transaction() as session:
+            claims = [utc(found) for found in session.scalars(query) if found and utc(found) > at]
+        if claims:
+            return min(claims)
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

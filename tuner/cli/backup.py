@@ -1,0 +1,40 @@
+"""`gemmtune backup` and `gemmtune restore`: a whole store as one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tuner.cli.options import Db, Json, open_store
+from tuner.cli.output import console, emit
+from tuner.settings import database_url, settings
+from tuner.store.backup import restore_backup
+
+
+def backup(
+    file: Annotated[Path, typer.Argument(help="File to write, as in gemmtune.jsonl.gz; never overwritten.")],
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Writes everything that the store has at one moment to one file, while services go on."""
+    with open_store(db, create=False) as store:
+        counts = store.backup(file)
+    _say(f"{file} holds", counts, as_json)
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(help="A file of `gemmtune backup`.")], db: Db = None, as_json: Json = False
+) -> None:
+    """Fills an empty store from a backup, all of it or nothing; SQLite and PostgreSQL take each other's."""
+    counts = restore_backup(file, database_url(db) if db else settings().db_url)
+    _say("restored", counts, as_json)
+
+
+def _say(what: str, counts: dict[str, int], as_json: bool) -> None:
+    if as_json:
+        emit({"rows": counts})
+        return
+    found = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
+    console.print(f"{what} {found or 'nothing'}", markup=False)
