@@ -65,7 +65,8 @@ def main() -> None:
             fleet.workers[place] = fleet.start_worker()
     lines = [
         f"{given.workers} workers, heartbeat {given.heartbeat:g} s: the promise is {limit:g} s.",
-        "", "| a worker that holds a round is | times | begins anew after, median | longest |", "| --- | --- | --- | --- |",
+        "", "| a worker that holds a round is | times | begins anew after, median | longest |",
+        "| --- | --- | --- | --- |",
     ]  # fmt: skip
     for fault, word in ((signal.SIGKILL, "killed -9"), (signal.SIGSTOP, "stopped")):
         if found := took[fault]:

@@ -134,10 +134,11 @@ def candidates_for(family: Family, problem: Problem, worker: Worker) -> list[Con
     """
     space = enumerate_space(family, problem, arch_named(worker.facts.arch))
     if not len(space):
-        first = ", ".join(sorted(space.removed, key=lambda rule: -space.removed[rule])[:3])
+        # Rules are applied as soon as they can be: the last to remove anything removed all that was left.
+        last = {rule.id: rule for rule in family.rules}[next(reversed(space.removed))]
         raise NothingCorrect(
-            f"no {family.name} config is legal for {problem.dtype} {problem.layout} {problem.shape}: rules {first} "
-            f"leave none; `gemmtune space {problem.shape}` counts what each removes"
+            f"no {family.name} config is legal for {problem.dtype} {problem.layout} {problem.shape}: rule {last.id} "
+            f"({last.sentence}) leaves none; `gemmtune space {problem.shape}` counts what each removes"
         )
     limits = DEVICES.get(worker.facts.name) or next(d for d in DEVICES.values() if d.arch == worker.facts.arch)
     measurable = worker.measurable(problem)
