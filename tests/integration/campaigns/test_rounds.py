@@ -22,7 +22,9 @@ from workers.measurement import Outcome, Policy
 
 
 @pytest.fixture
-def fleet(database_url: str) -> Iterator[Fleet]:
+def fleet(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    # Batches of one size, whatever the search takes at first: what is counted here are rounds.
+    monkeypatch.setattr("tuner.rounds.batch_size", lambda tried: 16)
     with Store.open(database_url) as store:
         yield Fleet(store)
 
