@@ -21,11 +21,14 @@ from tuner.campaigns import results
 from tuner.campaigns.caretaker import Caretaker
 from tuner.campaigns.records import CampaignBudget, CampaignStatus, Timing
 from tuner.errors import FleetError, SlotTaken, Unreachable
+from tuner.rounds import MOST_FINALISTS
 from tuner.store.store import Store
 from workers.errors import ProcessError
 from workers.ports import Worker
 
 SMALL = CampaignBudget(candidates=40, rounds=11)
+#: After 40 candidates: as many finalists as there may be, and the library twice.
+FINALS = MOST_FINALISTS + 2
 
 
 class Running:
@@ -79,7 +82,7 @@ def test_a_campaign_in_one_process(database_url: str) -> None:
         assert running.error is None
         summary = results.summary(store, campaign.id)
         assert summary.progress.problems["done"] == len(PROBLEMS)
-        assert summary.progress.tried == store.counts()["measurement"] - 6 * len(PROBLEMS)
+        assert summary.progress.tried == store.counts()["measurement"] - FINALS * len(PROBLEMS)
 
 
 def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> None:
@@ -93,7 +96,7 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
     assert [running.error for running in agents] == [None] * 3
     problems = results.problems(service.store, campaign.id)
     assert [(p.status.value, p.tried, p.rounds) for p in problems] == [("done", 40, 1)] * 6
-    assert service.store.counts()["measurement"] == 6 * (40 + 6)
+    assert service.store.counts()["measurement"] == 6 * (40 + FINALS)
     # They said goodbye.
     assert {worker.gone_because for worker in Fleet(service.store).workers.page(gone=True)} == {"left"}
 
@@ -233,7 +236,7 @@ def test_a_worker_that_slept_registers_again(
         eventually(lambda: ended(service.store, campaign.id))
     problem = results.problems(service.store, campaign.id)[0]
     assert (problem.status.value, problem.tried) == ("done", 40)
-    assert service.store.counts()["measurement"] == 40 + 6
+    assert service.store.counts()["measurement"] == 40 + FINALS
 
 
 def test_a_service_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
