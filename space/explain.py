@@ -11,7 +11,6 @@ from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.family import Family
 from space.problem import Problem
-from space.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +62,11 @@ def explain(family: Family, problem: Problem, config: Config, arch: Arch | None 
     """What the rules say of one config; never raises for a well-formed one."""
     arch = arch or arch_named(family.arch)
     columns = family.columns(problem, [config], arch)
-    broken = tuple(_broken(rule, columns) for rule in family.rules if not rule.mask(columns)[0])
-    kinds = {rule.id: rule.kind for rule in family.rules}
-    illegal = tuple(entry for entry in broken if kinds[entry.rule] == "legal")
+    illegal = _broken_of(family, "legal", columns)
+    # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
+    not_worth = () if illegal else _broken_of(family, "worth", columns)
     nearest, change = nearest_legal(family, problem, config, arch) if illegal else (None, "")
     derived = {value.name: int(columns[value.name][0]) for value in family.derived}
-    not_worth = tuple(entry for entry in broken if kinds[entry.rule] == "worth")
     return Explanation(config, problem, arch.name, illegal, not_worth, nearest, change, derived)
 
 
@@ -110,5 +108,6 @@ def nearest_legal(
     return family.config(config.knobs | {knob.name: value}), f"{knob.name}={value}"
 
 
-def _broken(rule: Rule, columns: Columns) -> Broken:
-    return Broken(rule.id, rule.sentence, rule.numbers(columns), rule.source)
+def _broken_of(family: Family, kind: str, columns: Columns) -> tuple[Broken, ...]:
+    rules = (rule for rule in family.rules if rule.kind == kind and not rule.mask(columns)[0])
+    return tuple(Broken(rule.id, rule.sentence, rule.numbers(columns), rule.source) for rule in rules)
