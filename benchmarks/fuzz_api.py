@@ -41,7 +41,7 @@ def main() -> None:
         lines = ["| token | operations | cases | passed | failures of the service |", "| --- | --- | --- | --- | --- |"]
         with serving(folder, folder / "fuzz.db") as ours:
             for who, header in (("admin", f"Authorization: Bearer {secret}"), ("none", "X-Token: none")):
-                lines.append(ask(f"http://127.0.0.1:{ours.port}", who, header, given.examples))
+                lines.append(ask(f"http://127.0.0.1:{ours.port}", who, header, given.examples, folder))
                 print(lines[-1], flush=True)
         defects = (folder / "service.log").read_text().count('"unexpected failure"')
     text = "\n".join([*lines, "", f"Failures that the service logged: {defects}."])
@@ -51,15 +51,15 @@ def main() -> None:
         given.out.write_text(f"`{command}`\n\n{text}\n")
 
 
-def ask(url: str, who: str, header: str, examples: int) -> str:
-    """One run of schemathesis, as a row.
+def ask(url: str, who: str, header: str, examples: int, folder: Path) -> str:
+    """One run of schemathesis, as a row; `folder` takes what it keeps of a run.
 
     Raises:
         RuntimeError: an answer was not as described; the message is schemathesis' report.
     """
     command = [str(Path(sys.executable).with_name("schemathesis")), "--no-color", "--config-file", str(_CONFIG), "run",
                f"{url}/openapi.json", "--max-examples", str(examples), "--header", header]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     counted = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
     operations = re.search(r"Tested: (\d+)", done.stdout)
     if done.returncode or counted is None or operations is None:
