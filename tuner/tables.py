@@ -7,13 +7,12 @@ covers everything but itself, and is the strong ETag over HTTP.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
 from tuner.entries import canonical, entry
 from tuner.errors import ExportError, UnknownDevice
+from tuner.files import write_whole
 from tuner.records import Best
 from tuner.store.store import Store
 
@@ -54,14 +53,7 @@ def write_table(path: Path, data: bytes) -> None:
     Raises:
         ExportError: the path can't be written.
     """
-    partial: str | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(partial, path)
+        write_whole(path, data)
     except OSError as error:
-        if partial:
-            Path(partial).unlink(missing_ok=True)
         raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error

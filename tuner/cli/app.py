@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
 from space.errors import SpaceError
-from tuner.cli import (
-    backup,
-    builds,
-    campaign,
-    explain,
-    export,
-    instructions,
-    ladder,
-    layout,
-    model,
-    query,
-    record,
-    recordings,
-    service,
-    token,
-    tune,
-    why,
-    worker,
-)
-from tuner.cli.output import fail
+from space.version import own_version
+from tuner.cli.commands import LazyGroup, add_commands
 from tuner.errors import (
     BuildRefused,
     CampaignError,
@@ -72,31 +54,28 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 
 app = typer.Typer(
     name="gemmtune",
+    cls=LazyGroup,
     help="Finds the fastest proved-correct kernel configuration for a GEMM on a GPU, keeps it and serves it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(tune.tune)
-app.command()(query.best)
-app.command()(explain.explain)
-app.command()(explain.space)
-app.command()(why.why)
-app.command()(ladder.ladder)
-app.command()(instructions.instructions)
-app.command()(export.export)
-app.command()(service.serve)
-app.command()(service.doctor)
-app.command()(record.record)
-app.command()(backup.backup)
-app.command()(backup.restore)
-app.add_typer(recordings.app, name="recordings")
-app.add_typer(campaign.app, name="campaign")
-app.add_typer(worker.app, name="worker")
-app.add_typer(token.app, name="token")
-app.add_typer(builds.app, name="builds")
-app.add_typer(model.app, name="model")
-app.add_typer(layout.app, name="layout")
+add_commands(app)
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gemmtune {own_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def gemmtune(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What goes before every command."""
 
 
 def main() -> None:
@@ -104,11 +83,17 @@ def main() -> None:
     try:
         app()
     except KeyboardInterrupt:
-        fail("interrupted; everything measured is kept, and the same command resumes", as_json="--json" in sys.argv)
+        _fail("interrupted; everything measured is kept, and the same command resumes")
         sys.exit(EXIT_INTERRUPTED)
     except Exception as error:
         for kind, code in _EXIT_CODES:
             if isinstance(error, kind):
-                fail(str(error), as_json="--json" in sys.argv)
+                _fail(str(error))
                 sys.exit(code)
         raise
+
+
+def _fail(sentence: str) -> None:
+    from tuner.cli.output import fail  # rich and the records are for those who print
+
+    fail(sentence, as_json="--json" in sys.argv)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 import re
 import zipfile
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pydantic import ValidationError
 
 from space.errors import SpaceError
 from tuner.errors import ModelError
+from tuner.files import write_whole
 from tuner.model.forest import Forest
 from tuner.model.learned import VERSION, LearnedModel, ModelFacts
 
@@ -63,14 +62,9 @@ def save(model: LearnedModel, path: Path) -> int:
     content = buffer.getvalue()
     if len(content) > MOST_BYTES:
         raise ModelError(f"the model takes {len(content):,} bytes, more than {MOST_BYTES:,}: train fewer trees")
-    partial = path.with_suffix(".partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        os.replace(partial, path)
+        write_whole(path, content)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise ModelError(f"{path} can't be written ({error.strerror}): free space or choose another file") from error
     return len(content)
 

@@ -11,8 +11,6 @@ import base64
 import gzip
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, DateTime, Engine, LargeBinary, Table, delete, func, insert, inspect, select, text
 
 from tuner.errors import StoreError
+from tuner.files import whole_file
 from tuner.store.database import FAILURES, WRITES, connect, current_revision, migrate, shown, unusable
 from tuner.store.models import Base
 
@@ -38,24 +37,16 @@ def write_backup(engine: Engine, path: Path) -> dict[str, int]:
     """
     if path.exists():
         raise StoreError(f"{path} exists: a backup never overwrites; give another file")
-    partial = ""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-        with os.fdopen(handle, "wb") as file:
-            with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as lines:
-                counts = _write(engine, lines)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        with (
+            whole_file(path, mode=0o600) as file,
+            gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as lines,
+        ):
+            return _write(engine, lines)
     except OSError as error:
         raise StoreError(f"{path} can't be written ({error.strerror}): free space or give another file") from error
     except FAILURES as error:
         raise unusable(str(engine.url), error) from error
-    finally:
-        if partial:
-            Path(partial).unlink(missing_ok=True)
-    return counts
 
 
 def restore_backup(path: Path, url: str) -> dict[str, int]:

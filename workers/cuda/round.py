@@ -8,13 +8,13 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Final
 
 from space.config import Config
 from space.explain import explain
 from space.family import family_named
 from space.problem import Problem
+from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds
 from workers.cuda.supervisor import Died, LostContext
@@ -61,7 +61,7 @@ class CudaRound:
         facts, libraries = self._worker.facts, self._worker.libraries
         return Provenance(
             facts.name, facts.uuid, facts.driver, libraries["nvrtc"], source_digest("sm90_wgmma"),
-            libraries["cublaslt"], _own_version(), self._seed,
+            libraries["cublaslt"], own_version(), self._seed,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -255,10 +255,3 @@ class CudaRound:
         self, config: Config, outcome: Outcome, detail: str, digest: str = "", stage: Stage = "screen"
     ) -> Measurement:
         return Measurement(self._problem.key, config, stage, self._policy, outcome, detail=detail, build_digest=digest)
-
-
-def _own_version() -> str:
-    try:
-        return version("gemmtune")
-    except PackageNotFoundError:
-        return "0+source"

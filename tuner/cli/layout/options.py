@@ -11,7 +11,8 @@ import typer
 from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.layouts.swizzle import SWIZZLES
-from tuner.tables import write_table
+from tuner.errors import ExportError
+from tuner.files import write_whole
 
 Svg = Annotated[Path | None, typer.Option("--svg", help="Also draw it into this file.")]
 ElementType = Annotated[str, typer.Option(help="Of one element, as in bf16, fp8_e4m3 or tf32.")]
@@ -24,8 +25,17 @@ MajorText = Annotated[str, typer.Option(help="k: K is contiguous; mn: M or N is.
 
 
 def draw(path: Path | None, picture: Callable[[], str]) -> None:
-    if path:
-        write_table(path, picture().encode())
+    """Writes the picture where one is wanted.
+
+    Raises:
+        ExportError: the path can't be written.
+    """
+    if not path:
+        return
+    try:
+        write_whole(path, picture().encode())
+    except OSError as error:
+        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
 
 
 def number_from(name: str, text: str) -> int:

@@ -1,0 +1,13 @@
+"""The version of this package, which every measurement keeps."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def own_version() -> str:
+    """The installed version; `0+source` where nothing is installed."""
+    try:
+        return version("gemmtune")
+    except PackageNotFoundError:
+        return "0+source"

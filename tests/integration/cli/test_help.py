@@ -1,0 +1,65 @@
+"""Help and version: quick because nothing heavy is imported for them, and true to what the commands say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tuner.cli.app import app
+from tuner.cli.commands import COMMANDS, Command
+
+HEAVY = ("alembic", "cuda", "fastapi", "numpy", "optuna", "pyarrow", "scipy", "sklearn", "sqlalchemy")
+#: What a command that needs no store leaves alone.
+OF_STORES = ("alembic", "fastapi", "optuna", "scipy", "sklearn", "sqlalchemy")
+
+
+def imported(*words: str) -> set[str]:
+    """Top-level packages that are there once the command has run, in a process of its own."""
+    code = (
+        "import json, sys\n"
+        "from tuner.cli import main\n"
+        f"sys.argv = ['gemmtune', *{words!r}]\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(json.dumps(list(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("frobnicate",)], ids=str)
+def test_help_and_version_import_nothing_heavy(words: tuple[str, ...]) -> None:
+    assert imported(*words).isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("words", [("explain", "64x64x64"), ("layout", "boxes"), ("instructions",)], ids=str)
+def test_what_needs_no_store_imports_none(words: tuple[str, ...]) -> None:
+    assert imported(*words).isdisjoint(OF_STORES)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_the_list_of_commands_says_what_each_says_of_itself(command: Command) -> None:
+    first, _, _ = (command.load().help or "").partition("\n\n")
+    assert " ".join(first.split()) == command.help
+
+
+def test_every_command_is_listed_in_order() -> None:
+    said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
+    places = [said.find(f" {command.name} ") for command in COMMANDS]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_the_version_is_one_line() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout.split()[0], len(result.stdout.splitlines())) == (0, "gemmtune", 1)
+
+
+def test_a_typing_error_gets_a_suggestion() -> None:
+    result = CliRunner().invoke(app, ["expain"])
+    assert result.exit_code == 2
+    assert "explain" in result.output

@@ -1,0 +1,44 @@
+"""Files that appear complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def whole_file(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
+    """What the block writes stands at `path` once it has ended well; otherwise `path` is as it was.
+
+    Args:
+        path: replaced where it exists; its folder is made.
+        mode: who may read it.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(partial, mode)
+        os.replace(partial, path)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file as `whole_file` does.
+
+    Raises:
+        OSError: it can't be written.
+    """
+    with whole_file(path) as file:
+        file.write(content)
