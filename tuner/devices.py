@@ -39,12 +39,23 @@ def open_worker(device: str, config: Settings, shelf: Shelf | None = None) -> Wo
 
 def driver_present() -> bool:
     """Whether an NVIDIA driver with at least one GPU answers on this machine."""
+    return gpu_count() > 0
+
+
+def gpu_count() -> int:
+    """GPUs that the driver shows to this process; 0 without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return False
+        return 0
     count = ctypes.c_int(0)
-    return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    works = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+    return count.value if works else 0
+
+
+def every_device() -> list[str]:
+    """A word for each GPU of this machine, or for the recorded H200 on a machine without one."""
+    return [f"cuda:{ordinal}" for ordinal in range(gpu_count())] or ["recorded:h200"]
 
 
 def recorded_devices(config: Settings) -> list[Path]:

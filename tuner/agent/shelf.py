@@ -31,15 +31,13 @@ _OFFER: Final = "/v1/builds"
 class HttpShelf:
     """Builds of a service, for one arch.
 
-    Args:
-        arch: of this worker's device; what is for another arch is not taken.
-
     Attributes:
+        arch: of this worker's device; what is for another arch is not taken, and nothing before it is known.
         fetched, offered: how many went each way.
     """
 
-    def __init__(self, service: Service, arch: str) -> None:
-        self._service, self._arch = service, arch
+    def __init__(self, service: Service, arch: str | None = None) -> None:
+        self._service, self.arch = service, arch
         self._silent_until = 0.0
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)
         self._stop = threading.Event()
@@ -49,11 +47,11 @@ class HttpShelf:
 
     def fetch(self, digest: str) -> Build | None:
         """The build with this digest; None when there is none, or it can't be had now."""
-        if time.monotonic() < self._silent_until:
+        if self.arch is None or time.monotonic() < self._silent_until:
             return None
         try:
             found = self._service.call("GET", f"{_OFFER}/{digest}/cubin", seconds=_CALL_SECONDS)
-            build = self._checked(digest, found)
+            build = self._checked(digest, self.arch, found)
         except Unreachable as error:
             self._pause(error)
             return None
@@ -82,7 +80,7 @@ class HttpShelf:
         self._stop.set()
         self._thread.join()
 
-    def _checked(self, digest: str, found: dict[str, Any]) -> Build:
+    def _checked(self, digest: str, arch: str, found: dict[str, Any]) -> Build:
         """What the service gave, if it is what it should be.
 
         Raises:
@@ -91,11 +89,11 @@ class HttpShelf:
         try:
             cubin = base64.b64decode(found["cubin"], validate=True)
             about = found["build"]
-            if (about["digest"], about["arch"]) != (digest, self._arch):
+            if (about["digest"], about["arch"]) != (digest, arch):
                 raise BuildRefused(f"the service gave {about['digest'][:12]} for {about['arch']}")
             if hashlib.sha256(cubin).hexdigest() != about["cubin_sha256"]:
                 raise BuildRefused("its bytes were damaged on the way")
-            check_cubin(cubin, self._arch)
+            check_cubin(cubin, arch)
             return Build(digest, cubin, int(about["registers"]), tuple(about["warnings"]), str(about["nvrtc"]), 0.0)
         except (KeyError, TypeError, ValueError, binascii.Error) as error:
             raise BuildRefused(f"the service's answer is none ({error!r})") from error

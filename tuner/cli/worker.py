@@ -6,22 +6,26 @@ import logging
 import os
 import signal
 import socket
+import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from tuner.agent.agent import Agent
+from tuner.agent.crew import Crew, Member, beat_for_crew
 from tuner.agent.http import HttpDesk
 from tuner.agent.service import Service
+from tuner.agent.shelf import HttpShelf
 from tuner.cli import campaign_output as shown
 from tuner.cli.campaign import Insecure, Url, office_at
-from tuner.cli.options import Db, Device, Json
+from tuner.cli.options import Db, Json
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
-from tuner.devices import open_worker
+from tuner.devices import every_device, open_worker
 from tuner.errors import SettingsError
 from tuner.model.files import model_for
-from tuner.settings import settings
+from tuner.settings import Settings, settings
 from workers.ports import Worker
 
 app = typer.Typer(no_args_is_help=True, help="Workers: run one here, list them, let one leave.")
@@ -30,12 +34,20 @@ app = typer.Typer(no_args_is_help=True, help="Workers: run one here, list them, 
 @app.command()
 def run(
     url: Url = None,
-    device: Device = "auto",
+    device: Annotated[
+        list[str] | None,
+        typer.Option("--device", "--devices", help="auto, cuda:0 or recorded:h200; given several times, one process "
+                     "works on each. [default: every GPU here, or recorded:h200]"),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Of this worker. [default: host and process]")] = None,
     once: Annotated[bool, typer.Option("--once", help="Leave as soon as there is nothing to do.")] = False,
+    own_builds: Annotated[bool, typer.Option("--own-builds", help="Compile everything here; share no builds.")] = False,
     insecure: Insecure = False,
-) -> None:
+    crew_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:  # fmt: skip
     """Takes rounds from a service until told to stop. It dials out; nothing dials it.
+
+    On several devices, one process works on each; one that dies or hangs is replaced.
 
     The token comes from GEMMTUNE_TOKEN_FILE or GEMMTUNE_TOKEN. The first SIGTERM or Ctrl-C reports the round
     with what it has and leaves; the second one ends at once.
@@ -44,23 +56,64 @@ def run(
     address = url or config.url
     if not address:
         raise SettingsError("no service is named: give --url http://host:8643, or set GEMMTUNE_URL")
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # One line a request is too much of the client's.
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    # What is wrong with the address or the token's file is told once, before anything starts.
+    Service(address, config.secret, insecure=insecure).close()
+    devices = device or every_device()
+    if len(devices) == 1:
+        own_name = name or f"{socket.gethostname()}-{os.getpid()}"
+        _log_as(own_name)
+        rounds = _work(address, config, devices[0], own_name, once, own_builds, insecure, crew_fd)
+        notes.print(f"{rounds} rounds done")
+        return
+    _log_as(f"{name or socket.gethostname()} crew")
+    flags = {"--once": once, "--own-builds": own_builds, "--insecure": insecure}
+    same = ["--url", address, *(flag for flag, given in flags.items() if given)]
+    members = []
+    for place, word in enumerate(devices):
+        named = ["--name", f"{name}.{place}"] if name else []
+        command = [sys.executable, "-m", "tuner.cli", "worker", "run", "--device", word, *named, *same, "--crew-fd"]
+        members.append(Member(word, command))
+    crew = Crew(members)
+    _leave_on_signals(crew.leave, crew.leave, "every worker reports its round with what it has")
+    if code := crew.run():
+        raise typer.Exit(code)
 
-    def open_device() -> Worker:
-        opened = open_worker(device, config)
-        say_device(opened.facts)
-        return opened
 
+def _work(
+    address: str, config: Settings, device: str, name: str, once: bool, own_builds: bool, insecure: bool,
+    crew_fd: int | None,
+) -> int:  # fmt: skip
+    """One agent in this process; how many rounds it did."""
     with Service(address, config.secret, insecure=insecure) as service:
+        shelf = None if own_builds else HttpShelf(service)
+
+        def open_device() -> Worker:
+            opened = open_worker(device, config, shelf)
+            if shelf is not None:
+                shelf.arch = opened.facts.arch
+            say_device(opened.facts)
+            return opened
+
         agent = Agent(
-            HttpDesk(service), open_device, name or f"{socket.gethostname()}-{os.getpid()}", leave_when_idle=once,
+            HttpDesk(service), open_device, name, leave_when_idle=once,
             model_of=lambda model: model_for(model, config.model_dir).model,
         )  # fmt: skip
-        _leave_on_signals(agent)
-        agent.run()
-    notes.print(f"{agent.rounds} rounds done")
+        _leave_on_signals(agent.leave, _interrupt, "the round is reported with what it has")
+        if crew_fd is not None:
+            beat_for_crew(crew_fd, agent.leave)
+        try:
+            agent.run()
+        finally:
+            if shelf is not None:
+                shelf.close()
+        return agent.rounds
+
+
+def _log_as(name: str) -> None:
+    text = name.replace("%", "%%")
+    logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {text} %(levelname)s %(message)s")
+    # One line a request is too much of the client's.
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 @app.command("list")
@@ -97,15 +150,21 @@ def drain(
         console.print(f"worker {found['id']} ({found['name']}) is {found['status']}", markup=False)
 
 
-def _leave_on_signals(agent: Agent) -> None:
+def _leave_on_signals(leave: Callable[[], None], end: Callable[[], None], what: str) -> None:
+    """The first signal asks to leave, further ones to end."""
     asked: list[int] = []
 
     def stop(number: int, frame: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
         asked.append(number)
-        notes.print("leaving: the round is reported with what it has; once more to end at once")
-        agent.leave()
+        if len(asked) > 1:
+            end()
+            return
+        notes.print(f"leaving: {what}; once more to end at once")
+        leave()
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt

@@ -169,3 +169,15 @@ def test_a_service_and_a_worker_process_with_tokens(postgres: Postgres, tmp_path
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(30) == 0
         assert json.loads(shell("worker", "list", "--json").stdout)["workers"] == []
+
+        # Two devices of one host: a process each, and both leave when there is nothing to do.
+        made = shell("campaign", "create", "--ladder", "m=1024 n=256 k=256", "--device", "recorded:NVIDIA H200")
+        assert made.returncode == 0, made.stderr
+        shell.environment["GEMMTUNE_TOKEN"] = secrets["node"]
+        devices = ("--device", "recorded:h200") * 2
+        crew = shell("worker", "run", *devices, "--name", "two", "--once")
+        assert crew.returncode == 0, crew.stderr
+        shell.environment["GEMMTUNE_TOKEN"] = secrets["ci"]
+        listed = json.loads(shell("worker", "list", "--gone", "--json").stdout)["workers"]
+        assert {"two.0", "two.1"} <= {entry["name"] for entry in listed}
+        assert sum(entry["rounds"] for entry in listed) == 3
