@@ -34,6 +34,7 @@ class Postgres:
 
     def __init__(self, folder: Path, durable: bool = False) -> None:
         self._numbers = count(1)
+        self.folder = folder
         self.server = get_server(folder, cleanup_mode="stop")
         self.execute("ALTER SYSTEM SET max_connections = 200")
         if not durable:
@@ -86,13 +87,23 @@ class Postgres:
 
 
 @contextmanager
-def running_postgres(durable: bool = False) -> Iterator[Postgres]:
-    """A server while the block runs. Its folder lies in the temporary folder itself: when root starts the
-    server, the wheel opens every folder above it to the server's user."""
-    folder = Path(tempfile.mkdtemp(prefix="gemmtune-postgres-"))
+def running_postgres(durable: bool = False, folder: Path | None = None) -> Iterator[Postgres]:
+    """A server while the block runs.
+
+    Args:
+        folder: of its data and its log, deleted at the end; one in the temporary folder by default. It should lie
+            in the temporary folder itself: when root starts the server, the wheel opens every folder above it to
+            the server's user.
+    """
+    folder = folder or new_folder()
     postgres = Postgres(folder, durable)
     try:
         yield postgres
     finally:
         postgres.server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_folder() -> Path:
+    """For a server's data."""
+    return Path(tempfile.mkdtemp(prefix="gemmtune-postgres-"))

@@ -1,0 +1,52 @@
+"""A wait that is too long ends the whole process, says why, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from benchmarks.waiting import EXIT_LATE
+from tests.fleet import eventually
+
+#: Stuck for good in a call that no signal and no exception ends, with a child that would outlive it.
+STUCK = """
+import pathlib, subprocess, sys, threading
+from benchmarks.waiting import within
+folder = pathlib.Path(sys.argv[1])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+(folder / "child").write_text(str(child.pid))
+(folder / "service.log").write_text("the port is taken")
+with within(0.5, "the service is ready", folder):
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+"""
+WELL = """
+from benchmarks.waiting import until, within
+with within(60, "it holds"):
+    until(lambda: True)
+"""
+
+
+def run(text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", text, *words], capture_output=True, text=True, timeout=120)
+
+
+def test_a_wait_that_is_too_long_ends_with_the_reason_the_log_and_the_place(tmp_path: Path) -> None:
+    done = run(STUCK, str(tmp_path))
+    assert done.returncode == EXIT_LATE
+    assert "waiting until the service is ready (at most 0.5 s)" in done.stdout
+    assert "FAILED: after 0.5 s it is still not so that the service is ready" in done.stderr
+    assert "the port is taken" in done.stderr
+    assert "most recent call first" in done.stderr
+    child = int((tmp_path / "child").read_text())
+    eventually(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_wait_that_ends_in_time_says_how_long_it_took() -> None:
+    done = run(WELL)
+    assert done.returncode == 0, done.stderr
+    assert "it holds: 0.0 s" in done.stdout
