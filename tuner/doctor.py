@@ -1,4 +1,4 @@
-"""Doctor: what works on this machine, what doesn't, and the fix."""
+"""Doctor: what works on this machine, what doesn't, and the fix. `tuner.fleet_doctor` looks at the rest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from typing import Literal
 from space.family import family_named
 from space.problem import Problem
 from tuner.devices import driver_present, recorded_devices
-from tuner.errors import StoreError
 from tuner.settings import Settings
-from tuner.store.store import Store
 from workers.build import BuildFailure, compile_source
 from workers.errors import WorkerError
 from workers.kernels.render import render
@@ -25,20 +23,21 @@ class Check:
     """One line of the doctor.
 
     Attributes:
-        state: `ok`; `absent`, where something optional is not here; `broken`.
+        state: `ok`; `absent`, where something optional is not here; `warning`, where it works and somebody should
+            look; `broken`.
         found: what was found, in one sentence.
         fix: what to do; empty when ok.
     """
 
     name: str
-    state: Literal["ok", "absent", "broken"]
+    state: Literal["ok", "absent", "warning", "broken"]
     found: str
     fix: str = ""
 
 
-def checkup(config: Settings, db_url: str) -> list[Check]:
-    """Every check, in the order in which a new machine is set up; none of them raises."""
-    return [_driver(), _gpu(), _nvrtc(), _cache(config.cache_dir), _recordings(config), _database(db_url)]
+def checkup(config: Settings) -> list[Check]:
+    """What one machine needs, in the order in which a new one is set up; none of the checks raises."""
+    return [_driver(), _gpu(), _nvrtc(), _cache(config.cache_dir), _recordings(config)]
 
 
 def _driver() -> Check:
@@ -110,12 +109,3 @@ def _recordings(config: Settings) -> Check:
         fix = "only needed without a GPU: set GEMMTUNE_RECORDED_DIR, or `gemmtune record` on a GPU"
         return Check("recordings", "absent", f"none in {config.recorded_dir}", fix)
     return Check("recordings", "ok", "; ".join(found))
-
-
-def _database(url: str) -> Check:
-    try:
-        with Store.open(url) as store:
-            counts = ", ".join(f"{count} {table}" for table, count in store.counts().items())
-            return Check("database", "ok", f"{url}, schema {store.revision()}: {counts}")
-    except StoreError as error:
-        return Check("database", "broken", str(error), "see the sentence")

@@ -7,6 +7,7 @@ replaced), each queued round gets its job again, and jobs that stand for nothing
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import cast
 
 from sqlalchemy import CursorResult, Update, select, update
@@ -16,6 +17,46 @@ from tuner.campaigns.feed import OPEN
 from tuner.queue.port import Queue
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow
 from tuner.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """What `reconcile` would repair.
+
+    Attributes:
+        kind: in words.
+        number: of the round, the job or the problem.
+    """
+
+    kind: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.number}"
+
+
+def mismatches(store: Store, queue: Queue) -> set[Mismatch]:
+    """Where queue, rounds and problems do not agree at this moment; nothing is changed.
+
+    What is in the middle of its own transactions may show up once: look twice.
+    """
+    item = CampaignProblemRow
+    has_open = select(RoundRow.id).where(RoundRow.campaign_problem_id == item.id, RoundRow.status.in_(OPEN)).exists()
+    with store.transaction() as session:
+        jobs = queue.jobs(session)
+        rows = session.execute(select(RoundRow.id, RoundRow.job_id, RoundRow.status).where(RoundRow.status.in_(OPEN)))
+        rounds = [(place, job, status) for place, job, status in rows]
+        roundless = session.scalars(select(item.id).where(item.status == "open", ~has_open)).all()
+        unopened = session.scalars(select(item.id).where(item.status == "waiting", has_open)).all()
+    waiting = {job.id for job in jobs if not job.taken}
+    named = {job for _, job, _ in rounds}
+    return {
+        *(Mismatch("without a job: queued round", place) for place, job, status in rounds
+          if status == "queued" and job not in waiting),
+        *(Mismatch("for no round: job", job.id) for job in jobs if job.id not in named),
+        *(Mismatch("open without a round: problem", place) for place in roundless),
+        *(Mismatch("waiting with an open round: problem", place) for place in unopened),
+    }  # fmt: skip
 
 
 def reconcile(store: Store, queue: Queue) -> Counter[str]:

@@ -54,7 +54,7 @@ COMMANDS: Final = (
     Command("serve", "service:serve",
             "Serves the store over HTTP: best, explain, measurements, tables, campaigns and their workers."),
     Command("doctor", "service:doctor",
-            "Checks driver, GPU, NVRTC, recordings, cache and store; one line each, with the fix."),
+            "Checks this machine and the fleet: service, database, queue, workers; one line each, with the fix."),
     Command("record", "record:record",
             "Measures many candidates of each problem and writes one Parquet file a problem."),
     Command("backup", "backup:backup",

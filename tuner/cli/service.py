@@ -12,6 +12,7 @@ from tuner.cli.options import Db, Json, open_store, timing_of
 from tuner.cli.output import console, emit, notes
 from tuner.doctor import checkup
 from tuner.errors import SettingsError
+from tuner.fleet_doctor import fleet_checkup, service_check
 from tuner.settings import database_url, settings
 
 EXIT_BROKEN = 1
@@ -48,11 +49,16 @@ def serve(
 
 
 def doctor(db: Db = None, as_json: Json = False) -> None:
-    """Checks driver, GPU, NVRTC, recordings, cache and store; one line each, with the fix.
+    """Checks this machine (driver, GPU, NVRTC, cache, recordings) and the fleet: the service at GEMMTUNE_URL, the
+    database, its schema and clock, queue, workers, parked problems, disk. One line each, with the fix.
 
-    Ends with exit code 1 when something that every machine needs is broken.
+    Changes nothing. Ends with exit code 1 when something is broken.
     """
-    checks = checkup(settings(), database_url(db) if db else settings().db_url)
+    config = settings()
+    checks = checkup(config)
+    if config.url:
+        checks.append(service_check(config.url, config.secret))
+    checks += fleet_checkup(database_url(db) if db else config.db_url, timing_of(config))
     if as_json:
         emit({"checks": [dataclasses.asdict(check) for check in checks]})
     else:

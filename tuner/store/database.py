@@ -96,6 +96,15 @@ def current_revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
+def newest_revision() -> str:
+    """The revision that this version's tables have."""
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    head = ScriptDirectory.from_config(config).get_current_head()
+    assert head is not None
+    return head
+
+
 def unusable(url: str, error: Exception) -> StoreError:
     """One sentence for a database that fails."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
