@@ -13,7 +13,6 @@ from typing import Final, Literal
 
 import numpy as np
 import optuna
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
 from space.config import Config
@@ -145,6 +144,9 @@ def _times(store: Store, problem: Problem, device: str, policy: Policy) -> dict[
 
 def _importances(family: Family, times: dict[Config, float], winner: Config) -> tuple[KnobImportance, ...]:
     varied = [knob.name for knob in family.knobs if len({config[knob.name] for config in times}) > 1]
+    # Where scikit-learn is installed, this import brings it along: 100 MB that a service needs for nothing else.
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     study = optuna.create_study()
     known = {name: distribution for name, distribution in distributions(family).items() if name in varied}
     study.add_trials(
