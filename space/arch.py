@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from space.errors import ArchError
 
 #: What an arch may have beside the instructions that every one of ours has.
@@ -156,6 +159,8 @@ class DeviceLimits:
         hbm_tbs, l2_tbs: bytes per second, in 10^12.
         clock_ghz: SM clock under sustained tensor load.
         launch_us: time of an almost empty kernel inside a CUDA graph.
+        resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block a multiprocessor. Clusters
+            live within a GPC, and GPCs are of unequal sizes, so that larger ones strand multiprocessors.
     """
 
     name: str
@@ -167,19 +172,32 @@ class DeviceLimits:
     l2_tbs: float
     clock_ghz: float
     launch_us: float
+    resident_clusters: dict[int, int]
 
     def peak_tflops(self, dtype: str) -> float:
         """Sustained rate for operands of `dtype`; the 16-bit rate where none was measured."""
         return self.tensor_tflops.get(dtype, self.tensor_tflops["bf16"])
 
+    def cluster_slots(self, size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Clusters of `size` blocks that run at once, one block a multiprocessor, for each row.
+
+        Sizes that were not measured are taken to strand as many multiprocessors as the next smaller one does.
+        """
+        measured = np.array(sorted(self.resident_clusters))
+        held = np.array([self.resident_clusters[size] for size in measured])
+        below = np.searchsorted(measured, size, side="right") - 1
+        slots: npt.NDArray[np.int64] = np.maximum(held[below] * measured[below] // size, 1)
+        return slots
+
 
 #: NVIDIA H200 SXM: rates measured on cards of this model (see `docs/measuring.md`); the bf16 rate is the
-#: short-burst one, so that the roofline bound stays a bound.
+#: short-burst one, so that the roofline bound stays a bound. Clusters of four: in its recordings 30, 60, 90 and 120 of
+#: them take one, two, three and four waves, and 32, 64, 96 and 128 one more.
 H200: Final = DeviceLimits(
     name="NVIDIA H200", arch="sm_90a", sm_count=132, l2_bytes=60 * 2**20,
     tensor_tflops={"bf16": 790.0, "fp16": 790.0, "tf32": 430.0, "fp8_e4m3": 1450.0, "fp8_e5m2": 1450.0,
                    "int8": 1450.0},
-    hbm_tbs=4.0, l2_tbs=9.7, clock_ghz=1.6, launch_us=2.2,
+    hbm_tbs=4.0, l2_tbs=9.7, clock_ghz=1.6, launch_us=2.2, resident_clusters={1: 132, 2: 66, 4: 30},
 )  # fmt: skip
 
 DEVICES: Final[dict[str, DeviceLimits]] = {device.name: device for device in (H200,)}

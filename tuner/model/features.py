@@ -120,7 +120,7 @@ def _grid(family: Family, problem: Problem, columns: Columns, limits: DeviceLimi
 
 
 def _waves(c: dict[str, Floats], limits: DeviceLimits) -> Floats:
-    slots = np.maximum(limits.sm_count // c["cluster_size"], 1)
+    slots = limits.cluster_slots(c["cluster_size"].astype(np.int64))
     return np.asarray(np.ceil(c["tiles_m"] * c["tiles_n"] / slots), dtype=np.float64)
 
 

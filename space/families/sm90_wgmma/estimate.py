@@ -1,8 +1,9 @@
 """Predicted time of `sm90_wgmma` candidates: waves of tiles, each bound by the slowest of its resources.
 
 Terms and rates: a multiprocessor multiplies 4,096 dense 16-bit FLOP a clock and reads 128 bytes of shared
-memory a clock; what the device sustains is in `DeviceLimits`. The estimate ranks candidates; it is never
-shown as a measurement.
+memory a clock; what the device sustains is in `DeviceLimits`. Constants without a source were fitted to the
+recordings under `recorded/h200` (`python -m benchmarks.estimate` says how well). The estimate ranks
+candidates; it is never shown as a measurement.
 """
 
 from __future__ import annotations
@@ -14,22 +15,29 @@ import numpy as np
 from space.arch import DeviceLimits
 from space.columns import Columns, FloatColumn, IntColumn
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
-from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing
+from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing, pitch_bytes
 from space.problem import DTYPE_BYTES
 
 SMEM_BYTES_PER_CLOCK: Final = 128
 #: What one multiprocessor gets from L2, at most.
 L2_BYTES_PER_CLOCK: Final = 64
-#: Clocks between the end of one stage's products and the start of the next that nothing hides.
-STAGE_OVERHEAD_CLOCKS: Final = 30
-#: Barriers and the first load, from the start of a block to its first product; more in a cluster, which meets first.
-FILL_CLOCKS, CLUSTER_CLOCKS = 1_800, 300
+#: L2 answers in lines; a 128-byte row of a box that starts in the middle of one touches two.
+LINE_BYTES: Final = 128
+#: Time of the products as a multiple of what the tensor core's rate says.
+TENSOR_SLOWDOWN: Final = 1.1
+#: The same for three consumer warpgroups, for warpgroups of more than 64 rows, and for a walk along N.
+THREE_WARPGROUPS, STACKED_ROWS, ALONG_N = 1.06, 1.03, 1.025
 #: From issuing a load to its barrier, under load; a ring of S stages hides S - 1 stages of it.
-LOAD_LATENCY_CLOCKS: Final = 1_500
-#: From the last product to the end of the kernel: stores on their way.
-DRAIN_CLOCKS: Final = 900
-#: Bringing a slice's sums to L2 and learning who is last.
-SPLIT_CLOCKS: Final = 2_500
+LOAD_LATENCY_CLOCKS: Final = 950
+#: Clocks a stage that nothing hides: freeing it in the other blocks of a cluster, and loading it where the thread that
+#: loads also multiplies.
+CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 45, 110
+#: From a block's start to its first product beyond what an empty kernel takes; a cluster meets first.
+START_CLOCKS, CLUSTER_CLOCKS = 50, 1_250
+#: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
+HANDOVER_ELEMENTS, STORES_EXPOSED = 44, 0.27
+#: Learning which slice came last, and the rate at which it brings the others' sums from L2.
+SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 2_500, 26
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
@@ -41,7 +49,7 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     clocks_per_us = device.clock_ghz * 1e3
     tiles = c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch
     together = _blocks_together(c)
-    slots = np.maximum(device.sm_count // c["cluster_size"], 1) * together
+    slots = device.cluster_slots(c["cluster_size"]) * together
     waves = -(-tiles // slots)
     busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
     crowd = np.minimum(together, np.maximum(tiles * c["cluster_size"] / device.sm_count, 1))
@@ -49,12 +57,22 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     epilogue = _epilogue_clocks(c, busy, device)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
     walk = waves * (mainloop + epilogue - hidden) + hidden + _split_clocks(c)
-    start = FILL_CLOCKS + np.where(c["cluster_size"] > 1, CLUSTER_CLOCKS, 0) + DRAIN_CLOCKS
+    start = START_CLOCKS + np.where(c["cluster_size"] > 1, CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
     hbm_us = c.problem.min_bytes * _reread(c) / device.hbm_tbs / 1e6 + start / clocks_per_us
-    flops_us = c.problem.flops / device.peak_tflops(c.problem.dtype) / 1e6
-    bound: FloatColumn = np.maximum(np.maximum(sm_us, hbm_us), flops_us) + device.launch_us + _pack_us(c)
-    return bound
+    # Neither hides behind the other wholly.
+    both = _eighth_norm(sm_us, hbm_us)
+    ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
+    total: FloatColumn = ordered + device.launch_us + _pack_us(c)
+    return total
+
+
+def _eighth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
+    """(one^8 + other^8)^(1/8), without the slow power of an array."""
+    for _ in range(3):
+        one, other = one * one, other * other
+    root: FloatColumn = np.sqrt(np.sqrt(np.sqrt(one + other)))
+    return root
 
 
 def _blocks_together(c: Columns) -> IntColumn:
@@ -69,32 +87,44 @@ def _blocks_together(c: Columns) -> IntColumn:
 def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn, crowd: FloatColumn) -> FloatColumn:
     tile_m, tile_n, tile_k = (c[name].astype(np.float64) for name in ("tile_m", "tile_n", "tile_k"))
     bytes_k = tile_k * element_bytes(c.problem)
-    tensor = tile_m * tile_n * bytes_k / 4096
+    tensor = tile_m * tile_n * bytes_k / 4096 * TENSOR_SLOWDOWN
     loaded = (tile_m + tile_n) * bytes_k
     read = (tile_m + tile_n * tile_m / 64) * bytes_k
     smem = (read + loaded) / SMEM_BYTES_PER_CLOCK
-    from_l2 = (tile_m / c["cluster_n"] + tile_n / c["cluster_m"]) * bytes_k
+    lines_a, lines_b = _lines_touched(c)
+    from_l2 = (tile_m * lines_a / c["cluster_n"] + tile_n * lines_b / c["cluster_m"]) * bytes_k
     l2 = from_l2 * np.maximum(busy / (device.l2_tbs * 1e3 / device.clock_ghz), 1 / L2_BYTES_PER_CLOCK)
-    latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
     work = crowd * np.maximum(np.maximum(tensor, smem), l2)
-    # Without a producer the thread that loads also multiplies.
-    overhead = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, 2 * STAGE_OVERHEAD_CLOCKS, STAGE_OVERHEAD_CLOCKS)
-    clocks: FloatColumn = np.maximum(work, latency) + overhead
+    latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
+    unhidden = CLUSTER_STAGE_CLOCKS * (c["cluster_size"] > 1) + MULTISTAGE_CLOCKS * (
+        c["schedule"] == SCHEDULE_MULTISTAGE
+    )
+    slower = np.where(c["consumer_warpgroups"] == 3, THREE_WARPGROUPS, 1) * np.where(
+        tile_m / c["team"] > 64, STACKED_ROWS, 1
+    )
+    clocks: FloatColumn = (np.hypot(work, latency) + unhidden) * slower
     return clocks
+
+
+def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
+    """How many L2 lines a 128-byte row of the kernel's A and B touches."""
+    a, b = (2.0 if pitch_bytes(c.problem, operand) % LINE_BYTES else 1.0 for operand in ("a", "b"))
+    swapped = c["swap_ab"] == 1
+    return np.where(swapped, b, a), np.where(swapped, a, b)
 
 
 def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> FloatColumn:
     """Converting and handing over C; a TMA store itself runs beside the next tile."""
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
     written = elements * DTYPE_BYTES[c.problem.dtype_c] * busy / (device.hbm_tbs * 1e3 / device.clock_ghz)
-    handover = elements / (64 * c["team"]) + 200
-    return np.where(c["epilogue"] == EPILOGUE_DIRECT, handover + written, handover + 400)
+    handover = elements / (HANDOVER_ELEMENTS * c["team"])
+    return np.where(c["epilogue"] == EPILOGUE_DIRECT, handover + STORES_EXPOSED * written, handover)
 
 
 def _split_clocks(c: Columns) -> FloatColumn:
     """The last block of a tile reads every slice's sums from L2."""
     sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
-    return np.where(c["split_k"] > 1, SPLIT_CLOCKS + sums * (c["split_k"] + 1) / L2_BYTES_PER_CLOCK, 0.0)
+    return np.where(c["split_k"] > 1, SPLIT_CLOCKS + sums * (c["split_k"] + 1) / SPLIT_BYTES_PER_CLOCK, 0.0)
 
 
 def _pack_us(c: Columns) -> float:

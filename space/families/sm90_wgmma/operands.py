@@ -55,6 +55,14 @@ def needs_packing(problem: Problem, operand: str) -> bool:
     return majors_of(problem.layout)[operand == "b"] == "mn" and not instruction(problem).transposes
 
 
+def pitch_bytes(problem: Problem, operand: str) -> int:
+    """From row to row of the `a` or `b` that the kernel reads; a packed one is K-major, its rows aligned for TMA."""
+    size = element_bytes(problem)
+    if needs_packing(problem, operand):
+        return -(-problem.k * size // TMA_ALIGN_BYTES) * TMA_ALIGN_BYTES
+    return row_elements(problem, operand) * size
+
+
 @lru_cache(maxsize=1024)
 def lies_mn_major(problem: Problem, operand: str) -> bool:
     """Whether the kernel reads the problem's `a` or `b` MN-major: what is packed is K-major."""

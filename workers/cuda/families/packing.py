@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from space.families.sm90_wgmma.operands import TMA_ALIGN_BYTES, element_bytes, needs_packing
+from space.families.sm90_wgmma.operands import element_bytes, needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch, Module, Stream
@@ -57,7 +57,7 @@ class Packing:
         for name in names:
             if needs_packing(problem, name):
                 rows = problem.m if name == "a" else problem.n
-                size = problem.batch * rows * self._pitch() * element_bytes(problem)
+                size = problem.batch * rows * pitch_bytes(problem, name)
                 self._to[name] = shared.scratch(f"packed_{name}", size)
         if self._to:
             self._launch = Launch(module.function(ENTRY), THREADS)
@@ -68,7 +68,7 @@ class Packing:
         p = self._problem
         rows = p.m if name == "a" else p.n
         if name in self._to:
-            return Lying(self._to[name], p.k, rows, self._pitch())
+            return Lying(self._to[name], p.k, rows, self._pitch(name))
         address = copy.a if name == "a" else copy.b
         if majors_of(p.layout)[name == "b"] == "mn":
             return Lying(address, rows, p.k, rows)
@@ -82,9 +82,8 @@ class Packing:
         """Runs the pass."""
         self._launch(stream, arguments)
 
-    def _pitch(self) -> int:
-        unit = TMA_ALIGN_BYTES // element_bytes(self._problem)
-        return -(-self._problem.k // unit) * unit
+    def _pitch(self, name: OperandName) -> int:
+        return pitch_bytes(self._problem, name) // element_bytes(self._problem)
 
     def _job(self, name: OperandName, copy: Copy) -> PackJob:
         if name not in self._to:
@@ -92,4 +91,4 @@ class Packing:
         p = self._problem
         rows, source = (p.m, copy.a) if name == "a" else (p.n, copy.b)
         transposed = majors_of(p.layout)[name == "b"] == "mn"
-        return PackJob(source, self._to[name], rows, p.k, self._pitch(), p.batch, int(transposed), 0)
+        return PackJob(source, self._to[name], rows, p.k, self._pitch(name), p.batch, int(transposed), 0)
