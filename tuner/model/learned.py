@@ -1,6 +1,6 @@
 """LearnedModel: predicted times of a family's candidates on one device, with what it knows of its own errors.
 
-time = analytic estimate × exp(forest(candidate, problem) + level(problem))
+time = analytic estimate × exp(trust × forest(candidate, problem) + level(problem))
 
 The forest holds how candidates of one problem differ from what the analytic model says of them; the level is
 by how much that model errs for the problem as a whole, averaged over the training problems that are near.
@@ -29,7 +29,7 @@ from tuner.model.kinship import kind_of, octaves
 Floats = npt.NDArray[np.float64]
 
 #: Of the file; a model of another one is refused.
-VERSION: Final = 1
+VERSION: Final = 2
 #: A problem that the training did not cover gets intervals that are this many times as wide.
 OUTSIDE_WIDENING: Final = 2.0
 #: Relative difference at which an estimate counts as another one than at training.
@@ -54,6 +54,7 @@ class ModelFacts(BaseModel):
         low, high: 5 % and 95 % quantiles of log(time / prediction) of the candidates that it ranks first, on
             held-out problems, offset of the problem included.
         bandwidth: of the average over near problems, in standardized units.
+        trust: share of the forest's correction that made the best first choices on held-out problems.
         reach: how far, in octaves of M, N and K together, a problem may lie from the nearest training problem.
         held_out_share, held_out_worst: share of the best that its first choice reached on held-out problems,
             geometric mean and least.
@@ -78,6 +79,7 @@ class ModelFacts(BaseModel):
     low: float
     high: float
     bandwidth: float
+    trust: float
     reach: float
     held_out_share: float
     held_out_worst: float
@@ -139,7 +141,7 @@ class LearnedModel:
     def predict_features(self, problem: Problem, features: Features) -> Prediction:
         """Times from features that were computed already."""
         correction, _ = self.forest.predict(features.rows[:, self._columns(features.names)])
-        time = features.estimate_us * np.exp(correction + self.level(problem))
+        time = features.estimate_us * np.exp(self.facts.trust * correction + self.level(problem))
         wider = 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING
         low, high = np.exp(self.facts.low * wider), np.exp(self.facts.high * wider)
         return Prediction(time, time * low, time * high, self.facts.doubt * wider)

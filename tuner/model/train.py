@@ -46,6 +46,10 @@ BANDWIDTHS: Final = (0.35, 0.7, 1.4, 2.8)
 #: First choices of a held-out problem whose errors the interval is drawn from.
 JUDGED: Final = 16
 PROBES: Final = 8
+#: Shares of the forest's correction that may be believed: few or unlike problems teach it more noise than truth.
+TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Predicted times that differ by less than this, as a logarithm, count as the same first choice.
+ALIKE: Final = 0.015
 #: Fastest candidates of each group that answers are chosen from, beside those that the model names.
 WINNERS: Final = 3
 
@@ -117,6 +121,7 @@ class _Judgement:
     high: float
     middle: float
     bandwidth: float
+    trust: float
     share: float
     worst: float
 
@@ -142,35 +147,64 @@ def _fitted(
         probe_problem=probe.group.problem.key,
         probe_configs=tuple(config.knobs_text for config in probe.group.configs[sample]),
         probe_us=tuple(float(us) for us in probe.features.estimate_us[sample]),
-        doubt=judged.doubt, low=judged.low, high=judged.high, bandwidth=judged.bandwidth, reach=_reach(tasks),
+        doubt=judged.doubt, low=judged.low, high=judged.high, bandwidth=judged.bandwidth, trust=judged.trust,
+        reach=_reach(tasks),
         held_out_share=judged.share, held_out_worst=judged.worst,
     )  # fmt: skip
     return LearnedModel(facts, _forest(tasks, trees, seed), rows, levels + judged.middle)
 
 
-def _judged(tasks: list[_Task], seed: int, trees: int) -> _Judgement:
-    """Predicts each problem from the others, and measures by how much that errs."""
+@dataclass(frozen=True)
+class _Held:
+    """One held-out problem, and what a model that never saw it says: the forest's correction, the level."""
+
+    task: _Task
+    correction: Floats
+    level: float
+
+    def left(self, trust: float) -> Floats:
+        """log(time / prediction), level aside."""
+        return self.task.error - trust * self.correction
+
+    def regret(self, trust: float) -> float:
+        """By how much the first choice is slower than the best, as a logarithm, averaged over near ties."""
+        time = np.log(self.task.group.time_us)
+        predicted = time - self.left(trust)
+        odds = np.exp((predicted.min() - predicted) / ALIKE)
+        return float(np.average(np.minimum(time - time.min(), 1.0), weights=odds))
+
+
+def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> list[_Held]:
+    """Each problem predicted from the others."""
     keys = sorted({task.group.problem.key for task in tasks})
-    residuals, levels, ahead, shares = [], [], [], []
-    bandwidth = _bandwidth(tasks)
+    found = []
     for fold in range(min(len(keys), MOST_FOLDS)):
         held = set(keys[fold::MOST_FOLDS])
         known = [task for task in tasks if task.group.problem.key not in held]
         forest = _forest(known, trees, seed)
-        rows, known_levels = _problem_table(known)
+        rows, levels = _problem_table(known)
         for task in (task for task in tasks if task.group.problem.key in held):
-            left = task.error - forest.predict(task.features.rows)[0]
-            weight = task.weight**LEVEL_POWER
-            residuals.append((left - np.average(left, weights=weight), weight))
-            first = np.argsort(np.log(task.group.time_us) - left, kind="stable")[:JUDGED]
-            level = smoothed(rows, known_levels, task.problem_row, bandwidth)
-            ahead.append(left[first] - level)
-            levels.append(level)
-            shares.append(float(task.group.time_us.min() / task.group.time_us[first[0]]))
+            correction = forest.predict(task.features.rows)[0]
+            found.append(_Held(task, correction, smoothed(rows, levels, task.problem_row, bandwidth)))
+    return found
+
+
+def _judged(tasks: list[_Task], seed: int, trees: int) -> _Judgement:
+    """Measures by how much predictions of held-out problems err, and how far the forest is to be believed."""
+    bandwidth = _bandwidth(tasks)
+    found = _held_out(tasks, seed, trees, bandwidth)
+    trust = min(TRUSTS, key=lambda trust: np.mean([held.regret(trust) for held in found]))
+    squares, ahead, shares = [], [], []
+    for held in found:
+        left, time_us = held.left(trust), held.task.group.time_us
+        weight = held.task.weight**LEVEL_POWER
+        squares.append(np.average((left - np.average(left, weights=weight)) ** 2, weights=weight))
+        first = np.argsort(np.log(time_us) - left, kind="stable")[:JUDGED]
+        ahead.append(left[first] - held.level)
+        shares.append(float(time_us.min() / time_us[first[0]]))
     low, middle, high = np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95))
-    squares = [np.average(residual**2, weights=weight) for residual, weight in residuals]
     return _Judgement(
-        float(np.sqrt(np.mean(squares))), float(low - middle), float(high - middle), float(middle), bandwidth,
+        float(np.sqrt(np.mean(squares))), float(low - middle), float(high - middle), float(middle), bandwidth, trust,
         float(np.exp(np.mean(np.log(shares)))), min(shares),
     )  # fmt: skip
 
