@@ -24,7 +24,7 @@ from benchmarks.search.nvmmh import Unavailable
 from benchmarks.search.replay import Replay, class_of, read_replays
 from benchmarks.search.report import Curves, by_problem, plot, table
 from benchmarks.search.setting import Setting
-from benchmarks.search.strategies import BY_MODEL, FIXED, STRATEGIES
+from benchmarks.search.strategies import BY_MODEL, FIXED, SLOW, STRATEGIES
 from space.errors import ProblemError
 from space.family import family_named
 from tuner.model.train import TREES
@@ -44,7 +44,8 @@ def main() -> None:
     setting = Setting(replays, family_named(given.family), given.model_seeds, given.trees)
     orders = _kept(given.runs)
     for name in given.strategies:
-        for key, order, seconds in _runs(name, setting, given.seeds, given.most, orders):
+        seeds = min(given.seeds, given.slow_seeds) if name in SLOW else given.seeds
+        for key, order, seconds in _runs(name, setting, seeds, given.most, orders):
             orders[key] = order
             if given.runs:
                 with given.runs.open("a") as runs:
@@ -63,6 +64,7 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
     options.add_argument("--problems", nargs="*", help="only these shapes")
     options.add_argument("--seeds", type=int, default=10)
+    options.add_argument("--slow-seeds", type=int, default=1, help="seeds of a strategy that takes a minute a run")
     options.add_argument("--model-seeds", type=int, default=3, help="different forests for each problem left out")
     options.add_argument("--trees", type=int, default=TREES)
     options.add_argument("--most", type=int, default=128, help="measurements of a run")

@@ -91,6 +91,8 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 }
 #: They make no random choice: one seed says it all.
 FIXED: Final = frozenset({"guided, analytic", "analytic order", "nvMatmulHeuristics", "DeepGEMM's rule"})
+#: They fit a model anew before each measurement.
+SLOW: Final = frozenset({"Optuna GP"})
 #: Their forests differ by seed, nothing else does.
 BY_MODEL: Final = frozenset({"guided", "guided, class left out", "learned order", "learned order, class left out"})
 
