@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from space.arch import ARCHS, DEVICES, GPU_MODELS, arch_named
@@ -77,6 +78,13 @@ def test_devices_with_measured_rates_agree_with_their_model() -> None:
     for device in DEVICES.values():
         model = GPU_MODELS[device.name]
         assert (device.arch, device.sm_count) == (model.arch, model.sm_count)
+
+
+def test_larger_clusters_leave_multiprocessors_unused() -> None:
+    sizes = np.array([1, 2, 4, 8, 16, 132, 200])
+    slots = DEVICES["NVIDIA H200"].cluster_slots(sizes)
+    assert slots.tolist()[:5] == [132, 66, 30, 15, 7]
+    assert slots.min() == 1, "a cluster that is too large to run still gets an estimate"
 
 
 @pytest.mark.parametrize("name", ["sm_90", "sm_100", "sm_120"])

@@ -1,0 +1,89 @@
+"""How well the analytic estimate foretells what was recorded, problem by problem.
+
+python -m benchmarks.estimate --out benchmarks/results/estimate_h200.md
+
+The constants of `space/families/sm90_wgmma/estimate.py` that have no other source were fitted to these
+recordings: this says how well they fit, not how well they foretell a problem that nobody recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.search.replay import Replay, class_of, read_replays
+from space.arch import DEVICES
+from space.family import family_named
+
+#: Candidates slower than the best by more than this factor say nothing of a choice.
+NEAR = 1.5
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One problem's estimates beside its times.
+
+    Attributes:
+        first, of_4, of_16: share of the fastest recorded candidate that the best of so many first choices reaches.
+        scatter: standard deviation of log(time / estimate) of the candidates near the best.
+        level: its mean.
+    """
+
+    first: float
+    of_4: float
+    of_16: float
+    scatter: float
+    level: float
+
+
+def main() -> None:
+    """Prints the table and writes it where asked."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--recordings", type=Path, default=Path("recorded/h200"))
+    options.add_argument("--family", default="sm90_wgmma")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    replays = read_replays(given.recordings, family_named(given.family))
+    command = shlex.join(["python", "-m", "benchmarks.estimate", *sys.argv[1:]])
+    text = f"`{command}`\n\n{_table(replays, [fit(replay, given.family) for replay in replays])}\n"
+    print(text)
+    if given.out:
+        given.out.write_text(text)
+
+
+def fit(replay: Replay, family_name: str) -> Fit:
+    """Estimates of a replay's candidates, compared."""
+    family = family_named(family_name)
+    columns = family.columns(replay.problem, replay.configs)
+    estimate_us = family.estimate_us(columns, DEVICES[replay.device])
+    shares = replay.shares(list(np.argsort(estimate_us, kind="stable")), 16)
+    near = replay.time_us <= NEAR * replay.best_us
+    error = np.log(replay.time_us[near] / estimate_us[near])
+    return Fit(float(shares[0]), float(shares[3]), float(shares[15]), float(error.std()), float(error.mean()))
+
+
+def _table(replays: list[Replay], fits: list[Fit]) -> str:
+    rows = [
+        f"| {r.problem.dtype} {r.problem.layout} {r.problem.shape} | {class_of(r.problem)} | {len(r.configs)} | "
+        f"{f.first:.3f} | {f.of_4:.3f} | {f.of_16:.3f} | {f.scatter:.3f} | {f.level:+.3f} |"
+        for r, f in zip(replays, fits, strict=True)
+    ]
+    means = [np.exp(np.mean(np.log([getattr(f, name) for f in fits]))) for name in ("first", "of_4", "of_16")]
+    least = [np.quantile([getattr(f, name) for f in fits], 0.05) for name in ("first", "of_4", "of_16")]
+    shares = " | ".join(f"{mean:.3f} / {low:.3f}" for mean, low in zip(means, least, strict=True))
+    return "\n".join([
+        f"{len(replays)} problems recorded on {replays[0].device}. Share of the fastest recorded candidate that the "
+        f"estimate's first choices reach; scatter and mean of log(time / estimate) within {NEAR} times the best.", "",
+        "| problem | class | candidates | first | best of 4 | best of 16 | scatter | level |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |", *rows,
+        f"| geometric mean / 5th percentile | | | {shares} | {np.mean([f.scatter for f in fits]):.3f} | |",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
