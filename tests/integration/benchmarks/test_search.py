@@ -35,8 +35,9 @@ def test_sixteen_measurements_find_the_best_of_a_problem_that_was_never_seen(set
     asked = list(setting.replays)[:6]
     ours = curves("guided", setting, asked)
     assert ours.mean[15] >= 0.97
-    assert ours.low[15] >= 0.92
-    assert ours.mean[39] >= 0.97
+    # Of six problems the 5th percentile is about the worst one.
+    assert ours.low[15] >= 0.90
+    assert ours.mean[39] >= 0.98
 
 
 def test_the_prediction_alone_beats_chance(setting: Setting) -> None:
