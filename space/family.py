@@ -32,6 +32,8 @@ class Family:
         estimate_us: predicted time of each row on a device, in microseconds.
         problem_constants: what the kernel's `Config` struct takes from the problem: dtypes, layout, epilogue.
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
+        grounded: whether its estimate was held against measurements; one that was not ranks the family's own
+            candidates, and answers for nothing that was not measured.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Family:
     estimate_us: Callable[[Columns, DeviceLimits], FloatColumn]
     problem_constants: Callable[[Problem, Config], Mapping[str, KnobValue]] = lambda problem, config: {}
     own: bool = True
+    grounded: bool = True
     _by_name: Mapping[str, Derived] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -69,6 +72,11 @@ class Family:
     def knobs_read(self, rule: Rule) -> frozenset[str]:
         """The knobs that a rule's verdict depends on."""
         return frozenset().union(*(self.reads[name] for name in rule.reads))
+
+    def takes(self, problem: Problem) -> bool:
+        """Whether the legal rules that read no knob hold: without them no config is legal."""
+        row = self.empty_columns(problem, arch_named(self.arch))
+        return all(rule.mask(row).all() for rule in self.rules if rule.kind == "legal" and not rule.reads)
 
     @cached_property
     def free(self) -> tuple[Knob, ...]:
@@ -144,16 +152,32 @@ def family_named(name: str) -> Family:
     return FAMILIES[name]
 
 
-def family_for(arch: str) -> Family:
-    """Our own family whose kernel is built for `arch`.
+def families_for(arch: str, problem: Problem | None = None) -> tuple[Family, ...]:
+    """Our own families whose kernels are built for `arch`, grounded ones first.
+
+    Args:
+        problem: leaves out those that have no config for it, whatever their knobs; if that is all of them, none is
+            left out, so that whoever looks for candidates learns why there are none.
 
     Raises:
         FamilyError: no family has a kernel for it yet.
     """
     from space.families import FAMILIES
 
-    for family in FAMILIES.values():
-        if family.own and family.arch == arch:
-            return family
-    known = ", ".join(sorted({family.arch for family in FAMILIES.values() if family.own}))
-    raise FamilyError(f"no kernel family is built for {arch}: families exist for {known}")
+    own = [family for family in FAMILIES.values() if family.own]
+    found = tuple(sorted((family for family in own if family.arch == arch), key=lambda family: not family.grounded))
+    if not found:
+        known = ", ".join(sorted({family.arch for family in own}))
+        raise FamilyError(f"no kernel family is built for {arch}: families exist for {known}")
+    if problem is None:
+        return found
+    return tuple(family for family in found if family.takes(problem)) or found
+
+
+def family_for(arch: str) -> Family:
+    """Our own family that answers on `arch` for what was not measured.
+
+    Raises:
+        FamilyError: no family has a kernel for it yet.
+    """
+    return families_for(arch)[0]

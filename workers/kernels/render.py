@@ -17,16 +17,20 @@ from workers.kernels.wgmma import wgmma_mma_async
 
 FOLDER: Final = Path(__file__).parent
 #: The file of each family that holds its entries.
-ENTRY_FILES: Final[dict[str, str]] = {"sm90_wgmma": "sm90_wgmma/entry.cuh", "verify": "verify/entry.cuh"}
+ENTRY_FILES: Final[dict[str, str]] = {
+    "sm90_wgmma": "sm90_wgmma/entry.cuh", "gemv": "gemv/entry.cuh", "verify": "verify/entry.cuh",
+}  # fmt: skip
 #: Entries that are part of a program where a constant says so.
 _MORE_ENTRIES: Final[dict[str, str]] = {"packs": "sm90_wgmma/pack_entry.cuh"}
 _INSTRUCTION_FILE: Final = "ptx/wgmma_mma_async.cuh"
+
+_NO_INSTRUCTION: Final = "// this family has no wgmma"
 
 _INCLUDE = re.compile(r'#include "([^"]+)"')
 #: Words become enumerators of these types; what only chooses text stays out of `Config`.
 _ENUMERATORS: Final = {
     "schedule": "Schedule", "a_source": "ASource", "epilogue": "Epilogue", "output": "Output",
-    "activation": "Activation",
+    "activation": "Activation", "a_path": "APath", "element_a": "Input", "element_b": "Input",
 }  # fmt: skip
 _NOT_MEMBERS: Final = ("input_a", "input_b", "packs")
 
@@ -38,7 +42,7 @@ def render(family: str, constants: Mapping[str, int | str]) -> str:
         constants: compile knobs and derived values by name; `tile_m` becomes `Config::kTileM`, a word
             becomes an enumerator (`epilogue="tma"` is `Epilogue::kTma`). A launch knob has no place here.
     """
-    instruction = wgmma_mma_async(constants) if "instruction_n" in constants else ""
+    instruction = wgmma_mma_async(constants) if "instruction_n" in constants else _NO_INSTRUCTION
     seen: set[str] = set()
     body = list(_flatten(ENTRY_FILES[family], {_INSTRUCTION_FILE: instruction}, seen))
     # Config names enums of the included files and is named by the entry: it stands after the last include.

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from space.problem import DTYPE_BYTES, Problem
+from tests.elements import encoded, numbers, product
 from workers.kernels.render import render
 
 toolbox = pytest.importorskip("workers.cuda.toolbox")
@@ -133,38 +134,6 @@ def host(kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Tools:
     return Tools(kernels)
 
 
-def numbers(address: int, count: int, dtype: str) -> np.ndarray:
-    """Elements as float64, decoded by NumPy where it has the type, by a table where it has not."""
-    raw = np.frombuffer(ctypes.string_at(address, count * (8 if dtype == "f64" else DTYPE_BYTES[dtype])), np.uint8)
-    if dtype == "bf16":
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    if dtype.startswith("fp8"):
-        mantissa_bits, bias = (3, 7) if dtype == "fp8_e4m3" else (2, 15)
-        exponent, mantissa = raw >> mantissa_bits & (0x7F >> mantissa_bits), raw % 2**mantissa_bits / 2**mantissa_bits
-        scale = 2.0 ** (np.maximum(exponent, 1).astype(int) - bias)
-        return np.where(raw >= 128, -1, 1) * scale * (mantissa + (exponent > 0))
-    kinds = {"fp16": np.float16, "f64": np.float64, "s32": np.int32, "int8": np.int8, "uint8": np.uint8}
-    return raw.view(kinds.get(dtype, np.float32)).astype(np.float64)
-
-
-def product(problem: Problem, copy: Any) -> np.ndarray:  # noqa: ANN401
-    """C before rounding, by NumPy."""
-    m, n, k, batch, parts = problem.m, problem.n, problem.k, problem.batch, problem.epilogue_parts
-    a, b = numbers(copy.a, m * k * batch, problem.dtype_a), numbers(copy.b, n * k * batch, problem.dtype_b)
-    a = a.reshape(batch, k, m).swapaxes(1, 2) if problem.layout[0] == "t" else a.reshape(batch, m, k)
-    b = b.reshape(batch, k, n) if problem.layout[1] == "n" else b.reshape(batch, n, k).swapaxes(1, 2)
-    c = copy.alpha * (a @ b)
-    if "beta" in parts:
-        c = c + copy.beta * numbers(copy.source, c.size, problem.dtype_c).reshape(c.shape)
-    if "bias" in parts:
-        c = c + numbers(copy.bias, n, problem.dtype_bias)
-    if "relu" in parts:
-        c = np.maximum(c, 0)
-    if "gelu" in parts:
-        c = 0.5 * c * np.vectorize(__import__("math").erfc)(-c / np.sqrt(2))
-    return c / (1 + np.exp(-c)) if "silu" in parts else c
-
-
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
 def test_the_reference_is_float64_of_numpy(host: Tools, problem: Problem) -> None:
     from workers.cuda.bounds import FORMATS
@@ -184,15 +153,9 @@ def test_what_is_right_passes_and_each_kind_of_wrong_is_told(host: Tools, dtypes
     ops = operands.Operands(problem, 3, host, Stream(), l2_bytes=100)
     verifier = verification.Verifier(ops, host, Stream())
     size = DTYPE_BYTES[problem.dtype_c]
-    kinds = {"f32": np.float32, "s32": np.int32, "fp16": np.float16}
 
     def right(copy: Any) -> None:  # noqa: ANN401
-        c = product(problem, copy)
-        if problem.dtype_c == "bf16":
-            words = c.astype(np.float32).view(np.uint32)
-            raw = ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16).tobytes()
-        else:
-            raw = c.astype(kinds[problem.dtype_c]).tobytes()
+        raw = encoded(product(problem, copy), problem.dtype_c).tobytes()
         ctypes.memmove(copy.c, raw, len(raw))
 
     def also(change: Any) -> str:  # noqa: ANN401

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from space.config import Config
 from space.problem import Problem
 from workers.cuda.driver import Stream
+from workers.cuda.families.gemv import Gemv
 from workers.cuda.families.shared import Shared
 from workers.cuda.families.sm90_wgmma import Gemm
 from workers.cuda.operands import Copy
@@ -23,7 +24,9 @@ class Launcher(Protocol):
         """Frees the program."""
 
 
-LAUNCHERS: Final[dict[str, Callable[[Problem, Config, bytes, int, Shared], Launcher]]] = {"sm90_wgmma": Gemm}
+LAUNCHERS: Final[dict[str, Callable[[Problem, Config, bytes, int, Shared], Launcher]]] = {
+    "sm90_wgmma": Gemm, "gemv": Gemv,
+}  # fmt: skip
 
 
 def load(problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> Launcher:

@@ -17,11 +17,11 @@ from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemm"
 #: L2 cache policies as `createpolicy` makes them: CUTLASS, cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90.
-_EVICT_NORMAL, _EVICT_FIRST, _EVICT_LAST = 0x1000000000000000, 0x12F0000000000000, 0x14F0000000000000
+EVICT_NORMAL, EVICT_FIRST, EVICT_LAST = 0x1000000000000000, 0x12F0000000000000, 0x14F0000000000000
 _HINTS: Final = {
-    "none": (_EVICT_NORMAL, _EVICT_NORMAL),
-    "stream_a": (_EVICT_FIRST, _EVICT_LAST),
-    "stream_b": (_EVICT_LAST, _EVICT_FIRST),
+    "none": (EVICT_NORMAL, EVICT_NORMAL),
+    "stream_a": (EVICT_FIRST, EVICT_LAST),
+    "stream_b": (EVICT_LAST, EVICT_FIRST),
 }
 
 

@@ -1,0 +1,17 @@
+"""gemv: one to four rows of A against weights that stream past once, at the speed of memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from space.families.gemv.derive import DERIVED, problem_constants
+from space.families.gemv.estimate import estimate_us
+from space.families.gemv.knobs import KNOBS
+from space.families.gemv.rules import LEGAL
+from space.families.gemv.worth import WORTH
+from space.family import Family
+
+#: Its estimate was held against no measurement yet: it is tried, and never answers for what was not measured.
+GEMV: Final = Family(
+    "gemv", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False
+)

@@ -1,0 +1,129 @@
+"""Derived values of `gemv`. Those marked `in_kernel` are asserted by the kernel when it compiles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from space.columns import BoolColumn, Columns, Derived, IntColumn
+from space.config import Config
+from space.families.gemv.knobs import A_SMEM
+from space.knobs import KnobValue
+from space.problem import ACTIVATIONS, DTYPE_BYTES, Problem
+
+WARP_THREADS: Final = 32
+#: Bytes of a register, and of one sum.
+WORD_BYTES: Final = 4
+#: What starts in shared memory starts at multiples of this: the widest load.
+ALIGN_BYTES: Final = 16
+#: Registers beside what `held_registers` counts: indices, the arguments at hand, what an epilogue computes.
+BESIDE_REGISTERS, EPILOGUE_REGISTERS = 30, 16
+
+
+def element_bytes(problem: Problem) -> int:
+    """Bytes of one element of A, and of B: no product mixes widths."""
+    return DTYPE_BYTES[problem.dtype_a]
+
+
+def row_bytes(problem: Problem) -> int:
+    """From one row of B to the next."""
+    return problem.k * element_bytes(problem)
+
+
+def transposed_a(problem: Problem) -> bool:
+    """Whether rows of A are not contiguous; a single one is, whatever its layout is called."""
+    return problem.layout[0] == "t" and problem.m > 1
+
+
+def words(c: Columns) -> IntColumn:
+    """Registers of what one load brings."""
+    return np.maximum(c["load_bytes"] // WORD_BYTES, 1)
+
+
+def _gathers(c: Columns) -> BoolColumn:
+    column: BoolColumn = (c["split_warps"] > 1) | (c["split_k"] > 1)
+    return column
+
+
+def _reduction_bytes(c: Columns) -> IntColumn:
+    """Sums of every warp of a team, and a word that says who came last."""
+    sums = np.where(_gathers(c), c["split_warps"] * c["outputs"], 1) * WORD_BYTES
+    return -(-(sums + WORD_BYTES) // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def _staged_pitch(c: Columns) -> IntColumn:
+    pitch = -(-c["slice_pieces"] * c["load_bytes"] // ALIGN_BYTES) * ALIGN_BYTES
+    return np.where(c["a_path"] == A_SMEM, pitch, 0)
+
+
+def _held_registers(c: Columns) -> IntColumn:
+    """Sums, the loads under way, a piece of each row of A, addresses of the rows of B, elements as f32."""
+    per_word = np.minimum(c["load_bytes"], WORD_BYTES) // element_bytes(c.problem)
+    unpacked = 0 if c.problem.dtype_acc == "s32" else (c["columns"] + 1) * np.maximum(per_word, 1)
+    loads = c["buffers"] * c["unroll"] * c["columns"] * words(c)
+    column: IntColumn = c["rows"] * c["columns"] + loads + c["rows"] * words(c) + 2 * c["columns"] + unpacked
+    return column + (EPILOGUE_REGISTERS if c.problem.epilogue_parts else 0)
+
+
+def _entry_registers(c: Columns) -> IntColumn:
+    shared = c.arch.registers_per_block // (c["threads"] * c["blocks_per_sm"])
+    return np.minimum(shared // 8 * 8, c.arch.registers_per_thread)
+
+
+def _workspace_bytes(c: Columns) -> IntColumn:
+    each = (c["split_k"] * c["outputs"] + 1) * WORD_BYTES
+    return np.where(c["split_k"] > 1, c.problem.batch * c["tiles_n"] * each, 0)
+
+
+DERIVED: Final[tuple[Derived, ...]] = (
+    Derived("threads", ("warps",), lambda c: WARP_THREADS * c["warps"], False, "threads of a block"),
+    Derived("team", ("lanes", "split_warps"), lambda c: c["lanes"] * c["split_warps"], False,
+            "threads that share the K of a column"),
+    Derived("tile_n", ("threads", "team", "columns"), lambda c: np.maximum(c["threads"] // c["team"], 1) * c["columns"], True,
+            "columns of C that a block computes at a time"),
+    Derived("outputs", ("rows", "tile_n"), lambda c: c["rows"] * c["tile_n"], False,
+            "elements of C that a block computes at a time"),
+    Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
+            "whether K is split over blocks"),
+    Derived("reduction_bytes", ("split_warps", "split_k", "outputs"), _reduction_bytes, True,
+            "shared memory of the sums of a team's warps"),
+    Derived("entry_registers", ("threads", "blocks_per_sm"), _entry_registers, False,
+            "registers that a thread may use, so that the blocks of a multiprocessor fit"),
+    Derived("held_registers", ("rows", "columns", "unroll", "buffers", "load_bytes"), _held_registers, False,
+            "registers that a thread holds at once"),
+    Derived("pieces", ("load_bytes",), lambda c: row_bytes(c.problem) // c["load_bytes"], False, "loads of one row of B"),
+    Derived("slice_pieces", ("pieces", "split_k"), lambda c: -(-c["pieces"] // c["split_k"]), False,
+            "loads of one row of B in the longest slice of K"),
+    Derived("staged_pitch_bytes", ("slice_pieces", "load_bytes", "a_path"), _staged_pitch, False,
+            "shared memory of one row of A"),
+    Derived("shared_memory_bytes", ("reduction_bytes", "staged_pitch_bytes", "rows"),
+            lambda c: c["reduction_bytes"] + c["rows"] * c["staged_pitch_bytes"], False,
+            "dynamic shared memory of a block: the team's sums, and a slice of A"),
+    Derived("tiles_n", ("tile_n",), lambda c: -(-c.problem.n // c["tile_n"]), False,
+            "blocks' tiles along N, the last one perhaps partial"),
+    Derived("steps", ("slice_pieces", "team", "unroll"), lambda c: -(-c["slice_pieces"] // (c["team"] * c["unroll"])),
+            False, "times that a thread waits for its loads in a tile"),
+    Derived("in_flight_bytes", ("threads", "blocks_per_sm", "columns", "unroll", "buffers", "load_bytes"),
+            lambda c: c["threads"] * c["blocks_per_sm"] * c["columns"] * c["unroll"] * c["buffers"] * c["load_bytes"],
+            False, "bytes that a multiprocessor has asked memory for at a time"),
+    Derived("workspace_bytes", ("split_k", "tiles_n", "outputs"), _workspace_bytes, False,
+            "device memory of split-K: every slice's sums, and a counter a tile"),
+)  # fmt: skip
+
+
+def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
+    """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
+    parts = problem.epilogue_parts
+    return {
+        "element_a": problem.dtype_a,
+        "element_b": problem.dtype_b,
+        "output": problem.dtype_c,
+        "integers": int(problem.dtype_acc == "s32"),
+        # The epilogue is shared with a family that may compute the transposed product.
+        "swap_ab": 0,
+        "alpha": int("alpha" in parts),
+        "beta": int("beta" in parts),
+        "bias": int("bias" in parts),
+        "activation": next((part for part in ACTIVATIONS if part in parts), "none"),
+    }

@@ -1,0 +1,64 @@
+"""Elements of every dtype, and products of them, by NumPy alone."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+import numpy as np
+
+from space.problem import DTYPE_BYTES, Problem
+
+_KINDS = {"fp16": np.float16, "f64": np.float64, "s32": np.int32, "int8": np.int8, "uint8": np.uint8}
+
+
+def numbers(address: int, count: int, dtype: str) -> np.ndarray:
+    """Elements as float64, decoded by NumPy where it has the type, by a table where it has not."""
+    raw = np.frombuffer(ctypes.string_at(address, count * (8 if dtype == "f64" else DTYPE_BYTES[dtype])), np.uint8)
+    if dtype == "bf16":
+        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if dtype.startswith("fp8"):
+        mantissa_bits, bias = (3, 7) if dtype == "fp8_e4m3" else (2, 15)
+        exponent, mantissa = raw >> mantissa_bits & (0x7F >> mantissa_bits), raw % 2**mantissa_bits / 2**mantissa_bits
+        scale = 2.0 ** (np.maximum(exponent, 1).astype(int) - bias)
+        return np.where(raw >= 128, -1, 1) * scale * (mantissa + (exponent > 0))
+    return raw.view(_KINDS.get(dtype, np.float32)).astype(np.float64)
+
+
+def product(problem: Problem, copy: Any) -> np.ndarray:  # noqa: ANN401
+    """C before rounding, by NumPy."""
+    m, n, k, batch, parts = problem.m, problem.n, problem.k, problem.batch, problem.epilogue_parts
+    a, b = numbers(copy.a, m * k * batch, problem.dtype_a), numbers(copy.b, n * k * batch, problem.dtype_b)
+    a = a.reshape(batch, k, m).swapaxes(1, 2) if problem.layout[0] == "t" else a.reshape(batch, m, k)
+    b = b.reshape(batch, k, n) if problem.layout[1] == "n" else b.reshape(batch, n, k).swapaxes(1, 2)
+    c = copy.alpha * (a @ b)
+    if "beta" in parts:
+        c = c + copy.beta * numbers(copy.source, c.size, problem.dtype_c).reshape(c.shape)
+    if "bias" in parts:
+        c = c + numbers(copy.bias, n, problem.dtype_bias)
+    if "relu" in parts:
+        c = np.maximum(c, 0)
+    if "gelu" in parts:
+        c = 0.5 * c * np.vectorize(math.erfc)(-c / np.sqrt(2))
+    return c / (1 + np.exp(-c)) if "silu" in parts else c
+
+
+def encoded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Bytes of the elements nearest to some numbers; whole numbers beyond the range are its ends."""
+    if dtype == "bf16":
+        words = values.astype(np.float32).view(np.uint32)
+        return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16).view(np.uint8).reshape(-1)
+    if dtype == "tf32":
+        words = values.astype(np.float32).view(np.uint32)
+        return ((words + 0xFFF + (words >> 13 & 1)) & ~np.uint32(0x1FFF)).view(np.uint8).reshape(-1)
+    if dtype.startswith("fp8"):
+        codes = np.arange(256, dtype=np.uint8)
+        known = numbers(codes.ctypes.data, 256, dtype)
+        known[np.abs(known) > (448 if dtype == "fp8_e4m3" else 57_344)] = np.inf
+        return np.argmin(np.abs(values.reshape(-1, 1) - known), axis=1).astype(np.uint8)
+    kind = _KINDS.get(dtype, np.float32)
+    if np.issubdtype(kind, np.integer):
+        limits = np.iinfo(kind)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    return values.astype(kind).view(np.uint8).reshape(-1)

@@ -1,0 +1,94 @@
+"""Launcher of `gemv`: grid and arguments. Knows nothing of timing or verification."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Final
+
+from space.config import Config
+from space.families.gemv.derive import row_bytes, transposed_a
+from space.family import family_named
+from space.problem import Problem
+from workers.cuda.driver import Arguments, Launch, Module, Stream
+from workers.cuda.families.shared import Shared
+from workers.cuda.families.sm90_wgmma import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments
+from workers.cuda.operands import Copy
+
+ENTRY: Final = "gemv"
+_HINTS: Final = {"none": EVICT_NORMAL, "evict_first": EVICT_FIRST}
+
+
+class GemvArguments(ctypes.Structure):
+    """Mirrors `GemvArguments` of gemv/arguments.cuh."""
+
+    _fields_ = (
+        ("to", GemmArguments), ("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("row_bytes", ctypes.c_longlong),
+        ("batch_bytes_a", ctypes.c_longlong), ("batch_bytes_b", ctypes.c_longlong), ("a_pitch", ctypes.c_int),
+        ("transposed", ctypes.c_int), ("prefetch_steps", ctypes.c_int), ("padding", ctypes.c_int),
+    )  # fmt: skip
+
+
+def tiles_of(problem: Problem, config: Config, derived: Mapping[str, int]) -> int:
+    """Tiles of all slices and products."""
+    return derived["tiles_n"] * config.number("split_k") * problem.batch
+
+
+def arguments_of(
+    problem: Problem, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, arrivals: int = 0
+) -> GemvArguments:
+    """What a launch over one copy passes.
+
+    Args:
+        partials, arrivals: addresses of split-K's sums and counters.
+    """
+    p, split, row = problem, config.number("split_k"), row_bytes(problem)
+    one, across = Divider.of(1), derived["tiles_n"]
+    to = GemmArguments(
+        copy.c, copy.source or None, copy.bias or None, partials or None, arrivals or None, EVICT_NORMAL,
+        _HINTS[str(config["cache_hint"])], p.n, p.m * p.n, p.m, p.n, copy.alpha, copy.beta,
+        tiles_of(p, config, derived), derived["pieces"], 0, 0,
+        Divider.of(split), Divider.of(across * split), Divider.of(across), one, one, 0,
+    )  # fmt: skip
+    return GemvArguments(
+        to, copy.a, copy.b, row, p.m * row, p.n * row, derived["staged_pitch_bytes"], int(transposed_a(p)),
+        config.number("prefetch_steps"), 0,
+    )  # fmt: skip
+
+
+class Gemv:
+    """One candidate, loaded; `launch(stream, copy)` runs it once."""
+
+    def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+        self._problem, self._config, self._shared = problem, config, shared
+        self._derived = derived = family_named("gemv").derive(problem, config)
+        self._module = Module(cubin)
+        self._launch = Launch(
+            self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"],
+            pdl=config.number("pdl") == 1,
+        )  # fmt: skip
+        tiles = tiles_of(problem, config, derived)
+        walking = min(tiles, config.number("blocks_per_sm") * sm_count)
+        self._launch.set_grid(walking if config.number("persistent") else tiles)
+        self._partials, self._arrivals = self._workspace()
+        self._prepared: dict[int, Arguments] = {}
+
+    def launch(self, stream: Stream, copy: Copy) -> None:
+        """Runs it once."""
+        if copy.c not in self._prepared:
+            made = arguments_of(self._problem, self._config, self._derived, copy, self._partials, self._arrivals)
+            self._prepared[copy.c] = Arguments(made)
+        self._launch(stream, self._prepared[copy.c])
+
+    def unload(self) -> None:
+        """Frees the program."""
+        self._module.unload()
+
+    def _workspace(self) -> tuple[int, int]:
+        """Split-K's sums and counters; the counters are zero now, and every launch leaves them so."""
+        split = self._config.number("split_k")
+        if split == 1:
+            return 0, 0
+        tiles = self._derived["tiles_n"] * self._problem.batch
+        sums = self._shared.scratch("partials", tiles * split * self._derived["outputs"] * 4)
+        return sums, self._shared.scratch("arrivals", tiles * 4, zeroed=True)
