@@ -10,7 +10,7 @@ from api.problems import responses
 from api.schemas import ExplanationOut, ProblemIn, Strict
 from space.arch import arch_named
 from space.explain import explain
-from space.family import family_for, family_named
+from space.family import family_named, family_with
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 
@@ -20,7 +20,7 @@ class ExplainIn(Strict):
 
     problem: ProblemIn
     knobs: dict[str, int | str] = Field(default_factory=dict, description="knobs not named take their defaults")
-    family: str | None = Field(default=None, description="the arch's own by default")
+    family: str | None = Field(default=None, description="by default the arch's own that has these knobs")
     arch: str = "sm_90a"
 
 
@@ -28,5 +28,5 @@ class ExplainIn(Strict):
 def explain_config(body: ExplainIn) -> ExplanationOut:
     """What the rules say. An illegal config is an answer with `legal: false`; only a malformed one is an error."""
     arch = arch_named(body.arch)
-    family = family_named(body.family) if body.family else family_for(body.arch)
+    family = family_named(body.family) if body.family else family_with(body.arch, body.knobs)
     return ExplanationOut.of(explain(family, body.problem.problem(), family.config(body.knobs), arch))

@@ -1,6 +1,6 @@
 """Compiles random legal configs of every dtype and layout: what the rules allow, the compiler must take.
 
-python -m benchmarks.compile_space --samples 500 --out benchmarks/results/F.md
+python -m benchmarks.compile_space --family sm90_wgmma --samples 500 --out benchmarks/results/F.md
 
 A sample fails where NVRTC refuses it, where registers spill, where wgmma is serialised or setmaxnreg ignored,
 where it uses more registers than the rules count with, or where shared memory is not what `space` derived
@@ -27,8 +27,12 @@ from space.problem import DTYPES, LAYOUTS, Problem
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.kernels.render import render
 
-#: Divisible by everything that a rule asks of an extent, and large enough for every cluster and split.
-SHAPE = "4096x4096x8192"
+#: Divisible by everything that a rule asks of an extent, and large enough for every cluster and split; for few rows
+#: also K of which narrower loads are multiples.
+SHAPES = {
+    "sm90_wgmma": ((4096, 4096, 8192),),
+    "gemv": tuple((m, 4096, k) for k in (8192, 8188, 8190, 8191) for m in (1, 2, 3, 4)),
+}
 EPILOGUES = ("none", "alpha", "alpha+beta", "bias+gelu", "relu", "alpha+beta+bias+silu")
 OUTPUTS = {"f32": ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2"), "s32": ("s32", "int8", "bf16", "f32")}
 DRAWS = 60_000
@@ -37,13 +41,14 @@ DRAWS = 60_000
 def main() -> None:
     """Prints the table and writes it with its command."""
     options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
     options.add_argument("--samples", type=int, default=500)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--out", type=Path)
     given = options.parse_args()
     started = time.perf_counter()
     rng = np.random.default_rng(given.seed)
-    drawn = list(samples(family_named("sm90_wgmma"), given.samples, rng))
+    drawn = list(samples(family_named(given.family), given.samples, rng))
     with ThreadPoolExecutor() as pool:
         verdicts = list(pool.map(lambda sample: verdict(*sample), drawn))
     lines = list(report(drawn, verdicts, time.perf_counter() - started))
@@ -56,12 +61,16 @@ def main() -> None:
 
 def samples(family: Family, count: int, rng: np.random.Generator) -> Iterator[tuple[Problem, Config]]:
     """Problems of every dtype and layout in turn, each with a legal config drawn evenly over the legal rows."""
-    problems = [(dtype, layout) for dtype in DTYPES for layout in LAYOUTS]
+    shapes = SHAPES[family.name]
+    layouts = [layout for layout in LAYOUTS if family.takes(Problem.of(*shapes[0], layout=layout))]
+    problems = [(dtype, layout) for dtype in DTYPES for layout in layouts]
     for place in range(count):
         dtype, layout = problems[place % len(problems)]
         a, b, _, acc = DTYPES[dtype]
         output = str(rng.choice(OUTPUTS["s32" if acc == "s32" else "f32"]))
-        problem = Problem.parse(SHAPE, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
+        # Shapes go round out of step with dtypes and layouts.
+        shape = shapes[(place + place // len(problems)) % len(shapes)]
+        problem = Problem.of(*shape, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
         yield problem, legal_config(family, problem, rng)
 
 

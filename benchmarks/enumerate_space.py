@@ -32,9 +32,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("shape")
     options.add_argument("--dtype", default="bf16")
+    options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--out", type=Path)
     given = options.parse_args()
-    family, problem = family_named("sm90_wgmma"), Problem.parse(given.shape, given.dtype)
+    family, problem = family_named(given.family), Problem.parse(given.shape, given.dtype)
     space = enumerate_space(family, problem, pruned=False)
     pruned = enumerate_space(family, problem)
     rows = [
@@ -47,8 +48,8 @@ def main() -> None:
         ("the same, pruned", f"{best(lambda: rank(enumerate_space(family, problem), H200)):.3f} s"),
         ("peak memory of the process", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB"),
     ]
-    for name, knobs in (("legal", {}), ("illegal, with the nearest legal change", {"tile_n": 256, "stages": 5})):
-        config = family.config(knobs)
+    legal = pruned.family.config_at(pruned.columns, 0)
+    for name, config in (("legal", legal), ("illegal, with the nearest legal change", _illegal(family, legal))):
         seconds = best(partial(explain_often, family, problem, config))
         rows.append((f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"))
     lines = ["| what | |", "| --- | --- |", *(f"| {what} | {value} |" for what, value in rows)]
@@ -56,6 +57,13 @@ def main() -> None:
     if given.out:
         command = shlex.join(["python", "-m", "benchmarks.enumerate_space", *sys.argv[1:]])
         given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+
+
+def _illegal(family: Family, legal: Config) -> Config:
+    """The config with the largest tile or the most loads that there are: too much for registers or shared memory."""
+    largest = {"tile_n": 256, "stages": 16, "columns": 4, "unroll": 16, "buffers": 2}
+    taken = {name: value for name, value in largest.items() if name in family.knob_named}
+    return family.config({**legal.knobs, **taken})
 
 
 def explain_often(family: Family, problem: Problem, config: Config) -> None:

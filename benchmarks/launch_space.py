@@ -1,6 +1,6 @@
 """Launches random legal configs of every dtype and layout: what the rules allow must run and be right.
 
-python -m benchmarks.launch_space --samples 500 --device cuda:0 --out benchmarks/results/F.md
+python -m benchmarks.launch_space --family sm90_wgmma --samples 500 --device cuda:0 --out benchmarks/results/F.md
 
 Problems come in groups that share a shape, dtypes, layout, batch and epilogue; extents are drawn so that some
 divide nothing.
@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
 from space.config import Config
-from space.family import family_named
+from space.family import Family, family_named
 from space.problem import DTYPES, LAYOUTS, Problem
 from tuner.devices import open_worker
 from tuner.settings import settings
@@ -27,14 +27,18 @@ from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Worker
 
 #: Aligned, odd in one extent each, odd in all, small, deep.
-SHAPES = ((512, 768, 640), (333, 520, 264), (256, 253, 512), (64, 1040, 1000), (1, 2048, 512), (17, 96, 4096),
-          (129, 65, 77), (1000, 1000, 1000), (2048, 1536, 256))  # fmt: skip
+_SHAPES = ((512, 768, 640), (333, 520, 264), (256, 253, 512), (64, 1040, 1000), (1, 2048, 512), (17, 96, 4096),
+           (129, 65, 77), (1000, 1000, 1000), (2048, 1536, 256))  # fmt: skip
+_FEW_ROWS = ((1, 4096, 4096), (2, 520, 264), (3, 253, 513), (4, 1040, 1000), (1, 2048, 65536), (4, 96, 14336),
+             (1, 65, 77), (2, 1, 1), (3, 128256, 250))  # fmt: skip
+SHAPES = {"sm90_wgmma": _SHAPES, "gemv": _FEW_ROWS}
 CONFIGS_PER_PROBLEM = 8
 
 
 def main() -> None:
     """Prints a line a problem, then the table, and writes it with its command."""
     options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
     options.add_argument("--samples", type=int, default=500)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--device", default="cuda:0")
@@ -45,8 +49,8 @@ def main() -> None:
     measured: list[tuple[Problem, Measurement]] = []
     with open_worker(given.device, settings()) as worker:
         for number in range(-(-given.samples // CONFIGS_PER_PROBLEM)):
-            problem = draw(rng, number)
-            measured += [(problem, one) for one in run(worker, problem, rng)]
+            problem = draw(family_named(given.family), rng, number)
+            measured += [(problem, one) for one in run(worker, family_named(given.family), problem, rng)]
         about = f"{worker.facts.name}, driver {worker.facts.driver}"
     lines = report(measured)
     print("\n".join(lines))
@@ -57,20 +61,21 @@ def main() -> None:
     sys.exit(any(one.outcome is not Outcome.CORRECT for _, one in measured))
 
 
-def draw(rng: np.random.Generator, number: int) -> Problem:
+def draw(family: Family, rng: np.random.Generator, number: int) -> Problem:
     """Dtypes and layouts in turn, all else at random."""
-    turns = [(dtype, layout) for layout in LAYOUTS for dtype in DTYPES]
+    layouts = [layout for layout in LAYOUTS if family.takes(Problem.of(1, 64, 64, layout=layout))]
+    turns = [(dtype, layout) for layout in layouts for dtype in DTYPES]
     dtype, layout = turns[number % len(turns)]
     a, b, _, acc = DTYPES[dtype]
     output = str(rng.choice(OUTPUTS["s32" if acc == "s32" else "f32"]))
-    m, n, k = SHAPES[int(rng.integers(len(SHAPES)))]
+    shapes = SHAPES[family.name]
+    m, n, k = shapes[int(rng.integers(len(shapes)))]
     batch = 3 if rng.random() < 0.2 else 1
     return Problem.of(m, n, k, f"{a},{b},{output},{acc}", layout, batch, str(rng.choice(EPILOGUES)))
 
 
-def run(worker: Worker, problem: Problem, rng: np.random.Generator) -> list[Measurement]:
+def run(worker: Worker, family: Family, problem: Problem, rng: np.random.Generator) -> list[Measurement]:
     """Verifies and screens a few legal configs of one problem."""
-    family = family_named("sm90_wgmma")
     configs: list[Config] = [legal_config(family, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)]
     done = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
     kinds = Counter(one.outcome.value for one in done)

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from space.config import Config
-from space.family import family_for
 from space.problem import Problem
 from tuner.picks import LIBRARY, TIE_BAND
 from tuner.records import Ratio
@@ -141,7 +140,7 @@ def _problem(text: str) -> Problem:
 def _fresh(problem: Problem, given: argparse.Namespace, cache: Path) -> dict[Config, Measurement]:
     """Finals of the same configs in a GPU process of their own."""
     with CudaWorker(given.device, cache) as worker:
-        configs = spread(candidates_for(family_for(worker.facts.arch), problem, worker), given.configs)
+        configs = spread(candidates_for(problem, worker), given.configs)
         finals = worker.begin(problem, Policy.COLD_GRAPH).finals(configs, given.rounds)
     return {final.config: final for final in finals if final.outcome is Outcome.CORRECT}
 

@@ -30,8 +30,9 @@ from space.family import family_named
 from space.problem import Problem
 from tuner.model import files
 from tuner.model.portfolio import first_choice
-from tuner.sampler import LegalSampler, distributions
+from tuner.sampler import LegalSampler
 from tuner.search.batches import LARGEST
+from tuner.search.coordinates import Coordinates
 from tuner.search.pool import Pool, scaled
 from tuner.store.store import Store
 
@@ -74,7 +75,7 @@ def _proposals() -> Iterator[tuple[str, str]]:
     truth = features @ rng.standard_normal(FEATURES) * 0.05
     expected = truth + 0.1 * rng.standard_normal(CANDIDATES)
     names = tuple(knob.name for knob in FAMILY.knobs)
-    pool = Pool(names, values, distributions(FAMILY), scaled(features), expected, 0.1)
+    pool = Pool(names, values, Coordinates((FAMILY,)).distributions, scaled(features), expected, 0.1)
     study = optuna.create_study(sampler=LegalSampler(pool))
     asks: list[float] = []
     batches: list[float] = []

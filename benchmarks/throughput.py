@@ -22,7 +22,6 @@ from statistics import fmean
 from typing import Any, Final
 
 from space.config import Config
-from space.family import family_for
 from space.problem import Problem
 from tuner.sampler import spread
 from tuner.settings import database_url
@@ -80,7 +79,7 @@ def main() -> None:
 
 def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iterator[str]:
     """A screening alone, and a whole tune: proposals, store and finals included."""
-    ranked = candidates_for(family_for(worker.facts.arch), problem, worker)
+    ranked = candidates_for(problem, worker)
     candidates: list[Config] = spread(ranked, count)
     build(worker, problem, candidates)
     with watched(worker) as prepared:

@@ -181,3 +181,13 @@ def family_for(arch: str) -> Family:
         FamilyError: no family has a kernel for it yet.
     """
     return families_for(arch)[0]
+
+
+def family_with(arch: str, knobs: Iterable[str]) -> Family:
+    """Our own family for `arch` that has all of these knobs; the first one where several have, or none.
+
+    Raises:
+        FamilyError: no family has a kernel for it yet.
+    """
+    families, named = families_for(arch), set(knobs)
+    return next((family for family in families if named <= family.knob_named.keys()), families[0])

@@ -126,9 +126,8 @@ class Hand:
     def begin(self, task: RoundTask) -> Search:
         past = self._fleet.rounds.begin(task.round_id, task.lease, provenance(self.number))
         problem = Problem.from_key(task.problem_key)
-        family = family_named("sm90_wgmma")
-        candidates = candidates_for(family, problem, self.device)
-        return Search(family, problem, self.device.facts.name, candidates, task.budget, past.tried)
+        candidates = candidates_for(problem, self.device)
+        return Search(problem, self.device.facts.name, candidates, task.budget, past.tried)
 
     def announce(self, task: RoundTask, configs: Sequence[Config], stage: str = "screen") -> None:
         keys = tuple(config.key for config in configs)

@@ -24,8 +24,9 @@ from tuner.errors import NothingMeasured
 from tuner.model.examples import settled
 from tuner.model.learned import LearnedModel
 from tuner.picks import LIBRARY
-from tuner.sampler import distributions, structure_of
+from tuner.sampler import structure_of
 from tuner.search.belief import Belief
+from tuner.search.coordinates import Coordinates
 from tuner.search.expectation import pool_of
 from tuner.store.store import Store
 from workers.measurement import Measurement, Policy
@@ -124,9 +125,10 @@ def why(
         )
     winner = min(times, key=lambda config: (times[config], config.key))
     family = family_named(winner.family)
+    alike = {config: us for config, us in times.items() if config.family == family.name}
     return Why(
-        problem, device, winner, times[winner], len(times), _importances(family, times, winner),
-        tuple(_changes(family, problem, device, times, winner, model)), tuple(_runners_up(times, winner)),
+        problem, device, winner, times[winner], len(times), _importances(family, alike, winner),
+        tuple(_changes(family, problem, device, alike, winner, model)), tuple(_runners_up(times, winner)),
     )  # fmt: skip
 
 
@@ -148,7 +150,7 @@ def _importances(family: Family, times: dict[Config, float], winner: Config) -> 
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     study = optuna.create_study()
-    known = {name: distribution for name, distribution in distributions(family).items() if name in varied}
+    known = {name: one for name, one in Coordinates((family,)).distributions.items() if name in varied}
     study.add_trials(
         create_trial(params={name: config[name] for name in varied}, distributions=known, value=time_us)
         for config, time_us in times.items()
@@ -176,7 +178,7 @@ def _changes(
     configs = [config for _, _, config in moves]
     legal = legal_mask(family, family.columns(problem, configs))
     unknown = [config for config, fits in zip(configs, legal, strict=True) if fits and config not in times]
-    expected = _expected(family, problem, device, times, unknown, model) if unknown else {}
+    expected = _expected(problem, device, times, unknown, model) if unknown else {}
     best = times[winner]
     changes = []
     for (knob, value, config), fits in zip(moves, legal, strict=True):
@@ -193,12 +195,11 @@ def _changes(
 
 
 def _expected(
-    family: Family, problem: Problem, device: str, times: dict[Config, float], unknown: Sequence[Config],
-    model: LearnedModel | None,
+    problem: Problem, device: str, times: dict[Config, float], unknown: Sequence[Config], model: LearnedModel | None
 ) -> dict[Config, tuple[float, float]]:  # fmt: skip
     """Mean and standard deviation of the log time of candidates that were not measured."""
     asked = [*times, *dict.fromkeys(unknown)]
-    pool = pool_of(family, problem, asked, device, model)
+    pool = pool_of(problem, asked, device, model)
     belief = Belief(pool.features, pool.expected, pool.doubt)
     for place, time_us in enumerate(times.values()):
         belief.tell(belief.visit(place), float(np.log(time_us)))

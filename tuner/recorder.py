@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Final
 
 from space.config import Config
-from space.family import family_for, family_named
+from space.family import families_for, family_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect
 from tuner.picks import LIBRARY, enumeration_order
 from tuner.records import StoredMeasurement, StudyKey
 from tuner.sampler import spread
 from tuner.store.store import Store
-from tuner.study import candidates_for, source_of
+from tuner.study import candidates_for, names_of, source_of
 from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording
@@ -62,11 +62,11 @@ def record(
         RecordingError: the file exists already, or can't be written.
         WorkerError: the device can't be used.
     """
-    family = family_for(worker.facts.arch)
-    wanted = spread(candidates_for(family, problem, worker), most)
+    wanted = spread(candidates_for(problem, worker), most)
     round_ = worker.begin(problem, policy)
     library = [family_named(LIBRARY).config({"rank": rank}) for rank in range(round_.library_ranks)]
-    own = _Screening(store, worker, round_, problem, policy, family.name, wanted)
+    competing = names_of(families_for(worker.facts.arch, problem))
+    own = _Screening(store, worker, round_, problem, policy, competing, wanted)
     # The library's candidates are a study of their own: what tunes ours goes on from ours alone.
     theirs = _Screening(store, worker, round_, problem, policy, LIBRARY, library)
     for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
@@ -88,7 +88,7 @@ def record(
 
 
 class _Screening:
-    """Candidates of one family, of which some may have been screened by an earlier run."""
+    """Candidates of one study, of which some may have been screened by an earlier run."""
 
     def __init__(
         self, store: Store, worker: Worker, round_: Round, problem: Problem, policy: Policy, family: str,

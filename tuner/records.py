@@ -30,7 +30,7 @@ class StudyKey:
     Attributes:
         problem, policy: as measured.
         device: GPU model, and `device_kind`, `cuda` or `recorded`: replayed times never mix with a GPU's own.
-        family: of the candidates.
+        family: of the candidates; joined by `+` where several compete.
         source: identity of what measures: kernel source digest, driver and library versions, digested.
     """
 

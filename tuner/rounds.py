@@ -18,13 +18,13 @@ from optuna.trial import TrialState, create_trial
 from space.arch import DEVICES
 from space.config import Config
 from space.errors import ProblemError
-from space.family import Family
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.picks import enumeration_order
-from tuner.sampler import Exhausted, LegalSampler, Outlook, distributions
+from tuner.sampler import Exhausted, LegalSampler, Outlook
 from tuner.search.batches import batch_size
 from tuner.search.choice import GUIDED, Guidance, sampler_for
+from tuner.search.coordinates import Coordinates
 from tuner.search.rungs import contenders
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
@@ -108,7 +108,7 @@ class Search:
     """What one study knows, and what it tries next.
 
     Args:
-        candidates: legal configs worth trying, best estimate first.
+        candidates: legal configs worth trying, best estimate first, of one family or of several that compete.
         device: GPU model; a target is a share of its roofline bound.
         tried: screened earlier.
         guidance: which sampler, and what it knows beforehand.
@@ -119,10 +119,10 @@ class Search:
     """
 
     def __init__(
-        self, family: Family, problem: Problem, device: str, candidates: Sequence[Config], budget: Budget,
+        self, problem: Problem, device: str, candidates: Sequence[Config], budget: Budget,
         tried: Sequence[Tried] = (), guidance: Guidance = _ALONE,
     ) -> None:  # fmt: skip
-        self._family, self._candidates, self._budget = family, candidates, budget
+        self._candidates, self._budget = candidates, budget
         if budget.gain is not None and guidance.sampler != GUIDED:
             raise ProblemError(
                 f"gain = {budget.gain} and sampler {guidance.sampler} contradict each other: only {GUIDED} knows what "
@@ -130,14 +130,14 @@ class Search:
             )
         limits = DEVICES.get(device)
         self._bound_us = roofline_us(problem, limits) if limits else 0.0
-        self._distributions = distributions(family)
-        self._sampler = sampler_for(guidance, family, problem, candidates, device)
+        self._stand = Coordinates.of(candidates)
+        self._sampler = sampler_for(guidance, problem, candidates, device)
         self._optuna = optuna.create_study(sampler=self._sampler)
         self._pending: dict[Config, optuna.Trial] = {}
         self.tried = list(tried)
         self.ended = ""
         for entry in self.tried:
-            self._optuna.add_trial(self._past_trial(entry))
+            self._add_past(entry)
 
     @property
     def total(self) -> int:
@@ -157,8 +157,8 @@ class Search:
         self._pending = {}
         try:
             for _ in range(min(batch_size(len(self.tried)), self.total - len(self.tried))):
-                trial = self._optuna.ask(self._distributions)
-                self._pending[self._family.config(trial.params)] = trial
+                trial = self._optuna.ask(self._stand.distributions)
+                self._pending[self._stand.config(trial.params)] = trial
         except Exhausted:
             if not self._pending:
                 self.ended = "every candidate worth trying was tried"
@@ -170,7 +170,7 @@ class Search:
         self.tried.append(entry)
         trial = self._pending.pop(entry.config, None)
         if trial is None:
-            self._optuna.add_trial(self._past_trial(entry))
+            self._add_past(entry)
         elif entry.outcome is Outcome.CORRECT:
             self._optuna.tell(trial, entry.median_us)
         else:
@@ -207,13 +207,18 @@ class Search:
             return ""
         return f"measuring on is expected to gain {outlook.gain:.2%}, less than the {self._budget.gain:.2%} asked for"
 
-    def _past_trial(self, entry: Tried) -> optuna.trial.FrozenTrial:
+    def _add_past(self, entry: Tried) -> None:
+        if entry.config.family not in {family.name for family in self._stand.families}:
+            # Of a family that has no candidate here: it says nothing of those that there are.
+            return
         correct = entry.outcome is Outcome.CORRECT
-        return create_trial(
-            state=TrialState.COMPLETE if correct else TrialState.FAIL,
-            value=entry.median_us if correct else None,
-            params=entry.config.knobs,
-            distributions=self._distributions,
+        self._optuna.add_trial(
+            create_trial(
+                state=TrialState.COMPLETE if correct else TrialState.FAIL,
+                value=entry.median_us if correct else None,
+                params=self._stand.params(entry.config),
+                distributions=self._stand.distributions,
+            )
         )
 
 

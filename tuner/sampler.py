@@ -26,13 +26,13 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from space.config import Config
-from space.family import Family
 from tuner.search.belief import Belief
-from tuner.search.pool import Pool, distribution_of
+from tuner.search.pool import Pool
 
 #: Knobs that make two candidates structurally different; those that a family lacks do not count.
 STRUCTURE: Final = (
     "schedule", "swap_ab", "split_k", "tile_m", "tile_n", "consumer_warpgroups", "cluster_m", "cluster_n", "epilogue",
+    "split_warps", "lanes", "columns", "unroll", "a_path",
 )  # fmt: skip
 #: Of so many proposals, one is unlike all before it …
 STRANGER_EVERY: Final = 8
@@ -240,15 +240,10 @@ def _believed(ranking: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     return np.concatenate([ranking[:head], ranking[rest]])
 
 
-def distributions(family: Family) -> dict[str, BaseDistribution]:
-    """The family's knobs as Optuna distributions; a trial's params are a config's knobs."""
-    return {knob.name: distribution_of(knob.domain) for knob in family.knobs}
-
-
 def structure_of(config: Config) -> tuple[object, ...]:
     """What two candidates must differ in to be structurally different."""
     knobs = config.knobs
-    return tuple(knobs.get(name) for name in STRUCTURE)
+    return (config.family, *(knobs.get(name) for name in STRUCTURE))
 
 
 def spread(ranked: Sequence[Config], most: int) -> list[Config]:

@@ -15,9 +15,9 @@ from typing import Final
 from space.arch import DEVICES, DeviceLimits, arch_named
 from space.columns import Columns
 from space.config import Config, parse_knobs
-from space.enumerate import enumerate_space
+from space.enumerate import Space, enumerate_space
 from space.explain import legal_mask
-from space.family import Family, family_for
+from space.family import Family, families_for
 from space.problem import Problem
 from space.rank import rank
 from tuner.errors import NothingCorrect
@@ -113,63 +113,94 @@ def tune(
         WorkerError: the device can't be used.
         StoreError: the store can't be written.
     """
-    family = family_for(worker.facts.arch)
-    candidates = candidates_for(family, problem, worker)
+    candidates = candidates_for(problem, worker)
     round_ = worker.begin(problem, policy)
-    key = StudyKey(problem, worker.facts.name, worker.facts.kind, policy, family.name, source_of(round_.provenance))
+    facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
+    key = StudyKey(problem, facts.name, facts.kind, policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
-    guided = replace(guidance, winners=guidance.winners or winners_near(store, problem, worker.facts.name, family))
+    guided = replace(guidance, winners=guidance.winners or winners_near(store, problem, facts.name))
     tried = [Tried.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
-    search = Search(family, problem, worker.facts.name, candidates, budget, tried, guided)
+    search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
     return run.conclude(problem, len(candidates), because)
 
 
-def candidates_for(family: Family, problem: Problem, worker: Worker) -> list[Config]:
-    """Legal candidates worth trying that the worker can measure, best estimate first.
+def candidates_for(problem: Problem, worker: Worker) -> list[Config]:
+    """Legal candidates of all families that compete, those that the worker can measure, best estimate first.
 
     Raises:
         NothingCorrect: there is none, with the rules that emptied the space.
     """
-    space = enumerate_space(family, problem, arch_named(worker.facts.arch))
-    if not len(space):
-        # Rules are applied as soon as they can be: the last to remove anything removed all that was left.
-        last = {rule.id: rule for rule in family.rules}[next(reversed(space.removed))]
-        raise NothingCorrect(
-            f"no {family.name} config is legal for {problem.dtype} {problem.layout} {problem.shape}: rule {last.id} "
-            f"({last.sentence}) leaves none; `gemmtune space {problem.shape}` counts what each removes"
-        )
+    families = families_for(worker.facts.arch, problem)
     limits = DEVICES.get(worker.facts.name) or next(d for d in DEVICES.values() if d.arch == worker.facts.arch)
     measurable = worker.measurable(problem)
-    if measurable is None:
-        return rank(space, limits, within=WITHIN_ESTIMATE).configs()
-    return _recorded_candidates(family, problem, measurable, limits)
+    if measurable is not None:
+        found = _recorded_candidates(families, problem, measurable, limits)
+    else:
+        spaces = [enumerate_space(family, problem, arch_named(worker.facts.arch)) for family in families]
+        if not any(map(len, spaces)):
+            raise NothingCorrect(_emptied(spaces[0], problem))
+        found = [
+            (float(estimate), config)
+            for ranked in (rank(space, limits, within=WITHIN_ESTIMATE) for space in spaces)
+            for estimate, config in zip(ranked.estimates_us, ranked.configs(), strict=True)
+        ]
+    # Stable: each family's own order stays.
+    return [config for _, config in sorted(found, key=lambda each: each[0])]
 
 
-def _recorded_candidates(family: Family, problem: Problem, keys: frozenset[str], limits: DeviceLimits) -> list[Config]:
-    configs = [family.config(parse_knobs(key.partition(":")[2])) for key in sorted(keys) if key.startswith(family.name)]
-    columns = family.columns(problem, configs)
-    legal = legal_mask(family, columns)
-    estimates = family.estimate_us(columns, limits)
-    order = sorted(range(len(configs)), key=lambda row: (estimates[row], enumeration_order(configs[row])))
-    if not order:
+def _emptied(space: Space, problem: Problem) -> str:
+    # Rules are applied as soon as they can be: the last to remove anything removed all that was left.
+    last = {rule.id: rule for rule in space.family.rules}[next(reversed(space.removed))]
+    return (
+        f"no {space.family.name} config is legal for {problem.dtype} {problem.layout} {problem.shape}: rule {last.id} "
+        f"({last.sentence}) leaves none; `gemmtune space {problem.shape}` counts what each removes"
+    )
+
+
+def _recorded_candidates(
+    families: Sequence[Family], problem: Problem, keys: frozenset[str], limits: DeviceLimits
+) -> list[tuple[float, Config]]:
+    """Estimate and config of what was recorded and is legal now."""
+    found: list[tuple[float, Config]] = []
+    recorded, broken = 0, list[str]()
+    for family in families:
+        own = [family.config(parse_knobs(key.partition(":")[2])) for key in sorted(keys) if _is_of(key, family)]
+        if not own:
+            continue
+        columns = family.columns(problem, own)
+        legal, estimates = legal_mask(family, columns), family.estimate_us(columns, limits)
+        order = sorted(range(len(own)), key=lambda row: (estimates[row], enumeration_order(own[row])))
+        found += [(float(estimates[row]), own[row]) for row in order if legal[row]]
+        recorded += len(own)
+        broken.append(_broken_by(family, columns))
+    if not recorded:
         raise NothingCorrect(
             f"the recording holds nothing of {problem.dtype} {problem.layout} {problem.shape}: "
             f"`gemmtune doctor` lists what was recorded, `gemmtune best {problem.shape}` predicts"
         )
-    if not legal.any():
+    if not found:
         raise NothingCorrect(
-            f"the recording of {problem.dtype} {problem.layout} {problem.shape} holds {len(configs)} candidates and "
-            f"none that is legal now: rules {_broken_by(family, columns)} leave none; record the problem again"
+            f"the recording of {problem.dtype} {problem.layout} {problem.shape} holds {recorded} candidates and "
+            f"none that is legal now: rules {', '.join(broken)} leave none; record the problem again"
         )
-    return [configs[row] for row in order if legal[row]]
+    return found
+
+
+def _is_of(key: str, family: Family) -> bool:
+    return key.startswith(f"{family.name}:")
 
 
 def _broken_by(family: Family, columns: Columns) -> str:
     """The legal rules that most candidates break."""
     broken = {rule.id: int((~rule.mask(columns)).sum()) for rule in family.rules if rule.kind == "legal"}
     return ", ".join(rule for rule in sorted(broken, key=lambda rule: -broken[rule])[:3] if broken[rule])
+
+
+def names_of(families: Sequence[Family]) -> str:
+    """What a study says of the families whose candidates it tries: `sm90_wgmma`, or `sm90_wgmma+gemv`."""
+    return "+".join(family.name for family in families)
 
 
 def source_of(provenance: Provenance) -> str:

@@ -84,7 +84,7 @@ class Provenance:
         device_uuid: the one card.
         driver: driver version.
         nvrtc: version that compiled the kernels.
-        kernel_source_digest: of the family's source text, without the config.
+        kernel_source_digest: of the source text of the families that compete for the problem, without configs.
         cublaslt: version of the library that the baseline ran on; empty when there was none.
         gemmtune: version of this package.
         seed: of the operands' random data.

@@ -108,7 +108,7 @@ def _walk(setting: Setting, replay: Replay, learned: bool, budget: Budget) -> tu
     if learned:
         teachers = without_problem(replay, setting.replays)
         guidance = Guidance(GUIDED, model=setting.model(teachers, 0), winners=setting.winners(replay, teachers))
-    search = Search(setting.family, replay.problem, replay.device, replay.configs, budget, guidance=guidance)
+    search = Search(replay.problem, replay.device, replay.configs, budget, guidance=guidance)
     times = dict(zip(replay.configs, replay.time_us, strict=True))
     odds = []
     while batch := search.propose():

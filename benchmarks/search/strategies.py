@@ -17,9 +17,9 @@ from benchmarks.search.nvmmh import nvmmh_order
 from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting, Split, without_class, without_problem
 from space.arch import DEVICES
-from tuner.sampler import distributions
 from tuner.search.batches import batch_size
 from tuner.search.choice import GUIDED, Guidance, sampler_for
+from tuner.search.coordinates import Coordinates
 
 #: (replay, setting, seed, most) to places in `replay.configs`, first measured first.
 Strategy = Callable[[Replay, Setting, int, int], list[int]]
@@ -102,14 +102,14 @@ def _asked(
 ) -> list[int]:
     """What a sampler proposes in an Optuna study, told each batch's recorded times before the next one."""
     place_of = {config: place for place, config in enumerate(replay.configs)}
-    sampler = sampler_for(guidance, setting.family, replay.problem, replay.configs, replay.device)
+    sampler = sampler_for(guidance, replay.problem, replay.configs, replay.device)
     study = optuna.create_study(sampler=sampler)
-    knobs = distributions(setting.family)
+    stand = Coordinates.of(replay.configs)
     order: list[int] = []
     while (left := min(most, len(replay.configs)) - len(order)) > 0:
-        trials = [study.ask(knobs) for _ in range(min(size_of(len(order)), left))]
+        trials = [study.ask(stand.distributions) for _ in range(min(size_of(len(order)), left))]
         for trial in trials:
-            place = place_of[setting.family.config(trial.params)]
+            place = place_of[stand.config(trial.params)]
             order.append(place)
             time_us = float(replay.time_us[place])
             if np.isfinite(time_us):

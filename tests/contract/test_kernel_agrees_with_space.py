@@ -6,7 +6,7 @@ import re
 
 from space.family import family_named
 from space.problem import Problem
-from workers.kernels.render import FOLDER, render, source_digest
+from workers.kernels.render import FOLDER, render, source_digest, sources_digest
 
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Problem.parse("4096x4096x4096")
@@ -57,3 +57,35 @@ def config_struct() -> str:
 
 def render_of(config) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
     return render("sm90_wgmma", FAMILY.compile_constants(PROBLEM, config))
+
+
+GEMV = family_named("gemv")
+
+
+def test_gemv_is_given_every_constant_that_it_reads() -> None:
+    # Its epilogue is the other family's.
+    files = [*(FOLDER / "gemv").glob("*.cuh"), FOLDER / "sm90_wgmma" / "finish.cuh"]
+    read = set(re.findall(r"Config::(k\w+)", "".join(path.read_text() for path in files)))
+    source = gemv_source(Problem.parse("1x64x64"))
+    struct = source[source.index("struct Config {") : source.index("};", source.index("struct Config {"))]
+    given = set(re.findall(r"static constexpr \w+ (k\w+) =", struct))
+    assert read == given
+    for asserted in ("sizeof(R) == Config::kReductionBytes", "R::kTileN == Config::kTileN"):
+        assert asserted in (FOLDER / "gemv" / "kernel.cuh").read_text()
+
+
+def test_no_extent_reaches_the_source_of_gemv_but_by_its_knob() -> None:
+    texts = {gemv_source(Problem.parse(shape)) for shape in ("3x8x8", "1x4096x4096", "2x333x1024")}
+    assert len(texts) == 1
+    assert "#include" not in texts.pop()
+
+
+def test_a_digest_is_of_the_families_that_compete() -> None:
+    assert sources_digest(["sm90_wgmma"]) == source_digest("sm90_wgmma")
+    both = sources_digest(["sm90_wgmma", "gemv"])
+    assert both == sources_digest(["gemv", "sm90_wgmma"])
+    assert both not in (source_digest("gemv"), source_digest("sm90_wgmma"))
+
+
+def gemv_source(problem: Problem) -> str:
+    return render("gemv", GEMV.compile_constants(problem, GEMV.config({})))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
 from space.config import Config, parse_knobs
-from space.family import family_for, family_named
+from space.family import family_named
 from space.problem import Problem
 from tuner.agent.desk import Desk
 from tuner.campaigns.records import Announcement, Past, RoundReport, RoundTask
@@ -82,17 +82,14 @@ class RoundRun:
 
     def _measure(self) -> str:
         """Screens and, at the study's end, runs the finals; why the study is at its end, if it is."""
-        family = family_for(self._worker.facts.arch)
-        candidates = candidates_for(family, self._problem, self._worker)
+        candidates = candidates_for(self._problem, self._worker)
         with self._busy():
             round_ = self._worker.begin(self._problem, self._task.policy)
         self._provenance = provenance = round_.provenance
         past = self._insist(lambda: self._desk.begin(self._task, provenance))
         until = time.monotonic() + self._task.seconds
         guidance = Guidance(seed=self._task.round_id, model=self._model, winners=past.winners)
-        search = Search(
-            family, self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance
-        )
+        search = Search(self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance)
         if self._task.only:
             self._only(round_, search)
             return ""

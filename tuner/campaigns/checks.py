@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from space.arch import DEVICES, arch_named
+from space.arch import DEVICES, Arch, arch_named
 from space.config import Config, parse_knobs
 from space.errors import SpaceError
 from space.explain import explain, legal_mask
-from space.family import Family, family_for, family_named
+from space.family import Family, families_for, family_named
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.errors import ResultRefused
@@ -45,23 +45,28 @@ def config_from_key(key: str) -> Config:
 
 
 def check_legal(problem: Problem, arch: str, configs: Sequence[Config], stage: Stage) -> None:
-    """Every config is of the arch's own family, or of the library in finals, and legal for the problem.
+    """Every config is of a family of the arch, or of the library in finals, and legal for the problem.
 
     Raises:
         ResultRefused: one is not, with the rule that it breaks.
     """
-    own = family_for(arch)
-    ours = [config for config in configs if config.family == own.name]
-    foreign = [config for config in configs if config.family != own.name]
+    families = {family.name: family for family in families_for(arch)}
+    foreign = [config for config in configs if config.family not in families]
     if foreign and (stage == "screen" or any(config.family != LIBRARY for config in foreign)):
-        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {arch} {own.name} is tried")
-    _check_domains(own, ours)
-    if not ours:
+        tried = " and ".join(families)
+        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {arch} {tried} is tried")
+    for own in families.values():
+        _check_legal_of(own, problem, arch_named(arch), [config for config in configs if config.family == own.name])
+
+
+def _check_legal_of(own: Family, problem: Problem, arch: Arch, configs: Sequence[Config]) -> None:
+    _check_domains(own, configs)
+    if not configs:
         return
-    legal = legal_mask(own, own.columns(problem, ours, arch_named(arch)))
+    legal = legal_mask(own, own.columns(problem, configs, arch))
     if not legal.all():
-        first = ours[int(legal.argmin())]
-        broken = explain(own, problem, first, arch_named(arch)).broken[0]
+        first = configs[int(legal.argmin())]
+        broken = explain(own, problem, first, arch).broken[0]
         raise ResultRefused(f"{first.key} is illegal for {problem.shape}: {broken.rule} ({broken.numbers})")
 
 

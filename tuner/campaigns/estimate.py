@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from space.arch import arch_named
 from space.enumerate import enumerate_space
-from space.family import family_for
+from space.family import families_for
 from space.problem import Problem
 from tuner.campaigns.campaigns import queue_for
 from tuner.campaigns.records import CampaignRequest
@@ -111,6 +111,6 @@ def _sample(problems: tuple[Problem, ...]) -> list[Problem]:
 
 def _candidates(problem: Problem, arch: str) -> tuple[int, str]:
     """How many candidates are legal, and the rules that removed most where none is."""
-    space = enumerate_space(family_for(arch), problem, arch_named(arch))
-    rules = ", ".join(sorted(space.removed, key=lambda rule: -space.removed[rule])[:3]) if not len(space) else ""
-    return len(space), rules
+    spaces = [enumerate_space(family, problem, arch_named(arch)) for family in families_for(arch, problem)]
+    count, removed = sum(map(len, spaces)), spaces[0].removed
+    return count, "" if count else ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])

@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from space.family import family_for
+from space.family import families_for
 from tuner.campaigns.checks import check_legal, check_provenance, config_from_key
 from tuner.campaigns.endings import finalists_next, suspects_next
 from tuner.campaigns.feed import feed, now
@@ -30,7 +30,7 @@ from tuner.store import bests, codec, measurements, studies
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.store.models import ConfigRow, MeasurementRow
 from tuner.store.store import Store
-from tuner.study import source_of
+from tuner.study import names_of, source_of
 from workers.measurement import Outcome, Policy, Provenance
 
 #: Jobs that stand for nothing any more that one claim clears away before it gives up until the next.
@@ -83,14 +83,14 @@ class Rounds:
             check_provenance(provenance, holder.facts)
             touch(session, holder.worker_id)
             row = locked(session, round_id, lease)
-            family = family_for(holder.facts.arch)
-            of_device = (holder.facts.name, holder.facts.kind, holder.policy, family.name, source_of(provenance))
+            competing = names_of(families_for(holder.facts.arch, holder.problem))
+            of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
             study = studies.begin(session, StudyKey(holder.problem, *of_device))
             row.study_id = study.id
             finals = measurements.final_series(session, study.id)
             tried = tuple(_tried(session, study.id))
             winners = (
-                () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name, family)
+                () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
             )
             return Past(study.id, tried, bool(finals), winners)
 

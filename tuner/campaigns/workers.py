@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from space.arch import DEVICES, GPU_MODELS, arch_named
-from space.family import family_for
+from space.family import families_for
 from tuner.campaigns.feed import now, queue_name
 from tuner.campaigns.records import TIMING, Orders, Timing, Welcome, Worker
 from tuner.errors import FleetError, SlotTaken, StoreError, WorkerGone
@@ -129,7 +129,7 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
     """
     if not 1 <= len(name) <= _MOST_NAME or not name.isprintable():
         raise FleetError(f"worker name {name[:80]!r} is none: give 1 to {_MOST_NAME} printable characters")
-    family_for(arch_named(facts.arch).name)
+    families_for(arch_named(facts.arch).name)
     for label, text in (("name", facts.name), ("uuid", facts.uuid), ("driver", facts.driver)):
         if not 1 <= len(text) <= 80 or not text.isprintable():
             raise FleetError(f"device {label} {text[:80]!r} is none: give 1 to 80 printable characters")

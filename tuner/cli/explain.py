@@ -9,16 +9,19 @@ import typer
 
 from space.arch import arch_named
 from space.config import parse_knobs
-from space.enumerate import enumerate_space
+from space.enumerate import Space, enumerate_space
 from space.explain import Broken, Explanation
 from space.explain import explain as explain_config
-from space.family import Family, family_for, family_named
+from space.family import Family, families_for, family_named, family_with
+from space.rules import Rule
 from tuner.cli.options import ArchName, Batch, ConfigText, Dtype, Epilogue, Json, Layout, Shape, problem_from
 from tuner.cli.output import config_json, console, emit, problem_json, table
 
 EXIT_ILLEGAL = 1
 
-_FamilyName = Annotated[str | None, typer.Option("--family", help="Kernel family. [default: the arch's own]")]
+_FamilyName = Annotated[
+    str | None, typer.Option("--family", help="Kernel family. [default: the arch's that take it, or have the knobs]")
+]
 
 
 def explain(
@@ -37,8 +40,9 @@ def explain(
     Ends with exit code 1 when it is illegal.
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
-    plug = _family(family, arch)
-    said = explain_config(plug, problem, plug.config(parse_knobs(config)), arch_named(arch))
+    known, knobs = arch_named(arch), parse_knobs(config)
+    plug = family_named(family) if family else family_with(arch, knobs)
+    said = explain_config(plug, problem, plug.config(knobs), known)
     if as_json:
         emit(_explanation_json(said))
     else:
@@ -58,34 +62,39 @@ def space(
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Every legal config, worth trying or not.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Counts the configs that are left for a problem, and how many each rule removes.
+    """Counts the configs that are left for a problem, family by family, and how many each rule removes.
 
     A config that breaks several rules is counted under the first that is applied.
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
-    plug = _family(family, arch)
-    found = enumerate_space(plug, problem, arch_named(arch), pruned=not unpruned)
-    rules = {rule.id: rule for rule in plug.rules}
+    known = arch_named(arch)
+    plugs = (family_named(family),) if family else families_for(arch, problem)
+    spaces = [enumerate_space(plug, problem, known, pruned=not unpruned) for plug in plugs]
     if as_json:
-        removed = [
-            {"rule": rule, "kind": rules[rule].kind, "sentence": rules[rule].sentence, "removed": count}
-            for rule, count in found.removed.items()
-        ]
-        emit({"problem": problem_json(problem), "family": plug.name, "arch": arch, "pruned": not unpruned,
-              "product": found.total, "left": found.count, "removed": removed})  # fmt: skip
+        emit({"problem": problem_json(problem), "arch": arch, "pruned": not unpruned,
+              "families": [_space_json(found) for found in spaces]})  # fmt: skip
         return
-    rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
-    console.print(
-        f"{plug.name} on {arch}, {dtype} {layout} {shape}: {found.total:,} configs in the product of all knobs"
-    )
-    table(("rule", "kind", "removes", "because"), rows)
-    what = "legal" if unpruned else "legal and worth trying"
-    console.print(f"{found.count:,} are {what}")
+    for found in spaces:
+        console.print(f"{found.family.name} on {arch}, {dtype} {layout} {shape}: {found.total:,} configs in the "
+                      "product of all knobs")  # fmt: skip
+        rules = _rules(found.family)
+        rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
+        table(("rule", "kind", "removes", "because"), rows)
+        what = "legal" if unpruned else "legal and worth trying"
+        console.print(f"{found.count:,} are {what}")
 
 
-def _family(name: str | None, arch: str) -> Family:
-    arch_named(arch)
-    return family_named(name) if name else family_for(arch)
+def _space_json(found: Space) -> dict[str, object]:
+    rules = _rules(found.family)
+    removed = [
+        {"rule": rule, "kind": rules[rule].kind, "sentence": rules[rule].sentence, "removed": count}
+        for rule, count in found.removed.items()
+    ]
+    return {"family": found.family.name, "product": found.total, "left": found.count, "removed": removed}
+
+
+def _rules(family: Family) -> dict[str, Rule]:
+    return {rule.id: rule for rule in family.rules}
 
 
 def _explanation_json(said: Explanation) -> dict[str, object]:

@@ -9,10 +9,10 @@ from typing import Final
 from optuna.samplers import BaseSampler
 
 from space.config import Config
-from space.family import Family
 from space.problem import Problem
 from tuner.model.learned import LearnedModel
 from tuner.sampler import LegalSampler
+from tuner.search.coordinates import Coordinates
 from tuner.search.expectation import pool_of
 from tuner.search.snapped import SnappedSampler, inner_named
 
@@ -37,18 +37,20 @@ class Guidance:
     winners: tuple[Config, ...] = ()
 
 
-def sampler_for(
-    guidance: Guidance, family: Family, problem: Problem, candidates: Sequence[Config], device: str
-) -> BaseSampler:
-    """A sampler over `candidates` that never repeats one.
+def sampler_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config], device: str) -> BaseSampler:
+    """A sampler over `candidates`, of whatever families, that never repeats one.
+
+    A trial's parameters are those of `Coordinates.of(candidates)`.
 
     Raises:
         ProblemError: there is no such sampler, or a package that it needs is not installed.
     """
     model = guidance.model
-    if model is not None and (model.facts.device, model.facts.family) != (device, family.name):
+    if model is not None and model.facts.device != device:
         model = None
-    pool = pool_of(family, problem, candidates, device, model)
+    pool = pool_of(problem, candidates, device, model)
     if guidance.sampler == GUIDED:
-        return LegalSampler(pool, [config.knobs for config in guidance.winners])
+        stand = Coordinates.of(candidates)
+        known = {family.name for family in stand.families}
+        return LegalSampler(pool, [stand.params(config) for config in guidance.winners if config.family in known])
     return SnappedSampler(pool, inner_named(guidance.sampler, guidance.seed))

@@ -9,7 +9,7 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
-from space.family import Family
+from space.family import family_named
 from space.problem import Problem
 from tuner.model.kinship import octaves
 from tuner.records import Best
@@ -59,8 +59,8 @@ def read(session: Session, query: Select[BestRow]) -> list[Best]:
     return [codec.best(row) for row in session.scalars(query.options(*WHOLE))]
 
 
-def winners_near(session: Session, problem: Problem, device: str, family: Family) -> tuple[Config, ...]:
-    """Configs of `family` that won or came second on similar problems of a device model, most similar first.
+def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
+    """Own configs that won or came second on similar problems of a device model, most similar first.
 
     Similar differs in the extents alone, and in each of them by a factor of `_REACH` at most.
     """
@@ -79,4 +79,5 @@ def winners_near(session: Session, problem: Problem, device: str, family: Family
     found = [(Problem.from_key(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
     keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
-    return tuple(codec.config_of(key) for key in keys if key.startswith(f"{family.name}:"))
+    configs = (codec.config_of(key) for key in keys)
+    return tuple(config for config in configs if family_named(config.family).own)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from space.config import Config
 from space.explain import explain
-from space.family import family_named
+from space.family import families_for, family_named
 from space.problem import Problem
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds
 from workers.cuda.supervisor import Died, LostContext
 from workers.errors import DriverError, ProcessError
-from workers.kernels.render import source_digest
+from workers.kernels.render import sources_digest
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage, from_json
 
 if TYPE_CHECKING:
@@ -59,8 +59,9 @@ class CudaRound:
     def provenance(self) -> Provenance:
         """What this round's measurements depend on."""
         facts, libraries = self._worker.facts, self._worker.libraries
+        competing = (family.name for family in families_for(facts.arch, self._problem))
         return Provenance(
-            facts.name, facts.uuid, facts.driver, libraries["nvrtc"], source_digest("sm90_wgmma"),
+            facts.name, facts.uuid, facts.driver, libraries["nvrtc"], sources_digest(competing),
             libraries["cublaslt"], own_version(), self._seed,
         )  # fmt: skip
 

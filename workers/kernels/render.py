@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -59,6 +59,15 @@ def source_digest(family: str) -> str:
     files = [ENTRY_FILES[family], *(file for file in _MORE_ENTRIES.values() if file.startswith(f"{family}/"))]
     generated = {_INSTRUCTION_FILE: "// generated for each config"}
     text = "\n".join(line for file in files for line in _flatten(file, generated, seen))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sources_digest(families: Iterable[str]) -> str:
+    """Digest of all sources that one problem's candidates are made of: of one family, its own."""
+    digests = {family: source_digest(family) for family in families}
+    if len(digests) == 1:
+        return next(iter(digests.values()))
+    text = "\n".join(f"{family} {digest}" for family, digest in sorted(digests.items()))
     return hashlib.sha256(text.encode()).hexdigest()
 
 

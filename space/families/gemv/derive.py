@@ -62,13 +62,14 @@ def _held_registers(c: Columns) -> IntColumn:
     per_word = np.minimum(c["load_bytes"], WORD_BYTES) // element_bytes(c.problem)
     unpacked = 0 if c.problem.dtype_acc == "s32" else (c["columns"] + 1) * np.maximum(per_word, 1)
     loads = c["buffers"] * c["unroll"] * c["columns"] * words(c)
-    column: IntColumn = c["rows"] * c["columns"] + loads + c["rows"] * words(c) + 2 * c["columns"] + unpacked
-    return column + (EPILOGUE_REGISTERS if c.problem.epilogue_parts else 0)
+    beside = unpacked + (EPILOGUE_REGISTERS if c.problem.epilogue_parts else 0)
+    column: IntColumn = c["rows"] * (c["columns"] + words(c)) + loads + 2 * c["columns"] + beside
+    return column
 
 
 def _entry_registers(c: Columns) -> IntColumn:
-    shared = c.arch.registers_per_block // (c["threads"] * c["blocks_per_sm"])
-    return np.minimum(shared // 8 * 8, c.arch.registers_per_thread)
+    shared: IntColumn = c.arch.registers_per_block // (c["threads"] * c["blocks_per_sm"]) // 8 * 8
+    return np.minimum(shared, c.arch.registers_per_thread)
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:
@@ -80,7 +81,8 @@ DERIVED: Final[tuple[Derived, ...]] = (
     Derived("threads", ("warps",), lambda c: WARP_THREADS * c["warps"], False, "threads of a block"),
     Derived("team", ("lanes", "split_warps"), lambda c: c["lanes"] * c["split_warps"], False,
             "threads that share the K of a column"),
-    Derived("tile_n", ("threads", "team", "columns"), lambda c: np.maximum(c["threads"] // c["team"], 1) * c["columns"], True,
+    Derived("tile_n", ("threads", "team", "columns"),
+            lambda c: np.maximum(c["threads"] // c["team"], 1) * c["columns"], True,
             "columns of C that a block computes at a time"),
     Derived("outputs", ("rows", "tile_n"), lambda c: c["rows"] * c["tile_n"], False,
             "elements of C that a block computes at a time"),
@@ -92,7 +94,8 @@ DERIVED: Final[tuple[Derived, ...]] = (
             "registers that a thread may use, so that the blocks of a multiprocessor fit"),
     Derived("held_registers", ("rows", "columns", "unroll", "buffers", "load_bytes"), _held_registers, False,
             "registers that a thread holds at once"),
-    Derived("pieces", ("load_bytes",), lambda c: row_bytes(c.problem) // c["load_bytes"], False, "loads of one row of B"),
+    Derived("pieces", ("load_bytes",), lambda c: row_bytes(c.problem) // c["load_bytes"], False,
+            "loads of one row of B"),
     Derived("slice_pieces", ("pieces", "split_k"), lambda c: -(-c["pieces"] // c["split_k"]), False,
             "loads of one row of B in the longest slice of K"),
     Derived("staged_pitch_bytes", ("slice_pieces", "load_bytes", "a_path"), _staged_pitch, False,

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.compile_space import samples, verdict
 from space.enumerate import enumerate_space
 from space.family import family_named
 from space.problem import Problem
@@ -37,6 +38,13 @@ def test_a_random_sample_of_the_legal_space_compiles_without_spills_or_warnings(
     for config, build in zip(configs, built, strict=True):
         assert isinstance(build, Build)
         assert build.registers <= FAMILY.derive(PROBLEM, config)["entry_registers"]
+
+
+def test_random_legal_configs_of_gemv_compile_within_their_registers() -> None:
+    drawn = list(samples(family_named("gemv"), 16, np.random.default_rng(5)))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        verdicts = list(pool.map(lambda sample: verdict(*sample), drawn))
+    assert {config.key: said for (_, config), said in zip(drawn, verdicts, strict=True) if said} == {}
 
 
 def test_the_verification_kernels_compile() -> None:

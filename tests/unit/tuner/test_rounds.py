@@ -27,7 +27,7 @@ class FakeRound:
 
 
 def search(budget: Budget, tried: list[Tried] | None = None) -> Search:
-    return Search(FAMILY, PROBLEM, DEVICE, CONFIGS, budget, tried or [])
+    return Search(PROBLEM, DEVICE, CONFIGS, budget, tried or [])
 
 
 def run(found: Search, most: int = 10_000) -> list[Measurement]:
@@ -79,7 +79,7 @@ def test_it_ends_when_too_little_is_left_to_gain_and_says_what_is_left() -> None
 
 def test_nothing_is_known_of_what_is_left_before_the_first_result_and_by_other_samplers() -> None:
     assert search(Budget()).outlook() is None
-    other = Search(FAMILY, PROBLEM, DEVICE, CONFIGS, Budget(), [], Guidance("random"))
+    other = Search(PROBLEM, DEVICE, CONFIGS, Budget(), [], Guidance("random"))
     run(other, most=3)
     assert other.outlook() is None
 
@@ -89,7 +89,7 @@ def test_nothing_is_known_of_what_is_left_before_the_first_result_and_by_other_s
 )  # fmt: skip
 def test_budgets_that_contradict_each_other_are_refused(budget: dict[str, float], sampler: str) -> None:
     with pytest.raises(ProblemError, match="contradict each other"):
-        Search(FAMILY, PROBLEM, DEVICE, CONFIGS, Budget(**budget), [], Guidance(sampler))  # type: ignore[arg-type]
+        Search(PROBLEM, DEVICE, CONFIGS, Budget(**budget), [], Guidance(sampler))  # type: ignore[arg-type]
 
 
 def test_noise_brings_more_candidates_into_the_finals() -> None:

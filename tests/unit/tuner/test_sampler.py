@@ -17,15 +17,16 @@ from space.errors import ProblemError
 from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
-from tuner.sampler import STRANGER_EVERY, STRANGER_LIKENESS, Exhausted, LegalSampler, distributions
+from tuner.sampler import STRANGER_EVERY, STRANGER_LIKENESS, Exhausted, LegalSampler
 from tuner.search.choice import Guidance, sampler_for
+from tuner.search.coordinates import Coordinates
 from tuner.search.expectation import pool_of
 from tuner.search.pool import Pool
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Problem.parse("1000x1000x1000")
-KNOBS = distributions(FAMILY)
+KNOBS = Coordinates((FAMILY,)).distributions
 RANKED = rank(enumerate_space(FAMILY, PROBLEM), H200)
 
 
@@ -35,7 +36,7 @@ def candidates(most: int) -> list[Config]:
 
 
 def sampler(configs: list[Config], name: str = "guided", winners: list[Config] | None = None) -> BaseSampler:
-    return sampler_for(Guidance(name, winners=tuple(winners or ())), FAMILY, PROBLEM, configs, H200.name)
+    return sampler_for(Guidance(name, winners=tuple(winners or ())), PROBLEM, configs, H200.name)
 
 
 def ask(study: optuna.Study) -> tuple[optuna.Trial, Config]:
@@ -63,7 +64,7 @@ def test_every_candidate_is_proposed_once_and_then_it_is_exhausted(name: str) ->
 
 def test_one_proposal_in_so_many_is_unlike_all_before_it() -> None:
     configs = candidates(500)
-    pool = pool_of(FAMILY, PROBLEM, configs, H200.name)
+    pool = pool_of(PROBLEM, configs, H200.name)
     own = LegalSampler(pool)
     study = optuna.create_study(sampler=own)
     unlike = []

@@ -1,0 +1,106 @@
+"""Rules of gemv: each breaks where it should, and the filter agrees with the explanation."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from space.arch import H200, arch_named
+from space.config import Config
+from space.enumerate import enumerate_space
+from space.explain import explain, is_legal, legal_mask
+from space.family import families_for, family_for, family_named, family_with
+from space.problem import DTYPES, LAYOUTS, Problem
+from space.rank import rank
+
+FAMILY = family_named("gemv")
+#: (shape, dtype, layout, batch, knobs, the one rule that breaks)
+BREAKS: list[tuple[str, str, str, int, dict[str, object], str]] = [
+    ("5x64x64", "bf16", "nt", 1, {"rows": 4}, "problem.rows"),
+    ("1x64x64", "bf16", "nn", 1, {}, "problem.layout"),
+    ("3x64x64", "bf16", "nt", 1, {"rows": 2}, "rows.match"),
+    ("1x64x64", "tf32", "nt", 1, {"load_bytes": 2}, "load.element"),
+    # 4,099 elements of 2 B are 8,198 B.
+    ("1x64x4099", "bf16", "nt", 1, {"load_bytes": 4}, "load.alignment"),
+    ("1x1x2147483647", "int8", "nt", 1, {"load_bytes": 1, "a_path": "cache"}, "load.pieces"),
+    ("1x64x64", "bf16", "nt", 1, {"warps": 2, "split_warps": 4}, "team.warps"),
+    # 16 loads of 16 B for each of 4 columns are 256 registers.
+    ("1x64x8192", "bf16", "nt", 1, {"columns": 4, "unroll": 16}, "registers.held"),
+    ("2x64x64", "bf16", "tt", 1, {"rows": 2, "a_path": "cache"}, "a.transposed"),
+    # Four rows of 65,536 elements are 512 KiB.
+    ("4x64x65536", "bf16", "nt", 1, {"rows": 4, "columns": 1}, "smem.capacity"),
+    ("1x64x8", "bf16", "nt", 1, {"split_k": 2}, "split.k"),
+    # 2^20 columns in 32 slices of 4 bytes are 128 MiB.
+    ("1x1048576x4096", "bf16", "nt", 1, {"split_k": 32}, "split.workspace"),
+]  # fmt: skip
+
+any_config = st.fixed_dictionaries({knob.name: st.sampled_from(knob.domain) for knob in FAMILY.knobs}).map(
+    FAMILY.config
+)
+any_problem = st.builds(
+    Problem.of,
+    st.integers(1, 6), st.integers(1, 9000), st.integers(1, 70_000),
+    st.sampled_from(list(DTYPES)), st.sampled_from(LAYOUTS), st.sampled_from([1, 3]),
+    st.sampled_from(["none", "alpha+beta", "bias+gelu"]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "dtype", "layout", "batch", "knobs", "rule"), BREAKS)
+def test_each_rule_breaks_alone(
+    shape: str, dtype: str, layout: str, batch: int, knobs: dict[str, object], rule: str
+) -> None:
+    problem = Problem.parse(shape, dtype, layout, batch)
+    said = explain(FAMILY, problem, FAMILY.config(knobs))
+    broken = [entry.rule for entry in said.broken]
+    # Nothing has five rows: where A has more, the rows that are compiled in differ from them too.
+    assert broken == ([rule, "rows.match"] if rule == "problem.rows" else [rule])
+
+
+def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
+    # Whatever runs wgmma has griddepcontrol; 2,048 threads have 32 registers each, fewer than one needs; sums of 2^31
+    # tiles don't fit the workspace, and C of as many no GPU.
+    beyond = {"arch.griddepcontrol", "block.resident", "grid.tiles"}
+    assert {rule.id for rule in FAMILY.rules if rule.kind == "legal"} == {rule for *_, rule in BREAKS} | beyond
+
+
+def test_without_griddepcontrol_the_space_is_empty() -> None:
+    said = explain(FAMILY, Problem.of(1, 64, 64), FAMILY.config({}), arch_named("sm_80"))
+    assert [entry.rule for entry in said.broken] == ["arch.griddepcontrol"]
+
+
+@settings(max_examples=150)
+@given(any_problem, any_config)
+def test_filter_and_explanation_agree(problem: Problem, config: Config) -> None:
+    said = explain(FAMILY, problem, config)
+    assert said.legal == is_legal(FAMILY, problem, config)
+    if said.nearest is not None:
+        assert is_legal(FAMILY, problem, said.nearest)
+        assert len({name for name, value in config.values if said.nearest[name] != value}) == 1
+
+
+@pytest.mark.parametrize("shape", ["1x128256x4096", "4x4096x14336", "2x4097x4099", "1x1x1", "3x576x65536"])
+@pytest.mark.parametrize("dtype", ["bf16", "tf32", "fp8_e4m3_promoted", "int8"])
+@pytest.mark.parametrize("layout", ["nt", "tt"])
+def test_every_problem_of_few_rows_has_candidates_worth_trying(shape: str, dtype: str, layout: str) -> None:
+    problem = Problem.parse(shape, dtype, layout)
+    space = enumerate_space(FAMILY, problem)
+    assert len(space)
+    assert space.count + sum(space.removed.values()) == space.total
+    assert legal_mask(FAMILY, space.columns).all()
+    estimates = rank(space, H200).estimates_us
+    assert (estimates > H200.launch_us).all()
+
+
+def test_families_are_those_that_take_the_problem_and_the_grounded_one_answers() -> None:
+    def names(shape: str, layout: str = "nt") -> list[str]:
+        return [family.name for family in families_for("sm_90a", Problem.parse(shape, "bf16", layout))]
+
+    assert names("1x4096x4096") == names("4x64x64", "tt") == ["sm90_wgmma", "gemv"]
+    assert names("5x4096x4096") == names("1x64x64", "nn") == ["sm90_wgmma"]
+    assert family_for("sm_90a").name == "sm90_wgmma"
+
+
+def test_a_family_is_told_by_its_knobs() -> None:
+    assert family_with("sm_90a", ["lanes", "split_k"]).name == "gemv"
+    assert family_with("sm_90a", ["split_k"]).name == family_with("sm_90a", ["nonsense"]).name == "sm90_wgmma"
