@@ -134,13 +134,13 @@ def candidates_for(problem: Problem, worker: Worker) -> list[Config]:
     """
     families = families_for(worker.facts.arch, problem)
     limits = DEVICES.get(worker.facts.name) or next(d for d in DEVICES.values() if d.arch == worker.facts.arch)
+    spaces = [enumerate_space(family, problem, arch_named(worker.facts.arch)) for family in families]
+    if not any(map(len, spaces)):
+        raise NothingCorrect(_emptied(spaces[0], problem))
     measurable = worker.measurable(problem)
     if measurable is not None:
         found = _recorded_candidates(families, problem, measurable, limits)
     else:
-        spaces = [enumerate_space(family, problem, arch_named(worker.facts.arch)) for family in families]
-        if not any(map(len, spaces)):
-            raise NothingCorrect(_emptied(spaces[0], problem))
         found = [
             (float(estimate), config)
             for ranked in (rank(space, limits, within=WITHIN_ESTIMATE) for space in spaces)
