@@ -54,7 +54,7 @@ def check_legal(problem: Problem, arch: str, configs: Sequence[Config], stage: S
     foreign = [config for config in configs if config.family not in families]
     if foreign and (stage == "screen" or any(config.family != LIBRARY for config in foreign)):
         tried = " and ".join(families)
-        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {arch} {tried} is tried")
+        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {arch} {tried} compete")
     for own in families.values():
         _check_legal_of(own, problem, arch_named(arch), [config for config in configs if config.family == own.name])
 

@@ -385,7 +385,7 @@ class TestReports:
             (lambda m: replace_(m, problem_key=PROBLEMS[3].key), "the round is of"),
             (lambda m: replace_(m, config=FAMILY.config({"tile_n": 256, "stages": 16})), "illegal"),
             (lambda m: replace_(m, config=replace_(m.config, values=(("tile_m", 64),))), "knobs"),
-            (lambda m: replace_(m, config=replace_(m.config, family="cublaslt")), "sm90_wgmma is tried"),
+            (lambda m: replace_(m, config=replace_(m.config, family="cublaslt")), "sm90_wgmma and gemv compete"),
             (lambda m: replace_(m, samples_us=(1e-6, 1e-6, 1e-6)), "roofline"),
             (lambda m: replace_(m, samples_us=(1.0, float("inf"))), "positive"),
             (lambda m: replace_(m, verification=replace_(m.verification, elements=5)), "elements"),
