@@ -31,6 +31,7 @@ from sqlalchemy import select
 from benchmarks.postgres import Postgres, running_postgres
 from benchmarks.storm_audit import Audit, audit
 from benchmarks.storm_recordings import plant
+from benchmarks.storm_watch import Watch
 from space.problem import Problem
 from tuner.campaigns import results
 from tuner.campaigns.campaigns import Campaigns
@@ -88,10 +89,11 @@ class Fleet:
         self._folder, self._database = folder, url
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self._port = int(probe.getsockname()[1])
+        self.url = f"http://127.0.0.1:{self._port}"
         self._settings = {
             "GEMMTUNE_DB": url, "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"),
             "GEMMTUNE_CACHE_DIR": str(folder / "cache"), "GEMMTUNE_MODEL_DIR": str(folder / "models"),
-            "GEMMTUNE_URL": f"http://127.0.0.1:{self._port}", "GEMMTUNE_TOKEN_FILE": str(folder / "token"),
+            "GEMMTUNE_URL": self.url, "GEMMTUNE_TOKEN_FILE": str(folder / "token"),
             "GEMMTUNE_HEARTBEAT_SECONDS": str(heartbeat_seconds), "GEMMTUNE_ROUND_SECONDS": "3",
         }  # fmt: skip
         secret = self._command("token", "create", "storm", "-s", "work")
@@ -130,8 +132,9 @@ class Fleet:
 class Weather:
     """Makes faults on a fleet until enough were made."""
 
-    def __init__(self, fleet: Fleet, postgres: Postgres, store: Store, chance: random.Random) -> None:
+    def __init__(self, fleet: Fleet, postgres: Postgres, store: Store, chance: random.Random, watch: Watch) -> None:
         self._fleet, self._postgres, self._store, self._chance = fleet, postgres, store, chance
+        self._watch = watch
         self._later: list[tuple[float, Callable[[], object]]] = []
 
     def strike(self) -> Fault:
@@ -148,11 +151,13 @@ class Weather:
                 self._stop_worker(self._fleet.workers[place])
         elif kind.startswith("service"):
             self._restart_service(kind == "service killed -9")
-        elif kind == "database restarted":
-            self._postgres.restart()
         else:
-            self._postgres.crash()
-            self._postgres.start()
+            if kind == "database restarted":
+                self._postgres.restart()
+            else:
+                self._postgres.crash()
+                self._postgres.start()
+            self._watch.note()
         return fault
 
     def settle(self) -> None:
@@ -211,7 +216,8 @@ def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed
         stack.callback(fleet.stop)
         fleet.workers = [fleet.start_worker() for _ in range(workers)]
         campaign = begin_campaign(store, shapes)
-        weather, started = Weather(fleet, postgres, store, chance), time.monotonic()
+        watch = stack.enter_context(Watch(fleet.url))
+        weather, started = Weather(fleet, postgres, store, chance, watch), time.monotonic()
         for _ in _looks(started + most_seconds):
             weather.settle()
             done, ended = _stands(store, campaign)
@@ -223,7 +229,8 @@ def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed
                 say(f"{time.monotonic() - started:6.1f} s  {done}/{problems} ended  {storm.faults[-1].kind}")
         storm.seconds = time.monotonic() - started
         limit = 2 * heartbeat_seconds + 5
-        return storm, audit(store, campaign, [(f.kind, f.at, f.problem_key) for f in storm.faults], limit)
+        struck = [(fault.kind, fault.at, fault.problem_key) for fault in storm.faults]
+        return storm, audit(store, campaign, struck, limit, watch.recovered)
 
 
 def _looks(until: float) -> Iterator[None]:

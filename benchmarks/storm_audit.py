@@ -40,11 +40,14 @@ class Audit:
     checks: tuple[Check, ...]
 
 
-def audit(store: Store, campaign_id: int, faults: Sequence[Struck], limit_seconds: float) -> Audit:
+def audit(
+    store: Store, campaign_id: int, faults: Sequence[Struck], limit_seconds: float, recovered: Sequence[datetime] = ()
+) -> Audit:
     """Looks through the tables of one campaign.
 
     Args:
         limit_seconds: within which a lost round has to begin anew.
+        recovered: when outages of the service or the database ended: nobody hears workers during one.
     """
     with store.transaction() as session:
         rounds = session.scalars(select(RoundRow).order_by(RoundRow.claimed_at)).all()
@@ -55,7 +58,7 @@ def audit(store: Store, campaign_id: int, faults: Sequence[Struck], limit_second
                 _apart(rounds, "problem_id", "rounds of one problem that overlap in time"),
                 _apart(rounds, "worker_id", "rounds of one worker that overlap in time"),
                 _served(session),
-                _begun_anew(session, rounds, faults, limit_seconds),
+                _begun_anew(session, rounds, faults, limit_seconds, recovered),
             )
         )
 
@@ -113,29 +116,27 @@ def _served(session: Session) -> Check:
     return Check("nothing is served unverified, and all that is done is served", text, bad == 0 and len(rows) == done)
 
 
-def _begun_anew(session: Session, rounds: Sequence[RoundRow], faults: Sequence[Struck], limit: float) -> Check:
-    """From the kill of a worker in a round to the claim of the problem's next round.
-
-    Faults of the service or the database within that time add their own; those are counted apart.
-    """
+def _begun_anew(
+    session: Session, rounds: Sequence[RoundRow], faults: Sequence[Struck], limit: float, recovered: Sequence[datetime]
+) -> Check:
+    """From the kill of a worker in a round, or from the end of the last outage after it, to the claim of the problem's
+    next round."""
     keys = {place: key for place, key in session.execute(select(ProblemRow.id, ProblemRow.key))}
     claims: dict[str, list[datetime]] = defaultdict(list)
     for row in rounds:
         if row.claimed_at is not None:
             claims[keys[row.problem_id]].append(utc(row.claimed_at))
-    outages = [at for kind, at, _ in faults if not kind.startswith("worker")]
     alone, shared = list[float](), list[float]()
     for kind, at, key in faults:
         after = [claim for claim in claims[key] if claim > at]
         if kind == "worker killed -9" and key and after:
-            seconds = (min(after) - at).total_seconds()
-            hit = any(-10 < (outage - at).total_seconds() < seconds for outage in outages)
-            (shared if hit else alone).append(seconds)
-    text = f"{len(alone)} redelivered in {_span(alone)}; {len(shared)} more during an outage, in {_span(shared)}"
+            since = max([at, *(moment for moment in recovered if moment < min(after))])
+            (alone if since == at else shared).append((min(after) - since).total_seconds())
+    text = f"{len(alone)} in {_span(alone)} after the kill; {len(shared)} in {_span(shared)} after an outage since"
     lost = session.scalar(select(func.count()).select_from(WorkerRow).where(WorkerRow.gone_because.like("silent%")))
     return Check(
-        f"a killed worker's round begins anew within {limit:g} s", f"{text}; {lost} workers were forgotten",
-        all(seconds <= limit for seconds in alone),
+        f"a killed worker's round begins anew within {limit:g} s while somebody listens",
+        f"{text}; {lost} workers were forgotten", all(seconds <= limit for seconds in [*alone, *shared]),
     )  # fmt: skip
 
 
