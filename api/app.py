@@ -10,6 +10,7 @@ from typing import Any, Final, TextIO
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import Route
 
 from api import (
     best,
@@ -36,6 +37,7 @@ from api.gate import Gate
 from api.logs import RequestLog
 from api.meters import Meters
 from api.tables import Views
+from tuner.campaigns.records import TIMING, Timing
 from tuner.store.store import Store
 
 #: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
@@ -48,14 +50,16 @@ _SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)
 
 
 def create_app(
-    store: Store, access: Access | None = None, log: TextIO | None = None, models: Path | None = None
-) -> FastAPI:
+    store: Store, access: Access | None = None, log: TextIO | None = None, models: Path | None = None,
+    timing: Timing = TIMING,
+) -> FastAPI:  # fmt: skip
     """The service on one store. The store stays the caller's to close.
 
     Args:
         access: who may ask; by default everybody who can reach the application, everything.
         log: where a line about each request goes.
         models: folder of models that were trained here; those that ship answer where it has none.
+        timing: of workers and rounds; whoever sweeps the store has to go by the same one.
     """
     access = access or Access()
     app = FastAPI(
@@ -77,7 +81,7 @@ def create_app(
     state.stopping = threading.Event()
     state.meters.registry.register(FleetMeters(store))
     problems.install(app)
-    fleet.install(app)
+    fleet.install(app, timing)
     builds.install(app)
     state.request_log = RequestLog(log)
     shortcuts = {"/v1/best": best.shortcut(state.answerer, state.meters)}
@@ -86,6 +90,7 @@ def create_app(
     )
     for module in _ROUTERS:
         app.include_router(module.router)
+    state.routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 

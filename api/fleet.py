@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 
 from api.problems import answer
 from tuner.campaigns.campaigns import Campaigns
-from tuner.campaigns.records import TIMING, Timing
+from tuner.campaigns.records import Timing
 from tuner.campaigns.rounds import Rounds
 from tuner.campaigns.workers import Workers
 from tuner.errors import (
@@ -38,7 +38,7 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str]]] = {
 }
 
 
-def install(app: FastAPI, timing: Timing = TIMING) -> None:
+def install(app: FastAPI, timing: Timing) -> None:
     """Makes the tuner's errors problems, and keeps how fast silence is noticed."""
     app.state.timing = timing
 

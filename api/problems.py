@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from space.errors import SpaceError
 from tuner.errors import StoreError, UnknownDevice
@@ -108,7 +109,8 @@ def install(app: FastAPI) -> None:
     async def by_framework(request: Request, error: HTTPException) -> JSONResponse:
         kind = _FRAMEWORK.get(error.status_code, "refused")
         detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
-        return answer(request, error.status_code, kind, detail, headers=error.headers)
+        headers = {**(error.headers or {}), **({"Allow": _allowed(request)} if error.status_code == 405 else {})}
+        return answer(request, error.status_code, kind, detail, headers=headers)
 
 
 def answer(
@@ -149,6 +151,16 @@ def next_link(request: Request, cursor: str | None) -> dict[str, str]:
         return {}
     url = request.url.include_query_params(cursor=cursor)
     return {"Link": f'<{url.path}?{url.query}>; rel="next"'}
+
+
+def _allowed(request: Request) -> str:
+    """What a path takes; the framework names the methods of its first route alone."""
+    scope = {name: request.scope[name] for name in ("type", "method", "path", "headers")}
+    found: set[str] = set()
+    for route in request.app.state.routes:
+        if route.matches(scope)[0] is not Match.NONE:
+            found |= route.methods
+    return ", ".join(sorted(found))
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:

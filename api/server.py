@@ -55,7 +55,7 @@ def serve(
     """
     listener = listen(host, port)
     logs.configure()
-    app = create_app(store, access, sys.stderr, models)
+    app = create_app(store, access, sys.stderr, models, timing)
     config = uvicorn.Config(
         app,
         log_config=None,

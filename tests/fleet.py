@@ -220,8 +220,7 @@ class Listening:
 
     def start(self) -> None:
         self.store = Store.open(self._database)
-        app = create_app(self.store)
-        app.state.timing = self._timing
+        app = create_app(self.store, timing=self._timing)
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         listener = listen("127.0.0.1", self.port)
         self._caretaker = Caretaker(self.store, self._timing)

@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.integration.api.asking import ASKED
-from tests.support import keep_best
+from tests.support import FACTS, keep_best
 from tuner import tokens
 from tuner.store.store import Store
 
@@ -120,3 +120,13 @@ def _wait(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_workers_are_told_the_heartbeat_that_the_service_was_set_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMMTUNE_HEARTBEAT_SECONDS", "3.5")
+    with serving(tmp_path) as service:
+        worker = {"name": "node", "facts": asdict(FACTS)}
+        welcome = httpx2.post(f"{service.url}/v1/workers", json=worker)
+    assert (welcome.status_code, welcome.json()["heartbeat_seconds"]) == (201, 3.5)

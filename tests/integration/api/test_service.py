@@ -223,6 +223,10 @@ class TestService:
     def test_unknown_paths_and_methods_are_problems(self, http: TestClient) -> None:
         problem_of(http.get("/v2/best"), 404, "no-such-path")
         problem_of(http.delete("/v1/best"), 405, "method-not-allowed")
+        refused = http.delete("/v1/campaigns")
+        problem_of(refused, 405, "method-not-allowed")
+        # All of the path's, and not those of its first route alone.
+        assert refused.headers["Allow"] == "GET, POST"
 
     def test_request_ids_are_kept_when_they_are_harmless(self, http: TestClient) -> None:
         assert http.get("/healthz", headers={"X-Request-Id": "mine-1"}).headers["x-request-id"] == "mine-1"
