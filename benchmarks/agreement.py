@@ -124,14 +124,14 @@ def recorded_us(run: Callable[[], None], profiler: Any) -> float:  # noqa: ANN40
 
 
 def launch_cost_us(bench: Bench, cache: Path, profiler: Any) -> float:  # noqa: ANN401
-    """What a launch adds to its kernel's duration inside a graph."""
+    """What a launch adds to its kernel's duration inside a graph; a negative reading is the clocks' noise."""
     build = compile_source('extern "C" __global__ void nothing() {}', bench.facts.arch, cache)
     assert isinstance(build, Build)
     launch, recorder, places = Launch(Module(build.cubin).function("nothing"), 32), Stream(), cast(Any, range(_EMPTY))
     empty = TimedGraph(lambda _: launch(recorder, Arguments()), places, 1.0, recorder)
     ours, theirs = both(bench.stream, empty, profiler)
     empty.destroy()
-    return ours - theirs
+    return max(ours - theirs, 0.0)
 
 
 def _replay(stream: Stream, timed: TimedGraph) -> None:

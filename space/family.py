@@ -34,6 +34,7 @@ class Family:
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
         grounded: whether its estimate was held against measurements; one that was not ranks the family's own
             candidates, and answers for nothing that was not measured.
+        structure: knobs that tell kernels of different build apart; the others only tune one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Family:
     problem_constants: Callable[[Problem, Config], Mapping[str, KnobValue]] = lambda problem, config: {}
     own: bool = True
     grounded: bool = True
+    structure: tuple[str, ...] = ()
     _by_name: Mapping[str, Derived] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +135,10 @@ class Family:
         constants = {knob.name: config[knob.name] for knob in self.knobs if knob.decides == "compile"}
         constants |= {value.name: int(columns[value.name][0]) for value in self.derived if value.in_kernel}
         return constants | dict(self.problem_constants(alike, config))
+
+    def structure_of(self, config: Config) -> tuple[KnobValue, ...]:
+        """What two configs share that are one kernel tuned differently."""
+        return (self.name, *(config[name] for name in self.structure))
 
     def launch_knobs(self, config: Config) -> dict[str, KnobValue]:
         """The knobs that do not decide the cubin."""

@@ -1,8 +1,9 @@
 """Picks: which of several correct measurements wins, the same one every time.
 
 Rivals inside the tie band of the fastest are ordered by a fixed rule, never by noise: our own families
-before the library's (their source can be taken away), then the analytic model's estimate, which knows no
-noise, then the order of the family's enumeration.
+before the library's (their source can be taken away), then by how far behind they are in steps of half a
+percent, where their intervals say that they are behind at all, then by the analytic model's estimate, which
+knows no noise, then by the order of the family's enumeration.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from workers.measurement import Measurement, Outcome
 
 #: Rivals this close to the fastest are taken as equally fast.
 TIE_BAND: Final = 0.02
+#: Inside the band, rivals count as equally fast when they are this close, or when their intervals overlap.
+STEP: Final = 0.005
 #: The library's family: a baseline, and served only when nothing of ours ties with it.
 LIBRARY: Final = "cublaslt"
 
@@ -36,23 +39,40 @@ def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measur
         raise ValueError("no rival is correct: nothing can win")
     limits = DEVICES.get(device)
 
-    def order(rival: Measurement) -> tuple[bool, float, str, tuple[int, ...]]:
+    fastest = fastest_of(correct)
+
+    def order(rival: Measurement) -> tuple[bool, int, float, str, tuple[int, ...]]:
         config, family = rival.config, family_named(rival.config.family)
         estimate = float(family.estimate_us(family.columns(problem, [config]), limits)[0]) if limits else 0.0
-        return config.family == LIBRARY, round(estimate, 3), config.family, enumeration_order(config)
+        behind = steps_behind(rival, fastest)
+        return config.family == LIBRARY, behind, round(estimate, 3), config.family, enumeration_order(config)
 
     return min(tied_with_fastest(correct), key=order)
 
 
+def fastest_of(correct: Sequence[Measurement]) -> Measurement:
+    """The one with the least median."""
+    return min(correct, key=lambda rival: (rival.median_us, rival.config.key))
+
+
 def tied_with_fastest(correct: Sequence[Measurement]) -> list[Measurement]:
     """Those within 2 % of the fastest median, or whose 95 % interval overlaps the fastest's."""
-    fastest = min(correct, key=lambda rival: (rival.median_us, rival.config.key))
-    _, reach = median_interval_us(fastest.samples_us)
+    fastest = fastest_of(correct)
     return [
         rival
         for rival in correct
-        if rival.median_us <= fastest.median_us * (1 + TIE_BAND) or median_interval_us(rival.samples_us)[0] <= reach
+        if rival.median_us <= fastest.median_us * (1 + TIE_BAND) or overlap(rival, fastest)
     ]
+
+
+def steps_behind(rival: Measurement, fastest: Measurement) -> int:
+    """Whole steps of half a percent by which `rival` is slower; 0 where their intervals overlap."""
+    return 0 if overlap(rival, fastest) else int((rival.median_us / fastest.median_us - 1) / STEP)
+
+
+def overlap(rival: Measurement, fastest: Measurement) -> bool:
+    """Whether the 95 % interval of `rival`'s median reaches into the fastest's."""
+    return median_interval_us(rival.samples_us)[0] <= median_interval_us(fastest.samples_us)[1]
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:

@@ -18,6 +18,8 @@ from optuna.trial import TrialState, create_trial
 from space.arch import DEVICES
 from space.config import Config
 from space.errors import ProblemError
+from space.family import family_named
+from space.knobs import KnobValue
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.picks import enumeration_order
@@ -29,8 +31,12 @@ from tuner.search.rungs import contenders
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
 
-#: Candidates that go into the interleaved finals; up to the second number where screening can't tell them apart.
-FINALISTS, MOST_FINALISTS = 4, 8
+#: Candidates that go into the interleaved finals; up to the second number where screening can't tell them apart, and
+#: up to the third with the best of every other structure that is near: screening runs cooler than the finals, and
+#: clocks under full load fall further for one structure than for another.
+FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 10
+#: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
+NEAR_STRUCTURE: Final = 0.05
 #: What measuring on may gain is judged after so many candidates, not before.
 JUDGED_AFTER: Final = 12
 #: Bounds of a budget: more rounds of finals, or more candidates of one problem, have no use.
@@ -176,12 +182,28 @@ class Search:
         else:
             self._optuna.tell(trial, state=TrialState.FAIL)
 
-    def finalists(self, least: int = FINALISTS, most: int = MOST_FINALISTS) -> list[Config]:
-        """The fastest correct candidates, more of them where samples scatter too much to tell them apart."""
+    def finalists(self, least: int = FINALISTS) -> list[Config]:
+        """The fastest correct candidates, and the best of each other structure that is near.
+
+        Args:
+            least: fewer when a round has failed before: then only the fastest go, and no structure is added.
+        """
         correct = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
+        most = MOST_FINALISTS if least >= FINALISTS else least
         kept = contenders([(entry.median_us, entry.noise) for entry in ahead], least, most)
-        return [entry.config for entry in ahead[:kept]]
+        chosen = [entry.config for entry in ahead[:kept]]
+        if least < FINALISTS:
+            return chosen
+        seen = {_structure(config) for config in chosen}
+        for entry in ahead[kept:]:
+            structure = _structure(entry.config)
+            if entry.median_us > ahead[0].median_us * (1 + NEAR_STRUCTURE) or len(chosen) >= MOST_WITH_STRUCTURES:
+                break
+            if structure not in seen:
+                seen.add(structure)
+                chosen.append(entry.config)
+        return chosen
 
     def outlook(self) -> Outlook | None:
         """What measuring on may still gain; None when the sampler has no belief about it, or nothing was told."""
@@ -220,6 +242,10 @@ class Search:
                 distributions=self._stand.distributions,
             )
         )
+
+
+def _structure(config: Config) -> tuple[KnobValue, ...]:
+    return family_named(config.family).structure_of(config)
 
 
 def screen(

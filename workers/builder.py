@@ -39,7 +39,7 @@ def source_of(problem: Problem, config: Config) -> str:
 class Builder:
     """Candidates in, builds out, in the order in which they are done.
 
-    Candidates that differ in launch knobs only share one build. Usable from one thread at a time.
+    Candidates whose kernels have the same constants share one build. Usable from one thread at a time.
 
     Args:
         cache_dir: where builds are kept; None keeps none.
@@ -126,10 +126,9 @@ class Builds:
             future.cancel()
 
     def _begin(self, config: Config) -> None:
-        # Problem and family given, the compile knobs decide the source.
-        knobs = family_named(config.family).knob_named
-        compiled = tuple((name, value) for name, value in config.values if knobs[name].decides == "compile")
-        identity = (config.family, compiled)
+        # A launch knob may decide a constant too: whether K is split at all decides the text, how often does not.
+        constants = family_named(config.family).compile_constants(self._problem, config)
+        identity = (config.family, tuple(constants.items()))
         if identity not in self._begun:
             self._begun[identity] = self._builder.submit(self._problem, config)
         self._under_way += 1

@@ -45,10 +45,10 @@ class Monitor:
         nvml, handle = self._nvml, self._handle
         bits = int(nvml.device_get_current_clocks_event_reasons(handle))
         return Clocks(
-            sm_mhz=int(nvml.device_get_clock_info(handle, nvml.ClockType.SM)),
-            memory_mhz=int(nvml.device_get_clock_info(handle, nvml.ClockType.MEM)),
+            sm_mhz=int(nvml.device_get_clock_info(handle, nvml.ClockType.CLOCK_SM)),
+            memory_mhz=int(nvml.device_get_clock_info(handle, nvml.ClockType.CLOCK_MEM)),
             power_w=int(nvml.device_get_power_usage(handle)) / 1000,
-            temperature_c=int(nvml.device_get_temperature_v(handle, nvml.TemperatureSensors.GPU)),
+            temperature_c=int(nvml.device_get_temperature_v(handle, nvml.TemperatureSensors.TEMPERATURE_GPU)),
             throttle_reasons=tuple(name for bit, name in _REASONS.items() if bits & bit),
         )
 

@@ -13,5 +13,6 @@ from space.family import Family
 
 #: Its estimate was held against no measurement yet: it is tried, and never answers for what was not measured.
 GEMV: Final = Family(
-    "gemv", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False
-)
+    "gemv", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False,
+    structure=("rows", "split_warps", "lanes", "columns", "split_k"),
+)  # fmt: skip

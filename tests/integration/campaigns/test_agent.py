@@ -21,14 +21,14 @@ from tuner.campaigns import results
 from tuner.campaigns.caretaker import Caretaker
 from tuner.campaigns.records import CampaignBudget, CampaignStatus, Timing
 from tuner.errors import FleetError, SlotTaken, Unreachable
-from tuner.rounds import MOST_FINALISTS
+from tuner.rounds import MOST_WITH_STRUCTURES
 from tuner.store.store import Store
 from workers.errors import ProcessError
 from workers.ports import Worker
 
 SMALL = CampaignBudget(candidates=40, rounds=11)
-#: After 40 candidates: as many finalists as there may be, and the library twice.
-FINALS = MOST_FINALISTS + 2
+#: After 40 candidates: as many finalists of as many structures as there may be, and the library twice.
+FINALS = MOST_WITH_STRUCTURES + 2
 
 
 class Running:

@@ -45,6 +45,15 @@ def test_everything_is_tried_once_and_then_it_ends() -> None:
     assert found.finalists(2) == CONFIGS[:2]
 
 
+def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
+    times = [(128, 1, 100.0), (128, 2, 100.1), (128, 4, 100.2), (128, 8, 100.3), (128, 16, 100.4), (64, 1, 103.0),
+             (64, 2, 103.1), (256, 1, 104.0), (32, 1, 120.0)]  # fmt: skip
+    tried = [Tried.of(measured(FAMILY.config({"tile_n": n, "raster_group": group}), time)) for n, group, time in times]
+    found = search(Budget(), tried)
+    assert [config.number("tile_n") for config in found.finalists()] == [128] * 5 + [64, 256]
+    assert [config.number("raster_group") for config in found.finalists(2)] == [1, 2], "after a bad end: the fastest"
+
+
 def test_a_search_goes_on_where_another_one_stopped() -> None:
     first = search(Budget(candidates=40))
     before = run(first, most=1)

@@ -53,6 +53,18 @@ def test_a_tie_goes_to_the_same_one_whatever_the_noise() -> None:
     assert pick([first, second], PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
 
 
+def test_inside_the_band_half_a_percent_that_is_sure_decides() -> None:
+    fast, behind = measured([8.0] * 5, tile_n=64), measured([8.1] * 5, tile_n=256)
+    assert pick([fast, behind], PROBLEM, DEVICE) is fast
+    assert pick([behind, fast], PROBLEM, DEVICE) is fast
+
+
+def test_inside_the_band_half_a_percent_that_may_be_noise_does_not() -> None:
+    noisy = measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=64), measured([7.1, 8.0, 8.1, 8.2, 9.1], tile_n=256)
+    again = measured([7.1, 8.0, 8.1, 8.2, 9.1], tile_n=64), measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=256)
+    assert pick(noisy, PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
+
+
 def test_our_own_kernel_is_preferred_to_the_library_only_inside_the_band() -> None:
     library = measured([8.0, 8.0, 8.0], family="cublaslt", rank=0)
     assert pick([library, measured([8.1, 8.1, 8.1])], PROBLEM, DEVICE).config.family == "sm90_wgmma"

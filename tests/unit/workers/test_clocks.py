@@ -16,8 +16,8 @@ OURS, THEIRS, LATER = 4711, 99, 100
 class Nvml(SimpleNamespace):
     """The functions that the monitor calls."""
 
-    ClockType = SimpleNamespace(SM=1, MEM=2)
-    TemperatureSensors = SimpleNamespace(GPU=0)
+    ClockType = SimpleNamespace(CLOCK_SM=1, CLOCK_MEM=2)
+    TemperatureSensors = SimpleNamespace(TEMPERATURE_GPU=0)
 
     def __init__(self) -> None:
         super().__init__(processes={THEIRS: 3 * 2**30}, shares={}, reasons=0x4 | 0x40 | 0x1)

@@ -1,0 +1,48 @@
+"""Which candidates share a build: those whose kernels are the same text."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from space.config import Config
+from space.problem import Problem
+from tests.support import FAMILY, PROBLEM
+from workers.build import BuildFailure
+from workers.builder import Builder, Made
+
+
+class Counting(Builder):
+    """Compiles nothing and remembers what it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__(None, threads=1)
+        self.compiled: list[Config] = []
+
+    def submit(self, problem: Problem, config: Config) -> Future[Made]:
+        self.compiled.append(config)
+        done: Future[Made] = Future()
+        done.set_result(BuildFailure(config.key, "not compiled", ""))
+        return done
+
+
+def built(*configs: Config) -> tuple[int, list[Config]]:
+    """How many were compiled, and who got a build."""
+    builder = Counting()
+    got = [config for config, _ in builder.builds(PROBLEM, configs)]
+    builder.close()
+    return len(builder.compiled), got
+
+
+def test_candidates_that_differ_in_launch_knobs_share_one_build() -> None:
+    configs = [FAMILY.config({"raster": raster, "raster_group": group}) for raster in ("along_m", "along_n")
+               for group in (1, 4)]  # fmt: skip
+    assert built(*configs) == (1, configs)
+
+
+def test_a_launch_knob_that_changes_the_text_gets_a_build_of_its_own() -> None:
+    whole, split, more = (FAMILY.config({"epilogue": "direct", "split_k": split}) for split in (1, 2, 4))
+    assert built(whole, split, more) == (2, [whole, split, more])
+
+
+def test_a_compile_knob_gets_a_build_of_its_own() -> None:
+    assert built(FAMILY.config({"stages": 3}), FAMILY.config({"stages": 4}))[0] == 2
