@@ -108,7 +108,7 @@ def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(service: L
     problem = results.problems(service.store, campaign.id)[0]
     assert (problem.status.value, problem.tried) == ("done", 64)
     assert problem.rounds >= 2
-    assert service.store.counts()["measurement"] == 64 + 6
+    assert service.store.counts()["measurement"] == 64 + FINALS
 
 
 def test_cancelling_reaches_a_running_round(service: Listening, desk: HttpDesk) -> None:
@@ -170,7 +170,7 @@ def test_a_database_that_restarts_costs_no_round(postgres: Postgres) -> None:
             postgres.restart()
             eventually(lambda: ended(service.store, campaign.id))
         assert device.measured == 48
-        assert service.store.counts()["measurement"] == 48 + 6
+        assert service.store.counts()["measurement"] == 48 + FINALS
 
 
 class Broken(FakeDevice):
