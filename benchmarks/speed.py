@@ -5,6 +5,9 @@ python -m benchmarks.speed PROBLEMS.json --out benchmarks/results/F.md
 PROBLEMS.json is a list of {name, m, n, k, dtype, layout, class}; batch and epilogue may stand beside. Each problem
 is tuned (or taken up where the store of --db left it), then its finalists and the library are timed in rounds
 that take every arm once. Only our own families count as ours. A line is printed as soon as it is measured.
+
+On a host with several GPUs, one process a GPU: --part 1/2 --device cuda:0 and --part 2/2 --device cuda:1, each with
+--out, then --merge of the two tables.
 """
 
 from __future__ import annotations
@@ -71,8 +74,11 @@ class Row:
 def main() -> None:
     """Prints the tables and writes them with their command."""
     given = options()
+    if given.merge:
+        return merged(given.merge, given.out)
     listed = json.loads(given.problems.read_text())
-    wanted = [one for one in listed if _matches(one, given.only)]
+    place, count = map(int, given.part.split("/"))
+    wanted = [one for one in listed if _matches(one, given.only)][place - 1 :: count]
     rows: list[Row] = []
     about = ""
     print(HEADER, flush=True)
@@ -88,21 +94,26 @@ def main() -> None:
                 rows.append(row)
                 print(row, flush=True)
                 write(given.out, rows, about)
-    print("\n".join(summary(rows)))
+    print("\n".join(summary([Ratios.of(row) for row in rows])))
 
 
 def options() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("problems", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problems", type=Path, nargs="?")
     parser.add_argument("--only", default="", help="classes, dtypes or names, joined by commas")
+    parser.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
+    parser.add_argument("--merge", type=Path, nargs="+", help="tables of parts, to be made one")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--candidates", type=int, default=192)
     parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--db", help="keep the store in this file")
     parser.add_argument("--out", type=Path)
-    return parser.parse_args()
+    given = parser.parse_args()
+    if not given.merge and not given.problems:
+        parser.error("give a list of problems, or tables to --merge")
+    return given
 
 
 def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: Budget) -> tuple[Row, str] | str:
@@ -140,7 +151,41 @@ def provenance(report: Report) -> str:
     )
 
 
-def summary(rows: Sequence[Row]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Ratios:
+    """What a row counts for in the summary: against cuBLASLt's first choice, and the best of its candidates."""
+
+    kind: str
+    first: float | None
+    best: float | None
+
+    @classmethod
+    def of(cls, row: Row) -> Ratios:
+        """Of one row measured here."""
+        return cls(row.kind, row.first.value if row.first else None, row.best.value if row.best else None)
+
+    @classmethod
+    def read(cls, line: str) -> Ratios:
+        """Of one line of a table."""
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        first, best = (None if cell == "–" else float(cell.split()[0]) for cell in cells[5:7])
+        return cls(cells[1], first, best)
+
+
+def merged(parts: Sequence[Path], out: Path | None) -> None:
+    """One table of the parts' lines, with the summary of all, under the parts' commands."""
+    texts = [part.read_text().split(HEADER) for part in parts]
+    abouts = [text[0].split("\n\n")[:2] for text in texts]
+    if len({about for _, about in abouts}) != 1:
+        raise SystemExit(f"the parts are of different machines or sources: {', '.join(about for _, about in abouts)}")
+    lines = [line for text in texts for line in text[1].strip().splitlines()]
+    whole = [*(command for command, _ in abouts), "", abouts[0][1], *summary([Ratios.read(line) for line in lines])]
+    print("\n".join(whole))
+    if out:
+        out.write_text("\n".join([*whole, "", HEADER, *lines, ""]))
+
+
+def summary(rows: Sequence[Ratios]) -> Iterator[str]:
     """Geometric means by class and over all, and the worst problem."""
     yield ""
     yield "| class | problems | against first | against best | worst against first | worst against best |"
@@ -148,8 +193,8 @@ def summary(rows: Sequence[Row]) -> Iterator[str]:
     kinds = dict.fromkeys(row.kind for row in rows)
     for kind in [*kinds, "all"]:
         chosen = [row for row in rows if kind in (row.kind, "all")]
-        first = [row.first.value for row in chosen if row.first]
-        best = [row.best.value for row in chosen if row.best]
+        first = [row.first for row in chosen if row.first]
+        best = [row.best for row in chosen if row.best]
         if first:
             yield (
                 f"| {kind} | {len(chosen)} | {_mean(first):.3f} | {_mean(best):.3f} | {min(first):.3f} | "
@@ -163,7 +208,8 @@ def write(out: Path | None, rows: Sequence[Row], about: str) -> None:
         return
     command = shlex.join(["python", "-m", "benchmarks.speed", *sys.argv[1:]])
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n".join([f"`{command}`", "", about, *summary(rows), "", HEADER, *map(str, rows), ""]))
+    means = summary([Ratios.of(row) for row in rows])
+    out.write_text("\n".join([f"`{command}`", "", about, *means, "", HEADER, *map(str, rows), ""]))
 
 
 def _matches(one: Mapping[str, str | int], only: str) -> bool:

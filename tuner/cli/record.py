@@ -27,6 +27,7 @@ def record(
     problems: Annotated[Path, typer.Argument(help="JSON list of problems: name, m, n, k, layout, dtype.")],
     out: Annotated[Path, typer.Option(help="Folder of the device's recordings.")],
     only: Annotated[list[str] | None, typer.Option(help="Names to record; repeat for several. [default: all]")] = None,
+    part: Annotated[str, typer.Option(help="Every Nth problem, from the Ith on, as I/N: one process a GPU.")] = "1/1",
     device: Device = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates a problem.", min=1)] = 800,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
@@ -38,7 +39,7 @@ def record(
     Resumes where it was stopped; a recording that is there already is left alone. A problem of which nothing is
     correct is told at the end, and does not stop the others.
     """
-    named = read_problems(problems, only)
+    named = part_of(read_problems(problems, only), part)
     summary: list[dict[str, Any]] = []
     failed: list[str] = []
     with open_store(db) as store, open_worker(device, settings()) as worker:
@@ -62,6 +63,18 @@ def record(
         console.print(f"{len(summary)} problems recorded in {out}")
     if failed:
         raise NothingCorrect(f"{len(failed)} of {len(named)} problems were not recorded: {'; '.join(failed)}")
+
+
+def part_of(named: list[tuple[str, Problem]], part: str) -> list[tuple[str, Problem]]:
+    """Every Nth of a list from the Ith on, `I/N`: parts are of like length and together the whole.
+
+    Raises:
+        ProblemError: no such part.
+    """
+    place, _, count = part.partition("/")
+    if not (place.isdigit() and count.isdigit() and 1 <= int(place) <= int(count)):
+        raise ProblemError(f"part = {part!r} is none: give I/N with 1 ≤ I ≤ N, as 2/4")
+    return named[int(place) - 1 :: int(count)]
 
 
 def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, Problem]]:

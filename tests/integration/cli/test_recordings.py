@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from space.errors import ProblemError
 from tests.support import FAMILY, PROBLEM, record_problem
 from tuner.cli.app import app
+from tuner.cli.record import part_of
 from tuner.errors import ExportError
 from workers.errors import RecordingError
 
@@ -58,3 +60,16 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(recording: Path, tmp_pa
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ExportError, match="can't be written"):
         run("export", recording, "--out", tmp_path / "file" / "t4")
+
+
+def test_parts_of_a_list_are_the_whole_list() -> None:
+    named = [(f"p{place}", PROBLEM) for place in range(7)]
+    parts = [part_of(named, f"{place}/3") for place in (1, 2, 3)]
+    assert sorted(name for part in parts for name, _ in part) == [name for name, _ in named]
+    assert [len(part) for part in parts] == [3, 2, 2]
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
+def test_a_part_that_is_none_is_named(part: str) -> None:
+    with pytest.raises(ProblemError, match="give I/N"):
+        part_of([], part)

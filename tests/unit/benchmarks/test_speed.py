@@ -1,0 +1,33 @@
+"""Tables of parts made one: nothing is lost, and nothing of another machine gets in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.speed import HEADER, merged
+
+
+def part(folder: Path, name: str, about: str, *ratios: tuple[str, str]) -> Path:
+    path = folder / name
+    lines = [f"| p{place} | square | 1.0 | 2.0 | 50% | {first} (1.0–1.0) | {best} | 1700 | 0.9 | 20 | 1.0 | `a=1` |"
+             for place, (first, best) in enumerate(ratios)]  # fmt: skip
+    path.write_text("\n".join([f"`{name}`", "", about, "", "| class | … |", "", HEADER, *lines, ""]))
+    return path
+
+
+def test_the_parts_become_one_table_with_one_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = [part(tmp_path, "one", "H200", ("1.000", "–"), ("4.000", "1.500 (1–2)")), part(tmp_path, "two", "H200")]
+    merged(parts, tmp_path / "whole.md")
+    text = (tmp_path / "whole.md").read_text()
+    assert [text.count(f"| p{place} |") for place in (0, 1, 2)] == [1, 1, 0]
+    assert "| square | 2 | 2.000 | 1.500 | 1.000 | 1.500 |" in text
+    assert text.startswith("`one`\n`two`\n")
+    assert capsys.readouterr().out.strip() in text
+
+
+def test_parts_of_different_machines_are_refused(tmp_path: Path) -> None:
+    parts = [part(tmp_path, "one", "H200", ("1.0", "–")), part(tmp_path, "two", "H100", ("1.0", "–"))]
+    with pytest.raises(SystemExit, match="H200, H100"):
+        merged(parts, None)
