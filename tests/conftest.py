@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,17 +14,41 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from benchmarks.postgres import Postgres
 
-settings.register_profile("gemmtune", deadline=None)
+# The same examples each time: whoever searches for new ones says `--hypothesis-profile search`.
+settings.register_profile("gemmtune", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("gemmtune")
 
 
+@pytest.fixture(autouse=True)
+def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No settings of the machine reach a test, and none of a test the next one."""
+    for name in [name for name in os.environ if name.startswith("GEMMTUNE_")]:
+        monkeypatch.delenv(name)
+    _forget_settings()
+    yield
+    _forget_settings()
+
+
+def _forget_settings() -> None:
+    if "tuner.settings" in sys.modules:
+        sys.modules["tuner.settings"].settings.cache_clear()
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A real server, started by the first test that asks for it."""
+def postgres_server() -> Iterator[Postgres]:
+    """A real server of this process, started by the first test that asks for it."""
     from benchmarks.postgres import running_postgres
 
     with running_postgres() as server:
         yield server
+
+
+@pytest.fixture
+def postgres(postgres_server: Postgres) -> Iterator[Postgres]:
+    """That server; databases that a test makes go with it."""
+    yield postgres_server
+    postgres_server.drop_databases()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

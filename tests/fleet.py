@@ -6,16 +6,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 import uvicorn
+from sqlalchemy import select
 
 from api.app import create_app
 from api.server import listen
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
+from tests.ports import free_port
 from tests.support import FACTS, PROVENANCE, measured
 from tuner.campaigns.campaigns import Campaigns
 from tuner.campaigns.caretaker import Caretaker
@@ -32,6 +35,7 @@ from tuner.campaigns.rounds import Rounds
 from tuner.campaigns.sweep import Sweeper
 from tuner.campaigns.workers import Workers
 from tuner.rounds import Search
+from tuner.store.campaign_models import WorkerRow
 from tuner.store.store import Store
 from tuner.study import candidates_for
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
@@ -39,10 +43,12 @@ from workers.ports import Round, Worker
 
 PROBLEMS = tuple(Problem.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
 QUEUE = "NVIDIA H200/sm_90a/cuda"
-#: Fast enough to be waited for, slow enough for a busy machine.
-FAST = Timing(heartbeat_seconds=0.2, round_seconds=2.0)
+#: For hands: nobody is silent until the test lets time pass.
+BY_HAND = Timing(heartbeat_seconds=60.0, round_seconds=60.0)
 #: For workers that live by themselves: a busy machine must not make them look dead.
-CALM = Timing(heartbeat_seconds=1.5, round_seconds=2.0)
+CALM = Timing(heartbeat_seconds=4.0, round_seconds=2.0)
+#: For those that are meant to look dead.
+HASTY = Timing(heartbeat_seconds=0.5, round_seconds=2.0)
 
 
 def facts(number: int = 0) -> DeviceFacts:
@@ -156,7 +162,7 @@ class Hand:
 class Fleet:
     """A store with its campaigns, rounds and workers, and a clock that the test winds."""
 
-    def __init__(self, store: Store, timing: Timing = FAST) -> None:
+    def __init__(self, store: Store, timing: Timing = BY_HAND) -> None:
         self.store, self.timing = store, timing
         self.campaigns, self.rounds = Campaigns(store, timing), Rounds(store, timing)
         self.workers = Workers(store, timing)
@@ -165,6 +171,16 @@ class Fleet:
         # Listened for long enough to call a worker silent.
         self.clock += 10 * timing.silence_seconds
         self.sweeper._last_sweep = self.clock
+
+    def pass_time(self, seconds: float) -> None:
+        """Makes every sign of life older, as if time had passed; whoever sweeps was there all the while."""
+        with self.store.transaction(writes=True) as session:
+            for worker in session.scalars(select(WorkerRow)):
+                worker.beat_at -= timedelta(seconds=seconds)
+
+    def fall_silent(self) -> None:
+        """Time passes until every worker that does not beat now counts as gone."""
+        self.pass_time(self.timing.silence_seconds + 1)
 
     def hand(self, number: int = 0) -> Hand:
         return Hand(self, number)
@@ -181,11 +197,17 @@ def failing(config: Config, problem: Problem, outcome: Outcome = Outcome.TIMEOUT
 
 
 class SlowDevice(FakeDevice):
-    """A device that takes its time for each candidate, and says when it began."""
+    """A device that takes its time for each candidate, and says when it began.
 
-    def __init__(self, number: int = 0, seconds: float = 0.05) -> None:
+    Args:
+        held: the first candidate is measured only once `go_on` is set.
+    """
+
+    def __init__(self, number: int = 0, seconds: float = 0.05, held: bool = False) -> None:
         super().__init__(number)
-        self.began = threading.Event()
+        self.began, self.go_on = threading.Event(), threading.Event()
+        if not held:
+            self.go_on.set()
         self.seconds, self.measured = seconds, 0
 
     def begin(self, problem: Problem, policy: Policy) -> Round:
@@ -201,6 +223,7 @@ class _SlowRound:
     def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
         for measurement in self._quick.screen(candidates):
             self._device.began.set()
+            assert self._device.go_on.wait(60)
             time.sleep(self._device.seconds)
             self._device.measured += 1
             yield measurement
@@ -214,8 +237,7 @@ class Listening:
 
     def __init__(self, url: str, timing: Timing = CALM) -> None:
         self._database, self._timing = url, timing
-        with listen("127.0.0.1", 0) as probe:
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import httpx2
 import pytest
 
 from tests.integration.api.asking import ASKED
+from tests.ports import free_port
 from tests.support import FACTS, keep_best
 from tuner import tokens
 from tuner.store.store import Store
@@ -28,8 +28,13 @@ class Serving:
     """A service in a process of its own."""
 
     process: subprocess.Popen[str]
-    url: str
+    port: int
     log: Path
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
 
     def lines(self) -> list[str]:
         """What it has said so far."""
@@ -38,23 +43,21 @@ class Serving:
 
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(folder / "store.db"), "--port", str(port)]
     log = folder / "log"
     with log.open("w") as out, subprocess.Popen([*command, *arguments], stderr=out, text=True) as process:
         try:
-            url = f"http://127.0.0.1:{port}"
             until = time.monotonic() + 60
             while True:
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < until
                 try:
-                    if httpx2.get(f"{url}/readyz").status_code == 200:
+                    if httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
                         break
                 except httpx2.TransportError:
                     time.sleep(0.05)
-            yield Serving(process, url, log)
+            yield Serving(process, port, log)
         finally:
             process.kill()
 
@@ -71,7 +74,7 @@ def test_it_says_that_tokens_are_off_and_logs_json(folder: Path) -> None:
         assert httpx2.get(f"{ours.url}/v1/best", params=ASKED).json()["source"] == "measured"
         assert any("tokens are off" in line for line in ours.lines())
         ours.process.send_signal(signal.SIGTERM)
-        assert ours.process.wait(30) == 0
+        assert ours.process.wait(120) == 0
         logged = [json.loads(line) for line in ours.lines() if line.startswith("{")]
         asked = [line for line in logged if line["event"] == "request" and line["path"] == "/v1/best"]
         assert [(line["method"], line["status"], line["caller"]) for line in asked] == [("GET", 200, "local")]
@@ -92,21 +95,18 @@ def test_tokens_made_and_revoked_by_command_count_in_a_running_service(folder: P
 
 
 def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
-    answers: list[int] = []
-
-    def ask(url: str) -> None:
-        # Nothing of this was measured: computing it takes about the second that a batch may take.
-        problems = [{"m": 8 * place, "n": 4096, "k": 4096} for place in range(1, 2000)]
-        answers.append(httpx2.post(f"{url}/v1/best:batch", json={"problems": problems}, timeout=60).status_code)
-
-    with serving(folder) as ours:
-        asking = threading.Thread(target=ask, args=(ours.url,))
-        asking.start()
-        time.sleep(0.3)
+    body = json.dumps({"problems": [ASKED]}).encode()
+    head = (f"POST /v1/best:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n")  # fmt: skip
+    with serving(folder) as ours, socket.create_connection(("127.0.0.1", ours.port), 60) as asking:
+        asking.sendall(head.encode())
+        # It reads the body now, and has to wait for it.
+        assert asking.recv(1000).startswith(b"HTTP/1.1 100")
         ours.process.send_signal(signal.SIGTERM)
-        assert ours.process.wait(40) == 0
-        asking.join()
-    assert answers == [200]
+        _wait(lambda: not _listening(ours.port))
+        asking.sendall(body)
+        assert asking.recv(1000).startswith(b"HTTP/1.1 200")
+        assert ours.process.wait(120) == 0
 
 
 def test_it_cannot_be_opened_to_others_without_tokens(folder: Path) -> None:
@@ -115,8 +115,16 @@ def test_it_cannot_be_opened_to_others_without_tokens(folder: Path) -> None:
     assert (done.returncode, "tokens can't be off" in done.stderr) == (3, True)
 
 
+def _listening(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 60).close()
+    except OSError:
+        return False
+    return True
+
+
 def _wait(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not true():
         assert time.monotonic() < until
         time.sleep(0.05)

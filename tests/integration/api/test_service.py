@@ -249,7 +249,7 @@ def url(store: Store) -> Iterator[str]:
 
 def wait_until(true: Callable[[], bool]) -> None:
     """The follower looks several times a second; far more than that is a failure."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while not true():
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,17 @@ RECORDINGS = Path(__file__).resolve().parents[3] / "recorded" / "h200"
 MOST = 40
 
 
+# One process grows the models that all of these learn from.
+pytestmark = pytest.mark.xdist_group("search on recordings")
+
+
 @pytest.fixture(scope="module")
-def setting() -> Setting:
+def setting() -> Iterator[Setting]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return Setting(read_replays(RECORDINGS, FAMILY), FAMILY, model_seeds=1, trees=40)
+    with pytest.MonkeyPatch.context() as patch:
+        # A judgement from fewer problems left out together is a coarser one, and made in a third of the time.
+        patch.setattr("tuner.model.train.MOST_FOLDS", 3)
+        yield Setting(read_replays(RECORDINGS, FAMILY), FAMILY, model_seeds=1, trees=40)
 
 
 def curves(name: str, setting: Setting, replays: list[Replay], seeds: int = 1) -> Curves:

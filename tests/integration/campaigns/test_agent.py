@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.postgres import Postgres
-from tests.fleet import CALM, PROBLEMS, FakeDevice, Fleet, Listening, SlowDevice, eventually
+from tests.fleet import CALM, HASTY, PROBLEMS, FakeDevice, Fleet, Listening, SlowDevice, eventually
 from tuner.agent.agent import Agent
 from tuner.agent.desk import Desk, LocalDesk
 from tuner.agent.http import HttpDesk
@@ -59,8 +60,9 @@ class Running:
 
 
 @pytest.fixture
-def service(postgres: Postgres) -> Iterator[Listening]:
-    with Listening(postgres.database()) as listening:
+def service(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[Listening]:
+    """A service; indirectly parametrized by its timing."""
+    with Listening(postgres.database(), getattr(request, "param", CALM)) as listening:
         yield listening
 
 
@@ -104,23 +106,25 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
 def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(service: Listening, desk: HttpDesk) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=64, rounds=11))
     with Running(desk, lambda: SlowDevice(seconds=0.08)):
-        eventually(lambda: ended(service.store, campaign.id), 40)
+        eventually(lambda: ended(service.store, campaign.id))
     problem = results.problems(service.store, campaign.id)[0]
     assert (problem.status.value, problem.tried) == ("done", 64)
     assert problem.rounds >= 2
     assert service.store.counts()["measurement"] == 64 + FINALS
 
 
+# By itself a round would go on until its budget is spent.
+@pytest.mark.parametrize("service", [replace(CALM, round_seconds=60.0)], ids=["long rounds"], indirect=True)
 def test_cancelling_reaches_a_running_round(service: Listening, desk: HttpDesk) -> None:
     fleet = Fleet(service.store)
     campaign = fleet.campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=500))
     device = SlowDevice(seconds=0.1)
     with Running(desk, lambda: device):
-        assert device.began.wait(20)
+        assert device.began.wait(60)
         fleet.campaigns.cancel(campaign.id)
         eventually(lambda: results.progress(service.store, campaign.id).rounds_running == 0)
         stopped_after = device.measured
-        assert stopped_after < 16
+        assert stopped_after < 500
     assert service.store.counts()["measurement"] == stopped_after
     eventually(lambda: results.problems(service.store, campaign.id)[0].status.value == "skipped")
 
@@ -128,10 +132,11 @@ def test_cancelling_reaches_a_running_round(service: Listening, desk: HttpDesk) 
 def test_a_drained_worker_hands_its_round_back_finished_and_leaves(service: Listening, desk: HttpDesk) -> None:
     fleet = Fleet(service.store)
     campaign = fleet.campaign(PROBLEMS[:2], budget=SMALL)
-    device = SlowDevice(seconds=0.02)
+    device = SlowDevice(seconds=0.0, held=True)
     with Running(desk, lambda: device) as running:
-        assert device.began.wait(20)
+        assert device.began.wait(60)
         fleet.workers.drain(fleet.workers.page()[0].id)
+        device.go_on.set()
         eventually(lambda: not running.alive)
     assert (running.error, running.agent.rounds) == (None, 1)
     assert [p.status.value for p in results.problems(service.store, campaign.id)] == ["done", "open"]
@@ -141,7 +146,7 @@ def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening,
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=500))
     device = SlowDevice(seconds=0.05)
     with Running(desk, lambda: device) as running:
-        assert device.began.wait(20)
+        assert device.began.wait(60)
         running.agent.leave()
     assert device.closed
     problem = results.problems(service.store, campaign.id)[0]
@@ -152,7 +157,7 @@ def test_a_service_that_restarts_costs_no_round(service: Listening, desk: HttpDe
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
     device = SlowDevice(seconds=0.04)
     with Running(desk, lambda: device):
-        assert device.began.wait(20)
+        assert device.began.wait(60)
         service.stop()
         service.start()
         eventually(lambda: ended(service.store, campaign.id))
@@ -166,7 +171,7 @@ def test_a_database_that_restarts_costs_no_round(postgres: Postgres) -> None:
         campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
         device = SlowDevice(seconds=0.04)
         with Running(HttpDesk(http), lambda: device):
-            assert device.began.wait(20)
+            assert device.began.wait(60)
             postgres.restart()
             eventually(lambda: ended(service.store, campaign.id))
         assert device.measured == 48
@@ -222,13 +227,14 @@ def asleep(*_: object, **__: object) -> None:
     raise Unreachable("asleep")
 
 
+@pytest.mark.parametrize("service", [HASTY], ids=["hasty"], indirect=True)
 def test_a_worker_that_slept_registers_again(
     service: Listening, desk: HttpDesk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=SMALL)
     device = SlowDevice(seconds=0.03)
     with Running(desk, lambda: device):
-        assert device.began.wait(20)
+        assert device.began.wait(60)
         # As after a SIGSTOP: nothing is heard of it, and it goes on as if nothing had happened.
         monkeypatch.setattr(desk._service, "call", asleep)
         eventually(lambda: any(w.status == "gone" for w in Fleet(service.store).workers.page(gone=True)))

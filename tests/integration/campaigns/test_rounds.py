@@ -6,12 +6,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
 from space.problem import Problem
-from tests.fleet import FAST, PROBLEMS, Fleet, facts, failing, provenance, time_of
+from tests.fleet import BY_HAND, PROBLEMS, Fleet, facts, failing, provenance, time_of
 from tests.support import DEVICE, FAMILY, measured
 from tuner.campaigns import results
 from tuner.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus
@@ -31,10 +32,6 @@ def fleet(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]
 
 def statuses(fleet: Fleet, campaign_id: int) -> Counter[str]:
     return Counter(problem.status.value for problem in results.problems(fleet.store, campaign_id))
-
-
-def wait_for_silence(fleet: Fleet) -> None:
-    time.sleep(fleet.timing.silence_seconds + 0.05)
 
 
 def test_a_campaign_is_worked_off_and_says_what_it_gained(fleet: Fleet) -> None:
@@ -120,7 +117,7 @@ def test_a_silent_worker_loses_its_round_and_its_late_answer_is_refused(fleet: F
     search = late.begin(task)
     batch = search.propose()
     assert other.claim() is None
-    wait_for_silence(fleet)
+    fleet.fall_silent()
     fleet.workers.beat(other.id)
     assert fleet.sweeper.sweep().changed["workers lost"] == 1
     again = other.claimed()
@@ -140,7 +137,7 @@ def test_a_beating_worker_keeps_its_round(fleet: Fleet) -> None:
     hand = fleet.hand()
     task = hand.claimed()
     for _ in range(3):
-        time.sleep(fleet.timing.silence_seconds / 2)
+        fleet.pass_time(fleet.timing.silence_seconds / 2)
         assert not fleet.workers.beat(hand.id, task.round_id).stop
         fleet.sweeper.sweep()
     hand.work(task)
@@ -150,8 +147,8 @@ def test_silence_does_not_count_while_nobody_listened(fleet: Fleet) -> None:
     fleet.campaign(PROBLEMS[:1])
     hand = fleet.hand()
     hand.claimed()
-    wait_for_silence(fleet)
-    fleet.clock += 100.0
+    fleet.fall_silent()
+    fleet.clock += 10 * fleet.timing.silence_seconds
     assert fleet.sweeper.sweep().changed["workers lost"] == 0
     fleet.workers.beat(hand.id)
     fleet.clock += fleet.timing.silence_seconds
@@ -174,7 +171,7 @@ def test_a_candidate_that_kills_its_worker_is_found_and_its_problem_parked(fleet
         hand.announce(task, batch)
         sizes.append(len(batch))
         if bad in batch:
-            wait_for_silence(fleet)
+            fleet.fall_silent()
             fleet.sweeper.sweep()
         else:
             hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
@@ -193,7 +190,7 @@ def test_suspects_that_are_all_cleared_cost_the_problem_nothing(fleet: Fleet) ->
     first = fleet.hand(0)
     task = first.claimed()
     first.announce(task, first.begin(task).propose())
-    wait_for_silence(fleet)
+    fleet.fall_silent()
     second = fleet.hand(1)
     fleet.sweeper.sweep()
     sizes = []
@@ -295,7 +292,7 @@ def test_higher_priorities_go_first(fleet: Fleet) -> None:
 
 def test_the_backlog_waits_in_our_table_and_is_fed_in_a_window(database_url: str) -> None:
     with Store.open(database_url) as store:
-        fleet = Fleet(store, timing=type(FAST)(heartbeat_seconds=0.2, window=4))
+        fleet = Fleet(store, timing=replace(BY_HAND, window=4))
         campaign = fleet.campaign([Problem.parse(f"{64 * m}x256x256") for m in range(1, 21)])
         assert statuses(fleet, campaign.id) == {"open": 4, "waiting": 16}
         hand = fleet.hand()
@@ -327,7 +324,7 @@ class TestWorkers:
         first = fleet.hand()
         with pytest.raises(SlotTaken, match="GPU-0"):
             fleet.workers.register("other", facts(0))
-        wait_for_silence(fleet)
+        fleet.fall_silent()
         fleet.sweeper.sweep()
         second = fleet.workers.register("other", facts(0))
         assert [worker.id for worker in fleet.workers.page()] == [second.worker_id]
@@ -382,16 +379,16 @@ class TestReports:
     @pytest.mark.parametrize(
         ("spoil", "said"),
         [
-            (lambda m: replace_(m, problem_key=PROBLEMS[3].key), "the round is of"),
-            (lambda m: replace_(m, config=FAMILY.config({"tile_n": 256, "stages": 16})), "illegal"),
-            (lambda m: replace_(m, config=replace_(m.config, values=(("tile_m", 64),))), "knobs"),
-            (lambda m: replace_(m, config=replace_(m.config, family="cublaslt")), "sm90_wgmma and gemv compete"),
-            (lambda m: replace_(m, samples_us=(1e-6, 1e-6, 1e-6)), "roofline"),
-            (lambda m: replace_(m, samples_us=(1.0, float("inf"))), "positive"),
-            (lambda m: replace_(m, verification=replace_(m.verification, elements=5)), "elements"),
-            (lambda m: replace_(m, verification=replace_(m.verification, worst_ratio=float("nan"))), "bound"),
-            (lambda m: replace_(m, detail="x" * 10_000), "longer"),
-            (lambda m: replace_(m, build_digest="../../x"), "SHA-256"),
+            (lambda m: replace(m, problem_key=PROBLEMS[3].key), "the round is of"),
+            (lambda m: replace(m, config=FAMILY.config({"tile_n": 256, "stages": 16})), "illegal"),
+            (lambda m: replace(m, config=replace(m.config, values=(("tile_m", 64),))), "knobs"),
+            (lambda m: replace(m, config=replace(m.config, family="cublaslt")), "sm90_wgmma and gemv compete"),
+            (lambda m: replace(m, samples_us=(1e-6, 1e-6, 1e-6)), "roofline"),
+            (lambda m: replace(m, samples_us=(1.0, float("inf"))), "positive"),
+            (lambda m: replace(m, verification=replace(m.verification, elements=5)), "elements"),
+            (lambda m: replace(m, verification=replace(m.verification, worst_ratio=float("nan"))), "bound"),
+            (lambda m: replace(m, detail="x" * 10_000), "longer"),
+            (lambda m: replace(m, build_digest="../../x"), "SHA-256"),
         ],
     )
     def test_a_measurement_that_can_not_be_is_refused(self, fleet: Fleet, spoil, said: str) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -433,12 +430,6 @@ class TestReports:
         batch = hand.begin(task).propose()
         hand.report(task, [failing(batch[0], PROBLEMS[0], Outcome.WRONG_RESULT)], ended="tried")
         assert (fleet.store.counts()["measurement"], fleet.store.bests()) == (1, [])
-
-
-def replace_(value, **change):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN003, ANN201
-    from dataclasses import replace
-
-    return replace(value, **change)
 
 
 def test_the_database_itself_holds_one_open_round_a_problem_and_one_running_a_worker(fleet: Fleet) -> None:

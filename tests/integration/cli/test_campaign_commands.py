@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,9 +16,9 @@ import pytest
 from benchmarks.postgres import Postgres
 from space.problem import Problem
 from tests.fleet import eventually
+from tests.ports import free_port
 from tests.support import FAMILY, record_problem
 from tuner.cli import main
-from tuner.settings import settings
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 64, "producer_registers": 0}
 CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
@@ -38,7 +37,7 @@ class Shell:
             "GEMMTUNE_DB": db,
             "GEMMTUNE_CACHE_DIR": str(folder / "cache"),
             "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"),
-            "GEMMTUNE_HEARTBEAT_SECONDS": "2",
+            "GEMMTUNE_HEARTBEAT_SECONDS": "5",
         }
         (folder / "list.csv").write_text("m,n,k\n256,256,256\n512,256,256\n")
 
@@ -132,15 +131,9 @@ def test_bad_input_is_one_sentence_and_an_exit_code(
         if name.startswith("GEMMTUNE_"):
             monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["gemmtune", *words])
-    settings.cache_clear()
     with pytest.raises(SystemExit) as ended:
         main()
     assert (ended.value.code, said in capsys.readouterr().err.replace("\n", " ")) == (code, True)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def test_a_service_and_a_worker_process_with_tokens(postgres: Postgres, tmp_path: Path) -> None:
@@ -167,7 +160,7 @@ def test_a_service_and_a_worker_process_with_tokens(postgres: Postgres, tmp_path
             listed = json.loads(shell("worker", "list", "--gone", "--json").stdout)["workers"]
             assert ({entry["name"] for entry in listed}, sum(entry["rounds"] for entry in listed)) == ({"node-1"}, 2)
             worker.send_signal(signal.SIGTERM)
-            assert worker.wait(30) == 0
+            assert worker.wait(120) == 0
         assert json.loads(shell("worker", "list", "--json").stdout)["workers"] == []
 
         # Two devices of one host: a process each, and both leave when there is nothing to do.

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from space.problem import Problem
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
+from tuner.cli import main
 from tuner.model.examples import LEAST_CANDIDATES, from_recordings, from_store, settled
+from tuner.model.train import with_portfolio
 from tuner.store.store import Store
 from workers.measurement import Outcome
+
+Said: TypeAlias = dict[str, object]
 
 CONFIGS = [FAMILY.config({"tile_n": 8 * place}) for place in range(1, 21)]
 
@@ -53,26 +58,33 @@ def test_finals_settle_who_was_merely_lucky_on_the_screens_scale() -> None:
     assert min(times, key=lambda config: times[config]) == CONFIGS[1]
 
 
-def run(arguments: list[str], folder: Path, expect: int = 0) -> dict[str, object]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")} | {
-        "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"), "GEMMTUNE_MODEL_DIR": str(folder / "models"),
-        "GEMMTUNE_DB": str(folder / "s.db"),
-    }  # fmt: skip
-    command = [sys.executable, "-m", "tuner.cli", "model", *arguments, "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == expect, done.stderr
-    document: dict[str, object] = json.loads(done.stdout)
-    return document
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """`gemmtune model …` in an environment of its own; what it says as JSON."""
+    for name, place in (("RECORDED_DIR", "recorded"), ("MODEL_DIR", "models"), ("DB", "s.db")):
+        monkeypatch.setenv(f"GEMMTUNE_{name}", str(tmp_path / place))
+    # Answers for a few shapes are as good here as for hundreds.
+    monkeypatch.setattr("tuner.cli.model.with_portfolio", partial(with_portfolio, shapes=10))
+
+    def called(*arguments: str, expect: int = 0) -> Said:
+        monkeypatch.setattr(sys, "argv", ["gemmtune", "model", *arguments, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        document: Said = json.loads(capsys.readouterr().out)
+        assert ended.value.code == expect, document
+        return document
+
+    return called
 
 
-def test_one_command_trains_the_model_that_is_used_from_then_on(tmp_path: Path) -> None:
-    assert "0 problems" in str(run(["train"], tmp_path, expect=3)["error"])
+def test_one_command_trains_the_model_that_is_used_from_then_on(run: Callable[..., Said], tmp_path: Path) -> None:
+    assert "0 problems" in str(run("train", expect=3)["error"])
     for shape in ("256x256x256", "512x256x512", "512x512x1024"):
         record_problem(tmp_path / "recorded" / "h200", CONFIGS, Problem.parse(shape))
-    trained = run(["train"], tmp_path)
+    trained = run("train")
     assert trained["candidates"] == 3 * 18
     assert Path(str(trained["file"])).parent == tmp_path / "models"
-    shown = run(["show"], tmp_path)
+    shown = run("show")
     assert (shown["file"], shown["data"]) == (trained["file"], trained["data"])
-    assert run(["show", "--file", str(tmp_path / "none.npz")], tmp_path, expect=3)["error"]
-    assert "no model was trained" in str(run(["show", "--device", "NVIDIA Imaginary"], tmp_path)["why"])
+    assert run("show", "--file", str(tmp_path / "none.npz"), expect=3)["error"]
+    assert "no model was trained" in str(run("show", "--device", "NVIDIA Imaginary")["why"])

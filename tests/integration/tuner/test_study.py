@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +18,6 @@ from space.problem import Problem
 from tests.support import DEVICE, FAMILY, PROBLEM, record_problem, stored_key
 from tuner.answers import answer
 from tuner.errors import NothingCorrect
-from tuner.sampler import spread
 from tuner.store.store import Store
 from tuner.study import Budget, Progress, tune
 from workers.errors import RecordingError
@@ -27,9 +25,13 @@ from workers.measurement import Outcome, Policy
 from workers.recorded import RecordedWorker
 
 SPACE = enumerate_space(FAMILY, PROBLEM)
-#: Few compile knobs, many launch knobs: real builds, but not many.
-CONFIGS = [config for config in (FAMILY.config_at(SPACE.columns, row) for row in range(len(SPACE)))
-           if config["tile_n"] in (64, 128) and config["cluster_m"] == config["cluster_n"] == 1][:60]  # fmt: skip
+#: Of a study that is killed again and again.
+MANY = [config for config in (FAMILY.config_at(SPACE.columns, row) for row in range(len(SPACE)))
+           if config["tile_n"] in (64, 128) and config["cluster_m"] == config["cluster_n"] == 1][:40]  # fmt: skip
+#: Each is a program of its own: real builds, but not many.
+CONFIGS = MANY[:24]
+#: One process compiles the few programs of these.
+pytestmark = pytest.mark.xdist_group("studies of recorded problems")
 
 
 @pytest.fixture(scope="module")
@@ -46,29 +48,29 @@ def folder(tmp_path: Path) -> Path:
 def test_a_study_finds_the_recorded_best_and_keeps_it(folder: Path, cache: Path, tmp_path: Path) -> None:
     seen: list[Progress] = []
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
-        report = tune(store, worker, PROBLEM, Budget(candidates=60, rounds=10), watch=seen.append)
+        report = tune(store, worker, PROBLEM, Budget(candidates=24, rounds=10), watch=seen.append)
         assert report.best.config == CONFIGS[0]
         assert report.best.versus_first is not None
         assert report.best.versus_first.paired
         assert report.best.versus_first.value == pytest.approx(1.2, abs=0.01)
-        assert report.best.failed == {"timeout": 8}
+        assert report.best.failed == {"timeout": 3}
         assert report.stopped_because == "every candidate worth trying was tried"
         found = answer(store, PROBLEM, DEVICE)
         assert (found.source, found.config) == ("measured", CONFIGS[0])
         assert "replayed from a recording" in found.why
-    assert [progress.tried for progress in seen if progress.last] == list(range(1, 61))
+    assert [progress.tried for progress in seen if progress.last] == list(range(1, 25))
 
 
 def test_a_second_run_measures_nothing_twice_and_a_larger_budget_goes_on(
     folder: Path, cache: Path, tmp_path: Path
 ) -> None:
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
-        first = tune(store, worker, PROBLEM, Budget(candidates=20))
-        again = tune(store, worker, PROBLEM, Budget(candidates=20))
-        assert (first.new, again.new) == (20, 0)
+        first = tune(store, worker, PROBLEM, Budget(candidates=12))
+        again = tune(store, worker, PROBLEM, Budget(candidates=12))
+        assert (first.new, again.new) == (12, 0)
         assert again.best.config == first.best.config
-        more = tune(store, worker, PROBLEM, Budget(candidates=30))
-        assert more.new == 10
+        more = tune(store, worker, PROBLEM, Budget(candidates=20))
+        assert more.new == 8
         fresh = tune(store, worker, PROBLEM, Budget(candidates=5), fresh=True)
         assert fresh.new == 5
         for study in (1, 2):
@@ -97,30 +99,31 @@ def test_a_recording_without_a_correct_candidate_serves_nothing(cache: Path, tmp
 
 
 def test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing(cache: Path, tmp_path: Path) -> None:
-    many = spread([FAMILY.config_at(SPACE.columns, row) for row in range(0, len(SPACE), 3)], 150)
-    record_problem(tmp_path / "recorded" / "h200", many)
+    record_problem(tmp_path / "recorded" / "h200", MANY)
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")},
         "GEMMTUNE_RECORDED_DIR": str(tmp_path / "recorded"),
         "GEMMTUNE_CACHE_DIR": str(cache),
     }
     command = [sys.executable, "-m", "tuner.cli", "tune", PROBLEM.shape, "--device", "recorded:h200", "--candidates",
-               "150", "--db", str(tmp_path / "s.db"), "--json"]  # fmt: skip
-    moments, kept = random.Random(4), 0
-    for _ in range(4):
-        with subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
-            time.sleep(moments.uniform(0.8, 3.0))
-            os.kill(process.pid, signal.SIGKILL)
-        with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
-            now = store.counts()["measurement"]
-            assert now >= kept
-            kept = now
+               str(len(MANY)), "--db", str(tmp_path / "s.db"), "--json"]  # fmt: skip
+    moments = random.Random(4)
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        for _ in range(4):
+            kept = store.counts()["measurement"]
+            enough = kept + moments.randint(1, len(MANY) // 6)
+            with subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ) as process:
+                while store.counts()["measurement"] < enough and process.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(moments.uniform(0, 0.05))
+                process.kill()
+            assert store.counts()["measurement"] >= enough
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     report = json.loads(done.stdout)
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
         screened = store.measurements_of(1, "screen")
-        assert len(screened) == report["tried"] == 150
+        assert len(screened) == report["tried"] == len(MANY)
         assert max(Counter(map(stored_key, screened)).values()) == 1
         assert store.counts()["study"] == 1

@@ -89,7 +89,7 @@ def worker(tmp_path: Path, log: Path) -> Iterator[CudaWorker]:
     script = tmp_path / "process.py"
     root = str(Path(__file__).resolve().parents[3])
     script.write_text(PROCESS.format(root=root, log=str(log), problem=PROBLEM.key))
-    with CudaWorker(0, tmp_path / "cache", deadline_seconds=1.0, process=[str(script)]) as opened:
+    with CudaWorker(0, tmp_path / "cache", deadline_seconds=3.0, process=[str(script)]) as opened:
         # Nothing is compiled here: what a candidate's build is does not matter to the protocol.
         opened.builder._compile = lambda problem, config: (  # type: ignore[method-assign]
             BuildFailure("", "planted", "") if config["tile_n"] == 48 else Build(config.key, b"", 0, (), "", 0.0)

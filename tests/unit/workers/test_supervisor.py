@@ -39,38 +39,38 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 
 
 def test_questions_are_answered_by_one_process(supervisor: Supervisor) -> None:
-    first = supervisor.ask({"do": "echo", "what": 1}, 20)
-    second = supervisor.ask({"do": "echo", "what": "two"}, 20)
+    first = supervisor.ask({"do": "echo", "what": 1}, 60)
+    second = supervisor.ask({"do": "echo", "what": "two"}, 60)
     assert (first["said"], second["said"]) == (1, "two")
     assert first["pid"] == second["pid"]
 
 
 def test_a_hang_is_killed_at_its_deadline_and_the_next_question_gets_a_fresh_process(supervisor: Supervisor) -> None:
-    before = supervisor.ask({"do": "echo", "what": 0}, 20)["pid"]
+    before = supervisor.ask({"do": "echo", "what": 0}, 60)["pid"]
     with pytest.raises(Died, match=r"0\.2 s") as death:
         supervisor.ask({"do": "hang"}, 0.2)
     assert death.value.hung
     assert not supervisor.alive
-    assert supervisor.ask({"do": "echo", "what": 0}, 20)["pid"] != before
+    assert supervisor.ask({"do": "echo", "what": 0}, 60)["pid"] != before
 
 
 def test_an_exit_is_told_with_its_last_words(supervisor: Supervisor) -> None:
     with pytest.raises(Died, match=r"exit status 1.*last words") as death:
-        supervisor.ask({"do": "exit"}, 20)
+        supervisor.ask({"do": "exit"}, 60)
     assert not death.value.hung
 
 
 def test_a_crash_is_told_with_its_signal(supervisor: Supervisor) -> None:
     with pytest.raises(Died, match="SIGABRT"):
-        supervisor.ask({"do": "abort"}, 20)
+        supervisor.ask({"do": "abort"}, 60)
 
 
 @pytest.mark.parametrize("do", ["garbage", "flood"])
 def test_nonsense_on_the_pipe_costs_the_process_and_nothing_else(supervisor: Supervisor, do: str) -> None:
     with pytest.raises(Died):
-        supervisor.ask({"do": do}, 20)
-    assert supervisor.ask({"do": "echo", "what": 3}, 20)["said"] == 3
+        supervisor.ask({"do": do}, 60)
+    assert supervisor.ask({"do": "echo", "what": 3}, 60)["said"] == 3
 
 
 def test_standard_output_is_not_the_protocol(supervisor: Supervisor) -> None:
-    assert supervisor.ask({"do": "chatter"}, 20) == {}
+    assert supervisor.ask({"do": "chatter"}, 60) == {}
