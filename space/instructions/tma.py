@@ -7,11 +7,15 @@ interleaving, which no GEMM here uses. A tensor map that breaks one is refused b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 SOURCE: Final = "CUDA driver API, cuTensorMapEncodeTiled"
+#: What its documentation does not say.
+OBSERVED: Final = "observed on driver 580.159.04 by tests/gpu/test_tensor_map_limits.py"
 #: The map itself lies at a multiple of this, in parameters, constant or global memory.
 MAP_ALIGN_BYTES: Final = 64
 MOST_RANK: Final = 5
@@ -24,12 +28,46 @@ MOST_BOX_EXTENT: Final = 256
 #: The innermost extent of a box is a multiple of this.
 BOX_STEP_BYTES: Final = 16
 MOST_ELEMENT_STRIDE: Final = 8
+#: What one copy brings: the shared memory of an SM, with what the system keeps of it.
+MOST_BOX_BYTES: Final = 228 * 1024
 #: Where a box may begin in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
 SMEM_STEP_BYTES: Final = 128
 #: Blocks of a cluster that one multicast may name: the bits of its mask (same source).
 MOST_MULTICAST: Final = 16
 #: Swizzle spans in bytes; 0 is no swizzle.
 SWIZZLE_SPANS: Final = (0, 32, 64, 128)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What the driver asks of a tensor map.
+
+    Attributes:
+        id: `tensor_map.subject`, stable.
+        sentence: what must hold.
+        source: where that is written down, or what showed it.
+    """
+
+    id: str
+    sentence: str
+    source: str = SOURCE
+
+
+LIMITS: Final = (
+    Limit("tensor_map.rank", f"a tensor has 1 to {MOST_RANK} dimensions"),
+    Limit("tensor_map.lengths", "a stride for each dimension but the innermost, else an entry a dimension"),
+    Limit("tensor_map.address", f"the tensor begins at a multiple of {ADDRESS_STEP_BYTES} B"),
+    Limit("tensor_map.extent", "extents are 1 to 2^32"),
+    Limit("tensor_map.stride", f"strides are multiples of {STRIDE_STEP_BYTES} B below 2^40 B"),
+    Limit("tensor_map.strides_array", "the array of strides is there, at rank 1 too, where nothing of it is read",
+          OBSERVED),
+    Limit("tensor_map.box_extent", f"extents of a box are 1 to {MOST_BOX_EXTENT}"),
+    Limit("tensor_map.box_row", f"rows of a box are multiples of {BOX_STEP_BYTES} B"),
+    Limit("tensor_map.box_bytes", f"the elements that a box copies, those between element strides left out, take at "
+          f"most {MOST_BOX_BYTES:,} B", OBSERVED),
+    Limit("tensor_map.swizzle", "a swizzle spans 0, 32, 64 or 128 B, and rows of a box fit its span"),
+    Limit("tensor_map.element_stride", f"element strides are 1 to {MOST_ELEMENT_STRIDE}"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +83,8 @@ class TensorMap:
         swizzle_bytes: one of `SWIZZLE_SPANS`.
         element_strides: steps between the elements that are copied; empty for 1. The driver's
             documentation calls the first one ignored.
+
+    `tensor_map.strides_array` is about how the driver is called: no map breaks it.
     """
 
     address: int
@@ -56,57 +96,67 @@ class TensorMap:
     element_strides: tuple[int, ...] = ()
 
     def broken(self) -> tuple[str, ...]:
-        """Every limit that is broken, as a sentence with its numbers and the fix; empty where the driver encodes it."""
+        """Every limit that is broken: its id, the numbers and the fix; empty where the driver encodes the map."""
+        return tuple(f"tensor_map.{subject}: {said}" for subject, said in self._broken())
+
+    def _broken(self) -> Iterable[tuple[str, str]]:
         rank = len(self.extents)
         if not 1 <= rank <= MOST_RANK:
-            return (f"rank {rank} is outside 1 to {MOST_RANK}: fold dimensions that are contiguous",)
+            return [("rank", f"rank {rank} is outside 1 to {MOST_RANK}: fold dimensions that are contiguous")]
         steps = self.element_strides or (1,) * rank
         lengths = {"strides_bytes": (len(self.strides_bytes), rank - 1), "box": (len(self.box), rank),
                    "element_strides": (len(steps), rank)}  # fmt: skip
-        said = [f"{name} has {has} entries: rank {rank} needs {needs}" for name, (has, needs) in lengths.items()
-                if has != needs]  # fmt: skip
-        if said:
-            return tuple(said)
-        return (
-            *self._address(),
-            *_outside("extent", self.extents, MOST_EXTENT, "split the tensor"),
-            *self._strides(),
-            *_outside("box extent", self.box, MOST_BOX_EXTENT, "cut the tile into boxes"),
-            *self._box_row(),
-            *_outside("element stride", steps, MOST_ELEMENT_STRIDE, "gather in the kernel"),
+        wrong = [("lengths", f"{name} has {has} entries: rank {rank} needs {needs}")
+                 for name, (has, needs) in lengths.items() if has != needs]  # fmt: skip
+        return wrong or chain(
+            self._address(),
+            _outside("extent", self.extents, MOST_EXTENT, "split the tensor"),
+            self._strides(),
+            _outside("box extent", self.box, MOST_BOX_EXTENT, "cut the tile into boxes"),
+            self._box_row(),
+            self._box_bytes(steps),
+            _outside("element stride", steps, MOST_ELEMENT_STRIDE, "gather in the kernel"),
         )
 
-    def _address(self) -> Iterator[str]:
+    def _address(self) -> Iterator[tuple[str, str]]:
         if self.address % ADDRESS_STEP_BYTES:
-            yield f"address {self.address:#x} is no multiple of {ADDRESS_STEP_BYTES} B: align the operand"
+            yield "address", f"address {self.address:#x} is no multiple of {ADDRESS_STEP_BYTES} B: align the operand"
 
-    def _strides(self) -> Iterator[str]:
+    def _strides(self) -> Iterator[tuple[str, str]]:
         for place, stride in enumerate(self.strides_bytes, start=1):
+            named = f"stride {stride:,} B of dimension {place}"
             if past := stride % STRIDE_STEP_BYTES:
-                yield (
-                    f"stride {stride:,} B of dimension {place} is {past} B past a multiple of {STRIDE_STEP_BYTES}: "
-                    f"pad the leading dimension"
-                )
+                multiple = f"{past} B past a multiple of {STRIDE_STEP_BYTES}"
+                yield "stride", f"{named} is {multiple}: pad the leading dimension"
             if not 0 <= stride < STRIDE_END_BYTES:
-                yield f"stride {stride:,} B of dimension {place} is not below 2^40: split the tensor"
+                yield "stride", f"{named} is not below 2^40: split the tensor"
 
-    def _box_row(self) -> Iterator[str]:
-        row_bytes = self.box[0] * self.element_bytes
+    def _box_row(self) -> Iterator[tuple[str, str]]:
+        row_bytes, span = self.box[0] * self.element_bytes, self.swizzle_bytes
         if row_bytes % BOX_STEP_BYTES:
-            yield (
-                f"box rows of {row_bytes} B are no multiple of {BOX_STEP_BYTES}: take a multiple of "
-                f"{BOX_STEP_BYTES // self.element_bytes} elements"
+            step = BOX_STEP_BYTES // self.element_bytes
+            yield "box_row", (
+                f"box rows of {row_bytes} B are no multiple of {BOX_STEP_BYTES}: take a multiple of {step} elements"
             )
-        if self.swizzle_bytes not in SWIZZLE_SPANS:
-            yield f"swizzle {self.swizzle_bytes} B is unknown: use one of {', '.join(map(str, SWIZZLE_SPANS))}"
-        elif 0 < self.swizzle_bytes < row_bytes:
-            yield (
-                f"box rows of {row_bytes} B exceed the {self.swizzle_bytes}-byte swizzle span: take boxes of "
-                f"{self.swizzle_bytes // self.element_bytes} elements"
+        if span not in SWIZZLE_SPANS:
+            yield "swizzle", f"swizzle {span} B is unknown: use one of {', '.join(map(str, SWIZZLE_SPANS))}"
+        elif 0 < span < row_bytes:
+            yield "swizzle", (
+                f"box rows of {row_bytes} B exceed the {span}-byte swizzle span: take boxes of "
+                f"{span // self.element_bytes} elements"
+            )
+
+    def _box_bytes(self, steps: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+        copied = [max(extent // max(step, 1), 1) for extent, step in zip(self.box, steps, strict=True)]
+        box_bytes = math.prod(copied) * self.element_bytes
+        if box_bytes > MOST_BOX_BYTES:
+            yield "box_bytes", (
+                f"a box of {'·'.join(map(str, copied))} elements of {self.element_bytes} B is {box_bytes:,} B > "
+                f"{MOST_BOX_BYTES:,} B: cut the tile into boxes"
             )
 
 
-def _outside(what: str, values: tuple[int, ...], most: int, fix: str) -> Iterator[str]:
+def _outside(what: str, values: tuple[int, ...], most: int, fix: str) -> Iterator[tuple[str, str]]:
     for place, value in enumerate(values):
         if not 1 <= value <= most:
-            yield f"{what} {value:,} of dimension {place} is outside 1 to {most:,}: {fix}"
+            yield what.replace(" ", "_"), f"{what} {value:,} of dimension {place} is outside 1 to {most:,}: {fix}"

@@ -29,6 +29,12 @@ AT_THE_LIMIT = [
     {"element_strides": (8, 8)},
     {"extents": (64,), "strides_bytes": (), "box": (64,)},
     {"extents": (64, 4096, 64), "strides_bytes": (8192, 128), "box": (64, 128, 2)},
+    # 228 KiB of FP64: 256·114·8 B.
+    {"element_bytes": 8, "box": (256, 114), "swizzle_bytes": 0},
+    # All of it would be 256 KiB; every second row is half of that.
+    {"element_bytes": 4, "box": (256, 256), "swizzle_bytes": 0, "element_strides": (1, 2)},
+    # Every second of 229 rows are 114: what is begun does not count.
+    {"element_bytes": 8, "box": (256, 229), "swizzle_bytes": 0, "element_strides": (1, 2)},
     {"extents": (64, 8, 8, 8, 8), "strides_bytes": (128, 1024, 8192, 65536), "box": (64, 1, 1, 1, 1)},
 ]
 
@@ -45,6 +51,13 @@ PAST_THE_LIMIT = [
     ({"box": (4, 128), "swizzle_bytes": 0}, "box rows of 8 B are no multiple of 16: take a multiple of 8 elements"),
     ({"box": (128, 128)}, "box rows of 256 B exceed the 128-byte swizzle span: take boxes of 64 elements"),
     ({"box": (64, 128), "swizzle_bytes": 64}, "exceed the 64-byte swizzle span: take boxes of 32"),
+    ({"element_bytes": 8, "box": (256, 115), "swizzle_bytes": 0},
+     "tensor_map.box_bytes: a box of 256·115 elements of 8 B is 235,520 B > 233,472 B"),
+    # Every second of 230 rows.
+    ({"element_bytes": 8, "box": (256, 230), "swizzle_bytes": 0, "element_strides": (1, 2)}, "256·115 elements"),
+    # What an element stride leaves of an extent of 1 is still one element.
+    ({"extents": (64, 64, 64), "strides_bytes": (512, 8192), "element_bytes": 8, "box": (256, 115, 1),
+      "swizzle_bytes": 0, "element_strides": (1, 1, 8)}, "256·115·1 elements"),
     ({"swizzle_bytes": 16}, "swizzle 16 B is unknown"),
     ({"element_strides": (1, 9)}, "element stride 9 of dimension 1"),
     ({"element_strides": (0, 1)}, "element stride 0 of dimension 0"),
@@ -65,6 +78,12 @@ def test_past_the_limit_one_sentence_names_it(change: dict[str, object], sentenc
     said = replace(OPERAND, **change).broken()
     assert len(said) == 1
     assert sentence in said[0]
+
+
+def test_every_limit_that_a_map_can_break_is_in_the_table_and_broken_here() -> None:
+    broken = {said.partition(": ")[0] for change, _ in PAST_THE_LIMIT for said in replace(OPERAND, **change).broken()}
+    assert broken == {limit.id for limit in tma.LIMITS} - {"tensor_map.strides_array"}
+    assert all(limit.sentence and limit.source for limit in tma.LIMITS)
 
 
 def test_every_broken_limit_is_named_not_just_the_first() -> None:
