@@ -12,9 +12,10 @@ import resource
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from space.arch import H200
 from space.config import Config
@@ -25,6 +26,8 @@ from space.problem import Problem
 from space.rank import rank
 
 RUNS, EXPLANATIONS = 3, 200
+#: A ping-pong of three consumers needs two of them, with less to hold each; and a shorter ring.
+PINGPONG: Final = {"schedule": "pingpong", "consumer_warpgroups": 3, "tile_n": 256}
 
 
 def main() -> None:
@@ -48,8 +51,7 @@ def main() -> None:
         ("the same, pruned", f"{best(lambda: rank(enumerate_space(family, problem), H200)):.3f} s"),
         ("peak memory of the process", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB"),
     ]
-    legal = pruned.family.config_at(pruned.columns, 0)
-    for name, config in (("legal", legal), ("illegal, with the nearest legal change", _illegal(family, legal))):
+    for name, config in configs_of(family, pruned.family.config_at(pruned.columns, 0)):
         seconds = best(partial(explain_often, family, problem, config))
         rows.append((f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"))
     lines = ["| what | |", "| --- | --- |", *(f"| {what} | {value} |" for what, value in rows)]
@@ -57,6 +59,15 @@ def main() -> None:
     if given.out:
         command = shlex.join(["python", "-m", "benchmarks.enumerate_space", *sys.argv[1:]])
         given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+
+
+def configs_of(family: Family, legal: Config) -> Iterator[tuple[str, Config]]:
+    """What is explained: a legal config, and illegal ones by how many knobs have to change."""
+    yield "legal", legal
+    yield "illegal, with the nearest legal change", _illegal(family, legal)
+    if "schedule" in family.knob_named:
+        yield "illegal, two knobs have to change", family.config(PINGPONG)
+        yield "illegal, three knobs have to change", family.config(PINGPONG | {"stages": 16})
 
 
 def _illegal(family: Family, legal: Config) -> Config:

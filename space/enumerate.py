@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from space.arch import Arch, arch_named
 from space.columns import Columns, IntColumn
+from space.errors import FamilyError
 from space.family import Family
 from space.problem import Problem
 from space.rules import Rule
@@ -61,11 +62,15 @@ def enumerate_space(
     Args:
         without: ids of worth rules to switch off. Legal rules can't be switched off.
 
+    Raises:
+        FamilyError: `without` names no worth rule of the family.
+
     Unpruned, free knobs (those that no legal rule reads) stay at their defaults: they multiply the space and
     change nothing about it. The cost is that of the surviving partial products: a rule is applied at the first
     knob at which all knobs that it reads are known, so illegal regions are never expanded.
     """
     arch = arch or arch_named(family.arch)
+    _check_switches((family,), without)
     pending = [rule for rule in family.rules if rule.kind == "legal" or (pruned and rule.id not in without)]
     held = () if pruned else family.free
     sizes = [len(knob.domain) for knob in family.knobs]
@@ -85,6 +90,36 @@ def enumerate_space(
             removed[rule_id] += count * passed * math.prod(sizes[place:])
     each = math.prod(len(knob.domain) for knob in held)
     return Space(family, problem, columns, math.prod(sizes), dict(removed), each)
+
+
+def enumerate_all(
+    families: Sequence[Family], problem: Problem, arch: Arch, *, pruned: bool = True, without: Collection[str] = ()
+) -> list[Space]:
+    """The space of each family that competes.
+
+    Args:
+        without: ids of worth rules of any of them.
+
+    Raises:
+        FamilyError: `without` names no worth rule of theirs.
+    """
+    _check_switches(families, without)
+    own = [[rule for rule in _worth(family) if rule in without] for family in families]
+    return [enumerate_space(family, problem, arch, pruned=pruned, without=rules)
+            for family, rules in zip(families, own, strict=True)]  # fmt: skip
+
+
+def _worth(family: Family) -> list[str]:
+    return [rule.id for rule in family.rules if rule.kind == "worth"]
+
+
+def _check_switches(families: Sequence[Family], without: Collection[str]) -> None:
+    switches = dict.fromkeys(rule for family in families for rule in _worth(family))
+    for wrong in (rule for rule in without if rule not in switches):
+        known = any(rule.id == wrong for family in families for rule in family.rules)
+        unknown = f"is unknown to {' and '.join(family.name for family in families)}"
+        why = "is a limit that can't be switched off" if known else unknown
+        raise FamilyError(f"rule {wrong!r} {why}: those that can be are {', '.join(switches) or 'none'}")
 
 
 def _unchanged(family: Family, rules: list[Rule], name: str) -> list[str]:

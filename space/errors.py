@@ -4,7 +4,7 @@
     ├── ProblemError    a problem that is not a GEMM we can name
     ├── ConfigError     a config that is malformed (not: illegal; that is an explanation)
     ├── ArchError       an arch without its suffix, or one we have no facts about
-    ├── FamilyError     an unknown kernel family
+    ├── FamilyError     an unknown kernel family, or a rule that it can't do without
     └── LayoutError     a tile, access, descriptor or fragment that the hardware has no layout for
 
 A config that is well-formed but illegal raises nothing: `explain` returns what is wrong with it.
@@ -31,7 +31,7 @@ class ArchError(SpaceError):
 
 
 class FamilyError(SpaceError):
-    """A family that is not registered."""
+    """A family that is not registered, or a rule that it does not have or can't do without."""
 
 
 class LayoutError(SpaceError):

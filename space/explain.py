@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,9 @@ from space.arch import Arch, arch_named
 from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.family import Family
+from space.nearest import MOST_CHANGES, nearest_legal
 from space.problem import Problem
+from space.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,9 @@ class Explanation:
     Attributes:
         broken: every legal rule that it breaks, in the table's order; empty when legal.
         not_worth: worth rules that it breaks; such a config is legal but not tried.
-        nearest: the legal config that differs in one knob, and in that one least; None when it is legal
-            already, or when no single change helps.
-        change: the same as text, `stages=4`; empty where `nearest` is None.
+        nearest: the legal config that differs in the fewest knobs, and in those least; None when it is legal
+            already, or when no `MOST_CHANGES` knobs make it so.
+        change: the knobs that differ as text, `stages=4` or `tile_m=64,stages=3`; empty where `nearest` is None.
         derived: derived values by name.
     """
 
@@ -62,12 +65,16 @@ def explain(family: Family, problem: Problem, config: Config, arch: Arch | None 
     """What the rules say of one config; never raises for a well-formed one."""
     arch = arch or arch_named(family.arch)
     columns = family.columns(problem, [config], arch)
-    illegal = _broken_of(family, "legal", columns)
+    broken = _broken_by(family, "legal", columns)
     # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
-    not_worth = () if illegal else _broken_of(family, "worth", columns)
-    nearest, change = nearest_legal(family, problem, config, arch) if illegal else (None, "")
+    not_worth = [] if broken else _broken_by(family, "worth", columns)
+    change = nearest_legal(family, problem, config, arch, broken, MOST_CHANGES) if broken else {}
     derived = {value.name: int(columns[value.name][0]) for value in family.derived}
-    return Explanation(config, problem, arch.name, illegal, not_worth, nearest, change, derived)
+    return Explanation(
+        config, problem, arch.name, _told(broken, columns), _told(not_worth, columns),
+        family.config(config.knobs | change) if change else None,
+        ",".join(f"{knob}={value}" for knob, value in change.items()), derived,
+    )  # fmt: skip
 
 
 def legal_mask(family: Family, columns: Columns) -> BoolColumn:
@@ -84,30 +91,20 @@ def is_legal(family: Family, problem: Problem, config: Config, arch: Arch | None
     return bool(legal_mask(family, family.columns(problem, [config], arch))[0])
 
 
-def nearest_legal(
-    family: Family, problem: Problem, config: Config, arch: Arch | None = None
-) -> tuple[Config | None, str]:
-    """The legal config one knob away whose knob moves the fewest places, and the change as text."""
-    domains = [knob.column() for knob in family.knobs]
-    here = [knob.domain.index(config[knob.name]) for knob in family.knobs]
-    lengths = np.array([len(domain) for domain in domains])
-    # One row a value of a knob, all other knobs as they are; the config itself is among them, once a knob.
-    moved = np.repeat(np.arange(len(domains)), lengths)
-    places = np.concatenate([np.arange(length) for length in lengths])
-    distances = np.abs(places - np.repeat(here, lengths))
-    columns = {
-        knob.name: np.where(moved == at, domains[at][np.minimum(places, lengths[at] - 1)], domains[at][here[at]])
-        for at, knob in enumerate(family.knobs)
-    }
-    legal = legal_mask(family, family.columns_of(problem, columns, arch)) & (distances > 0)
-    if not legal.any():
-        return None, ""
-    row = int(np.argmin(np.where(legal, distances, np.iinfo(np.int64).max)))
-    knob = family.knobs[int(moved[row])]
-    value = knob.domain[int(places[row])]
-    return family.config(config.knobs | {knob.name: value}), f"{knob.name}={value}"
+def nearest_config(
+    family: Family, problem: Problem, config: Config, arch: Arch | None = None, most: int = MOST_CHANGES
+) -> Config | None:
+    """The config itself where it is legal, else the nearest legal one within so many changes; None without one."""
+    broken = _broken_by(family, "legal", family.columns(problem, [config], arch))
+    if not broken:
+        return config
+    change = nearest_legal(family, problem, config, arch, broken, most)
+    return family.config(config.knobs | change) if change else None
 
 
-def _broken_of(family: Family, kind: str, columns: Columns) -> tuple[Broken, ...]:
-    rules = (rule for rule in family.rules if rule.kind == kind and not rule.mask(columns)[0])
+def _broken_by(family: Family, kind: str, columns: Columns) -> list[Rule]:
+    return [rule for rule in family.rules if rule.kind == kind and not rule.mask(columns)[0]]
+
+
+def _told(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:
     return tuple(Broken(rule.id, rule.sentence, rule.numbers(columns), rule.source) for rule in rules)

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from space.arch import DEVICES, DeviceLimits, arch_named
+from space.arch import DEVICES, DeviceLimits
 from space.config import Config
 from space.enumerate import Space, enumerate_space
-from space.explain import is_legal, nearest_legal
+from space.explain import nearest_config
 from space.family import Family, family_for
 from space.problem import Problem
 from space.rank import rank
@@ -229,6 +229,4 @@ class _Asked:
 
 def default_config(family: Family, problem: Problem) -> Config | None:
     """The family's defaults, or the legal config nearest to them."""
-    config = family.config({})
-    arch = arch_named(family.arch)
-    return config if is_legal(family, problem, config, arch) else nearest_legal(family, problem, config, arch)[0]
+    return nearest_config(family, problem, family.config({}))

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from space.arch import DEVICES, DeviceLimits, arch_named
 from space.columns import Columns
 from space.config import Config, parse_knobs
-from space.enumerate import Space, enumerate_space
+from space.enumerate import Space, enumerate_all
 from space.explain import legal_mask
 from space.family import Family, families_for
 from space.problem import Problem
@@ -100,6 +100,7 @@ def tune(
     fresh: bool = False,
     guidance: Guidance = _ALONE,
     policy: Policy = Policy.COLD_GRAPH,
+    without: Collection[str] = (),
 ) -> Report:
     """Tunes `problem` on the worker's device, or resumes where an earlier run stopped.
 
@@ -107,13 +108,15 @@ def tune(
         watch: called after every measurement.
         fresh: start over instead of resuming; earlier measurements stay in the store.
         guidance: which sampler, and what it knows; winners of similar problems are taken from the store.
+        without: ids of worth rules whose configs are candidates too.
 
     Raises:
         NothingCorrect: no candidate is legal, or none that was tried is correct.
+        FamilyError: `without` names no worth rule.
         WorkerError: the device can't be used.
         StoreError: the store can't be written.
     """
-    candidates = candidates_for(problem, worker)
+    candidates = candidates_for(problem, worker, without)
     round_ = worker.begin(problem, policy)
     facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
     key = StudyKey(problem, facts.name, facts.kind, policy, competing, source_of(round_.provenance))
@@ -126,15 +129,19 @@ def tune(
     return run.conclude(problem, len(candidates), because)
 
 
-def candidates_for(problem: Problem, worker: Worker) -> list[Config]:
+def candidates_for(problem: Problem, worker: Worker, without: Collection[str] = ()) -> list[Config]:
     """Legal candidates of all families that compete, those that the worker can measure, best estimate first.
 
+    Args:
+        without: ids of worth rules to switch off; what a recording holds is tried in any case.
+
     Raises:
+        FamilyError: `without` names no worth rule.
         NothingCorrect: there is none, with the rules that emptied the space.
     """
     families = families_for(worker.facts.arch, problem)
     limits = DEVICES.get(worker.facts.name) or next(d for d in DEVICES.values() if d.arch == worker.facts.arch)
-    spaces = [enumerate_space(family, problem, arch_named(worker.facts.arch)) for family in families]
+    spaces = enumerate_all(families, problem, arch_named(worker.facts.arch), without=without)
     if not any(map(len, spaces)):
         raise NothingCorrect(_emptied(spaces[0], problem))
     measurable = worker.measurable(problem)

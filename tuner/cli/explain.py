@@ -9,12 +9,13 @@ import typer
 
 from space.arch import arch_named
 from space.config import parse_knobs
-from space.enumerate import Space, enumerate_space
+from space.enumerate import Space, enumerate_all
 from space.explain import Broken, Explanation
 from space.explain import explain as explain_config
 from space.family import Family, families_for, family_named, family_with
+from space.nearest import MOST_CHANGES
 from space.rules import Rule
-from tuner.cli.options import ArchName, Batch, ConfigText, Dtype, Epilogue, Json, Layout, Shape, problem_from
+from tuner.cli.options import ArchName, Batch, ConfigText, Dtype, Epilogue, Json, Layout, NoRule, Shape, problem_from
 from tuner.cli.output import config_json, console, emit, problem_json, table
 
 EXIT_ILLEGAL = 1
@@ -60,6 +61,7 @@ def space(
     arch: ArchName = "sm_90a",
     family: _FamilyName = None,
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Every legal config, worth trying or not.")] = False,
+    no_rule: NoRule = None,
     as_json: Json = False,
 ) -> None:
     """Counts the configs that are left for a problem, family by family, and how many each rule removes.
@@ -69,7 +71,7 @@ def space(
     problem = problem_from(shape, dtype, layout, batch, epilogue)
     known = arch_named(arch)
     plugs = (family_named(family),) if family else families_for(arch, problem)
-    spaces = [enumerate_space(plug, problem, known, pruned=not unpruned) for plug in plugs]
+    spaces = enumerate_all(plugs, problem, known, pruned=not unpruned, without=no_rule or ())
     if as_json:
         emit({"problem": problem_json(problem), "arch": arch, "pruned": not unpruned,
               "families": [_space_json(found) for found in spaces]})  # fmt: skip
@@ -112,13 +114,17 @@ def _print_explanation(said: Explanation, shape: str) -> None:
     for entry in said.broken:
         _print_broken(entry)
     if not said.legal:
-        fix = (
-            f"{said.change} is the nearest legal change" if said.change else "no change of a single knob makes it legal"
-        )
-        console.print(f"  {fix}")
+        console.print(f"  {_fix(said.change)}", markup=False)
     for entry in said.not_worth:
         console.print(f"  not worth trying, {entry.rule}: {entry.sentence} ({entry.numbers})", markup=False)
     console.print("  " + ", ".join(f"{name} {value:,}" for name, value in said.derived.items()))
+
+
+def _fix(change: str) -> str:
+    if not change:
+        return f"no change of {MOST_CHANGES} knobs or fewer makes it legal"
+    several = change.count(",") + 1
+    return f"{change} is the nearest legal change" + (f": it takes {several} knobs at once" if several > 1 else "")
 
 
 def _print_broken(entry: Broken) -> None:

@@ -26,6 +26,10 @@ ArchName = Annotated[str, typer.Option("--arch", help="Compile target with its s
 Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. [default: GEMMTUNE_DB]")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 Out = Annotated[Path, typer.Option(help="File to write.")]
+NoRule = Annotated[
+    list[str] | None,
+    typer.Option("--no-rule", metavar="ID", help="Worth rule to switch off, as `gemmtune space` names it; repeatable."),
+]
 ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; knobs not named take their defaults.")]
 
 

@@ -13,7 +13,19 @@ from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner import study
-from tuner.cli.options import Batch, Db, Device, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.options import (
+    Batch,
+    Db,
+    Device,
+    Dtype,
+    Epilogue,
+    Json,
+    Layout,
+    NoRule,
+    Shape,
+    open_store,
+    problem_from,
+)
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
 from tuner.commands import flags_of
 from tuner.devices import open_worker
@@ -44,6 +56,7 @@ def tune(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     sampler: Annotated[str, typer.Option(help="guided (our own), tpe, gp, cmaes or random.")] = GUIDED,
     seed: Annotated[int, typer.Option(help="Of the random choices of a sampler that makes any.")] = 0,
+    no_rule: NoRule = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -60,7 +73,8 @@ def tune(
         if not as_json:
             notes.print(f"expectations: {choice.why}", markup=False)
         with Watcher(problem, quiet=as_json) as watcher:
-            report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, guidance=guidance)
+            report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, guidance=guidance,
+                                without=no_rule or ())  # fmt: skip
         if as_json:
             emit(_report_json(report))
         else:

@@ -70,6 +70,23 @@ def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: S
     assert shell("explain", "4096x4096x4096").returncode == 0
 
 
+def test_explain_names_several_changes_where_one_does_not_help(shell: Shell) -> None:
+    said = shell("explain", "4096x4096x4096", "--config", "schedule=pingpong,consumer_warpgroups=3,tile_n=256")
+    assert said.returncode == 1
+    assert "tile_m=64,consumer_warpgroups=2 is the nearest legal change: it takes 2 knobs at once" in said.stdout
+
+
+def test_rules_of_what_is_worth_trying_can_be_switched_off(shell: Shell) -> None:
+    words = ("space", "256x256x256", "--json")
+    all_rules, fewer = (json.loads(shell(*words, *flags).stdout) for flags in ((), ("--no-rule", "worth.cache_hint",
+                                                                                    "--no-rule", "worth.pdl")))
+    (pruned,), (wider,) = all_rules["families"], fewer["families"]
+    removing = {rule["rule"] for rule in pruned["removed"]} - {rule["rule"] for rule in wider["removed"]}
+    assert removing == {"worth.cache_hint", "worth.pdl"}
+    # Three hints, and launches with and without.
+    assert wider["left"] == 6 * pruned["left"]
+
+
 def test_space_counts_add_up(shell: Shell) -> None:
     for flags in ((), ("--unpruned",)):
         counted = json.loads(shell("space", "4096x4096x4096", "--json", *flags).stdout)
@@ -95,6 +112,8 @@ def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
         (("tune", "512x512x512", "--device", "recorded:h200"), 6, "recording holds nothing"),
         (("tune", TOO_LARGE, "--device", "recorded:h200"), 6, "grid.tiles"),
         (("tune", "256x256x256", "--candidates", "0"), 3, "candidates = 0"),
+        (("tune", "256x256x256", "--no-rule", "smem.capacity"), 3, "can't be switched off"),
+        (("space", "256x256x256", "--no-rule", "worth.nothing"), 3, "worth.stages"),
         (("explain", "16x16x16", "--arch", "sm_90"), 3, "sm_90a"),
         (("explain", "16x16x16", "--config", "tile_m=100"), 3, "tile_m = '100'"),
         (("explain", "16x16x16", "--config", "tile=1"), 3, "'tile'"),

@@ -11,6 +11,7 @@ from space.config import Config
 from space.enumerate import enumerate_space
 from space.explain import explain, is_legal, legal_mask
 from space.family import families_for, family_for, family_named, family_with
+from space.nearest import MOST_CHANGES
 from space.problem import DTYPES, LAYOUTS, Problem
 from space.rank import rank
 
@@ -76,7 +77,7 @@ def test_filter_and_explanation_agree(problem: Problem, config: Config) -> None:
     assert said.legal == is_legal(FAMILY, problem, config)
     if said.nearest is not None:
         assert is_legal(FAMILY, problem, said.nearest)
-        assert len({name for name, value in config.values if said.nearest[name] != value}) == 1
+        assert 1 <= sum(said.nearest[name] != value for name, value in config.values) <= MOST_CHANGES
 
 
 @pytest.mark.parametrize("shape", ["1x128256x4096", "4x4096x14336", "2x4097x4099", "1x1x1", "3x576x65536"])
