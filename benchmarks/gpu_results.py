@@ -1,0 +1,160 @@
+"""Every number that needs a GPU but the speed table and the recordings, in one run, within a time limit.
+
+python -m benchmarks.gpu_results --minutes 20
+
+Steps run side by side, one a GPU; those that need every GPU come last. A step that no longer fits into the time
+that is left is named and left out, one that overruns it is ended. Each writes its table under --out and what it
+printed beside the logs. Speed has its own command (`benchmarks.speed`), and so have recordings (`gemmtune record`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+#: Lines of what a failed step printed that are shown.
+TAIL: Final = 15
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command.
+
+    Attributes:
+        name: of its log, and by which --only chooses it.
+        words: what follows `python -m`.
+        seconds: what it takes on an H200 with an empty build cache, generously.
+        table: file under --out that it writes.
+        every_gpu: whether it uses all GPUs of the host.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    seconds: int
+    table: str = ""
+    every_gpu: bool = False
+
+
+STEPS: Final = (
+    Step("tests", ("pytest", "-q", "-m", "gpu", "tests/gpu"), 240),
+    Step("launch", ("benchmarks.launch_space", "--samples", "500", "--seed", "1"), 180, "launch_space_h200.md"),
+    Step("launch_gemv", ("benchmarks.launch_space", "--family", "gemv", "--samples", "300", "--seed", "1"), 120,
+         "launch_space_gemv_h200.md"),
+    Step("faults", ("benchmarks.faults",), 120, "faults_h200.md"),
+    Step("agreement", ("benchmarks.agreement",), 90, "agreement_h200.md"),
+    Step("throughput", ("benchmarks.throughput",), 150, "throughput_h200.md"),
+    Step("torch", ("benchmarks.torch_overhead",), 60, "torch_overhead_h200.md"),
+    Step("kill_worker", ("benchmarks.kill_worker", "4096x4096x4096"), 180, "kill_worker_h200.md"),
+    Step("repeatability", ("benchmarks.repeatability",), 420, "repeatability_h200.md"),
+    Step("kill_tune", ("benchmarks.kill_tune", "4096x4096x4096", "--device", "cuda:0", "--longest", "7"), 120,
+         "kill_tune_h200.md"),
+    Step("shapes", ("benchmarks.tune_shapes", "4096x4096x4096", "8192x8192x8192", "128x28672x8192", "1000x1000x1000",
+                    "333x4104x2056"), 120, "tune_shapes_h200.md"),
+    Step("fleet", ("benchmarks.fleet",), 300, "fleet_h200.md", every_gpu=True),
+)  # fmt: skip
+
+
+class Run:
+    """What is left to do, and until when."""
+
+    def __init__(self, steps: Sequence[Step], out: Path, logs: Path, seconds: float) -> None:
+        self._left = deque(steps)
+        self._out, self._logs = out, logs
+        self._ends = time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self.failed: list[str] = []
+
+    def work(self, gpu: str) -> None:
+        """Takes step after step on some GPUs, as CUDA_VISIBLE_DEVICES names them."""
+        while (step := self._next()) is not None:
+            self._run(step, gpu)
+
+    def _next(self) -> Step | None:
+        with self._lock:
+            while self._left:
+                step = self._left.popleft()
+                if step.seconds <= self._time_left():
+                    return step
+                self._end(step, f"left out: it takes {step.seconds} s, {self._time_left():.0f} s are left")
+        return None
+
+    def _run(self, step: Step, gpu: str) -> None:
+        table = ("--out", str(self._out / step.table)) if step.table else ()
+        command = ("env", f"CUDA_VISIBLE_DEVICES={gpu}", sys.executable, "-m", *step.words, *table)
+        log, started = self._logs / f"{step.name}.log", time.monotonic()
+        say(f"{step.name} begins on GPU {gpu}")
+        with log.open("w") as stream:
+            try:
+                code = subprocess.run(
+                    command, stdout=stream, stderr=subprocess.STDOUT, timeout=max(self._time_left(), 1), check=False
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = None
+        seconds = time.monotonic() - started
+        if code == 0:
+            say(f"{step.name} done in {seconds:.0f} s")
+            return
+        said = "\n".join(log.read_text(errors="replace").splitlines()[-TAIL:])
+        how = "ended by the time limit" if code is None else f"exit code {code}"
+        self._end(step, f"{how} after {seconds:.0f} s\n{said}")
+
+    def _end(self, step: Step, why: str) -> None:
+        self.failed.append(step.name)
+        say(f"{step.name} {why}")
+
+    def _time_left(self) -> float:
+        return self._ends - time.monotonic()
+
+
+def main() -> int:
+    """Runs the steps; the exit code is that of `test -z "$failed"`."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--only", nargs="*", choices=[step.name for step in STEPS], metavar="STEP")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--logs", type=Path, default=Path("benchmarks/logs"))
+    given = parser.parse_args()
+    gpus = gpus_here()
+    if not gpus:
+        parser.error("nvidia-smi lists no GPU: these numbers need one")
+    given.out.mkdir(parents=True, exist_ok=True)
+    given.logs.mkdir(parents=True, exist_ok=True)
+    wanted = [step for step in STEPS if not given.only or step.name in given.only]
+    ends = time.monotonic() + 60 * given.minutes
+    side_by_side = Run([step for step in wanted if not step.every_gpu], given.out, given.logs, 60 * given.minutes)
+    threads = [threading.Thread(target=side_by_side.work, args=(gpu,)) for gpu in gpus]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    together = Run([step for step in wanted if step.every_gpu], given.out, given.logs, ends - time.monotonic())
+    together.work(",".join(gpus))
+    failed = side_by_side.failed + together.failed
+    say(f"{len(wanted) - len(failed)} of {len(wanted)} steps done" + (f", not {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+def gpus_here() -> list[str]:
+    """Ordinals of the GPUs of this host; none where there is no driver."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [str(place) for place, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
+
+
+def say(line: str) -> None:
+    """One line with the time of day."""
+    print(time.strftime("%H:%M:%S"), line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
