@@ -20,6 +20,7 @@
     ├── BuildRefused      a build that may not be kept
     │   └── BuildDiffers      another program is kept under its digest
     ├── ExportError       a table can't be written
+    ├── TableError        a table that can't be read
     ├── ModelError        a learned model that can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
         └── AlreadyMeasured   the same candidate would be measured twice in one study
@@ -104,6 +105,10 @@ class BuildDiffers(BuildRefused):
 
 class ExportError(TunerError):
     """A table can't be written."""
+
+
+class TableError(TunerError):
+    """A table can't be read."""
 
 
 class NothingMeasured(TunerError):

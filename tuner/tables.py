@@ -7,14 +7,21 @@ covers everything but itself, and is the strong ETag over HTTP.
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.entries import canonical, entry
-from tuner.errors import ExportError, UnknownDevice
+from space.errors import SpaceError
+from space.problem import Problem
+from tuner.distance import log_distance
+from tuner.entries import best_of, canonical, entry
+from tuner.errors import ExportError, TableError, UnknownDevice
 from tuner.files import write_whole
 from tuner.records import Best
 from tuner.store.store import Store
+from workers.measurement import Policy
 
 SCHEMA: Final = "gemmtune.table/1"
 
@@ -40,6 +47,46 @@ def table(store: Store, device: str) -> dict[str, Any]:
         "entries": [entry(chosen[key]) for key in sorted(chosen)],
     }
     return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
+
+
+def read_table(path: Path) -> list[Best]:
+    """The bests of a table that `gemmtune export` wrote.
+
+    Raises:
+        TableError: it is not there, no table of this version, or not what was written.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+        known = {name: value for name, value in document.items() if name != "content"}
+        if document["schema"] != SCHEMA:
+            raise TableError(f"{path} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
+        if hashlib.sha256(canonical(known)).hexdigest() != document["content"]:
+            raise TableError(f"{path} is not what was exported: its content does not give its hash; export it again")
+        return [best_of(document["device"], content) for content in document["entries"]]
+    except OSError as error:
+        raise TableError(f"{path} can't be read ({error.strerror}): export it with `gemmtune export`") from error
+    except (ValueError, KeyError, TypeError, AttributeError, SpaceError) as error:
+        raise TableError(f"{path} is no table ({error}): export it with `gemmtune export --format json`") from error
+
+
+class TableBests:
+    """The bests of a table, asked like a store (`tuner.answers.Bests`)."""
+
+    def __init__(self, bests: Sequence[Best]) -> None:
+        self._bests = {(best.problem.key, best.device, best.winner.measurement.policy): best for best in bests}
+
+    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+        """The best of one problem on a device model."""
+        return self._bests.get((problem.key, device, policy))
+
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+        """Bests on `device` whose problems differ from `problem` in their extents alone, nearest first."""
+        alike = [
+            best for best in self._bests.values()
+            if best.device == device and best.problem != problem
+            and replace(best.problem, m=problem.m, n=problem.n, k=problem.k) == problem
+        ]  # fmt: skip
+        return sorted(alike, key=lambda best: (log_distance(problem, best.problem), best.problem.key))
 
 
 def table_bytes(document: dict[str, Any]) -> bytes:

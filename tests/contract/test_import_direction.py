@@ -16,7 +16,7 @@ ALLOWED = {
     "workers": {"workers", "space"},
     "tuner": {"tuner", "workers", "space"},
     "api": {"api", "tuner", "space"},
-    "gemmtune": {"gemmtune"},
+    "gemmtune": {"gemmtune", "tuner", "workers", "space"},
 }
 #: Of `workers`, the tuner knows ports, values and errors. Only its composition roots know implementations.
 PORTS = {"workers.ports", "workers.measurement", "workers.errors"}

@@ -99,6 +99,13 @@ class Stream:
         made.append(Graph(check("cuStreamEndCapture", cu.cuStreamEndCapture(self.handle))))
 
 
+class Borrowed(Stream):
+    """A stream that somebody else made, by its handle."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = cu.CUstream(handle)
+
+
 class Graph:
     """An executable graph."""
 
@@ -167,10 +174,14 @@ class Stopwatch:
 
 
 class Arguments:
-    """Kernel arguments, packed once: the array of pointers that a launch takes, and what it points to."""
+    """Kernel arguments, packed once: the array of pointers that a launch takes, and what it points to.
+
+    Attributes:
+        values: what it points to; a launch copies them, so that they may be changed after it.
+    """
 
     def __init__(self, *values: ctypes._SimpleCData[Any] | ctypes.Array[Any] | ctypes.Structure) -> None:
-        self._values = values
+        self.values: tuple[Any, ...] = values
         self._pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
 
     @property

@@ -11,8 +11,8 @@ from space.families.gemv.derive import row_bytes, transposed_a
 from space.family import family_named
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch, Module, Stream
-from workers.cuda.families.shared import Shared
-from workers.cuda.families.sm90_wgmma import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments
+from workers.cuda.families.shared import Addresses, Shared
+from workers.cuda.families.sm90_wgmma import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, repoint_arguments
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemv"
@@ -76,9 +76,32 @@ class Gemv:
     def launch(self, stream: Stream, copy: Copy) -> None:
         """Runs it once."""
         if copy.c not in self._prepared:
-            made = arguments_of(self._problem, self._config, self._derived, copy, self._partials, self._arrivals)
-            self._prepared[copy.c] = Arguments(made)
-        self._launch(stream, self._prepared[copy.c])
+            self._prepared[copy.c] = self.prepare(copy)
+        self.run(stream, self._prepared[copy.c])
+
+    def prepare(self, copy: Copy) -> Arguments:
+        """The arguments of a launch over one copy."""
+        made = arguments_of(self._problem, self._config, self._derived, copy, self._partials, self._arrivals)
+        return Arguments(made)
+
+    def run(self, stream: Stream, prepared: Arguments) -> None:
+        """Runs it once."""
+        self._launch(stream, prepared)
+
+    def repoint(self, prepared: Arguments, at: Addresses, scratch: Mapping[str, int]) -> None:
+        """Makes arguments that were prepared for one copy those of other operands.
+
+        Args:
+            scratch: addresses of what the constructor asked `Shared` for, by name.
+        """
+        (arguments,) = prepared.values
+        arguments.a, arguments.b = at.a, at.b
+        repoint_arguments(arguments.to, at, scratch)
+
+    @property
+    def alignment_bytes(self) -> dict[str, int]:
+        """What addresses of operands must be multiples of; others of their elements alone."""
+        return dict.fromkeys("ab", self._config.number("load_bytes"))
 
     def unload(self) -> None:
         """Frees the program."""

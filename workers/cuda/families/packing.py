@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -10,7 +11,7 @@ from space.families.sm90_wgmma.operands import element_bytes, needs_packing, pit
 from space.instructions.operand import majors_of
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch, Module, Stream
-from workers.cuda.families.shared import Shared
+from workers.cuda.families.shared import Addresses, Shared
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "pack"
@@ -77,6 +78,14 @@ class Packing:
     def arguments(self, copy: Copy) -> Arguments | None:
         """Of the pass over one copy; None where there is nothing to pack."""
         return Arguments(self._job("a", copy), self._job("b", copy)) if self._to else None
+
+    def repoint(self, arguments: Arguments, at: Addresses, scratch: Mapping[str, int]) -> None:
+        """Makes arguments that were made for one copy read other operands, and pack into other memory."""
+        of_a, of_b = arguments.values
+        if "packed_a" in scratch:
+            of_a.from_, of_a.to = at.a, scratch["packed_a"]
+        if "packed_b" in scratch:
+            of_b.from_, of_b.to = at.b, scratch["packed_b"]
 
     def launch(self, stream: Stream, arguments: Arguments) -> None:
         """Runs the pass."""

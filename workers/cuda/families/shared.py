@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple, cast
 
 from cuda.bindings import driver as cu
 
-from workers.cuda.driver import Buffer, check
+from workers.cuda.driver import Buffer, CudaError, check
 
 _SWIZZLES: Final = {
     0: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -76,6 +78,36 @@ class Box:
             ),
         )  # fmt: skip
         return ctypes.create_string_buffer(ctypes.string_at(made.getPtr(), 128), 128)
+
+
+def repoint(tensor_map: TensorMap, address: int) -> None:
+    """Makes a descriptor that is nobody else's describe the same box at another address, a multiple of 16.
+
+    Raises:
+        CudaError: the driver refuses.
+    """
+    if error := _replace_address()(tensor_map, address):
+        raise CudaError("cuTensorMapReplaceAddress", f"error {error}")
+
+
+@cache
+def _replace_address() -> Callable[[TensorMap, int], int]:
+    """The driver's own call: the bindings own their descriptors, ours lie in the arguments of a launch."""
+    function = ctypes.CDLL("libcuda.so.1").cuTensorMapReplaceAddress
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    return cast("Callable[[TensorMap, int], int]", function)
+
+
+class Addresses(NamedTuple):
+    """Where one call's operands lie: as a `Copy`, but of anybody's memory. `source` and `bias` are 0 where unused."""
+
+    a: int
+    b: int
+    c: int
+    source: int
+    bias: int
+    alpha: float
+    beta: float
 
 
 class Shared:

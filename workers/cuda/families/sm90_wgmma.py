@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from space.config import Config
-from space.families.sm90_wgmma.operands import element_bytes, lies_mn_major
+from space.families.sm90_wgmma.operands import TMA_ALIGN_BYTES, element_bytes, lies_mn_major, needs_packing
 from space.family import family_named
 from space.problem import DTYPE_BYTES, Problem
 from workers.cuda.driver import Arguments, Launch, Module, Stream
 from workers.cuda.families.packing import OperandName, Packing
-from workers.cuda.families.shared import Box, Shared, TensorMap
+from workers.cuda.families.shared import Addresses, Box, Shared, TensorMap, repoint
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemm"
@@ -58,6 +59,14 @@ class GemmArguments(ctypes.Structure):
     )  # fmt: skip
 
 
+def repoint_arguments(arguments: GemmArguments, at: Addresses, scratch: Mapping[str, int]) -> None:
+    """C and what its epilogue reads, and split-K's workspace where there is one."""
+    arguments.c, arguments.alpha, arguments.beta = at.c, at.alpha, at.beta
+    arguments.source, arguments.bias = at.source or None, at.bias or None
+    if "partials" in scratch:
+        arguments.partials, arguments.arrivals = scratch["partials"], scratch["arrivals"]
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """The arguments of both passes over one copy."""
@@ -72,7 +81,7 @@ class Gemm:
     def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
         self._problem, self._config, self._shared = problem, config, shared
         self._derived = derived = family_named("sm90_wgmma").derive(problem, config)
-        self._swapped = config.number("swap_ab") == 1
+        self._swapped, self._direct = config.number("swap_ab") == 1, config["epilogue"] == "direct"
         self._module = Module(cubin)
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"], derived["cluster_size"],
@@ -88,12 +97,43 @@ class Gemm:
     def launch(self, stream: Stream, copy: Copy) -> None:
         """Runs the passes once."""
         if copy.c not in self._prepared:
-            maps = self._map_of("a", copy), self._map_of("b", copy), self._map_c(copy)
-            self._prepared[copy.c] = Prepared(self._packing.arguments(copy), self._arguments(copy, *maps))
-        prepared = self._prepared[copy.c]
+            self._prepared[copy.c] = self.prepare(copy)
+        self.run(stream, self._prepared[copy.c])
+
+    def prepare(self, copy: Copy) -> Prepared:
+        """The arguments of all passes over one copy."""
+        maps = self._map_of("a", copy), self._map_of("b", copy), self._map_c(copy)
+        return Prepared(self._packing.arguments(copy), self._arguments(copy, *maps))
+
+    def run(self, stream: Stream, prepared: Prepared) -> None:
+        """Runs the passes once."""
         if prepared.pack is not None:
             self._packing.launch(stream, prepared.pack)
         self._launch(stream, prepared.gemm)
+
+    def repoint(self, prepared: Prepared, at: Addresses, scratch: Mapping[str, int]) -> None:
+        """Makes arguments that were prepared for one copy those of other operands.
+
+        Args:
+            scratch: addresses of what the constructor asked `Shared` for, by name. Tensor maps must be this
+                launcher's alone.
+        """
+        map_a, map_b, map_c, arguments = prepared.gemm.values
+        if prepared.pack is not None:
+            self._packing.repoint(prepared.pack, at, scratch)
+        if self._swapped:
+            map_a, map_b = map_b, map_a
+        repoint(map_a, scratch.get("packed_a") or at.a)
+        repoint(map_b, scratch.get("packed_b") or at.b)
+        if not self._direct:
+            repoint(map_c, at.c)
+        repoint_arguments(arguments, at, scratch)
+
+    @property
+    def alignment_bytes(self) -> dict[str, int]:
+        """What addresses of operands must be multiples of; others of their elements alone."""
+        found = {name: TMA_ALIGN_BYTES for name in "ab" if not needs_packing(self._problem, name)}
+        return found if self._direct else found | {"c": TMA_ALIGN_BYTES}
 
     def unload(self) -> None:
         """Frees the program."""
@@ -130,7 +170,7 @@ class Gemm:
 
     def _map_c(self, copy: Copy) -> TensorMap:
         p, derived, number = self._problem, self._derived, self._config.number
-        if self._config["epilogue"] == "direct":
+        if self._direct:
             return ctypes.create_string_buffer(128)
         size = DTYPE_BYTES[p.dtype_c]
         if self._swapped:

@@ -1,0 +1,77 @@
+"""Host time of one call of `gemmtune.torch.gemm`, beside torch's own, on a GPU.
+
+python -m benchmarks.torch_overhead --out benchmarks/results/torch_overhead_h200.md
+
+Kernels are brief and calls come one after another without waiting, so that the host is what takes the time; each
+figure is the median over batches, of processor and wall time alike as one thread does it all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from gemmtune.torch import configure, gemm, kernels
+
+#: Of A and B; the last one is packed, and K of the third is split where its config says so.
+SHAPES = ((64, 64, 64), (16, 512, 512), (16, 512, 4096), (128, 256, 256), (33, 65, 129))
+BATCHES, CALLS = 40, 200
+#: What one call may take.
+MOST_US = 15.0
+
+
+def main() -> None:
+    """Prints the table and writes it with its command."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--source", help="where configs come from; the store of the settings by default")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    configure(given.source)
+    about = torch.cuda.get_device_name()
+    lines = [f"{about}, torch {torch.__version__}, median of {BATCHES} batches of {CALLS} calls.", "",
+             "| M×N×K, bf16 nt | config | gemm, µs | under the dispatcher, µs | torch.matmul, µs |",
+             "| --- | --- | ---: | ---: | ---: |"]  # fmt: skip
+    slowest = 0.0
+    with torch.no_grad():
+        for m, n, k in SHAPES:
+            a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+            b = torch.randn(n, k, device="cuda", dtype=torch.bfloat16).t()
+            gemm(a, b)
+            found = kernels.everything()[-1]
+            name = found.config.knobs_text if isinstance(found, kernels.Kernel) else found.why
+            op = torch.ops.gemmtune.gemm.default
+            ours = host_us(partial(gemm, a, b))
+            dispatched = host_us(partial(op, a, b, None, None, 1.0, 1.0, "none", torch.bfloat16, False))
+            theirs = host_us(partial(torch.matmul, a, b))
+            slowest = max(slowest, ours)
+            lines.append(f"| {m}×{n}×{k} | `{name}` | {ours:.1f} | {dispatched:.1f} | {theirs:.1f} |")
+    lines.append(f"\nThe slowest takes {slowest:.1f} µs; the limit is {MOST_US:g} µs.")
+    print("\n".join(lines))
+    if given.out:
+        command = shlex.join(["python", "-m", "benchmarks.torch_overhead", *sys.argv[1:]])
+        given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+    sys.exit(slowest > MOST_US)
+
+
+def host_us(call: Callable[[], object]) -> float:
+    """Microseconds of the host for one call."""
+    taken = []
+    for _ in range(BATCHES):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _ in range(CALLS):
+            call()
+        taken.append((time.perf_counter() - started) / CALLS * 1e6)
+    return statistics.median(taken)
+
+
+if __name__ == "__main__":
+    main()

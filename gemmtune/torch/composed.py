@@ -1,0 +1,48 @@
+"""What torch computes where no kernel of ours does: the same product and epilogue, by its own operators."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_ACTIVATIONS = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
+_WHOLE = (torch.int8, torch.uint8)
+_EIGHT = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+def composed(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
+    dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """act(alpha · A·B + beta · source + bias) in `dtype`; differentiable where torch's operators are."""
+    plain = bias is None and source is None and alpha == 1.0 and activation == "none"
+    if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in _EIGHT:
+        return torch.matmul(a, b)
+    x = _product(a, b, dtype)
+    if alpha != 1.0:
+        x = x * alpha
+    if source is not None:
+        x = x + beta * source.to(x.dtype)
+    if bias is not None:
+        x = x + bias.to(x.dtype)
+    if activation != "none":
+        x = _ACTIVATIONS[activation](x)
+    return _converted(x, dtype)
+
+
+def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
+    """Exact sums for integers; operands of 8 bits, or of fewer bits than C, as f32."""
+    if a.dtype in _WHOLE:
+        return torch.matmul(a.double(), b.double())
+    if a.dtype in _EIGHT or dtype == torch.float32:
+        return torch.matmul(a.float(), b.float())
+    return torch.matmul(a, b).float()
+
+
+def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
+    if dtype in _EIGHT or not dtype.is_floating_point:
+        # Kernels saturate where torch's conversions wrap around, or give NaN.
+        limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+        x = x.clamp(limits.min, limits.max)
+    return x.to(dtype) if dtype.is_floating_point else x.round().to(dtype)

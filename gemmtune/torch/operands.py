@@ -1,0 +1,189 @@
+"""From tensors to the problem that they pose, or why they pose none that a kernel takes as it lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from space.errors import ProblemError
+from space.problem import ACTIVATIONS, Problem
+
+#: torch's dtypes by our words. f32 operands are multiplied as tf32, where torch is allowed to do so.
+INPUTS: Final = {
+    torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "tf32", torch.float8_e4m3fn: "fp8_e4m3",
+    torch.float8_e5m2: "fp8_e5m2", torch.int8: "int8", torch.uint8: "uint8",
+}  # fmt: skip
+_MULTIPLIED: Final = f"kernels multiply {', '.join(map(str, INPUTS))}; convert it"
+OUTPUTS: Final = {
+    torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "f32", torch.float8_e4m3fn: "fp8_e4m3",
+    torch.float8_e5m2: "fp8_e5m2", torch.int32: "s32", torch.int8: "int8",
+}  # fmt: skip
+#: What C is where nobody says: as wide as the operands, bf16 behind 8-bit floats, s32 behind integers.
+_DEFAULT: Final = {
+    torch.float8_e4m3fn: torch.bfloat16, torch.float8_e5m2: torch.bfloat16, torch.int8: torch.int32,
+    torch.uint8: torch.int32,
+}  # fmt: skip
+
+
+class Refused(ValueError):
+    """These tensors can't be multiplied by a kernel; nothing was launched. The text says why, and what to change."""
+
+
+def output_dtype(a: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
+    """dtype of C.
+
+    Raises:
+        Refused: it is none that C can have.
+    """
+    if a.dtype not in INPUTS:
+        raise Refused(f"a is {a.dtype}: {_MULTIPLIED}")
+    dtype = out_dtype or _DEFAULT.get(a.dtype, a.dtype)
+    if dtype not in OUTPUTS:
+        raise Refused(f"out_dtype {dtype} is none that C can have: use one of {', '.join(map(str, OUTPUTS))}")
+    return dtype
+
+
+def output_shape(a: Tensor, b: Tensor) -> list[int]:
+    """Shape of C for A [..., M, K] and B [K, N], or A [batch, M, K] and B [batch, K, N].
+
+    Raises:
+        Refused: the shapes don't go together.
+    """
+    if a.dim() < 2 or b.dim() < 2:
+        raise Refused(f"a has {a.dim()} dimensions and b {b.dim()}: give matrices; a vector is one row, x[None]")
+    if a.shape[-1] != b.shape[-2]:
+        raise Refused(f"a is {tuple(a.shape)} and b {tuple(b.shape)}: a's columns must be b's rows")
+    if b.dim() > 3 or (b.dim() == 3 and (a.dim() != 3 or a.shape[0] != b.shape[0])):
+        raise Refused(
+            f"a is {tuple(a.shape)} and b {tuple(b.shape)}: b is one matrix, or both are batches of as many; nothing "
+            f"is broadcast, expand and reshape first"
+        )
+    return [*a.shape[:-1], b.shape[-1]]
+
+
+def problem_of(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str,
+    dtype: torch.dtype, promoted: bool,
+) -> Problem:  # fmt: skip
+    """The problem, with layouts read off the strides.
+
+    Raises:
+        Refused: a dtype, device, shape or stride that no kernel takes, with the reason.
+    """
+    shape = output_shape(a, b)
+    for name, tensor in (("a", a), ("b", b)):
+        if tensor.dtype not in INPUTS:
+            raise Refused(f"{name} is {tensor.dtype}: {_MULTIPLIED}")
+    check_devices(a, b, bias, source)
+    batch = a.shape[0] if b.dim() == 3 else 1
+    # Rows of any number of dimensions are rows of one matrix, where they follow one another.
+    rows = math.prod(a.shape[:-1]) // batch
+    flat = a if a.dim() == b.dim() else _flattened(a, rows)
+    letters = _lies("a", flat), "n" if _lies("b", b) == "n" else "t"
+    parts = ["alpha"] * (alpha != 1.0) + ["beta"] * (source is not None) + ["bias"] * (bias is not None)
+    if activation != "none":
+        if activation not in ACTIVATIONS:
+            raise Refused(f"activation {activation!r} is unknown: use none, {', '.join(ACTIVATIONS)}")
+        parts.append(activation)
+    whole = a.dtype in (torch.int8, torch.uint8)
+    summed = "s32" if whole else "f32_promoted" if promoted else "f32"
+    dtypes = (INPUTS[a.dtype], INPUTS[b.dtype], OUTPUTS[dtype], summed)
+    try:
+        problem = Problem(
+            rows, b.shape[-1], a.shape[-1], *dtypes, layout="".join(letters), batch=batch,
+            epilogue="+".join(parts) or "none",
+        )  # fmt: skip
+    except ProblemError as error:
+        raise Refused(f"a {tuple(a.shape)} {a.dtype} by b {tuple(b.shape)} {b.dtype}: {error}") from error
+    _check_epilogue(problem, shape, bias, source, dtype)
+    return problem
+
+
+def check_devices(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None) -> None:
+    """Whether all operands are on one device.
+
+    Raises:
+        Refused: one is not where `a` is.
+    """
+    for name, tensor in (("b", b), ("bias", bias), ("source", source)):
+        if tensor is not None and tensor.device != a.device:
+            raise Refused(f"{name} is on {tensor.device}, a on {a.device}: move it")
+
+
+def overlapping(out: Tensor, others: Sequence[tuple[str, Tensor | None]]) -> str:
+    """Which of the inputs shares memory with `out`; empty when none does."""
+    begin, end = _range(out)
+    for name, tensor in others:
+        if tensor is not None and tensor.device == out.device:
+            other_begin, other_end = _range(tensor)
+            if begin < other_end and other_begin < end:
+                return name
+    return ""
+
+
+def check_output(out: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
+    """Whether C may be written to `out`.
+
+    Raises:
+        Refused: another shape, dtype or device, or rows that don't follow one another.
+    """
+    if list(out.shape) != list(shape) or out.dtype != dtype or out.device != device:
+        raise Refused(
+            f"out is {tuple(out.shape)} {out.dtype} on {out.device}, C is {tuple(shape)} {dtype} on {device}: "
+            f"leave out away, or give one like C"
+        )
+    if not out.is_contiguous():
+        raise Refused(f"out has strides {out.stride()}: C is written row after row, give a contiguous one")
+
+
+def _range(tensor: Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr()
+    if tensor.numel() == 0:
+        return begin, begin
+    reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return begin, begin + (reach + 1) * tensor.element_size()
+
+
+def _flattened(a: Tensor, rows: int) -> Tensor:
+    try:
+        return a.view(rows, a.shape[-1])
+    except RuntimeError as error:
+        raise Refused(_strided("a", a)) from error
+
+
+def _lies(name: str, matrix: Tensor) -> str:
+    """`n` where rows follow one another, `t` where columns do."""
+    rows, columns = matrix.shape[-2:]
+    down, along = matrix.stride()[-2:]
+    whole = matrix.dim() == 2 or matrix.shape[0] == 1 or matrix.stride(0) == rows * columns
+    if whole and (columns == 1 or along == 1) and (rows == 1 or down == columns):
+        return "n"
+    if whole and (rows == 1 or down == 1) and (columns == 1 or along == rows):
+        return "t"
+    raise Refused(_strided(name, matrix))
+
+
+def _strided(name: str, tensor: Tensor) -> str:
+    return (
+        f"{name} is {tuple(tensor.shape)} with strides {tensor.stride()}: kernels read matrices whose rows, or "
+        f"columns, follow one another without gaps; call {name}.contiguous()"
+    )
+
+
+def _check_epilogue(
+    problem: Problem, shape: Sequence[int], bias: Tensor | None, source: Tensor | None, dtype: torch.dtype
+) -> None:
+    if bias is not None:
+        wanted = dtype if problem.dtype_bias == problem.dtype_c else torch.float32
+        if bias.shape != (problem.n,) or bias.dtype != wanted or not bias.is_contiguous():
+            raise Refused(
+                f"bias is {tuple(bias.shape)} {bias.dtype}: it must be ({problem.n},) {wanted}, one element a column"
+            )
+    if source is not None and (list(source.shape) != list(shape) or source.dtype != dtype
+                               or not source.is_contiguous()):  # fmt: skip
+        raise Refused(f"source is {tuple(source.shape)} {source.dtype}: it must be like C, {tuple(shape)} {dtype}, "
+                      f"contiguous")  # fmt: skip

@@ -1,0 +1,210 @@
+"""`gemmtune.torch` on a real GPU: right results, streams, graphs, compilation, refusals. Needs PyTorch beside a GPU."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tuner.devices import driver_present
+
+torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
+
+from gemmtune.torch import Refused, configure, gemm, kernels  # noqa: E402
+from gemmtune.torch.composed import composed  # noqa: E402
+from gemmtune.torch.sources import Found  # noqa: E402
+from space.config import Config  # noqa: E402
+from space.explain import is_legal  # noqa: E402
+from space.family import family_named  # noqa: E402
+from space.problem import Problem  # noqa: E402
+from tuner.answers import default_config  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
+
+BF16 = torch.bfloat16
+WGMMA, GEMV = family_named("sm90_wgmma"), family_named("gemv")
+
+
+@dataclass
+class Given:
+    """Answers with one family's config, the nearest legal one to what was asked for."""
+
+    family: str
+    knobs: dict[str, object]
+
+    def find(self, problem: Problem, device: str) -> Found:
+        family = family_named(self.family)
+        config: Config | None = family.config({"rows": problem.m, **self.knobs} if family is GEMV else self.knobs)
+        if config is not None and not is_legal(family, problem, config):
+            config = default_config(family, problem)
+        return Found(config, "planted")
+
+
+@pytest.fixture(autouse=True)
+def unconfigured() -> Iterator[None]:
+    yield
+    configure()
+
+
+def random(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    made = torch.randn(*shape, device="cuda", generator=torch.Generator("cuda").manual_seed(sum(shape)))
+    return (made * 40).clamp(-127, 127).to(dtype) if dtype is torch.int8 else made.to(dtype)
+
+
+def right(made: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.allclose(made.double(), a.double() @ b.double(), rtol=0.02, atol=0.02 * a.shape[-1] ** 0.5)
+
+
+def launched() -> list[kernels.Kernel]:
+    return [one for one in kernels.everything() if isinstance(one, kernels.Kernel)]
+
+
+CASES: list[tuple[str, dict[str, object], Callable[[], tuple[torch.Tensor, torch.Tensor]]]] = [
+    ("sm90_wgmma", {}, lambda: (random(512, 256), random(768, 256).t())),
+    ("sm90_wgmma", {}, lambda: (random(512, 256), random(256, 768))),
+    ("sm90_wgmma", {}, lambda: (random(256, 512).t(), random(768, 256).t())),
+    ("sm90_wgmma", {}, lambda: (random(3, 128, 256), random(3, 192, 256).mT)),
+    # Packed: rows of 514 bytes.
+    ("sm90_wgmma", {}, lambda: (random(130, 257), random(99, 257).t())),
+    ("sm90_wgmma", {"swap_ab": 1, "tile_n": 16, "split_k": 4}, lambda: (random(16, 4096), random(512, 4096).t())),
+    ("sm90_wgmma", {"tile_k": 128}, lambda: (random(64, 512, dtype=torch.int8), random(96, 512, dtype=torch.int8).t())),
+    ("gemv", {}, lambda: (random(1, 4096), random(1000, 4096).t())),
+    ("gemv", {"split_k": 8, "split_warps": 2}, lambda: (random(3, 8192), random(65, 8192).t())),
+    ("gemv", {}, lambda: (random(2, 4, 512, dtype=torch.float16)[0], random(96, 512, dtype=torch.float16).t())),
+]
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_results_are_right_wherever_the_operands_lie(case: int) -> None:
+    family, knobs, operands = CASES[case]
+    configure(Given(family, knobs))
+    before = len(launched())
+    for _ in range(3):
+        a, b = operands()
+        made = gemm(a, b)
+        assert right(made, a, b)
+        assert torch.equal(made, gemm(a, b))
+        out = torch.empty_like(made)
+        assert gemm(a, b, out=out) is out
+        assert torch.equal(out, made)
+    assert len(launched()) == before + 1
+    assert launched()[-1].config.family == family
+
+
+def test_the_epilogue_is_torchs() -> None:
+    configure(Given("sm90_wgmma", {"epilogue": "direct", "tile_n": 64}))
+    a, b, bias, source = random(256, 512), random(384, 512).t(), random(384), random(256, 384)
+    made = gemm(a, b, bias=bias, source=source, alpha=0.5, beta=2.0, activation="silu")
+    assert launched()
+    expected = composed(a.float(), b.float(), bias.float(), source.float(), 0.5, 2.0, "silu", torch.float32)
+    assert torch.allclose(made.float(), expected, rtol=0.02, atol=0.2)
+    # alpha and beta are no part of what is prepared.
+    again = gemm(a, b, bias=bias, source=source, alpha=0.25, beta=1.0, activation="silu")
+    expected = composed(a.float(), b.float(), bias.float(), source.float(), 0.25, 1.0, "silu", torch.float32)
+    assert torch.allclose(again.float(), expected, rtol=0.02, atol=0.2)
+
+
+@pytest.mark.parametrize("case", [0, 4, 5, 8])
+def test_a_captured_call_replays_on_new_data(case: int) -> None:
+    family, knobs, operands = CASES[case]
+    configure(Given(family, knobs))
+    a, b = operands()
+    gemm(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = gemm(a, b)
+    for seed in range(3):
+        a.copy_((torch.randn(a.shape, device="cuda") * (seed + 1)).to(a.dtype))
+        graph.replay()
+        assert right(made, a, b)
+
+
+def test_what_is_captured_unprepared_is_computed_by_torch(caplog: pytest.LogCaptureFixture) -> None:
+    configure(Given("sm90_wgmma", {}))
+    a, b = random(64, 320), random(320, 448)
+    torch.matmul(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with caplog.at_level(logging.WARNING, "gemmtune.torch"), torch.cuda.graph(graph):
+        made = gemm(a, b)
+    graph.replay()
+    assert right(made, a, b)
+    assert "captured" in caplog.text
+
+
+def test_it_runs_on_the_current_stream_and_two_streams_share_no_counters() -> None:
+    family, knobs, operands = CASES[5]
+    configure(Given(family, knobs))
+    a, b = operands()
+    expected = gemm(a, b)
+    torch.cuda.synchronize()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    made: list[torch.Tensor] = []
+    for _ in range(50):
+        for stream in streams:
+            with torch.cuda.stream(stream):
+                made.append(gemm(a, b))
+    torch.cuda.synchronize()
+    assert all(torch.equal(one, expected) for one in made)
+
+
+def test_threads_may_call_it_at_once() -> None:
+    configure(Given("sm90_wgmma", {}))
+    pairs = [(random(128, 256) * (i + 1), random(192, 256).t()) for i in range(8)]
+    wrong: list[int] = []
+
+    def work(place: int) -> None:
+        a, b = pairs[place]
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(100):
+                made = gemm(a, b)
+            torch.cuda.current_stream().synchronize()
+            if not right(made, a, b):
+                wrong.append(place)
+
+    torch.cuda.synchronize()
+    threads = [threading.Thread(target=work, args=(place,)) for place in range(len(pairs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_it_compiles_and_launches_inside(caplog: pytest.LogCaptureFixture) -> None:
+    configure(Given("sm90_wgmma", {}))
+    w = random(512, 256)
+    compiled = torch.compile(lambda x: gemm(x.relu(), w.t()) + 1, fullgraph=True)
+    with torch.no_grad():
+        x = random(128, 256)
+        assert torch.allclose(compiled(x).float(), gemm(x.relu(), w.t()).float() + 1, rtol=0.02, atol=0.1)
+    assert "computed by torch" not in caplog.text
+
+
+def test_misaligned_operands_are_refused_before_the_launch() -> None:
+    configure(Given("sm90_wgmma", {}))
+    store = random(1, 512 * 256 + 8).view(-1)
+    a = store[1 : 1 + 512 * 256].view(512, 256)
+    with pytest.raises(Refused, match=r"a starts at .* no multiple of the 16 bytes"):
+        gemm(a, random(768, 256).t())
+    b = random(768, 256).t()
+    assert right(gemm(a.clone(), b), a, b)
+    with pytest.raises(Refused, match="b is on cpu"):
+        gemm(a, b.cpu())
+
+
+def test_f32_is_torchs_unless_tf32_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    configure(Given("sm90_wgmma", {"tile_k": 32, "tile_n": 64}))
+    a, b = random(128, 256, dtype=torch.float32), random(256, 128, dtype=torch.float32)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert torch.allclose(gemm(a, b).double(), a.double() @ b.double(), rtol=1e-4, atol=1e-3)
+        assert "set_float32_matmul_precision" in caplog.text
+        torch.set_float32_matmul_precision("high")
+        assert right(gemm(a, b), a, b)
+        assert launched()[-1].config.family == "sm90_wgmma"
+    finally:
+        torch.set_float32_matmul_precision(before)

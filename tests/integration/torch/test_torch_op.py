@@ -1,0 +1,225 @@
+"""`gemmtune.torch` on CPU tensors: registration, shapes, compilation of the fallback, and every refusal.
+
+PyTorch is an extra that the lock files leave out: where it is not installed, as in CI, this file is skipped. The GPU
+runs `tests/gpu/test_torch.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
+
+from gemmtune.torch import Refused, configure, gemm, sources  # noqa: E402
+from gemmtune.torch.operands import problem_of  # noqa: E402
+from space.family import family_named  # noqa: E402
+from space.problem import Problem  # noqa: E402
+from tests.support import DEVICE, keep_best  # noqa: E402
+from tuner.errors import TableError  # noqa: E402
+from tuner.store.store import Store  # noqa: E402
+from tuner.tables import TableBests, read_table, table, table_bytes  # noqa: E402
+
+BF16 = torch.bfloat16
+DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.uint8]
+
+
+def random(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
+    made = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+    if dtype in (torch.int8, torch.uint8):
+        return (made * 40).clamp(-128 if dtype is torch.int8 else 0, 127).to(dtype)
+    return made.to(dtype)
+
+
+def problem(a: torch.Tensor, b: torch.Tensor) -> Problem:
+    return problem_of(a, b, None, None, 1.0, "none", torch.bfloat16, False)
+
+
+def test_layouts_are_read_off_strides() -> None:
+    x, w = random(48, 64), random(32, 64)
+    assert problem(x, w.t()).key == "gemm:bf16,bf16,bf16,f32:nt:48x32x64:b1:none"
+    assert problem(x, w.t().contiguous()).layout == "nn"
+    assert problem(random(64, 48).t(), random(64, 32)).layout == "tn"
+    assert problem(random(64, 48).t(), w.t()).layout == "tt"
+    assert problem(random(2, 3, 64), w.t()).shape == "6x32x64"
+    batched = problem(random(5, 48, 64), random(5, 32, 64).mT)
+    assert (batched.shape, batched.batch, batched.layout) == ("48x32x64", 5, "nt")
+    # One row, or one column, lies either way.
+    assert problem(random(64, 1).t(), w.t()).layout == problem(random(1, 64), w.t()).layout == "nt"
+
+
+def test_extents_beyond_32_bits_are_refused() -> None:
+    a, b = torch.empty(2**31, 8, dtype=BF16, device="meta"), torch.empty(8, 8, dtype=BF16, device="meta")
+    with pytest.raises(Refused, match="m = 2147483648 is not a GEMM extent"):
+        problem(a, b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_every_dtype_is_multiplied_and_its_output_is_as_wide_as_documented(dtype: torch.dtype) -> None:
+    a, b = random(3, 64, dtype=dtype), random(64, 16, dtype=dtype)
+    made = gemm(a, b)
+    expected = a.double() @ b.double()
+    wide = {torch.int8: torch.int32, torch.uint8: torch.int32, torch.float8_e4m3fn: BF16, torch.float8_e5m2: BF16}
+    assert made.dtype == wide.get(dtype, dtype)
+    assert torch.allclose(made.double(), expected, rtol=0.02, atol=0.1)
+
+
+def test_the_epilogue_is_that_of_the_kernels() -> None:
+    a, b, bias, source = random(5, 64), random(64, 16), random(16), random(5, 16)
+    made = gemm(a, b, bias=bias, source=source, alpha=0.5, beta=2.0, activation="gelu")
+    x = 0.5 * (a.double() @ b.double()) + 2.0 * source.double() + bias.double()
+    assert torch.allclose(made.double(), torch.nn.functional.gelu(x), rtol=0.02, atol=0.1)
+    saturated = gemm(random(2, 64, dtype=torch.int8), random(64, 4, dtype=torch.int8), out_dtype=torch.int8)
+    assert saturated.dtype is torch.int8
+    assert saturated.abs().max() >= 127
+
+
+def test_the_operator_is_registered_right() -> None:
+    a, b = random(4, 32), random(32, 8)
+    arguments = (a, b, None, None, 1.0, 1.0, "none", None, False)
+    torch.library.opcheck(torch.ops.gemmtune.gemm.default, arguments)
+    out = torch.empty(4, 8, dtype=BF16)
+    torch.library.opcheck(torch.ops.gemmtune.gemm_out.default, (*arguments[:7], False, out))
+
+
+def test_fake_tensors_have_the_shape_and_dtype_of_c() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        a, b = torch.empty(2, 3, 64, dtype=torch.float8_e4m3fn), torch.empty(64, 16, dtype=torch.float8_e4m3fn)
+        made = gemm(a, b)
+        assert (tuple(made.shape), made.dtype) == ((2, 3, 16), BF16)
+        with pytest.raises(Refused, match="columns must be b's rows"):
+            gemm(a, b.t())
+
+
+def test_it_compiles_as_one_operator_with_whatever_shape() -> None:
+    def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return gemm(x, w.t(), activation="relu") * 2
+
+    graphs: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[torch.Tensor]) -> Callable[..., object]:
+        graphs.append(graph.code)
+        return graph.forward
+
+    compiled = torch.compile(layer, backend=backend, fullgraph=True, dynamic=True)
+    w = random(16, 64)
+    with torch.no_grad():
+        for rows in (3, 7):
+            assert torch.equal(compiled(random(rows, 64), w), layer(random(rows, 64), w))
+    assert len(graphs) == 1
+    assert "gemmtune.gemm.default" in graphs[0]
+
+
+def test_gradients_are_torchs_own() -> None:
+    a, b = random(3, 8, dtype=torch.float32).requires_grad_(), random(8, 4, dtype=torch.float32)
+    gemm(a, b, bias=torch.zeros(4)).sum().backward()
+    assert torch.allclose(a.grad, b.sum(1).expand(3, 8))
+    with pytest.raises(Refused, match="no gradient"):
+        gemm(a, b, out=torch.empty(3, 4))
+
+
+def test_one_line_says_that_torch_computes(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "gemmtune.torch"):
+        for _ in range(3):
+            gemm(random(9, 72), random(72, 24))
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["bf16 nn 9x24x72 is computed by torch: its operands are on cpu"]
+
+
+def tensors(**changed: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"a": random(4, 32), "b": random(32, 8)} | changed
+
+
+SHARED = random(4, 64)
+REFUSALS: list[tuple[dict[str, object], str]] = [
+    (tensors(a=random(32)), "a vector is one row"),
+    (tensors(a=random(4, 33)), "a's columns must be b's rows"),
+    (tensors(a=random(2, 4, 32), b=random(3, 32, 8)), "nothing is broadcast"),
+    (tensors(a=random(4, 64)[:, :32]), r"a is \(4, 32\) with strides \(64, 1\).*a.contiguous"),
+    (tensors(a=random(4, 64)[:, ::2]), r"strides \(64, 2\)"),
+    (tensors(b=random(16, 32)[::2].t()), r"b is \(32, 8\) with strides \(1, 64\)"),
+    (tensors(a=random(3, 4, 64)[..., :32]), "without gaps"),
+    (tensors(a=random(4, 32).double()), "a is torch.float64: kernels multiply"),
+    (tensors(b=random(32, 8).half()), "dtype_b beside bf16"),
+    (tensors(b=torch.empty(32, 8, dtype=BF16, device="meta")), "b is on meta, a on cpu"),
+    (tensors(a=random(0, 32)), "m = 0"),
+    (tensors(bias=random(9)), r"bias is \(9,\)"),
+    (tensors(bias=random(8).float()), "it must be"),
+    (tensors(source=random(4, 9)), "must be like C"),
+    ({**tensors(), "activation": "tanh"}, "activation 'tanh' is unknown"),
+    ({**tensors(), "out_dtype": torch.float64}, "none that C can have"),
+    ({**tensors(), "promoted": True}, "dtype_acc of bf16"),
+    ({**tensors(), "out": random(4, 9)}, "leave out away"),
+    ({**tensors(), "out": random(8, 4).t()}, "row after row"),
+    ({**tensors(), "out": random(4, 8).float(), "out_dtype": BF16}, "leave out_dtype away"),
+    ({**tensors(), "out": torch.empty(4, 8, dtype=BF16, device="meta")}, "out is .* on meta"),
+    ({"a": SHARED.view(-1)[:128].view(4, 32), "b": random(32, 8), "out": SHARED.view(-1)[100:132].view(4, 8)},
+     "out shares memory with a"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "said"), REFUSALS, ids=lambda value: value if isinstance(value, str) else "")
+def test_bad_operands_are_refused_with_the_reason(given: dict[str, object], said: str) -> None:
+    operands = dict(given)
+    with pytest.raises(Refused, match=said):
+        gemm(operands.pop("a"), operands.pop("b"), **operands)
+
+
+def test_configs_come_from_a_store_or_from_its_table(tmp_path: Path) -> None:
+    asked = Problem.parse("256x256x256")
+    with Store.open(f"sqlite:///{tmp_path / 'kept.db'}") as store:
+        best = keep_best(store)
+        (tmp_path / "table.json").write_bytes(table_bytes(table(store, DEVICE)))
+    for named in (tmp_path / "kept.db", tmp_path / "table.json"):
+        configure(named)
+        assert sources.chosen().find(asked, DEVICE).config == best.config
+        assert sources.chosen().find(asked, DEVICE).why.startswith("measured")
+        configure(named, trusted=["predicted"])
+        assert "is measured, not predicted" in sources.chosen().find(asked, DEVICE).why
+    near = TableBests(read_table(tmp_path / "table.json")).neighbours(Problem.parse("512x256x256"), DEVICE)
+    assert [found.problem for found in near] == [best.problem]
+    damaged = json.loads((tmp_path / "table.json").read_bytes())
+    damaged["entries"][0]["median_us"] = 1.0
+    (tmp_path / "table.json").write_text(json.dumps(damaged))
+    configure(tmp_path / "table.json")
+    with pytest.raises(TableError, match="not what was exported"):
+        sources.chosen()
+    configure()
+
+
+def test_what_a_service_says_is_checked_like_everything_over_a_wire() -> None:
+    import httpx2
+
+    from gemmtune import Client
+
+    config = family_named("gemv").config({})
+
+    def reply(request: httpx2.Request) -> httpx2.Response:
+        document = {"source": "measured", "config": said, "time_us": 5.0, "tflops": 1.0, "why": "because"}
+        return httpx2.Response(200, json={"items": [document]})
+
+    service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(reply)))
+    said: dict[str, object] = {"family": "gemv", "knobs": config.knobs}
+    assert service.find(Problem.parse("1x64x64"), DEVICE).config == config
+    said = {"family": "gemv", "knobs": {"lanes": 7}}
+    assert "lanes = 7" in service.find(Problem.parse("1x64x64"), DEVICE).why
+    said = {"family": "gem", "knobs": {}}
+    assert service.find(Problem.parse("1x64x64"), DEVICE).config is None
+
+
+def test_without_torch_the_import_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('planted')")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.getcwd()])}
+    ran = subprocess.run(
+        [sys.executable, "-c", "import gemmtune.torch"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "install gemmtune[torch]" in ran.stderr

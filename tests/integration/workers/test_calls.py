@@ -1,0 +1,130 @@
+"""Calls without a driver: arguments that were pointed elsewhere are those that would have been made there."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from dataclasses import astuple, replace
+from typing import Any
+
+import pytest
+
+from space.explain import explain
+from space.family import family_named
+from space.problem import Problem
+
+calls = pytest.importorskip("workers.cuda.calls")
+families = pytest.importorskip("workers.cuda.families")
+shared = pytest.importorskip("workers.cuda.families.shared")
+operands = pytest.importorskip("workers.cuda.operands")
+
+#: Straight and swapped, by TMA and directly, packed, transposed, with split-K and without.
+CASES: list[tuple[Problem, str, dict[str, object]]] = [
+    (Problem.parse("4096x4096x4096"), "sm90_wgmma", {}),
+    (Problem.of(16, 4096, 4096, epilogue="alpha"), "sm90_wgmma", {"swap_ab": 1, "tile_n": 16, "split_k": 4}),
+    (Problem.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
+    (Problem.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
+    (Problem.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
+    (Problem.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
+    (Problem.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
+]  # fmt: skip
+SECOND = {"partials": 0x3_0000, "arrivals": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
+FIRST = (0x1_0000, 0x1_1000, 0x1_2000, 0, 0, 1.0, 0.0)
+THEN = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
+
+
+class Driver:
+    """Descriptors whose first 8 bytes are their address; the rest says what box they are of."""
+
+    @staticmethod
+    def encode(box: Any) -> Any:  # noqa: ANN401
+        rest = hashlib.sha256(repr(astuple(replace(box, address=0))).encode()).digest()
+        return ctypes.create_string_buffer(box.address.to_bytes(8, "little") + rest, 128)
+
+    @staticmethod
+    def replace_address(tensor_map: Any, address: int) -> int:  # noqa: ANN401
+        assert ctypes.addressof(tensor_map) % calls.MAP_ALIGN_BYTES == 0
+        ctypes.memmove(tensor_map, address.to_bytes(8, "little"), 8)
+        return 0
+
+
+class Launched:
+    """A function that notes the bytes that it is launched with."""
+
+    noted: list[bytes] = []  # noqa: RUF012
+
+    def __init__(self, *_: object, **__: object) -> None: ...
+
+    def resident(self, sm_count: int) -> int:
+        return sm_count
+
+    def set_grid(self, clusters: int) -> None: ...
+
+    def __call__(self, stream: object, arguments: Any) -> None:  # noqa: ANN401
+        self.noted.append(b"".join(bytes(value) for value in arguments.values))
+
+
+class Program:
+    def __init__(self, cubin: bytes) -> None: ...
+
+    def function(self, name: str) -> str:
+        return name
+
+
+class Placed(shared.Shared):  # type: ignore[misc]
+    """Scratch memory at known addresses."""
+
+    def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
+        return SECOND[name]
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    from workers.cuda.families import gemv, packing, sm90_wgmma
+
+    monkeypatch.setattr(shared.Box, "encode", Driver.encode)
+    monkeypatch.setattr(shared, "_replace_address", lambda: Driver.replace_address)
+    for module in (gemv, sm90_wgmma, packing):
+        monkeypatch.setattr(module, "Launch", Launched)
+    for module in (gemv, sm90_wgmma):
+        monkeypatch.setattr(module, "Module", Program)
+    Launched.noted.clear()
+    return Launched.noted
+
+
+@pytest.mark.parametrize(("problem", "family", "knobs"), CASES, ids=lambda value: getattr(value, "key", None))
+def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
+    noted: list[bytes], problem: Problem, family: str, knobs: dict[str, object]
+) -> None:
+    config = family_named(family).config(knobs)
+    assert explain(family_named(family), problem, config).broken == ()
+    call = calls.Call(problem, config, b"", 132, 0x9_0000)
+    assert set(call.scratch) <= set(SECOND)
+    assert [name for name, one in call.scratch.items() if one.zeroed] == ["arrivals"] * ("partials" in call.scratch)
+    scratch = {name: SECOND[name] for name in call.scratch}
+    for at in (FIRST, THEN, THEN):
+        call(None, shared.Addresses(*at), scratch)
+    each = len(noted) // 3
+    first, then, again = (noted[turn * each : (turn + 1) * each] for turn in range(3))
+    noted.clear()
+    families.load(problem, config, b"", 132, Placed()).launch(None, operands.Copy(*THEN))
+    assert then == again == noted != first
+
+
+def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
+    def needed(problem: Problem, family: str, knobs: dict[str, object]) -> dict[str, int]:
+        with pytest.MonkeyPatch.context() as patch:
+            for module in ("gemv", "sm90_wgmma", "packing"):
+                patch.setattr(f"workers.cuda.families.{module}.Launch", Launched)
+            for module in ("gemv", "sm90_wgmma"):
+                patch.setattr(f"workers.cuda.families.{module}.Module", Program)
+            patch.setattr(shared.Box, "encode", Driver.encode)
+            config = family_named(family).config(knobs)
+            return dict(calls.Call(problem, config, b"", 132, 0x9_0000).alignment_bytes)
+
+    whole = needed(Problem.parse("4096x4096x4096"), "sm90_wgmma", {})
+    assert (whole["a"], whole["b"], whole["c"], whole["bias"]) == (16, 16, 16, 2)
+    packed = needed(Problem.of(64, 64, 4099), "sm90_wgmma", {"epilogue": "direct"})
+    assert (packed["a"], packed["b"], packed["c"]) == (2, 2, 2)
+    narrow = needed(Problem.parse("1x64x64"), "gemv", {"load_bytes": 4})
+    assert (narrow["a"], narrow["b"], narrow["c"]) == (4, 4, 2)
