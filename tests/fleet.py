@@ -39,7 +39,7 @@ from tuner.store.campaign_models import WorkerRow
 from tuner.store.store import Store
 from tuner.study import candidates_for
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
-from workers.ports import Round, Worker
+from workers.ports import More, Round, Worker, no_more
 
 PROBLEMS = tuple(Problem.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
 QUEUE = "NVIDIA H200/sm_90a/cuda"
@@ -91,7 +91,7 @@ class FakeRound:
     def __init__(self, problem: Problem, provenance: Provenance, crash: Callable[[Config], bool]) -> None:
         self._problem, self.provenance, self._crash = problem, provenance, crash
 
-    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+    def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         for config in candidates:
             if self._crash(config):
                 raise Crash(config.key)
@@ -220,7 +220,7 @@ class _SlowRound:
         self._quick, self._device = quick, device
         self.provenance = quick.provenance
 
-    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+    def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         for measurement in self._quick.screen(candidates):
             self._device.began.set()
             assert self._device.go_on.wait(60)

@@ -155,20 +155,31 @@ class Search:
         """How many did not end `correct`, by outcome."""
         return dict(Counter(entry.outcome.value for entry in self.tried if entry.outcome is not Outcome.CORRECT))
 
+    @property
+    def pending(self) -> list[Config]:
+        """Proposed, and not told yet."""
+        return list(self._pending)
+
     def propose(self) -> list[Config]:
-        """The next batch; empty once the search has ended."""
+        """The next batch; empty once the search has ended, or while only pending ones are left.
+
+        What is pending counts: it narrows what is believed around it, and it is part of the budget.
+        """
         self.ended = self._reason_to_end()
         if self.ended:
             return []
-        self._pending = {}
+        fresh: list[Config] = []
+        begun = len(self.tried) + len(self._pending)
         try:
-            for _ in range(min(batch_size(len(self.tried)), self.total - len(self.tried))):
+            for _ in range(min(batch_size(begun), self.total - begun)):
                 trial = self._optuna.ask(self._stand.distributions)
-                self._pending[self._stand.config(trial.params)] = trial
+                config = self._stand.config(trial.params)
+                self._pending[config] = trial
+                fresh.append(config)
         except Exhausted:
             if not self._pending:
                 self.ended = "every candidate worth trying was tried"
-        return list(self._pending)
+        return fresh
 
     def tell(self, measurement: Measurement) -> None:
         """How a proposed candidate, or one that was tried for another reason, ended."""
@@ -256,12 +267,21 @@ def screen(
 ) -> Iterator[Measurement]:
     """Proposes and measures, batch after batch, until the search has ended or `go_on` says no.
 
+    A device that would have to wait for the next batch is given it while it still measures the last of this one.
+
     Yields:
-        Each measurement. The next batch is proposed after the last one of this batch was taken, so whoever
+        Each measurement. Nothing is proposed between a measurement and the next one's being asked for, so whoever
         records what is yielded has recorded it before the search goes on.
     """
-    while go_on() and (batch := search.propose()):
-        announce("screen", batch)
-        for measurement in round_.screen(batch):
+
+    def propose() -> list[Config]:
+        batch = search.propose() if go_on() else []
+        if batch:
+            # Whoever has to tell which candidate ended a worker must know of all that are under way.
+            announce("screen", search.pending)
+        return batch
+
+    while batch := propose():
+        for measurement in round_.screen(batch, propose):
             search.tell(measurement)
             yield measurement

@@ -102,6 +102,15 @@ class Builds:
         self._done: SimpleQueue[tuple[Config, Future[Made]]] = SimpleQueue()
         self._under_way = 0
 
+    @property
+    def left(self) -> int:
+        """Candidates that were not taken yet."""
+        return len(self._waiting) + self._under_way
+
+    def add(self, candidates: Sequence[Config]) -> None:
+        """Further candidates, behind those that wait."""
+        self._waiting[:0] = reversed(candidates)
+
     def take(self, wait: bool = True) -> tuple[Config, Made] | None:
         """A candidate with its build; None when all were taken, or none is done and `wait` is False.
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
 from space.config import Config
 from space.problem import Problem
 from workers.measurement import DeviceFacts, Measurement, Policy, Provenance
+
+#: Further candidates of a screening that is under way; none when there are none for now.
+More = Callable[[], Sequence[Config]]
+
+
+def no_more() -> Sequence[Config]:
+    """A screening of what was given, and nothing else."""
+    return ()
 
 
 class Round(Protocol):
@@ -24,10 +32,14 @@ class Round(Protocol):
         """How many candidates cuBLASLt has for the problem: ranks of family `cublaslt` that can be screened."""
         ...
 
-    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+    def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         """Each candidate built, verified, then timed briefly; one measurement each, in any order.
 
         A candidate that fails to compile, hangs, crashes or lies is a measurement with that outcome.
+
+        Args:
+            more: may be asked, by whoever takes the next measurement, when so few candidates are left that the
+                device would soon wait; what it gives is screened too.
         """
         ...
 

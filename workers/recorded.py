@@ -25,6 +25,7 @@ from workers.build import BuildFailure
 from workers.builder import Builder, Shelf
 from workers.errors import RecordingError
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
+from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
 
 LIBRARY = "cublaslt"
@@ -65,8 +66,11 @@ class RecordedRound:
         """How many of cuBLASLt's candidates were screened."""
         return sum(stage == "screen" and m.config.family == LIBRARY for (_, stage), m in self._known.items())
 
-    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
-        """Compiles each candidate here, then replays what it did there."""
+    def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
+        """Compiles each candidate here, then replays what it did there.
+
+        No device waits here, so `more` is not asked: a search then knows every result when it proposes.
+        """
         own = [config for config in candidates if family_named(config.family).own]
         for config in candidates:
             if config not in own:

@@ -21,6 +21,7 @@ from workers.cuda.supervisor import Died, LostContext
 from workers.errors import DriverError, ProcessError
 from workers.kernels.render import sources_digest
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage, from_json
+from workers.ports import More, no_more
 
 if TYPE_CHECKING:
     from workers.cuda.worker import CudaWorker
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 PREPARE_SECONDS: Final = 180.0
 #: Questions that the GPU process has before it: the one it works on, the one it makes ready, and one to come.
 AHEAD: Final = 3
+#: Candidates that wait for their build or for a place before the GPU process when further ones are asked for.
+REFILL: Final = 2
 #: Tries of the finals before the device is given up.
 FINAL_TRIES: Final = 3
 
@@ -87,24 +90,29 @@ class CudaRound:
             ) from error
         self._worker.prepared = self
 
-    def screen(self, candidates: Sequence[Config]) -> Iterator[Measurement]:
+    def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         """Builds on CPU threads, and measures each candidate as soon as it is built."""
-        built, library = list[Config](), list[Config]()
+        self._take_over()
+        builds, library = self._worker.builder.begin(self._problem, ()), list[Config]()
+        try:
+            yield from self._take_up(candidates, builds, library)
+            yield from self._measure(builds, library, more)
+        finally:
+            builds.cancel()
+
+    def _take_up(self, candidates: Sequence[Config], builds: Builds, library: list[Config]) -> Iterator[Measurement]:
+        """Sorts candidates by who builds them; those that are illegal are measurements at once."""
+        own = list[Config]()
         for config in candidates:
             family = family_named(config.family)
             said = explain(family, self._problem, config)
             if said.legal:
-                (built if family.own else library).append(config)
+                (own if family.own else library).append(config)
             else:
                 yield self._outcome(config, Outcome.CONSTRAINTS, f"{said.broken[0].rule}: {said.broken[0].numbers}")
-        self._take_over()
         # Whoever comes first finds the card in another state: no kind of candidate always does.
-        random.Random(self._seed).shuffle(built)
-        builds = self._worker.builder.begin(self._problem, built)
-        try:
-            yield from self._measure(builds, library)
-        finally:
-            builds.cancel()
+        random.Random(self._seed).shuffle(own)
+        builds.add(own)
 
     def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
         """Interleaved rounds; a finalist that fails here is reported as failed, the others go on without it.
@@ -128,13 +136,16 @@ class CudaRound:
             self._recover()
         raise ProcessError(f"the GPU process died in {FINAL_TRIES} tries of the finals of {self._problem.shape}")
 
-    def _measure(self, builds: Builds, library: list[Config]) -> Iterator[Measurement]:
+    def _measure(self, builds: Builds, library: list[Config], more: More) -> Iterator[Measurement]:
         """Keeps a few questions ahead of the GPU process; one measurement per candidate, as they are answered.
 
         Whoever stops iterating leaves questions open; their answers are thrown away by what is asked next.
         """
         asked: deque[Asked] = deque()
         while True:
+            # What comes next is proposed and built while the GPU works on what was asked.
+            if asked and builds.left + len(library) <= REFILL and (further := more()):
+                yield from self._take_up(further, builds, library)
             while len(asked) < AHEAD:
                 if library:
                     self._ask_ahead(asked, Asked(library.pop(), ""))

@@ -136,6 +136,24 @@ def test_a_finalist_at_which_the_process_was_ended_once_stays(worker: CudaWorker
     assert worker.begin(PROBLEM, Policy.COLD_GRAPH).finals([config(64), config(40)], 5) == ()
 
 
+def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log: Path) -> None:
+    # 48 does not build, and the last of the further ones is illegal: neither is sent.
+    further = [[config(n) for n in GOOD[5:]], [config(48), FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12})]]
+    taken: list[int] = []
+    asked_at: list[int] = []
+
+    def more() -> list[Config]:
+        asked_at.append(len(taken))
+        return further.pop(0) if further else []
+
+    for measurement in worker.begin(PROBLEM, Policy.COLD_GRAPH).screen([config(n) for n in GOOD[:5]], more):
+        taken.append(measurement.config.number("tile_n"))
+    assert sorted(taken) == sorted([*GOOD, 48, 256])
+    sent = [line for line in log.read_text().splitlines() if line.startswith("screen")]
+    assert len(sent) == len(GOOD)
+    assert asked_at[0] < 5, "candidates were still under way"
+
+
 def test_an_illegal_candidate_is_told_and_never_sent(worker: CudaWorker, log: Path) -> None:
     illegal = FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12})
     (measured,) = worker.begin(PROBLEM, Policy.COLD_GRAPH).screen([illegal])

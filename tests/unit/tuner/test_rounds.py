@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from space.arch import H200
+from space.config import Config
 from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
@@ -21,7 +22,7 @@ CONFIGS = [
 class FakeRound:
     """Measures at once: the place in the list is the time."""
 
-    def screen(self, candidates):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    def screen(self, candidates, more=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
         for config in candidates:
             yield measured(config, 100.0 + CONFIGS.index(config))
 
@@ -52,6 +53,32 @@ def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
     found = search(Budget(), tried)
     assert [config.number("tile_n") for config in found.finalists()] == [128] * 5 + [64, 256]
     assert [config.number("raster_group") for config in found.finalists(2)] == [1, 2], "after a bad end: the fastest"
+
+
+class EagerRound(FakeRound):
+    """Asks for more while two candidates are still to be measured, as a device does that would have to wait."""
+
+    def __init__(self) -> None:
+        self.open_when_asked: list[int] = []
+
+    def screen(self, candidates, more=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        left = list(candidates)
+        while left:
+            if len(left) <= 2:
+                self.open_when_asked.append(len(left))
+                left += more()
+            yield from super().screen([left.pop(0)])
+
+
+def test_what_is_under_way_counts_when_more_is_proposed() -> None:
+    device, found, announced = EagerRound(), search(Budget(candidates=21)), list[list[Config]]()
+    taken = list(screen(device, found, lambda stage, batch: announced.append(list(batch))))  # type: ignore[arg-type]
+    assert len({m.config for m in taken}) == len(taken) == 21
+    assert found.ended == "the budget of 21 candidates is spent"
+    assert max(device.open_when_asked) == 2
+    # The two that were open at the time stand before the new ones: either of them may end the worker.
+    assert [len(batch) for batch in announced[:3]] == [4, 6, 6]
+    assert announced[1][:2] == announced[0][2:]
 
 
 def test_a_search_goes_on_where_another_one_stopped() -> None:
