@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -54,12 +55,28 @@ class Coordinates:
         return {**self._defaults, FAMILY: config.family,
                 **{f"{config.family}.{name}": value for name, value in config.values}}  # fmt: skip
 
+    def values(self, config: Config) -> tuple[Any, ...]:
+        """The values of `params` alone."""
+        if len(self.families) == 1:
+            return tuple(value for _, value in config.values)
+        before, after = self._around[config.family]
+        return (config.family, *before, *(value for _, value in config.values), *after)
+
     def config(self, params: Mapping[str, Any]) -> Config:
         """The inverse of `params`."""
         family = self.families[0]
         if len(self.families) > 1:
             family = next(one for one in self.families if one.name == params[FAMILY])
         return family.config({knob.name: params[self._name(family, knob.name)] for knob in family.knobs})
+
+    @cached_property
+    def _around(self) -> dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """For each family, the defaults that stand before and after its own knobs."""
+        knobs = [tuple(knob.default for knob in family.knobs) for family in self.families]
+        return {
+            family.name: (tuple(chain(*knobs[:place])), tuple(chain(*knobs[place + 1 :])))
+            for place, family in enumerate(self.families)
+        }
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def pool_of(
     """
     stand = Coordinates.of(candidates)
     names = tuple(stand.distributions)
-    values = [tuple(stand.params(config)[name] for name in names) for config in candidates]
+    values = [stand.values(config) for config in candidates]
     expected, doubt = np.zeros(len(candidates)), 0.0
     blocks: list[tuple[Rows, Thin]] = []
     for family in stand.families:

@@ -16,12 +16,16 @@ from space.families.gemv.knobs import A_SMEM
 
 #: From asking memory to having, unloaded.
 LATENCY_US: Final = 0.8
-#: Staging A, from the start of a block: a load's latency and a barrier.
-STAGE_US: Final = 1.0
+#: Staging A at the start of a tile, beyond the latency of its loads: barriers.
+STAGE_US: Final = 0.3
 #: Shuffles and the write at the end of a tile; bringing slices together.
 FINISH_US, SPLIT_US = 0.3, 1.5
 #: f32 operations that one multiprocessor starts in a clock, and what of that a real loop gets.
 FLOPS_PER_CLOCK, SHARE_OF_IT = 128, 0.5
+#: What one multiprocessor reads of shared memory, or of L1.
+SMEM_BYTES_PER_CLOCK: Final = 128
+#: What resources that don't bound the time add to it all the same.
+BESIDE: Final = 0.1
 
 
 def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
@@ -29,21 +33,42 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     tiles = (c["tiles_n"] * c["split_k"] * c.problem.batch).astype(np.float64)
     resident = np.minimum(c["blocks_per_sm"], np.ceil(tiles / device.sm_count))
     slots = np.minimum(resident * device.sm_count, tiles)
+    waves = np.ceil(tiles / slots)
+    terms = (_stream_us(c, device, tiles, slots), _work_us(c, device, slots), _a_us(c, device, tiles, slots))
+    bound = np.maximum.reduce(terms)
+    busy = bound + BESIDE * (sum(terms) - bound)
+    start = LATENCY_US + FINISH_US + np.where(c["a_path"] == A_SMEM, STAGE_US, 0.0)
+    # Blocks beside it hide most of what a tile begins and ends with.
+    turns = start * (1 + (waves - 1) / (2 * resident))
+    split = np.where(c["split_k"] > 1, SPLIT_US, 0.0)
+    total: FloatColumn = busy + turns + split + device.launch_us
+    return total
+
+
+def _stream_us(c: Columns, device: DeviceLimits, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
+    """B at the rate of memory, or of what is in flight; the last wave ends with whole tiles."""
     tile_bytes = c["tile_n"] * row_bytes(c.problem) / c["split_k"]
     in_flight = slots * c["in_flight_bytes"] / c["blocks_per_sm"]
-    bytes_us = np.minimum(device.hbm_tbs * 1e6, in_flight / LATENCY_US)
-    # A wave ends with its slowest block: whole tiles, however few are left of the last wave.
-    waves = np.ceil(tiles / slots)
-    whole = np.minimum(waves * slots * tile_bytes, c.problem.min_bytes + slots * tile_bytes)
-    stream_us = whole / bytes_us + LATENCY_US
-    staged = np.where(c["a_path"] == A_SMEM, STAGE_US, 0.0)
-    staged = np.where(c["persistent"] == 1, staged, staged * np.minimum(waves, 2))
-    # Of an element of B: a conversion, a product a row, and its share of converting A.
-    work = (c["rows"] + 1 + c["rows"] / c["columns"]) * c.problem.n * c.problem.k * c.problem.batch
-    if c.problem.dtype_acc == "s32":
-        work = work / 4
+    rate = np.minimum(device.hbm_tbs * 1e6, in_flight / LATENCY_US)
+    waves = np.ceil(tiles / slots) * slots * tile_bytes
+    column: FloatColumn = np.minimum(waves, c.problem.min_bytes + slots * tile_bytes) / rate
+    return column
+
+
+def _work_us(c: Columns, device: DeviceLimits, slots: FloatColumn) -> FloatColumn:
+    """Of an element of B: a conversion, a product a row, and its share of converting A; narrow loads take more."""
+    elements = c.problem.n * c.problem.k * c.problem.batch
+    work = (c["rows"] + 1 + c["rows"] / c["columns"]) * elements / (4 if c.problem.dtype_acc == "s32" else 1)
+    loads = 4 * elements * element_bytes(c.problem) / c["load_bytes"]
     rate = FLOPS_PER_CLOCK * SHARE_OF_IT * device.clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
-    narrow = np.maximum(4 / c["load_bytes"] / element_bytes(c.problem), 1)
-    split = np.where(c["split_k"] > 1, SPLIT_US, 0.0)
-    bound: FloatColumn = np.maximum(stream_us, narrow * work / rate) + staged + FINISH_US + split + device.launch_us
-    return bound
+    column: FloatColumn = (work + loads) / rate
+    return column
+
+
+def _a_us(c: Columns, device: DeviceLimits, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
+    """A from L2, once a tile, and again for every few columns from shared memory or L1."""
+    slice_bytes = c["rows"] * row_bytes(c.problem) / c["split_k"]
+    again = c["tile_n"] / c["columns"] * slice_bytes * tiles
+    rate = SMEM_BYTES_PER_CLOCK * device.clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
+    column: FloatColumn = tiles * slice_bytes / (device.l2_tbs * 1e6) + again / rate
+    return column

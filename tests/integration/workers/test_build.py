@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.compile_space import samples, verdict
 from space.enumerate import enumerate_space
+from space.explain import explain
 from space.family import family_named
 from space.problem import Problem
 from workers.build import Build, BuildFailure, compile_source, kept_cubin
@@ -45,6 +46,18 @@ def test_random_legal_configs_of_gemv_compile_within_their_registers() -> None:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         verdicts = list(pool.map(lambda sample: verdict(*sample), drawn))
     assert {config.key: said for (_, config), said in zip(drawn, verdicts, strict=True) if said} == {}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "knobs"),
+    [("bf16", {"warps": 2, "split_warps": 4}), ("tf32", {"load_bytes": 2}), ("bf16", {"columns": 4, "unroll": 16})],
+)
+def test_what_the_rules_of_gemv_refuse_the_compiler_refuses(dtype: str, knobs: dict[str, object]) -> None:
+    gemv, problem = family_named("gemv"), Problem.parse("1x64x8192", dtype)
+    broken = [entry.rule for entry in explain(gemv, problem, gemv.config(knobs)).broken]
+    assert len(broken) == 1
+    text = render("gemv", gemv.compile_constants(problem, gemv.config(knobs)))
+    assert isinstance(compile_source(text, "sm_90a", None), BuildFailure), f"{broken[0]} is stricter than the compiler"
 
 
 def test_the_verification_kernels_compile() -> None:

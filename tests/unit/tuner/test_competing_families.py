@@ -76,6 +76,7 @@ def test_coordinates_are_knobs_alone_and_named_by_family_among_others() -> None:
     for config in (one, other):
         params = both.params(config)
         assert params.keys() == both.distributions.keys()
+        assert both.values(config) == tuple(params[name] for name in both.distributions)
         assert both.config(params) == config
     assert both.params(other)["gemv.split_k"] == 16
     assert both.params(other)["sm90_wgmma.split_k"] == 1
