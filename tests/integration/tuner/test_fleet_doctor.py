@@ -11,7 +11,7 @@ from sqlalchemy import text, update
 from api.access import Access
 from api.app import create_app
 from benchmarks.postgres import Postgres
-from tests.fleet import FAST, PROBLEMS, Fleet
+from tests.fleet import BY_HAND, PROBLEMS, Fleet
 from tests.integration.api.asking import serving
 from tuner import tokens
 from tuner.doctor import Check
@@ -28,7 +28,7 @@ def fleet(database_url: str) -> Iterator[Fleet]:
 
 
 def looked(url: str) -> dict[str, Check]:
-    return {check.name: check for check in fleet_checkup(url, FAST, settle=lambda _: None)}
+    return {check.name: check for check in fleet_checkup(url, BY_HAND, settle=lambda _: None)}
 
 
 def states(url: str) -> dict[str, str]:
@@ -106,7 +106,7 @@ def test_an_older_schema_is_told_and_left_alone(database_url: str) -> None:
 
 @pytest.mark.parametrize("url", ["postgresql+psycopg://nobody@127.0.0.1:9/none", "mysql://x", "sqlite:////proc/x/y"])
 def test_a_database_that_is_not_there_is_one_line(url: str) -> None:
-    (check,) = fleet_checkup(url, FAST)
+    (check,) = fleet_checkup(url, BY_HAND)
     assert (check.name, check.state in ("broken", "absent")) == ("database", True)
 
 
