@@ -2,7 +2,8 @@
 
     python -m benchmarks.redelivery --kills 12 --stops 8 --heartbeat 5 --out benchmarks/results/F.md
 
-The fleet is that of `benchmarks.storm`. The promise is two heartbeats plus 5 s.
+The fleet is that of `benchmarks.storm`, its candidates take as long as on a GPU. The promise is two heartbeats plus
+5 s.
 """
 
 from __future__ import annotations
@@ -18,16 +19,21 @@ import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy import select
 
 from benchmarks.postgres import running_postgres
 from benchmarks.storm import Fleet, begin_campaign, running
 from benchmarks.storm_recordings import plant
+from tuner.campaigns import results
+from tuner.campaigns.records import CampaignStatus
 from tuner.store.campaign_models import RoundRow
 from tuner.store.codec import utc
 from tuner.store.models import ProblemRow
 from tuner.store.store import Store
+
+_CANDIDATES: Final = 200
 
 
 def main() -> None:
@@ -47,15 +53,15 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         postgres = stack.enter_context(running_postgres(durable=True))
-        shapes = plant(folder / "recorded" / "h200", 400, 24)
+        shapes = plant(folder / "recorded" / "h200", 20 * len(faults), _CANDIDATES)
         url = postgres.database()
         store = stack.enter_context(Store.open(url))
-        fleet = Fleet(folder, url, given.heartbeat)
+        fleet = Fleet(folder, url, given.heartbeat, "recorded:h200:realtime")
         stack.callback(fleet.stop)
         fleet.workers = [fleet.start_worker() for _ in range(given.workers)]
-        begin_campaign(store, shapes)
+        campaign = begin_campaign(store, shapes, _CANDIDATES)
         for fault in faults:
-            place, key = hit(store, fleet, chance)
+            place, key = hit(store, campaign, fleet, chance)
             fleet.workers[place].send_signal(fault)
             at = datetime.now(UTC)
             took[fault].append((claimed_again(store, key, at) - at).total_seconds())
@@ -80,9 +86,15 @@ def main() -> None:
         sys.exit(1)
 
 
-def hit(store: Store, fleet: Fleet, chance: random.Random) -> tuple[int, str]:
-    """A worker process that holds a round, and its problem."""
+def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random) -> tuple[int, str]:
+    """A worker process that holds a round, and its problem.
+
+    Raises:
+        RuntimeError: there will be none any more.
+    """
     while True:
+        if results.progress(store, campaign).campaign.status is CampaignStatus.FINISHED:
+            raise RuntimeError("the campaign ended before all faults were made: give it more problems")
         held = dict(running(store))
         places = [(place, held[name]) for place, process in enumerate(fleet.workers)
                   for name in held if name.endswith(f"-{process.pid}")]  # fmt: skip

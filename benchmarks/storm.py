@@ -83,10 +83,11 @@ class Fleet:
 
     Args:
         url: of the database.
+        device: of every worker.
     """
 
-    def __init__(self, folder: Path, url: str, heartbeat_seconds: float) -> None:
-        self._folder, self._database = folder, url
+    def __init__(self, folder: Path, url: str, heartbeat_seconds: float, device: str = "recorded:h200") -> None:
+        self._folder, self._database, self._device = folder, url, device
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self._port = int(probe.getsockname()[1])
         self.url = f"http://127.0.0.1:{self._port}"
@@ -107,7 +108,7 @@ class Fleet:
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         """`gemmtune worker run`."""
-        return self._start("worker", "worker", "run", "--device", "recorded:h200")
+        return self._start("worker", "worker", "run", "--device", self._device)
 
     def _start(self, log: str, *words: str) -> subprocess.Popen[bytes]:
         with (self._folder / f"{log}.log").open("ab") as file:
@@ -240,9 +241,9 @@ def _looks(until: float) -> Iterator[None]:
     raise TimeoutError("the campaign did not end in time")
 
 
-def begin_campaign(store: Store, problems: list[Problem]) -> int:
+def begin_campaign(store: Store, problems: list[Problem], candidates: int = _CANDIDATES) -> int:
     """Makes the campaign; its number."""
-    budget = CampaignBudget(candidates=_CANDIDATES, rounds=11)
+    budget = CampaignBudget(candidates=candidates, rounds=11)
     request = CampaignRequest("storm", tuple(problems), (("NVIDIA H200", "recorded"),), budget)
     return Campaigns(store).create(request)[0].id
 
