@@ -126,17 +126,21 @@ async def load(url: str, token: str, workers: int, seconds: float, round_seconds
     async with httpx2.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=60) as http:
         starting, settled = Seen(), Seen()
         fleet = [SimulatedWorker(http, number, starting, round_seconds) for number in range(workers)]
-        for start in range(0, workers, 20):
-            await asyncio.gather(*(worker.register() for worker in fleet[start : start + 20]))
-        running = [asyncio.create_task(job) for worker in fleet for job in (worker.beat(), worker.work())]
-        # One round each, until claims are spread evenly.
-        await _wait(running, round_seconds + _HEARTBEAT_SECONDS)
-        for worker in fleet:
-            worker.watch(settled)
-        await _wait(running, seconds)
-        for job in running:
-            job.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        running: list[asyncio.Task[None]] = []
+        try:
+            for start in range(0, workers, 20):
+                await asyncio.gather(*(worker.register() for worker in fleet[start : start + 20]))
+                running += [asyncio.create_task(worker.beat()) for worker in fleet[start : start + 20]]
+            running += [asyncio.create_task(worker.work()) for worker in fleet]
+            # One round each, until claims are spread evenly.
+            await _wait(running, round_seconds + _HEARTBEAT_SECONDS)
+            for worker in fleet:
+                worker.watch(settled)
+            await _wait(running, seconds)
+        finally:
+            for job in running:
+                job.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
         return starting, settled
 
 
