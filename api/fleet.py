@@ -51,15 +51,16 @@ def install(app: FastAPI, timing: Timing) -> None:
         app.add_exception_handler(kind, refused)
 
 
-def _campaigns(request: Request) -> Campaigns:
+# Coroutines, though nothing is waited for: the framework would run plain functions in a thread of their own.
+async def _campaigns(request: Request) -> Campaigns:
     return Campaigns(request.app.state.store, request.app.state.timing)
 
 
-def _workers(request: Request) -> Workers:
+async def _workers(request: Request) -> Workers:
     return Workers(request.app.state.store, request.app.state.timing)
 
 
-def _rounds(request: Request) -> Rounds:
+async def _rounds(request: Request) -> Rounds:
     return Rounds(request.app.state.store, request.app.state.timing)
 
 

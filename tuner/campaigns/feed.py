@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import exists, func, select, update
+from sqlalchemy import ColumnElement, DateTime, exists, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -34,6 +34,13 @@ def now(session: Session) -> datetime:
         moment = session.scalar(select(func.clock_timestamp()))
         if isinstance(moment, datetime):
             return moment
+    return datetime.now(UTC)
+
+
+def clock(session: Session) -> datetime | ColumnElement[datetime]:
+    """The same time for a statement, which need not be asked for it first."""
+    if session.get_bind().dialect.name == "postgresql":
+        return func.clock_timestamp(type_=DateTime(timezone=True))
     return datetime.now(UTC)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Literal
 
-from sqlalchemy import select, update
+from sqlalchemy import Integer, bindparam, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from space.arch import DEVICES, GPU_MODELS, arch_named
 from space.family import families_for
-from tuner.campaigns.feed import now, queue_name
+from tuner.campaigns.feed import clock, now, queue_name
 from tuner.campaigns.records import TIMING, Orders, Timing, Welcome, Worker
 from tuner.errors import FleetError, SlotTaken, StoreError, WorkerGone
 from tuner.queue.choice import queue_of
@@ -73,10 +73,20 @@ class Workers:
         Raises:
             WorkerGone: it was silent for too long and counts as gone.
         """
-        with self._store.transaction(writes=True) as session:
-            status = touch(session, worker_id)
-            stop = round_id is not None and not _wanted(session, worker_id, round_id)
-            return Orders(stop, drain=status == "draining")
+        if self._store.embedded:
+            # SQLite can't say both in one statement, and has few workers.
+            with self._store.transaction(writes=True) as session:
+                status = touch(session, worker_id)
+                campaign = session.scalar(_HELD, {"round": round_id, "worker": worker_id})
+        else:
+            # A thousand workers say so every five seconds: one statement, and no more.
+            heard = self._store.note(_BEAT, {"round": round_id, "worker": worker_id})
+            if heard is None:
+                raise _gone(worker_id)
+            status, campaign = heard
+        # A paused campaign lets its running rounds end; only a cancelled one has no use for them.
+        stop = round_id is not None and campaign not in ("running", "paused", "finished")
+        return Orders(stop, drain=status == "draining")
 
     def drain(self, worker_id: int) -> Worker:
         """Lets a worker finish its round and leave.
@@ -147,10 +157,11 @@ def touch(session: Session, worker_id: int) -> str:
     Raises:
         WorkerGone: it counts as gone.
     """
-    heard = update(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.status != "gone").values(beat_at=now(session))
+    heard = update(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.status != "gone")
+    heard = heard.values(beat_at=clock(session))
     status = session.scalar(heard.returning(WorkerRow.status).execution_options(synchronize_session=False))
     if status is None:
-        raise WorkerGone(f"worker {worker_id} counts as gone: register again")
+        raise _gone(worker_id)
     return status
 
 
@@ -164,7 +175,7 @@ def live_worker(session: Session, worker_id: int) -> WorkerRow:
     locked = query.options(joinedload(WorkerRow.device)).with_for_update(of=WorkerRow)
     row = session.scalars(locked).one_or_none()
     if row is None:
-        raise WorkerGone(f"worker {worker_id} counts as gone: register again")
+        raise _gone(worker_id)
     return row
 
 
@@ -175,16 +186,25 @@ def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
     row.engine_id = None
 
 
-def _wanted(session: Session, worker_id: int, round_id: int) -> bool:
-    """Whether a worker still holds a round, of a campaign that still wants it."""
-    query = (
-        select(CampaignRow.status)
-        .join(CampaignProblemRow, CampaignProblemRow.campaign_id == CampaignRow.id)
-        .join(RoundRow, RoundRow.campaign_problem_id == CampaignProblemRow.id)
-        .where(RoundRow.id == round_id, RoundRow.worker_id == worker_id, RoundRow.status == "running")
-    )
-    # A paused campaign lets its running rounds end; only a cancelled one has no use for them.
-    return session.scalar(query) in ("running", "paused", "finished")
+#: Status of the campaign whose round a worker holds.
+_HELD = (
+    select(CampaignRow.status)
+    .join(CampaignProblemRow, CampaignProblemRow.campaign_id == CampaignRow.id)
+    .join(RoundRow, RoundRow.campaign_problem_id == CampaignProblemRow.id)
+    .where(RoundRow.id == bindparam("round", type_=Integer), RoundRow.worker_id == bindparam("worker"))
+    .where(RoundRow.status == "running")
+)
+#: Notes that a worker was heard; its status, and that of the campaign.
+_BEAT = (
+    update(WorkerRow)
+    .where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
+    .values(beat_at=func.clock_timestamp())
+    .returning(WorkerRow.status, _HELD.scalar_subquery())
+)
+
+
+def _gone(worker_id: int) -> WorkerGone:
+    return WorkerGone(f"worker {worker_id} counts as gone: register again")
 
 
 def _running(session: Session, workers: list[int]) -> dict[int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from sqlalchemy import Engine, Select, func, select
+from sqlalchemy import Engine, Executable, Row, Select, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -18,7 +18,7 @@ from tuner.errors import StoreError
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.store import bests, changes, measurements, studies
 from tuner.store.backup import write_backup
-from tuner.store.database import FAILURES, WRITES, current_revision, open_engine, unusable
+from tuner.store.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.store.models import Base, BestRow, DeviceRow, MeasurementRow, ProblemRow
 from workers.measurement import Measurement, Policy, Provenance, Stage
 
@@ -30,6 +30,7 @@ class Store:
         self._engine = engine
         self._readers = sessionmaker(engine, expire_on_commit=False)
         self._writers = sessionmaker(engine.execution_options(**{WRITES: True}), expire_on_commit=False)
+        self._notes = engine_for_notes(engine)
         self._url = engine.url.render_as_string(hide_password=True)
 
     @classmethod
@@ -49,6 +50,7 @@ class Store:
     def close(self) -> None:
         """Lets go of all connections."""
         self._engine.dispose()
+        self._notes.dispose()
 
     def __enter__(self) -> Self:
         return self
@@ -205,6 +207,18 @@ class Store:
         """
         return write_backup(self._engine, path)
 
+    def note(self, statement: Executable, parameters: Mapping[str, object]) -> Row[*tuple[Any, ...]] | None:
+        """One statement that is a transaction by itself, and whose loss in a crash does no harm.
+
+        Returns:
+            Its first row; None when it has none.
+
+        Raises:
+            StoreError: the database refused or can't be used.
+        """
+        with self._told(), self._notes.begin() as connection:
+            return connection.execute(statement, parameters).first()
+
     @contextmanager
     def transaction(self, writes: bool = False) -> Iterator[Session]:
         """A session that commits at its end, or rolls back when anything fails.
@@ -215,9 +229,13 @@ class Store:
         Raises:
             StoreError: the database refused or can't be used.
         """
+        with self._told(), (self._writers if writes else self._readers).begin() as session:
+            yield session
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         try:
-            with (self._writers if writes else self._readers).begin() as session:
-                yield session
+            yield
         except IntegrityError as error:
             raise StoreError(
                 f"the store refused it ({error.orig}): only correct, stored measurements are served"
