@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn
+from space.families import dependent_launch
 from space.families.gemv.derive import element_bytes, row_bytes
 from space.families.gemv.knobs import A_CACHE, HINT_NONE, KNOBS
 from space.rules import Rule
@@ -122,7 +123,6 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.prefetch_steps", "nothing is asked into L2 ahead of the loads",
            "it helps before the kernel before has ended, which no measurement among copies of itself shows",
            ("prefetch_steps",), lambda c: c["prefetch_steps"] == 0),
-    _worth("worth.pdl", "no programmatic dependent launch",
-           "what it hides depends on the kernel before; timed among copies of itself it flatters",
-           ("pdl",), lambda c: c["pdl"] == 0),
+    _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY, ("pdl",),
+           lambda c: (c["pdl"] == 0) | dependent_launch.is_short(c.problem)),
 )  # fmt: skip

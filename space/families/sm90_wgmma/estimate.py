@@ -14,6 +14,7 @@ import numpy as np
 
 from space.arch import DeviceLimits
 from space.columns import Columns, FloatColumn, IntColumn
+from space.families.dependent_launch import SAVES_US
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing, pitch_bytes
 from space.problem import DTYPE_BYTES
@@ -63,7 +64,9 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     # Neither hides behind the other wholly.
     both = _eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
-    total: FloatColumn = ordered + device.launch_us + _pack_us(c)
+    # Where blocks share a multiprocessor the next kernel's find no room beside them.
+    early = (c["pdl"] == 1) & (together == 1)
+    total: FloatColumn = ordered + device.launch_us - np.where(early, SAVES_US, 0.0) + _pack_us(c)
     return total
 
 

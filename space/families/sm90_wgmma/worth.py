@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn
+from space.families import dependent_launch
 from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE, FLAG_BYTES
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
@@ -213,7 +214,6 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("cache_hint",), lambda c: c["cache_hint"] == HINT_NONE),
     _worth("worth.l2_promotion", "TMA asks L2 for 256 bytes at least", "a line of either operand is used whole",
            ("l2_promotion",), lambda c: c["l2_promotion"] == 256),
-    _worth("worth.pdl", "no programmatic dependent launch",
-           "what it hides depends on the kernel before; timed among copies of itself it flatters",
-           ("pdl",), lambda c: c["pdl"] == 0),
+    _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY, ("pdl",),
+           lambda c: (c["pdl"] == 0) | dependent_launch.is_short(c.problem)),
 )  # fmt: skip

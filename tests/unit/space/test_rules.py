@@ -185,3 +185,13 @@ def _rows_of_tile_n(tile_n: int) -> npt.NDArray[np.intp]:
 @cache
 def _unpruned_square() -> Space:
     return enumerate_space(FAMILY, SQUARE, pruned=False)
+
+
+@pytest.mark.parametrize(("shape", "family", "worth"), [
+    ("16x4096x4096", "sm90_wgmma", True), ("1x4096x4096", "gemv", True), ("512x512x512", "sm90_wgmma", True),
+    ("4096x4096x4096", "sm90_wgmma", False), ("1x128256x4096", "gemv", False),
+])  # fmt: skip
+def test_an_early_launch_is_tried_where_half_a_microsecond_counts(shape: str, family: str, worth: bool) -> None:
+    rule = next(rule for rule in family_named(family).rules if rule.id == "worth.pdl")
+    config = family_named(family).config({"pdl": 1})
+    assert rule.mask(family_named(family).columns(Problem.parse(shape), [config])).tolist() == [worth]
