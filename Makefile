@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 # A GPU's machine also gets the library that we are measured against.
 GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
-# Processes of tests side by side.
+# Processes of tests side by side. A file is one process's: what it shares is made once. Long files stand first.
 JOBS ?= 2
 ARGS ?=
 
@@ -20,7 +20,7 @@ tune: $(READY)  ## Tune 4096x4096x4096 in bf16: on this machine's GPU, or on the
 	$(BIN)/gemmtune tune 4096x4096x4096 --dtype bf16 $(ARGS)
 
 test: $(READY) check  ## Lint, types, and every test that needs no GPU
-	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(READY)  ## Lint and types only
 	$(BIN)/ruff check .

@@ -19,10 +19,6 @@ RECORDINGS = Path(__file__).resolve().parents[3] / "recorded" / "h200"
 MOST = 40
 
 
-# One process grows the models that all of these learn from.
-pytestmark = pytest.mark.xdist_group("search on recordings")
-
-
 @pytest.fixture(scope="module")
 def setting() -> Iterator[Setting]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -30,8 +30,6 @@ MANY = [config for config in (FAMILY.config_at(SPACE.columns, row) for row in ra
            if config["tile_n"] in (64, 128) and config["cluster_m"] == config["cluster_n"] == 1][:40]  # fmt: skip
 #: Each is a program of its own: real builds, but not many.
 CONFIGS = MANY[:24]
-#: One process compiles the few programs of these.
-pytestmark = pytest.mark.xdist_group("studies of recorded problems")
 
 
 @pytest.fixture(scope="module")
