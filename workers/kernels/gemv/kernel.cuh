@@ -40,6 +40,7 @@ struct Gemv {
     static constexpr int kPerWord = (Config::kLoadBytes < 4 ? Config::kLoadBytes : 4) / kElementBytes;
     /// Pieces of a row that a team takes at a time.
     static constexpr int kStep = R::kTeam * kUnroll;
+    using Pieces = Operand[kUnroll][kColumns];
     static constexpr bool kStages = Config::kAPath == APath::kSmem;
     static_assert(kElementBytes == input_bytes(Config::kElementB), "no product mixes widths");
     static_assert(Config::kLoadBytes >= kElementBytes, "a load brings whole elements");
@@ -57,6 +58,8 @@ struct Gemv {
     // The tile that is being computed.
     int batch = -1, split = -1, column;
     int begin, end;   // pieces of K
+    int steps;        // whole ones
+    const unsigned char* rows[kColumns];  // of B
     Acc sums[kRows][kColumns];
 
     __device__ __forceinline__ Gemv(unsigned char* smem, const GemvArguments& args_)
@@ -72,8 +75,12 @@ struct Gemv {
         griddepcontrol_wait();
         griddepcontrol_launch_dependents();
         for (int tile = blockIdx.x; tile < args.to.tiles; tile += gridDim.x) {
-            if (place(tile) && kStages) stage();
-            multiply();
+            const bool moved = place(tile);
+            // The first loads of B are under way while A is staged.
+            Pieces first;
+            load_first(first);
+            if (moved && kStages) stage();
+            multiply(first);
             add_lanes();
             if constexpr (R::kGathers) gather(tile);
             else write();
@@ -99,6 +106,9 @@ struct Gemv {
             begin = int((long long)end * slice / slices);
             end = int((long long)end * (slice + 1) / slices);
         }
+        steps = (end - begin) / kStep;
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) rows[c] = row_of_b(c);
         return moved;
     }
 
@@ -118,9 +128,8 @@ struct Gemv {
         place(tile);
         const int until = min(end, begin + args.prefetch_steps * kStep);
         for (int c = 0; c < kColumns; ++c) {
-            const unsigned char* const row = row_of_b(c);
             for (int piece = begin + member; piece < until; piece += R::kTeam) {
-                prefetch_global_l2(row + (long long)piece * Config::kLoadBytes);
+                prefetch_global_l2(rows[c] + (long long)piece * Config::kLoadBytes);
             }
         }
         batch = -1;
@@ -161,43 +170,40 @@ struct Gemv {
 
     // ------------------------------------------------------------------------------------ the products
 
-    using Pieces = Operand[kUnroll][kColumns];
+    __device__ __forceinline__ void load_first(Pieces& first) const {
+        if (steps > 0) load<false>(first, begin + member);
+        else load<true>(first, begin + member);
+    }
 
-    /// All of a slice: whole steps, and what is left of one.
-    __device__ __forceinline__ void multiply() {
+    /// All of a slice, whose first pieces are in `now`: whole steps, and what is left of one.
+    __device__ __forceinline__ void multiply(Pieces& now) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
 #pragma unroll
             for (int c = 0; c < kColumns; ++c) sums[r][c] = 0;
-        const unsigned char* rows[kColumns];
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c) rows[c] = row_of_b(c);
-        const int steps = (end - begin) / kStep;
         int piece = begin + member;
-        Pieces now;
         if constexpr (Config::kBuffers == 2) {
-            if (steps > 0) load<false>(now, rows, piece);
             for (int step = 0; step < steps; ++step, piece += kStep) {
                 Pieces next;
-                if (step + 1 < steps) load<false>(next, rows, piece + kStep);
+                if (step + 1 < steps) load<false>(next, piece + kStep);
                 add_products<false>(now, piece);
                 copy(now, next);
             }
         } else {
 #pragma unroll 1
             for (int step = 0; step < steps; ++step, piece += kStep) {
-                load<false>(now, rows, piece);
                 add_products<false>(now, piece);
+                if (step + 1 < steps) load<false>(now, piece + kStep);
             }
         }
         if (begin + steps * kStep < end) {
-            load<true>(now, rows, piece);
+            if (steps > 0) load<true>(now, piece);
             add_products<true>(now, piece);
         }
     }
 
     template <bool kLast>
-    __device__ __forceinline__ void load(Pieces& to, const unsigned char* const (&rows)[kColumns], int piece) const {
+    __device__ __forceinline__ void load(Pieces& to, int piece) const {
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
             const int at = piece + u * R::kTeam;
