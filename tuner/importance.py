@@ -149,6 +149,7 @@ def _importances(family: Family, times: dict[Config, float], winner: Config) -> 
     # Where scikit-learn is installed, this import brings it along: 100 MB that a service needs for nothing else.
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()
     known = {name: one for name, one in Coordinates((family,)).distributions.items() if name in varied}
     study.add_trials(

@@ -90,9 +90,10 @@ def test_too_few_measurements_are_one_sentence(url: str) -> None:
 
 def test_by_command(url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tuner.cli", "why", PROBLEM.shape, "--db", url]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "tile_n" in said
-    assert "+15.0%" in said
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stderr == ""
+    assert "tile_n" in said.stdout
+    assert "+15.0%" in said.stdout
     document = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
     assert document["importances"][0]["knob"] == "tile_n"
     none = subprocess.run([*command[:4], "7x7x7", "--db", url], capture_output=True, text=True, check=False)
