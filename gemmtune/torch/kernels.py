@@ -30,6 +30,8 @@ log = logging.getLogger("gemmtune.torch")
 #: Compile targets by compute capability.
 _ARCHS: Final = {(9, 0): "sm_90a"}
 _NONE: Final[dict[str, int]] = {}
+#: Parts of scratch memory start at multiples of this, as torch's allocations do.
+_ALIGN_BYTES: Final = 512
 
 
 @dataclass
@@ -51,12 +53,18 @@ class Kernel:
     aligned: tuple[tuple[str, int], ...]
     zeroed: dict[str, int]
     passing: dict[str, int]
-    _kept: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    _kept: dict[int, tuple[dict[str, int], list[Tensor]]] = field(default_factory=dict)
     _masks: tuple[int, int, int] = field(init=False)
+    _offsets: dict[str, int] = field(init=False)
+    _passing_bytes: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         mask_a, mask_b, mask_c = (bytes_ - 1 for _, bytes_ in self.aligned[:3])
         self._masks = mask_a, mask_b, mask_c
+        self._offsets = {}
+        for name, size in self.passing.items():
+            self._offsets[name] = self._passing_bytes
+            self._passing_bytes += -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
 
     def launch(
         self, a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float
@@ -94,20 +102,31 @@ class Kernel:
                 raise Refused(f"{name} starts at {address:#x}, which is no multiple of the {bytes_} bytes that "
                               f"{self.config.family} loads or stores at a time: copy it with clone()")  # fmt: skip
 
-    def _scratch(self, stream: int) -> tuple[dict[str, int], tuple[Tensor, ...]]:
-        # Of one call alone.
-        passing = {name: _bytes(size, self.device) for name, size in self.passing.items()}
+    def _scratch(self, stream: int) -> tuple[dict[str, int], tuple[object, ...]]:
+        """Addresses by name, and what must not be freed before the launch."""
+        found: dict[str, int] = {}
+        held: Tensor | None = None
+        if self._passing_bytes:
+            # Of one call alone.
+            held = _bytes(self._passing_bytes, self.device)
+            base = held.data_ptr()
+            for name, offset in self._offsets.items():
+                found[name] = base + offset
         if not self.zeroed:
-            zeroed: dict[str, Tensor] = {}
-        elif torch.cuda.is_current_stream_capturing():
+            return found, (held,)
+        if torch.cuda.is_current_stream_capturing():
             # Of the graph alone, and zeroed by each replay: eager calls of this stream have counters of their own.
-            zeroed = {name: _bytes(size, self.device).zero_() for name, size in self.zeroed.items()}
-        else:
-            if stream not in self._kept:
-                self._kept[stream] = {name: _bytes(size, self.device).zero_() for name, size in self.zeroed.items()}
-            zeroed = self._kept[stream]
-        found = passing | zeroed
-        return {name: tensor.data_ptr() for name, tensor in found.items()}, tuple(found.values())
+            addresses, counters = self._zeros()
+            return found | addresses, (held, counters)
+        kept = self._kept.get(stream)
+        if kept is None:
+            kept = self._kept[stream] = self._zeros()
+        found.update(kept[0])
+        return found, (held,)
+
+    def _zeros(self) -> tuple[dict[str, int], list[Tensor]]:
+        made = {name: _bytes(size, self.device).zero_() for name, size in self.zeroed.items()}
+        return {name: tensor.data_ptr() for name, tensor in made.items()}, list(made.values())
 
 
 @dataclass(frozen=True)
@@ -216,7 +235,12 @@ def _loaded(
 
 
 def _bytes(size: int, device: int) -> Tensor:
-    return torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", device))
+    return torch.empty(size, dtype=torch.uint8, device=_device(device))
+
+
+@cache
+def _device(index: int) -> torch.device:
+    return torch.device("cuda", index)
 
 
 _STREAMS: Final[dict[int, Any]] = {}
