@@ -103,9 +103,10 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
     assert {worker.gone_because for worker in Fleet(service.store).workers.page(gone=True)} == {"left"}
 
 
+@pytest.mark.parametrize("service", [replace(CALM, round_seconds=1.0)], ids=["short rounds"], indirect=True)
 def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(service: Listening, desk: HttpDesk) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=64, rounds=11))
-    with Running(desk, lambda: SlowDevice(seconds=0.08)):
+    with Running(desk, lambda: SlowDevice(seconds=0.04)):
         eventually(lambda: ended(service.store, campaign.id))
     problem = results.problems(service.store, campaign.id)[0]
     assert (problem.status.value, problem.tried) == ("done", 64)
@@ -113,8 +114,6 @@ def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(service: L
     assert service.store.counts()["measurement"] == 64 + FINALS
 
 
-# By itself a round would go on until its budget is spent.
-@pytest.mark.parametrize("service", [replace(CALM, round_seconds=60.0)], ids=["long rounds"], indirect=True)
 def test_cancelling_reaches_a_running_round(service: Listening, desk: HttpDesk) -> None:
     fleet = Fleet(service.store)
     campaign = fleet.campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=500))
