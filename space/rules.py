@@ -9,13 +9,14 @@ row, explains one config to a person. Two kinds:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from space.columns import BoolColumn, Columns
+from space.knobs import Knob
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,26 @@ class Rule:
         if isinstance(held, np.ndarray) and held.shape == (len(columns),):
             return held
         return np.full(len(columns), bool(held))
+
+
+#: Id, sentence, why, what it reads, and the predicate.
+MakeWorth = Callable[[str, str, str, tuple[str, ...], Callable[[Columns], BoolColumn | bool]], Rule]
+
+
+def worth_of(knobs: Sequence[Knob]) -> MakeWorth:
+    """Makes the worth rules of a family; their numbers are the values that they read, words as a person writes them."""
+    by_name = {knob.name: knob for knob in knobs}
+
+    def value(c: Columns, name: str) -> str:
+        number = int(c[name][0])
+        return str(by_name[name].decode(number)) if name in by_name else f"{number:,}"
+
+    def make(
+        id_: str, sentence: str, why: str, reads: tuple[str, ...], holds: Callable[[Columns], BoolColumn | bool]
+    ) -> Rule:
+        def numbers(c: Columns) -> str:
+            return ", ".join(f"{name} {value(c, name)}" for name in reads)
+
+        return Rule(id_, sentence, why, reads, holds, numbers, kind="worth")
+
+    return make

@@ -8,9 +8,10 @@ import numpy as np
 
 from space.columns import BoolColumn, Columns, Derived, IntColumn
 from space.config import Config
+from space.families.epilogue import epilogue_constants
 from space.families.gemv.knobs import A_SMEM
 from space.knobs import KnobValue
-from space.problem import ACTIVATIONS, DTYPE_BYTES, Problem
+from space.problem import DTYPE_BYTES, Problem
 
 WARP_THREADS: Final = 32
 #: Bytes of a register, and of one sum.
@@ -117,16 +118,12 @@ DERIVED: Final[tuple[Derived, ...]] = (
 
 def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
     """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
-    parts = problem.epilogue_parts
-    return {
+    constants: dict[str, KnobValue] = {
         "element_a": problem.dtype_a,
         "element_b": problem.dtype_b,
         "output": problem.dtype_c,
         "integers": int(problem.dtype_acc == "s32"),
         # The epilogue is shared with a family that may compute the transposed product.
         "swap_ab": 0,
-        "alpha": int("alpha" in parts),
-        "beta": int("beta" in parts),
-        "bias": int("bias" in parts),
-        "activation": next((part for part in ACTIVATIONS if part in parts), "none"),
     }
+    return constants | epilogue_constants(problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,7 @@ from space.columns import BoolColumn, Columns, IntColumn
 from space.families import dependent_launch
 from space.families.gemv.derive import element_bytes, row_bytes
 from space.families.gemv.knobs import A_CACHE, HINT_NONE, KNOBS
-from space.rules import Rule
+from space.rules import Rule, worth_of
 
 #: Multiprocessors that are to be kept busy; every Hopper has between 114 and 144.
 MACHINE_SMS: Final = 132
@@ -81,17 +80,7 @@ def _a_cached(c: Columns) -> BoolColumn:
     return column
 
 
-def _word(name: str, number: int) -> str:
-    """A knob's number as the person wrote it."""
-    return str(next((knob.decode(number) for knob in KNOBS if knob.name == name), f"{number:,}"))
-
-
-def _worth(id_: str, sentence: str, why: str, reads: tuple[str, ...], holds: Callable[[Columns], BoolColumn]) -> Rule:
-    def numbers(c: Columns) -> str:
-        return ", ".join(f"{name} {_word(name, int(c[name][0]))}" for name in reads)
-
-    return Rule(id_, sentence, why, reads, holds, numbers, kind="worth")
-
+_worth = worth_of(KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.load_bytes", "loads are as wide as rows are aligned", "narrower ones need more instructions a byte",

@@ -9,10 +9,11 @@ import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn
 from space.config import Config
+from space.families.epilogue import epilogue_constants
 from space.instructions.operand import majors_of
 from space.instructions.wgmma import Wgmma, wgmma_for
 from space.knobs import KnobValue
-from space.problem import ACTIVATIONS, DTYPE_BYTES, Problem
+from space.problem import DTYPE_BYTES, Problem
 
 #: TMA strides are multiples of this many bytes (CUDA driver API, cuTensorMapEncodeTiled: globalStrides).
 TMA_ALIGN_BYTES: Final = 16
@@ -98,9 +99,8 @@ def extent_n(c: Columns) -> IntColumn:
 
 def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
     """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
-    parts = problem.epilogue_parts
     a, b = (problem.dtype_b, problem.dtype_a) if config["swap_ab"] else (problem.dtype_a, problem.dtype_b)
-    return {
+    constants: dict[str, KnobValue] = {
         "packs": int(needs_packing(problem, "a") or needs_packing(problem, "b")),
         "element_bytes": element_bytes(problem),
         "input_a": a,
@@ -108,8 +108,5 @@ def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
         "output": problem.dtype_c,
         "integers": int(problem.dtype_acc == "s32"),
         "promoted": int(problem.numerics == "promoted"),
-        "alpha": int("alpha" in parts),
-        "beta": int("beta" in parts),
-        "bias": int("bias" in parts),
-        "activation": next((part for part in ACTIVATIONS if part in parts), "none"),
     }
+    return constants | epilogue_constants(problem)

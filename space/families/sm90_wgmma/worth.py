@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -24,7 +23,7 @@ from space.families.sm90_wgmma.knobs import (
 )
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, mn_major_a, mn_major_b
 from space.problem import DTYPE_BYTES
-from space.rules import Rule
+from space.rules import Rule, worth_of
 
 #: Deeper rings than this hide no more latency: 12 stages of 16 KiB are in flight long before they are used.
 MOST_STAGES: Final = 12
@@ -148,17 +147,7 @@ def _raster_group_distinct(c: Columns) -> BoolColumn:
     return c["raster_group"] <= smallest_covering
 
 
-def _word(name: str, number: int) -> str:
-    """A knob's number as the person wrote it."""
-    return str(next((knob.decode(number) for knob in KNOBS if knob.name == name), f"{number:,}"))
-
-
-def _worth(id_: str, sentence: str, why: str, reads: tuple[str, ...], holds: Callable[[Columns], BoolColumn]) -> Rule:
-    def numbers(c: Columns) -> str:
-        return ", ".join(f"{name} {_word(name, int(c[name][0]))}" for name in reads)
-
-    return Rule(id_, sentence, why, reads, holds, numbers, kind="worth")
-
+_worth = worth_of(KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab", "few rows are computed transposed: all up to 32, perhaps up to 256",
