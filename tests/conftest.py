@@ -14,6 +14,10 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from benchmarks.postgres import Postgres
 
+# Processes of pytest-xdist are told how wide its lines are; tables of ours are not to be cut by that.
+for _name in ("COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+
 # The same examples each time: whoever searches for new ones says `--hypothesis-profile search`.
 settings.register_profile("gemmtune", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)

@@ -44,7 +44,7 @@ COMMANDS: Final = (
     Command("explain", "explain:explain",
             "Says whether a config is legal for a problem, and if not, every rule that it breaks."),
     Command("space", "explain:space",
-            "Counts the configs that are left for a problem, and how many each rule removes."),
+            "Counts the configs that are left for a problem, family by family, and how many each rule removes."),
     Command("why", "why:why", "Says why the winner of a tuned problem won, from the measurements in the store."),
     Command("ladder", "ladder:ladder",
             "Answers for every M of one weight, and says which measured ones can't all be right."),

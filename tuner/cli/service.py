@@ -49,10 +49,12 @@ def serve(
 
 
 def doctor(db: Db = None, as_json: Json = False) -> None:
-    """Checks this machine (driver, GPU, NVRTC, cache, recordings) and the fleet: the service at GEMMTUNE_URL, the
-    database, its schema and clock, queue, workers, parked problems, disk. One line each, with the fix.
+    """Checks this machine and the fleet: service, database, queue, workers; one line each, with the fix.
 
-    Changes nothing. Ends with exit code 1 when something is broken.
+    Of this machine: driver, GPU, NVRTC, cache, recordings. Of the fleet: the service at GEMMTUNE_URL, the database, its
+    schema and clock, queue, workers, parked problems, disk. Changes nothing.
+
+    Ends with exit code 1 when something is broken.
     """
     config = settings()
     checks = checkup(config)
