@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import random
 import shlex
 import socket
@@ -54,6 +55,10 @@ class Seen:
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
 
 
+class Gone(Exception):
+    """The service counts a worker as gone, or its round as lost."""
+
+
 class SimulatedWorker:
     """One worker: beats every five seconds, and runs rounds one after the other."""
 
@@ -77,20 +82,26 @@ class SimulatedWorker:
         """For ever."""
         await asyncio.sleep(random.uniform(0, _HEARTBEAT_SECONDS))
         while True:
-            await self._call("heartbeat", f"/v1/workers/{self._id}:heartbeat", {"round_id": self._round or None})
+            try:
+                await self._call("heartbeat", f"/v1/workers/{self._id}:heartbeat", {"round_id": self._round or None})
+            except Gone:
+                await self.register()
             await asyncio.sleep(_HEARTBEAT_SECONDS)
 
     async def work(self) -> None:
         """For ever."""
         await asyncio.sleep(random.uniform(0, self._round_seconds))
         while True:
-            task = await self._call("claim", f"/v1/workers/{self._id}:claim", None)
-            if task is None:
-                await asyncio.sleep(_HEARTBEAT_SECONDS)
-                continue
-            self._round = task["round_id"]
-            await self._run(task)
             self._round = 0
+            try:
+                task = await self._call("claim", f"/v1/workers/{self._id}:claim", None)
+                if task is not None:
+                    self._round = task["round_id"]
+                    await self._run(task)
+                    continue
+            except Gone:
+                pass
+            await asyncio.sleep(_HEARTBEAT_SECONDS)
 
     async def _run(self, task: dict[str, Any]) -> None:
         path, lease = f"/v1/rounds/{task['round_id']}", task["lease"]
@@ -114,13 +125,21 @@ class SimulatedWorker:
         response = await self._http.post(path, json=body)
         self._seen.ms[kind].append((time.perf_counter() - started) * 1e3)
         self._seen.answers[kind, response.status_code] += 1
+        if response.status_code == 409:
+            raise Gone(response.text[:300])
         if response.status_code >= 400:
             raise RuntimeError(f"{kind}: {response.status_code} {response.text[:300]}")
         return response.json() if response.content else None
 
 
-async def load(url: str, token: str, workers: int, seconds: float, round_seconds: float) -> tuple[Seen, Seen]:
-    """The workers for a while; what they saw while they registered, and after everything had settled."""
+async def load(
+    url: str, token: str, workers: int, working: int, seconds: float, round_seconds: float
+) -> tuple[Seen, Seen]:
+    """The workers for a while; what they saw while they registered, and after everything had settled.
+
+    Args:
+        working: how many of them run rounds; the others only beat.
+    """
     limits = httpx2.Limits(max_connections=256, max_keepalive_connections=256)
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=60) as http:
@@ -131,7 +150,7 @@ async def load(url: str, token: str, workers: int, seconds: float, round_seconds
             for start in range(0, workers, 20):
                 await asyncio.gather(*(worker.register() for worker in fleet[start : start + 20]))
                 running += [asyncio.create_task(worker.beat()) for worker in fleet[start : start + 20]]
-            running += [asyncio.create_task(worker.work()) for worker in fleet]
+            running += [asyncio.create_task(worker.work()) for worker in fleet[:working]]
             # One round each, until claims are spread evenly.
             await _wait(running, round_seconds + _HEARTBEAT_SECONDS)
             for worker in fleet:
@@ -155,6 +174,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--problems", type=int, default=100_000)
     options.add_argument("--workers", type=int, default=1_000)
+    options.add_argument("--working", type=int, help="workers that run rounds; all by default, the others only beat")
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--round-seconds", type=float, default=40.0)
     options.add_argument("--out", type=Path)
@@ -174,7 +194,8 @@ def main() -> None:
                     process = psutil.Process(service.pid)
                     before, started = process.cpu_times(), time.perf_counter()
                     _, seen = asyncio.run(
-                        load(f"http://127.0.0.1:{port}", secret, given.workers, given.seconds, given.round_seconds)
+                        load(f"http://127.0.0.1:{port}", secret, given.workers, given.working or given.workers,
+                             given.seconds, given.round_seconds)
                     )
                     after, wall = process.cpu_times(), time.perf_counter() - started
                     cores = (after.user + after.system - before.user - before.system) / wall
@@ -217,10 +238,11 @@ def wait_for(port: int) -> None:
 def table(given: argparse.Namespace, seen: Seen, made_in: float, rows: int, cores: float, megabytes: float) -> str:
     """What was seen once everything had settled."""
     lines = [
-        f"{given.problems:,} problems queued (made in {made_in:.1f} s), {given.workers:,} workers, rounds of "
+        f"{given.problems:,} problems queued (made in {made_in:.1f} s), {given.workers:,} workers of which "
+        f"{given.working or given.workers:,} run rounds of "
         f"{given.round_seconds:g} s with {_CANDIDATES} measurements, {given.seconds:g} s long; {rows:,} problems "
         f"in the tables. The service used {cores:.2f} cores and {megabytes:.0f} MB; PostgreSQL (fsync on), the service "
-        f"and the simulated workers shared {psutil.cpu_count()} cores.",
+        f"and the simulated workers shared {psutil.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}.",
         "", "| call | a second | p50 ms | p95 ms | p99 ms | max ms | answers |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip
