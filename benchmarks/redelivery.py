@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Container
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,8 +61,10 @@ def main() -> None:
         stack.callback(fleet.stop)
         fleet.workers = [fleet.start_worker() for _ in range(given.workers)]
         campaign = begin_campaign(store, shapes, _CANDIDATES)
+        struck = set[str]()
         for fault in faults:
-            place, key = hit(store, campaign, fleet, chance)
+            place, key = hit(store, campaign, fleet, chance, struck)
+            struck.add(key)
             fleet.workers[place].send_signal(fault)
             at = datetime.now(UTC)
             took[fault].append((claimed_again(store, key, at) - at).total_seconds())
@@ -86,8 +89,11 @@ def main() -> None:
         sys.exit(1)
 
 
-def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random) -> tuple[int, str]:
+def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random, spared: Container[str]) -> tuple[int, str]:
     """A worker process that holds a round, and its problem.
+
+    Args:
+        spared: problems that are not hit: one that is lost three times in a row is parked, and never begins anew.
 
     Raises:
         RuntimeError: there will be none any more.
@@ -97,7 +103,8 @@ def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random) -> tup
             raise RuntimeError("the campaign ended before all faults were made: give it more problems")
         held = dict(running(store))
         places = [(place, held[name]) for place, process in enumerate(fleet.workers)
-                  for name in held if name.endswith(f"-{process.pid}")]  # fmt: skip
+                  for name, key in held.items()
+                  if name.endswith(f"-{process.pid}") and key not in spared]  # fmt: skip
         if places:
             return chance.choice(places)
         time.sleep(0.05)
