@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from api.heartbeats import Heartbeats
 from api.problems import answer
 from tuner.campaigns.campaigns import Campaigns
 from tuner.campaigns.records import Timing
@@ -41,6 +42,7 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str]]] = {
 def install(app: FastAPI, timing: Timing) -> None:
     """Makes the tuner's errors problems, and keeps how fast silence is noticed."""
     app.state.timing = timing
+    app.state.heartbeats = Heartbeats(Workers(app.state.store, timing))
 
     def refused(request: Request, error: Exception) -> JSONResponse:
         kind = next(kind for kind in type(error).__mro__ if kind in _PROBLEMS)

@@ -114,9 +114,9 @@ def list_workers(
 @router.post(
     "/v1/workers/{worker_id:int}:heartbeat", operation_id="heartbeat", dependencies=[Work], responses=responses(409)
 )  # fmt: skip
-def heartbeat(worker_id: WorkerId, body: BeatIn, workers: TheWorkers) -> OrdersOut:
+async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request) -> OrdersOut:
     """A sign of life, answered with what the worker should know."""
-    orders = workers.beat(worker_id, body.round_id)
+    orders = await request.app.state.heartbeats.beat(worker_id, body.round_id)
     return OrdersOut(stop=orders.stop, drain=orders.drain)
 
 

@@ -29,7 +29,7 @@ from benchmarks.storm import Fleet, begin_campaign, running
 from benchmarks.storm_recordings import plant
 from tuner.campaigns import results
 from tuner.campaigns.records import CampaignStatus
-from tuner.store.campaign_models import RoundRow
+from tuner.store.campaign_models import CampaignProblemRow, RoundRow
 from tuner.store.codec import utc
 from tuner.store.models import ProblemRow
 from tuner.store.store import Store
@@ -62,13 +62,16 @@ def main() -> None:
         fleet.workers = [fleet.start_worker() for _ in range(given.workers)]
         campaign = begin_campaign(store, shapes, _CANDIDATES)
         struck = set[str]()
-        for fault in faults:
+        while faults:
             place, key = hit(store, campaign, fleet, chance, struck)
             struck.add(key)
-            fleet.workers[place].send_signal(fault)
+            fleet.workers[place].send_signal(faults[0])
             at = datetime.now(UTC)
-            took[fault].append((claimed_again(store, key, at) - at).total_seconds())
-            print(f"{fault.name}: {took[fault][-1]:.1f} s", flush=True)
+            anew = claimed_again(store, key, at)
+            if anew is not None:
+                fault = faults.pop(0)
+                took[fault].append((anew - at).total_seconds())
+                print(f"{fault.name}: {took[fault][-1]:.1f} s", flush=True)
             fleet.workers[place].kill()
             fleet.workers[place].wait()
             fleet.workers[place] = fleet.start_worker()
@@ -110,14 +113,16 @@ def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random, spared
         time.sleep(0.05)
 
 
-def claimed_again(store: Store, problem_key: str, at: datetime) -> datetime:
-    """When the next round of a problem was claimed."""
+def claimed_again(store: Store, problem_key: str, at: datetime) -> datetime | None:
+    """When the next round of a problem was claimed; None when it needs none: its last one had just been reported."""
     query = select(RoundRow.claimed_at).join(ProblemRow).where(ProblemRow.key == problem_key)
+    status = select(CampaignProblemRow.status).join(ProblemRow).where(ProblemRow.key == problem_key)
     while True:
         with store.transaction() as session:
             claims = [utc(found) for found in session.scalars(query) if found and utc(found) > at]
-        if claims:
-            return min(claims)
+            ended = session.scalar(status) not in ("waiting", "open")
+        if claims or ended:
+            return min(claims, default=None)
         time.sleep(0.05)
 
 

@@ -162,7 +162,9 @@ class Weather:
         return fault
 
     def settle(self) -> None:
-        """What an earlier fault put off, and is due."""
+        """What an earlier fault put off, and is due; a service that ended by itself is started again, as anywhere."""
+        if self._fleet.service.poll() is not None:
+            self._fleet.service = self._fleet.start_service()
         due = [action for moment, action in self._later if moment <= time.monotonic()]
         self._later = [entry for entry in self._later if entry[0] > time.monotonic()]
         for action in due:
@@ -218,6 +220,8 @@ def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed
         fleet.workers = [fleet.start_worker() for _ in range(workers)]
         campaign = begin_campaign(store, shapes)
         watch = stack.enter_context(Watch(fleet.url))
+        while not watch.recovered:
+            time.sleep(0.1)
         weather, started = Weather(fleet, postgres, store, chance, watch), time.monotonic()
         for _ in _looks(started + most_seconds):
             weather.settle()

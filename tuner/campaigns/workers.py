@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Literal
 
-from sqlalchemy import Integer, bindparam, func, select, update
+from sqlalchemy import Integer, bindparam, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
@@ -73,20 +74,30 @@ class Workers:
         Raises:
             WorkerGone: it was silent for too long and counts as gone.
         """
+        (heard,) = self.beat_all([(worker_id, round_id)])
+        if isinstance(heard, WorkerGone):
+            raise heard
+        return heard
+
+    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[Orders | WorkerGone]:
+        """Several workers' signs of life, with one statement on PostgreSQL; each one's answer, in their order."""
         if self._store.embedded:
-            # SQLite can't say both in one statement, and has few workers.
+            # SQLite can't say all of it in one statement, and has few workers.
+            return [self._beat_embedded(worker_id, round_id) for worker_id, round_id in beats]
+        said = {"workers": [worker_id for worker_id, _ in beats], "rounds": [round_id for _, round_id in beats]}
+        heard = {row[0]: (row[1], row[2]) for row in self._store.note(_BEATS, said)}
+        return [
+            _orders(*heard[worker_id], round_id) if worker_id in heard else _gone(worker_id)
+            for worker_id, round_id in beats
+        ]
+
+    def _beat_embedded(self, worker_id: int, round_id: int | None) -> Orders | WorkerGone:
+        try:
             with self._store.transaction(writes=True) as session:
                 status = touch(session, worker_id)
-                campaign = session.scalar(_HELD, {"round": round_id, "worker": worker_id})
-        else:
-            # A thousand workers say so every five seconds: one statement, and no more.
-            heard = self._store.note(_BEAT, {"round": round_id, "worker": worker_id})
-            if heard is None:
-                raise _gone(worker_id)
-            status, campaign = heard
-        # A paused campaign lets its running rounds end; only a cancelled one has no use for them.
-        stop = round_id is not None and campaign not in ("running", "paused", "finished")
-        return Orders(stop, drain=status == "draining")
+                return _orders(status, session.scalar(_HELD, {"round": round_id, "worker": worker_id}), round_id)
+        except WorkerGone as gone:
+            return gone
 
     def drain(self, worker_id: int) -> Worker:
         """Lets a worker finish its round and leave.
@@ -140,9 +151,9 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
     if not 1 <= len(name) <= _MOST_NAME or not name.isprintable():
         raise FleetError(f"worker name {name[:80]!r} is none: give 1 to {_MOST_NAME} printable characters")
     families_for(arch_named(facts.arch).name)
-    for label, text in (("name", facts.name), ("uuid", facts.uuid), ("driver", facts.driver)):
-        if not 1 <= len(text) <= 80 or not text.isprintable():
-            raise FleetError(f"device {label} {text[:80]!r} is none: give 1 to 80 printable characters")
+    for label, word in (("name", facts.name), ("uuid", facts.uuid), ("driver", facts.driver)):
+        if not 1 <= len(word) <= 80 or not word.isprintable():
+            raise FleetError(f"device {label} {word[:80]!r} is none: give 1 to 80 printable characters")
     model = GPU_MODELS.get(facts.name)
     if model and model.arch != facts.arch:
         raise FleetError(f"{facts.name} is {model.arch}, the worker says {facts.arch}: it has not the device it names")
@@ -194,13 +205,25 @@ _HELD = (
     .where(RoundRow.id == bindparam("round", type_=Integer), RoundRow.worker_id == bindparam("worker"))
     .where(RoundRow.status == "running")
 )
-#: Notes that a worker was heard; its status, and that of the campaign.
-_BEAT = (
-    update(WorkerRow)
-    .where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
-    .values(beat_at=func.clock_timestamp())
-    .returning(WorkerRow.status, _HELD.scalar_subquery())
-)
+#: Notes that workers were heard; the status of each, and that of the campaign whose round it holds.
+_BEATS = text("""
+    UPDATE worker SET beat_at = clock_timestamp()
+    FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[])) AS said (worker, round)
+    WHERE worker.id = said.worker AND worker.status <> 'gone'
+    RETURNING worker.id, worker.status, (
+        SELECT campaign.status
+        FROM round
+        JOIN campaign_problem ON campaign_problem.id = round.campaign_problem_id
+        JOIN campaign ON campaign.id = campaign_problem.campaign_id
+        WHERE round.id = said.round AND round.worker_id = worker.id AND round.status = 'running'
+    )
+""")
+
+
+def _orders(status: str, campaign: str | None, round_id: int | None) -> Orders:
+    # A paused campaign lets its running rounds end; only a cancelled one has no use for them.
+    stop = round_id is not None and campaign not in ("running", "paused", "finished")
+    return Orders(stop, drain=status == "draining")
 
 
 def _gone(worker_id: int) -> WorkerGone:

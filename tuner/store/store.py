@@ -207,17 +207,14 @@ class Store:
         """
         return write_backup(self._engine, path)
 
-    def note(self, statement: Executable, parameters: Mapping[str, object]) -> Row[*tuple[Any, ...]] | None:
-        """One statement that is a transaction by itself, and whose loss in a crash does no harm.
-
-        Returns:
-            Its first row; None when it has none.
+    def note(self, statement: Executable, parameters: Mapping[str, object]) -> Sequence[Row[*tuple[Any, ...]]]:
+        """The rows of one statement that is a transaction by itself, and whose loss in a crash does no harm.
 
         Raises:
             StoreError: the database refused or can't be used.
         """
         with self._told(), self._notes.begin() as connection:
-            return connection.execute(statement, parameters).first()
+            return connection.execute(statement, parameters).all()
 
     @contextmanager
     def transaction(self, writes: bool = False) -> Iterator[Session]:

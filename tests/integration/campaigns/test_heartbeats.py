@@ -1,0 +1,67 @@
+"""Heartbeats that come together: each is answered with what its own worker should know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from api.app import create_app
+from benchmarks.postgres import Postgres
+from tests.fleet import PROBLEMS, Fleet
+from tests.integration.api.asking import serving
+from tuner.campaigns.records import Orders
+from tuner.errors import WorkerGone
+from tuner.store.store import Store
+
+
+@pytest.fixture
+def fleet(database_url: str) -> Iterator[Fleet]:
+    with Store.open(database_url) as store:
+        yield Fleet(store)
+
+
+def test_each_worker_gets_its_own_answer(fleet: Fleet) -> None:
+    wanted, dropped = fleet.campaign(PROBLEMS[:1]), fleet.campaign(PROBLEMS[1:2])
+    hands = [fleet.hand(number) for number in range(5)]
+    tasks = [hands[0].claimed(), hands[1].claimed()]
+    fleet.campaigns.pause(wanted.id)
+    fleet.campaigns.cancel(dropped.id)
+    fleet.workers.drain(hands[2].id)
+    fleet.workers.leave(hands[3].id)
+    held = [task.round_id for task in tasks]
+    answers = fleet.workers.beat_all([
+        (hands[4].id, None), (hands[0].id, held[0]), (hands[1].id, held[1]), (hands[2].id, None), (hands[3].id, None),
+        # Not its own, and one that never was.
+        (hands[4].id + 1, None),
+    ])  # fmt: skip
+    assert answers[:4] == [Orders(False, False), Orders(False, False), Orders(True, False), Orders(False, True)]
+    assert [type(answer) for answer in answers[4:]] == [WorkerGone, WorkerGone]
+    assert fleet.workers.beat_all([(hands[4].id, held[0])]) == [Orders(True, False)]
+    assert fleet.workers.beat_all([]) == []
+
+
+def test_a_beat_is_noted(fleet: Fleet) -> None:
+    hand = fleet.hand()
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(text("UPDATE worker SET beat_at = '2026-01-01 00:00:00'"))
+    before = fleet.workers.page()[0].beat_at
+    fleet.workers.beat(hand.id)
+    assert fleet.workers.page()[0].beat_at > before
+
+
+def test_many_at_once_over_http(postgres: Postgres) -> None:
+    with Store.open(postgres.database()) as store:
+        fleet = Fleet(store)
+        workers = [fleet.hand(number).id for number in range(40)]
+        fleet.workers.leave(workers[-1])
+        with serving(create_app(store)) as url, httpx2.Client(base_url=url) as http:
+
+            def beat(worker: int) -> int:
+                return http.post(f"/v1/workers/{worker}:heartbeat", json={"round_id": None}).status_code
+
+            with ThreadPoolExecutor(20) as pool:
+                assert list(pool.map(beat, 3 * workers)) == 3 * [*[200] * 39, 409]
