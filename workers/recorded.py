@@ -15,7 +15,6 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from space.config import Config
@@ -215,9 +214,7 @@ class RecordedWorker:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _recording(self, path: Path) -> Recording:

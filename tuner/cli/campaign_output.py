@@ -4,38 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.live import Live
-from rich.text import Text
-
+from tuner.cli.live import LiveLine
 from tuner.cli.output import console, notes, table
 
 Document = dict[str, Any]
 
 
-class Watcher:
+class Watcher(LiveLine):
     """Live line on a terminal, a plain line whenever something ended elsewhere, silence with `quiet`."""
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._live = Live(console=notes, refresh_per_second=4) if notes.is_terminal and not quiet else None
-        self._said = ""
-
-    def __enter__(self) -> Watcher:
-        if self._live:
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.__exit__(None, None, None)
+    _said = ""
 
     def show(self, progress: Document) -> None:
         """One look."""
-        if self._live:
-            self._live.update(Text(progress_line(progress)))
-        elif not self._quiet and (mark := str(progress["problems"])) != self._said:
-            self._said = mark
-            notes.print(progress_line(progress), markup=False)
+        before, self._said = self._said, str(progress["problems"])
+        self.say(progress_line(progress), due=self._said != before)
 
 
 def progress_line(progress: Document) -> str:

@@ -6,13 +6,12 @@ import dataclasses
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
-from rich.text import Text
 
 from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner import study
+from tuner.cli.live import LiveLine
 from tuner.cli.options import (
     Batch,
     Db,
@@ -90,29 +89,16 @@ def say_device(facts: DeviceFacts) -> None:
         notes.print(f"device: {facts.name} ({facts.uuid}), driver {facts.driver}, {facts.arch}")
 
 
-class Watcher:
+class Watcher(LiveLine):
     """Live line on a terminal, plain lines elsewhere, silence with `quiet`."""
 
     def __init__(self, problem: Problem, quiet: bool) -> None:
+        super().__init__(quiet)
         self._problem = problem
-        self._quiet = quiet
-        self._live = Live(console=notes, refresh_per_second=8) if notes.is_terminal and not quiet else None
-
-    def __enter__(self) -> Watcher:
-        if self._live:
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.__exit__(None, None, None)
 
     def show(self, progress: Progress) -> None:
         """One step of the study."""
-        if self._live:
-            self._live.update(Text(self._line(progress)))
-        elif not self._quiet and self._due(progress):
-            notes.print(self._line(progress), markup=False)
+        self.say(self._line(progress), self._due(progress))
 
     def _due(self, progress: Progress) -> bool:
         return progress.last is None or progress.tried % _LINE_EVERY == 0 or progress.tried == progress.total

@@ -6,7 +6,6 @@ import io
 import json
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -20,12 +19,6 @@ from tests.integration.api.asking import ASKED, problem_of
 from tuner import tokens
 from tuner.errors import SettingsError
 from tuner.store.store import Store
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:
-        yield opened
 
 
 def asking(app: FastAPI, secret: str | None = None) -> TestClient:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from api.app import create_app
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.agent.http import measurement_document
@@ -25,18 +22,6 @@ BODY: dict[str, Any] = {
     "devices": [{"name": "NVIDIA H200"}],
     "budget": {"candidates": 20, "rounds": 11},
 }
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-def http(store: Store) -> Iterator[TestClient]:
-    with TestClient(create_app(store), raise_server_exceptions=False) as client:
-        yield client
 
 
 def refused(response: httpx2.Response, status: int, kind: str) -> str:

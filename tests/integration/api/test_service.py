@@ -26,18 +26,6 @@ from tuner.store.store import Store
 from tuner.tables import table, table_bytes
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path}/store.db") as opened:
-        yield opened
-
-
-@pytest.fixture
-def http(store: Store) -> Iterator[TestClient]:
-    with TestClient(create_app(store), raise_server_exceptions=False) as client:
-        yield client
-
-
 def keep(http: TestClient, store: Store, problem: Problem = PROBLEM, device: str = DEVICE) -> Best:
     """A best that is in the store, and that the service knows of."""
     best = keep_best(store, problem, device)
