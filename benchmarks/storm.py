@@ -13,7 +13,6 @@ import argparse
 import random
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from typing import Final
 
 from sqlalchemy import select
 
+from benchmarks.ports import free_port
 from benchmarks.postgres import Postgres, running_postgres
 from benchmarks.storm_audit import Audit, audit
 from benchmarks.storm_recordings import plant
@@ -50,6 +50,8 @@ FAULTS: Final = {
     "database killed -9": 1,
 }
 _CANDIDATES: Final = 24
+#: Exit codes of a command that could not open the store, or reach the service.
+_UNREACHABLE: Final = (5, 7)
 
 
 @dataclass(slots=True)
@@ -88,8 +90,7 @@ class Fleet:
 
     def __init__(self, folder: Path, url: str, heartbeat_seconds: float, device: str = "recorded:h200") -> None:
         self._folder, self._database, self._device = folder, url, device
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = int(probe.getsockname()[1])
+        self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._settings = {
             "GEMMTUNE_DB": url, "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"),
@@ -120,6 +121,12 @@ class Fleet:
     def _words(self, *words: str) -> list[str]:
         settings = [f"{name}={value}" for name, value in self._settings.items()]
         return ["env", *settings, sys.executable, "-m", "tuner.cli", *words]
+
+    def keep(self) -> None:
+        """Starts again what found no database or no service when it began, as systemd and compose do."""
+        if self.service.poll() in _UNREACHABLE:
+            self.service = self.start_service()
+        self.workers = [self.start_worker() if worker.poll() in _UNREACHABLE else worker for worker in self.workers]
 
     def stop(self) -> None:
         """Ends every process."""
@@ -225,6 +232,7 @@ def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed
         weather, started = Weather(fleet, postgres, store, chance, watch), time.monotonic()
         for _ in _looks(started + most_seconds):
             weather.settle()
+            fleet.keep()
             done, ended = _stands(store, campaign)
             if ended:
                 break

@@ -14,10 +14,10 @@ from sqlalchemy import select
 
 from api.app import create_app
 from api.server import listen
+from benchmarks.ports import free_port
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
-from tests.ports import free_port
 from tests.support import FACTS, PROVENANCE, measured
 from tuner.campaigns.campaigns import Campaigns
 from tuner.campaigns.caretaker import Caretaker

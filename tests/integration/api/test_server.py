@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from benchmarks.ports import free_port
 from tests.integration.api.asking import ASKED
-from tests.ports import free_port
 from tests.support import FACTS, keep_best
 from tuner import tokens
 from tuner.store.store import Store

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from benchmarks.postgres import Postgres
 from space.problem import Problem
 from tests.fleet import eventually
-from tests.ports import free_port
 from tests.support import FAMILY, record_problem
 from tuner.cli import main
 
