@@ -40,14 +40,16 @@ def nearest_legal(
         most: so many knobs may change.
     """
     # Free knobs change nothing about legality.
-    bound = [knob for knob in family.knobs if knob not in family.free]
-    touching = [[knob.name in family.knobs_read(rule) for knob in bound] for rule in broken]
+    free = {knob.name for knob in family.free}
+    bound = [knob for knob in family.knobs if knob.name not in free]
+    touching = [[knob.name in read for knob in bound] for read in map(family.knobs_read, broken)]
     # What is broken now cuts most rows.
-    rules = [*broken, *(rule for rule in family.rules if rule.kind == "legal" and rule not in broken)]
+    first = {rule.id for rule in broken}
+    rules = [*broken, *(rule for rule in family.rules if rule.kind == "legal" and rule.id not in first)]
     for changes in range(1, min(most, len(bound)) + 1):
         ways = _ways(tuple(len(knob.domain) - 1 for knob in bound), changes)
         moves = _Moves.of(bound, config, ways, np.array(touching))
-        left = _legal_rows(moves.columns(family, problem, config, arch), rules)
+        left = _legal_rows(moves.columns(family, bound, problem, config, arch), rules)
         if len(left):
             return moves.change(bound, int(left[np.argmin(moves.distances[left])]))
     return {}
@@ -100,9 +102,10 @@ class _Moves:
         places = steps + (steps >= here)
         return _Moves(knobs, places, np.abs(places - here).sum(axis=1))
 
-    def columns(self, family: Family, problem: Problem, config: Config, arch: Arch | None) -> Columns:
+    def columns(
+        self, family: Family, bound: Sequence[Knob], problem: Problem, config: Config, arch: Arch | None
+    ) -> Columns:
         """Every row as a config."""
-        bound = [knob for knob in family.knobs if knob not in family.free]
         codes = np.zeros((len(bound), max(len(knob.domain) for knob in bound)), dtype=np.int16)
         for place, knob in enumerate(bound):
             codes[place, : len(knob.domain)] = knob.column()
