@@ -41,7 +41,7 @@ class Kernel:
     Attributes:
         call: launches it (`workers.cuda.calls.Call`).
         dtype: of C.
-        aligned: names of operands, in the order of `Addresses`, with what each address must be a multiple of.
+        aligned: names of operands, in the order of `Copy`, with what each address must be a multiple of.
         zeroed: names of scratch memory that begins as zeros, with its bytes.
         passing: the same for memory whose content nobody needs between calls.
     """
@@ -80,19 +80,17 @@ class Kernel:
             _THREAD.device = self.device
         at_a, at_b, at_c = a.data_ptr(), b.data_ptr(), out.data_ptr()
         mask_a, mask_b, mask_c = self._masks
-        at_source = at_bias = 0
-        if source is not None or bias is not None:
-            at_source = source.data_ptr() if source is not None else 0
-            at_bias = bias.data_ptr() if bias is not None else 0
+        at_source = source.data_ptr() if source is not None else 0
+        at_bias = bias.data_ptr() if bias is not None else 0
         if at_a & mask_a or at_b & mask_b or at_c & mask_c:
             self._refuse((at_a, at_b, at_c))
         stream = torch._C._cuda_getCurrentRawStream(self.device)
         known = _STREAMS.get(stream) or _stream(stream)
         if not (self.zeroed or self.passing):
-            self.call(known, _addresses()(at_a, at_b, at_c, at_source, at_bias, alpha, beta), _NONE)
+            self.call(known, _copy()(at_a, at_b, at_c, at_source, at_bias, alpha, beta), _NONE)
             return
         scratch, held = self._scratch(stream)
-        self.call(known, _addresses()(at_a, at_b, at_c, at_source, at_bias, alpha, beta), scratch)
+        self.call(known, _copy()(at_a, at_b, at_c, at_source, at_bias, alpha, beta), scratch)
         # What `held` keeps may go now: torch hands it out again to later work of this stream only.
         del held
 
@@ -247,16 +245,13 @@ _STREAMS: Final[dict[int, Any]] = {}
 
 
 def _stream(handle: int) -> Any:  # noqa: ANN401  (a `workers.cuda.driver.Stream`, as far as launches need one)
-    known = _STREAMS.get(handle)
-    if known is None:
-        from workers.cuda.driver import Borrowed
+    from workers.cuda.driver import Borrowed
 
-        known = _STREAMS[handle] = Borrowed(handle)
-    return known
+    return _STREAMS.setdefault(handle, Borrowed(handle))
 
 
 @cache
-def _addresses() -> Any:  # noqa: ANN401  (`Addresses`, once the driver's bindings are needed anyway)
-    from workers.cuda.families.shared import Addresses
+def _copy() -> Any:  # noqa: ANN401  (`Copy`, once the driver's bindings are needed anyway)
+    from workers.cuda.operands import Copy
 
-    return Addresses
+    return Copy

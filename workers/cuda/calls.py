@@ -16,7 +16,7 @@ from space.config import Config
 from space.problem import DTYPE_BYTES, Problem
 from workers.cuda.driver import Stream
 from workers.cuda.families import load
-from workers.cuda.families.shared import Addresses, Box, Shared, TensorMap
+from workers.cuda.families.shared import Box, Shared, TensorMap
 from workers.cuda.operands import Copy
 
 #: Descriptors lie at multiples of this (CUDA driver API, cuTensorMapReplaceAddress: tensorMap).
@@ -60,10 +60,10 @@ class Call:
         } | self._launcher.alignment_bytes  # fmt: skip
         # Descriptors are encoded once, here; each call changes the addresses in them alone.
         self._prepared = self._launcher.prepare(Copy(anywhere, anywhere, anywhere, 0, 0, 1.0, 0.0))
-        self._at: tuple[Addresses, Mapping[str, int]] | None = None
+        self._at: tuple[Copy, Mapping[str, int]] | None = None
         self._lock = threading.Lock()
 
-    def __call__(self, stream: Stream, at: Addresses, scratch: Mapping[str, int]) -> None:
+    def __call__(self, stream: Stream, at: Copy, scratch: Mapping[str, int]) -> None:
         """Puts the kernel, and the pass before it where there is one, on the stream.
 
         Raises:

@@ -10,7 +10,7 @@ import ctypes
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from cuda.bindings import driver as cu
 
@@ -39,9 +39,8 @@ _POISONS: Final = (0xFFFFFFFF, 0x7FFF7FFF)
 _INTEGER_POISONS: Final = (0x80808080, 0x7F7F7F7F)
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """One set of operands: addresses on the device, each array dense and 256-byte aligned.
+class Copy(NamedTuple):
+    """One set of operands: addresses of dense arrays on the device; 256-byte aligned where `Operands` made them.
 
     Attributes:
         a: [batch][M][K] of dtype_a for layouts `n?`, [batch][K][M] for `t?`.

@@ -80,14 +80,13 @@ class Placed(shared.Shared):  # type: ignore[misc]
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    from workers.cuda.families import gemv, packing, sm90_wgmma
+    from workers.cuda.families import gemv, packing, prepared, sm90_wgmma
 
     monkeypatch.setattr(shared.Box, "encode", Driver.encode)
     monkeypatch.setattr(shared, "_replace_address", lambda: Driver.replace_address)
     for module in (gemv, sm90_wgmma, packing):
         monkeypatch.setattr(module, "Launch", Launched)
-    for module in (gemv, sm90_wgmma):
-        monkeypatch.setattr(module, "Module", Program)
+    monkeypatch.setattr(prepared, "Module", Program)
     Launched.noted.clear()
     return Launched.noted
 
@@ -103,7 +102,7 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
     assert [name for name, one in call.scratch.items() if one.zeroed] == ["arrivals"] * ("partials" in call.scratch)
     scratch = {name: SECOND[name] for name in call.scratch}
     for at in (FIRST, THEN, THEN):
-        call(None, shared.Addresses(*at), scratch)
+        call(None, operands.Copy(*at), scratch)
     each = len(noted) // 3
     first, then, again = (noted[turn * each : (turn + 1) * each] for turn in range(3))
     noted.clear()
@@ -116,8 +115,7 @@ def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
         with pytest.MonkeyPatch.context() as patch:
             for module in ("gemv", "sm90_wgmma", "packing"):
                 patch.setattr(f"workers.cuda.families.{module}.Launch", Launched)
-            for module in ("gemv", "sm90_wgmma"):
-                patch.setattr(f"workers.cuda.families.{module}.Module", Program)
+            patch.setattr("workers.cuda.families.prepared.Module", Program)
             patch.setattr(shared.Box, "encode", Driver.encode)
             config = family_named(family).config(knobs)
             return dict(calls.Call(problem, config, b"", 132, 0x9_0000).alignment_bytes)

@@ -9,7 +9,7 @@ from space.config import Config
 from space.problem import Problem
 from workers.cuda.driver import Stream
 from workers.cuda.families.gemv import Gemv
-from workers.cuda.families.shared import Addresses, Shared
+from workers.cuda.families.shared import Shared
 from workers.cuda.families.sm90_wgmma import Gemm
 from workers.cuda.operands import Copy
 
@@ -33,7 +33,7 @@ class Movable(Launcher, Protocol):
     def run(self, stream: Stream, prepared: Any) -> None:  # noqa: ANN401
         """Runs it once with what `prepare` gave."""
 
-    def repoint(self, prepared: Any, at: Addresses, scratch: Mapping[str, int]) -> None:  # noqa: ANN401
+    def repoint(self, prepared: Any, at: Copy, scratch: Mapping[str, int]) -> None:  # noqa: ANN401
         """Makes arguments of one copy those of other operands.
 
         Args:

@@ -10,8 +10,9 @@ from space.config import Config
 from space.families.gemv.derive import row_bytes, transposed_a
 from space.family import family_named
 from space.problem import Problem
-from workers.cuda.driver import Arguments, Launch, Module, Stream
-from workers.cuda.families.shared import Addresses, Shared
+from workers.cuda.driver import Arguments, Launch, Stream
+from workers.cuda.families.prepared import PreparedLauncher, split_k_workspace
+from workers.cuda.families.shared import Shared
 from workers.cuda.families.sm90_wgmma import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, repoint_arguments
 from workers.cuda.operands import Copy
 
@@ -56,13 +57,13 @@ def arguments_of(
     )  # fmt: skip
 
 
-class Gemv:
-    """One candidate, loaded; `launch(stream, copy)` runs it once."""
+class Gemv(PreparedLauncher[Arguments]):
+    """See `PreparedLauncher`."""
 
     def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
-        self._problem, self._config, self._shared = problem, config, shared
+        super().__init__(cubin)
+        self._problem, self._config = problem, config
         self._derived = derived = family_named("gemv").derive(problem, config)
-        self._module = Module(cubin)
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"],
             pdl=config.number("pdl") == 1,
@@ -70,14 +71,9 @@ class Gemv:
         tiles = tiles_of(problem, config, derived)
         walking = min(tiles, config.number("blocks_per_sm") * sm_count)
         self._launch.set_grid(walking if config.number("persistent") else tiles)
-        self._partials, self._arrivals = self._workspace()
-        self._prepared: dict[int, Arguments] = {}
-
-    def launch(self, stream: Stream, copy: Copy) -> None:
-        """Runs it once."""
-        if copy.c not in self._prepared:
-            self._prepared[copy.c] = self.prepare(copy)
-        self.run(stream, self._prepared[copy.c])
+        whole = derived["tiles_n"] * problem.batch
+        split = config.number("split_k")
+        self._partials, self._arrivals = split_k_workspace(shared, split, whole * split * derived["outputs"], whole)
 
     def prepare(self, copy: Copy) -> Arguments:
         """The arguments of a launch over one copy."""
@@ -88,7 +84,7 @@ class Gemv:
         """Runs it once."""
         self._launch(stream, prepared)
 
-    def repoint(self, prepared: Arguments, at: Addresses, scratch: Mapping[str, int]) -> None:
+    def repoint(self, prepared: Arguments, at: Copy, scratch: Mapping[str, int]) -> None:
         """Makes arguments that were prepared for one copy those of other operands.
 
         Args:
@@ -102,16 +98,3 @@ class Gemv:
     def alignment_bytes(self) -> dict[str, int]:
         """What addresses of operands must be multiples of; others of their elements alone."""
         return dict.fromkeys("ab", self._config.number("load_bytes"))
-
-    def unload(self) -> None:
-        """Frees the program."""
-        self._module.unload()
-
-    def _workspace(self) -> tuple[int, int]:
-        """Split-K's sums and counters; the counters are zero now, and every launch leaves them so."""
-        split = self._config.number("split_k")
-        if split == 1:
-            return 0, 0
-        tiles = self._derived["tiles_n"] * self._problem.batch
-        sums = self._shared.scratch("partials", tiles * split * self._derived["outputs"] * 4)
-        return sums, self._shared.scratch("arrivals", tiles * 4, zeroed=True)

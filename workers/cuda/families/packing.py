@@ -11,7 +11,7 @@ from space.families.sm90_wgmma.operands import element_bytes, needs_packing, pit
 from space.instructions.operand import majors_of
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch, Module, Stream
-from workers.cuda.families.shared import Addresses, Shared
+from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "pack"
@@ -79,7 +79,7 @@ class Packing:
         """Of the pass over one copy; None where there is nothing to pack."""
         return Arguments(self._job("a", copy), self._job("b", copy)) if self._to else None
 
-    def repoint(self, arguments: Arguments, at: Addresses, scratch: Mapping[str, int]) -> None:
+    def repoint(self, arguments: Arguments, at: Copy, scratch: Mapping[str, int]) -> None:
         """Makes arguments that were made for one copy read other operands, and pack into other memory."""
         of_a, of_b = arguments.values
         if "packed_a" in scratch:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 from cuda.bindings import driver as cu
 
@@ -96,18 +96,6 @@ def _replace_address() -> Callable[[TensorMap, int], int]:
     function = ctypes.CDLL("libcuda.so.1").cuTensorMapReplaceAddress
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     return cast("Callable[[TensorMap, int], int]", function)
-
-
-class Addresses(NamedTuple):
-    """Where one call's operands lie: as a `Copy`, but of anybody's memory. `source` and `bias` are 0 where unused."""
-
-    a: int
-    b: int
-    c: int
-    source: int
-    bias: int
-    alpha: float
-    beta: float
 
 
 class Shared:

@@ -11,9 +11,10 @@ from space.config import Config
 from space.families.sm90_wgmma.operands import TMA_ALIGN_BYTES, element_bytes, lies_mn_major, needs_packing
 from space.family import family_named
 from space.problem import DTYPE_BYTES, Problem
-from workers.cuda.driver import Arguments, Launch, Module, Stream
+from workers.cuda.driver import Arguments, Launch, Stream
 from workers.cuda.families.packing import OperandName, Packing
-from workers.cuda.families.shared import Addresses, Box, Shared, TensorMap, repoint
+from workers.cuda.families.prepared import PreparedLauncher, split_k_workspace
+from workers.cuda.families.shared import Box, Shared, TensorMap, repoint
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemm"
@@ -59,7 +60,7 @@ class GemmArguments(ctypes.Structure):
     )  # fmt: skip
 
 
-def repoint_arguments(arguments: GemmArguments, at: Addresses, scratch: Mapping[str, int]) -> None:
+def repoint_arguments(arguments: GemmArguments, at: Copy, scratch: Mapping[str, int]) -> None:
     """C and what its epilogue reads, and split-K's workspace where there is one."""
     arguments.c, arguments.alpha, arguments.beta = at.c, at.alpha, at.beta
     arguments.source, arguments.bias = at.source or None, at.bias or None
@@ -75,14 +76,14 @@ class Prepared:
     gemm: Arguments
 
 
-class Gemm:
-    """One candidate, loaded; `launch(stream, copy)` runs it once, with the packing pass where one is needed."""
+class Gemm(PreparedLauncher[Prepared]):
+    """See `PreparedLauncher`; with the packing pass where one is needed."""
 
     def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+        super().__init__(cubin)
         self._problem, self._config, self._shared = problem, config, shared
         self._derived = derived = family_named("sm90_wgmma").derive(problem, config)
         self._swapped, self._direct = config.number("swap_ab") == 1, config["epilogue"] == "direct"
-        self._module = Module(cubin)
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"], derived["cluster_size"],
             pdl=config.number("pdl") == 1,
@@ -92,13 +93,6 @@ class Gemm:
         self._launch.set_grid(self.clusters)
         self._packing = Packing(problem, self._module, sm_count, shared)
         self._partials, self._arrivals = self._workspace()
-        self._prepared: dict[int, Prepared] = {}
-
-    def launch(self, stream: Stream, copy: Copy) -> None:
-        """Runs the passes once."""
-        if copy.c not in self._prepared:
-            self._prepared[copy.c] = self.prepare(copy)
-        self.run(stream, self._prepared[copy.c])
 
     def prepare(self, copy: Copy) -> Prepared:
         """The arguments of all passes over one copy."""
@@ -111,7 +105,7 @@ class Gemm:
             self._packing.launch(stream, prepared.pack)
         self._launch(stream, prepared.gemm)
 
-    def repoint(self, prepared: Prepared, at: Addresses, scratch: Mapping[str, int]) -> None:
+    def repoint(self, prepared: Prepared, at: Copy, scratch: Mapping[str, int]) -> None:
         """Makes arguments that were prepared for one copy those of other operands.
 
         Args:
@@ -135,19 +129,12 @@ class Gemm:
         found = {name: TMA_ALIGN_BYTES for name in "ab" if not needs_packing(self._problem, name)}
         return found if self._direct else found | {"c": TMA_ALIGN_BYTES}
 
-    def unload(self) -> None:
-        """Frees the program."""
-        self._module.unload()
-
     def _workspace(self) -> tuple[int, int]:
-        """Split-K's sums and counters; the counters are zero now, and every launch leaves them so."""
-        split = self._config.number("split_k")
-        if split == 1:
-            return 0, 0
+        """Split-K's sums and counters, a counter a tile and warpgroup."""
         derived, number = self._derived, self._config.number
         blocks = derived["tiles_m"] * derived["tiles_n"] * derived["cluster_size"] * self._problem.batch
-        sums = self._shared.scratch("partials", blocks * split * number("tile_m") * number("tile_n") * 4)
-        return sums, self._shared.scratch("arrivals", blocks * derived["team"] * 4, zeroed=True)
+        sums = blocks * number("split_k") * number("tile_m") * number("tile_n")
+        return split_k_workspace(self._shared, number("split_k"), sums, blocks * derived["team"])
 
     def _map_of(self, kernel_operand: OperandName, copy: Copy) -> TensorMap:
         """The kernel's A or B: the problem's, or the other one's where they change places."""

@@ -1,0 +1,51 @@
+"""What the launchers of our own families have in common: a loaded program, and arguments prepared once a copy."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from workers.cuda.driver import Module, Stream
+from workers.cuda.families.shared import Shared
+from workers.cuda.operands import Copy
+
+Prepared = TypeVar("Prepared")
+
+
+class PreparedLauncher(ABC, Generic[Prepared]):
+    """One candidate, loaded; `launch(stream, copy)` runs it once, with every pass that it needs."""
+
+    def __init__(self, cubin: bytes) -> None:
+        self._module = Module(cubin)
+        self._prepared: dict[int, Prepared] = {}
+
+    @abstractmethod
+    def prepare(self, copy: Copy) -> Prepared:
+        """The arguments of all passes over one copy."""
+
+    @abstractmethod
+    def run(self, stream: Stream, prepared: Prepared) -> None:
+        """Runs the passes once."""
+
+    def launch(self, stream: Stream, copy: Copy) -> None:
+        """Prepares what was not prepared yet, and runs it once."""
+        if copy.c not in self._prepared:
+            self._prepared[copy.c] = self.prepare(copy)
+        self.run(stream, self._prepared[copy.c])
+
+    def unload(self) -> None:
+        """Frees the program."""
+        self._module.unload()
+
+
+def split_k_workspace(shared: Shared, slices: int, sums: int, counters: int) -> tuple[int, int]:
+    """Addresses of split-K's sums and counters; 0 where there is one slice.
+
+    The counters are zero now, and every launch leaves them so.
+
+    Args:
+        sums, counters: how many, of four bytes each.
+    """
+    if slices == 1:
+        return 0, 0
+    return shared.scratch("partials", sums * 4), shared.scratch("arrivals", counters * 4, zeroed=True)
