@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 from sqlalchemy import CursorResult, Update, select, update
 from sqlalchemy.orm import Session
@@ -17,6 +17,13 @@ from tuner.campaigns.feed import OPEN
 from tuner.queue.port import Queue
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow
 from tuner.store.store import Store
+
+#: Of a problem: whether one of its rounds is open.
+_HAS_OPEN: Final = (
+    select(RoundRow.id)
+    .where(RoundRow.campaign_problem_id == CampaignProblemRow.id, RoundRow.status.in_(OPEN))
+    .exists()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +48,13 @@ def mismatches(store: Store, queue: Queue) -> set[Mismatch]:
     What is in the middle of its own transactions may show up once: look twice.
     """
     item = CampaignProblemRow
-    has_open = select(RoundRow.id).where(RoundRow.campaign_problem_id == item.id, RoundRow.status.in_(OPEN)).exists()
     with store.transaction() as session:
-        jobs = queue.jobs(session)
-        rows = session.execute(select(RoundRow.id, RoundRow.job_id, RoundRow.status).where(RoundRow.status.in_(OPEN)))
-        rounds = [(place, job, status) for place, job, status in rows]
-        roundless = session.scalars(select(item.id).where(item.status == "open", ~has_open)).all()
-        unopened = session.scalars(select(item.id).where(item.status == "waiting", has_open)).all()
-    waiting = {job.id for job in jobs if not job.taken}
-    named = {job for _, job, _ in rounds}
+        jobless, stray = _unpaired(session, queue)
+        roundless = session.scalars(select(item.id).where(item.status == "open", ~_HAS_OPEN)).all()
+        unopened = session.scalars(select(item.id).where(item.status == "waiting", _HAS_OPEN)).all()
     return {
-        *(Mismatch("without a job: queued round", place) for place, job, status in rounds
-          if status == "queued" and job not in waiting),
-        *(Mismatch("for no round: job", job.id) for job in jobs if job.id not in named),
+        *(Mismatch("without a job: queued round", place) for place in jobless),
+        *(Mismatch("for no round: job", job) for job in stray),
         *(Mismatch("open without a round: problem", place) for place in roundless),
         *(Mismatch("waiting with an open round: problem", place) for place in unopened),
     }  # fmt: skip
@@ -63,19 +64,23 @@ def reconcile(store: Store, queue: Queue) -> Counter[str]:
     """Compares queue, rounds and problems once; what it repaired, by kind."""
     repaired: Counter[str] = Counter()
     with store.transaction() as session:
-        jobs = queue.jobs(session)
-        # Read after the jobs: a round that is put meanwhile is seen without its job, and looked at again below.
-        rows = session.execute(select(RoundRow.id, RoundRow.job_id, RoundRow.status).where(RoundRow.status.in_(OPEN)))
-        rounds = {place: (job, status) for place, job, status in rows}
-    known = {job.id for job in jobs}
-    waiting = {job.id for job in jobs if not job.taken}
-    for round_id, (job, status) in rounds.items():
-        if status == "queued" and job not in waiting:
-            repaired["rounds queued again"] += _queue_again(store, queue, round_id)
-    for job in sorted(known - {job for job, _ in rounds.values()}):
+        jobless, stray = _unpaired(session, queue)
+    for round_id in jobless:
+        repaired["rounds queued again"] += _queue_again(store, queue, round_id)
+    for job in stray:
         repaired["jobs ended"] += _end_stray(store, queue, job)
     repaired["problems opened or put back"] += _match_problems(store)
     return +repaired
+
+
+def _unpaired(session: Session, queue: Queue) -> tuple[list[int], list[int]]:
+    """Queued rounds for which no job waits, and jobs that no open round names."""
+    jobs = queue.jobs(session)
+    # Read after the jobs: a round that is put meanwhile is seen without its job, and has to be looked at again.
+    rows = session.execute(select(RoundRow.id, RoundRow.job_id, RoundRow.status).where(RoundRow.status.in_(OPEN))).all()
+    waiting = {job.id for job in jobs if not job.taken}
+    jobless = [place for place, job, status in rows if status == "queued" and job not in waiting]
+    return jobless, sorted({job.id for job in jobs} - {job for _, job, _ in rows})
 
 
 def changed_rows(session: Session, statement: Update) -> int:
@@ -112,8 +117,7 @@ def _end_stray(store: Store, queue: Queue, job: int) -> int:
 def _match_problems(store: Store) -> int:
     """A problem is open exactly while it has an open round."""
     item = CampaignProblemRow
-    has_open = select(RoundRow.id).where(RoundRow.campaign_problem_id == item.id, RoundRow.status.in_(OPEN)).exists()
     with store.transaction(writes=True) as session:
-        back = changed_rows(session, update(item).where(item.status == "open", ~has_open).values(status="waiting"))
-        opened = changed_rows(session, update(item).where(item.status == "waiting", has_open).values(status="open"))
+        back = changed_rows(session, update(item).where(item.status == "open", ~_HAS_OPEN).values(status="waiting"))
+        opened = changed_rows(session, update(item).where(item.status == "waiting", _HAS_OPEN).values(status="open"))
     return back + opened
