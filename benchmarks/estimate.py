@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search.replay import Replay, class_of, read_replays
+from benchmarks.search.report import Curves
 from space.arch import DEVICES
 from space.family import family_named
 
@@ -73,9 +74,8 @@ def _table(replays: list[Replay], fits: list[Fit]) -> str:
         f"{f.first:.3f} | {f.of_4:.3f} | {f.of_16:.3f} | {f.scatter:.3f} | {f.level:+.3f} |"
         for r, f in zip(replays, fits, strict=True)
     ]
-    means = [np.exp(np.mean(np.log([getattr(f, name) for f in fits]))) for name in ("first", "of_4", "of_16")]
-    least = [np.quantile([getattr(f, name) for f in fits], 0.05) for name in ("first", "of_4", "of_16")]
-    shares = " | ".join(f"{mean:.3f} / {low:.3f}" for mean, low in zip(means, least, strict=True))
+    curves = Curves(np.array([(f.first, f.of_4, f.of_16) for f in fits]))
+    shares = " | ".join(f"{mean:.3f} / {low:.3f}" for mean, low in zip(curves.mean, curves.low, strict=True))
     return "\n".join([
         f"{len(replays)} problems recorded on {replays[0].device}. Share of the fastest recorded candidate that the "
         f"estimate's first choices reach; scatter and mean of log(time / estimate) within {NEAR} times the best.", "",

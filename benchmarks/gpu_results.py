@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tuner.devices import gpu_count
+
 #: Lines of what a failed step printed that are shown.
 TAIL: Final = 15
 
@@ -122,9 +124,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--logs", type=Path, default=Path("benchmarks/logs"))
     given = parser.parse_args()
-    gpus = gpus_here()
+    gpus = [str(ordinal) for ordinal in range(gpu_count())]
     if not gpus:
-        parser.error("nvidia-smi lists no GPU: these numbers need one")
+        parser.error("the driver shows no GPU: these numbers need one")
     given.out.mkdir(parents=True, exist_ok=True)
     given.logs.mkdir(parents=True, exist_ok=True)
     wanted = [step for step in STEPS if not given.only or step.name in given.only]
@@ -140,15 +142,6 @@ def main() -> int:
     failed = side_by_side.failed + together.failed
     say(f"{len(wanted) - len(failed)} of {len(wanted)} steps done" + (f", not {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
-
-
-def gpus_here() -> list[str]:
-    """Ordinals of the GPUs of this host; none where there is no driver."""
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return []
-    return [str(place) for place, _ in enumerate(line for line in listed.splitlines() if line.startswith("GPU "))]
 
 
 def say(line: str) -> None:

@@ -27,6 +27,7 @@ from space.arch import DEVICES
 from space.errors import SpaceError
 from space.problem import Problem
 from space.rank import roofline_us
+from tuner.cli.record import part_of
 from tuner.devices import open_worker
 from tuner.errors import TunerError
 from tuner.picks import LIBRARY, pick
@@ -77,8 +78,7 @@ def main() -> None:
     if given.merge:
         return merged(given.merge, given.out)
     listed = json.loads(given.problems.read_text())
-    place, count = map(int, given.part.split("/"))
-    wanted = [one for one in listed if _matches(one, given.only)][place - 1 :: count]
+    wanted = part_of([one for one in listed if _matches(one, given.only)], given.part)
     rows: list[Row] = []
     about = ""
     print(HEADER, flush=True)

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from space.problem import DTYPE_BYTES, Problem
 
+#: Address, count and dtype to elements.
+Read = Callable[[int, int, str], np.ndarray]
+
 _KINDS = {"fp16": np.float16, "f64": np.float64, "s32": np.int32, "int8": np.int8, "uint8": np.uint8}
 
 
+def size_bytes(count: int, dtype: str) -> int:
+    """Of so many elements; `f64` is what references are kept in."""
+    return count * (8 if dtype == "f64" else DTYPE_BYTES[dtype])
+
+
 def numbers(address: int, count: int, dtype: str) -> np.ndarray:
-    """Elements as float64, decoded by NumPy where it has the type, by a table where it has not."""
-    raw = np.frombuffer(ctypes.string_at(address, count * (8 if dtype == "f64" else DTYPE_BYTES[dtype])), np.uint8)
+    """Elements in host memory as float64."""
+    return decoded(np.frombuffer(ctypes.string_at(address, size_bytes(count, dtype)), np.uint8), dtype)
+
+
+def decoded(raw: np.ndarray, dtype: str) -> np.ndarray:
+    """Bytes of elements as float64, decoded by NumPy where it has the type, by arithmetic where it has not."""
     if dtype == "bf16":
         return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if dtype.startswith("fp8"):
@@ -26,17 +39,17 @@ def numbers(address: int, count: int, dtype: str) -> np.ndarray:
     return raw.view(_KINDS.get(dtype, np.float32)).astype(np.float64)
 
 
-def product(problem: Problem, copy: Any) -> np.ndarray:  # noqa: ANN401
-    """C before rounding, by NumPy."""
+def product(problem: Problem, copy: Any, read: Read = numbers) -> np.ndarray:  # noqa: ANN401
+    """C before rounding, by NumPy in float64."""
     m, n, k, batch, parts = problem.m, problem.n, problem.k, problem.batch, problem.epilogue_parts
-    a, b = numbers(copy.a, m * k * batch, problem.dtype_a), numbers(copy.b, n * k * batch, problem.dtype_b)
+    a, b = read(copy.a, m * k * batch, problem.dtype_a), read(copy.b, n * k * batch, problem.dtype_b)
     a = a.reshape(batch, k, m).swapaxes(1, 2) if problem.layout[0] == "t" else a.reshape(batch, m, k)
     b = b.reshape(batch, k, n) if problem.layout[1] == "n" else b.reshape(batch, n, k).swapaxes(1, 2)
     c = copy.alpha * (a @ b)
     if "beta" in parts:
-        c = c + copy.beta * numbers(copy.source, c.size, problem.dtype_c).reshape(c.shape)
+        c = c + copy.beta * read(copy.source, c.size, problem.dtype_c).reshape(c.shape)
     if "bias" in parts:
-        c = c + numbers(copy.bias, n, problem.dtype_bias)
+        c = c + read(copy.bias, n, problem.dtype_bias)
     if "relu" in parts:
         c = np.maximum(c, 0)
     if "gelu" in parts:

@@ -19,7 +19,6 @@ from space.arch import DEVICES
 from space.config import Config
 from space.errors import ProblemError
 from space.family import family_named
-from space.knobs import KnobValue
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.picks import enumeration_order
@@ -201,14 +200,13 @@ class Search:
         """
         correct = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
-        most = MOST_FINALISTS if least >= FINALISTS else least
-        kept = contenders([(entry.median_us, entry.noise) for entry in ahead], least, most)
-        chosen = [entry.config for entry in ahead[:kept]]
         if least < FINALISTS:
-            return chosen
-        seen = {_structure(config) for config in chosen}
+            return [entry.config for entry in ahead[:least]]
+        kept = contenders([(entry.median_us, entry.noise) for entry in ahead], least, MOST_FINALISTS)
+        chosen = [entry.config for entry in ahead[:kept]]
+        seen = {family_named(config.family).structure_of(config) for config in chosen}
         for entry in ahead[kept:]:
-            structure = _structure(entry.config)
+            structure = family_named(entry.config.family).structure_of(entry.config)
             if entry.median_us > ahead[0].median_us * (1 + NEAR_STRUCTURE) or len(chosen) >= MOST_WITH_STRUCTURES:
                 break
             if structure not in seen:
@@ -253,10 +251,6 @@ class Search:
                 distributions=self._stand.distributions,
             )
         )
-
-
-def _structure(config: Config) -> tuple[KnobValue, ...]:
-    return family_named(config.family).structure_of(config)
 
 
 def screen(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from space.problem import DTYPE_BYTES, DTYPES, Problem
+from tests.elements import decoded, product, size_bytes
 from tuner.devices import driver_present
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
@@ -48,40 +48,9 @@ def download(address: int, count: int, dtype: str) -> np.ndarray:
 
     from workers.cuda.driver import check
 
-    raw = np.zeros(count * (8 if dtype == "f64" else DTYPE_BYTES[dtype]), dtype=np.uint8)
+    raw = np.zeros(size_bytes(count, dtype), dtype=np.uint8)
     check("cuMemcpyDtoH", cu.cuMemcpyDtoH(raw.ctypes.data, address, raw.nbytes))
-    if dtype == "bf16":
-        return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    if dtype in ("fp8_e4m3", "fp8_e5m2"):
-        mantissa_bits, bias = (3, 7) if dtype == "fp8_e4m3" else (2, 15)
-        exponent, mantissa = raw >> mantissa_bits & (0x7F >> mantissa_bits), raw & ((1 << mantissa_bits) - 1)
-        normal = (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent.astype(int) - bias)
-        subnormal = mantissa / 2**mantissa_bits * 2.0 ** (1 - bias)
-        return np.where(exponent > 0, normal, subnormal) * np.where(raw >= 128, -1.0, 1.0)
-    kinds = {"fp16": np.float16, "f64": np.float64, "s32": np.int32, "int8": np.int8, "uint8": np.uint8}
-    return raw.view(kinds.get(dtype, np.float32)).astype(np.float64)
-
-
-def expected(problem: Problem, copy: object) -> np.ndarray:
-    """C as NumPy computes it in float64, before rounding."""
-    m, n, k, batch, parts = problem.m, problem.n, problem.k, problem.batch, problem.epilogue_parts
-    a = download(copy.a, m * k * batch, problem.dtype_a)
-    b = download(copy.b, n * k * batch, problem.dtype_b)
-    a = a.reshape(batch, k, m).swapaxes(1, 2) if problem.layout[0] == "t" else a.reshape(batch, m, k)
-    b = b.reshape(batch, k, n) if problem.layout[1] == "n" else b.reshape(batch, n, k).swapaxes(1, 2)
-    c = copy.alpha * (a @ b)
-    if "beta" in parts:
-        c = c + copy.beta * download(copy.source, c.size, problem.dtype_c).reshape(c.shape)
-    if "bias" in parts:
-        c = c + download(copy.bias, n, problem.dtype_bias)
-    with np.errstate(over="ignore"):
-        if "relu" in parts:
-            c = np.maximum(c, 0)
-        if "gelu" in parts:
-            c = 0.5 * c * np.vectorize(math.erfc)(-c / math.sqrt(2))
-        if "silu" in parts:
-            c = c / (1 + np.exp(-c))
-    return c
+    return decoded(raw, dtype)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
@@ -95,7 +64,8 @@ def test_the_reference_is_float64_of_numpy(gpu: tuple, problem: Problem) -> None
     for copy, reference in ((operands.copies[0], operands.reference), (operands.probe, operands.probe_reference)):
         if copy is None:
             continue
-        right = expected(problem, copy)
+        with np.errstate(over="ignore"):  # of silu
+            right = product(problem, copy, download)
         got = download(reference.values, right.size, "f64").reshape(right.shape)
         assert np.isfinite(right).all()
         assert np.allclose(got, np.clip(right, form.least, form.most), rtol=1e-11, atol=1e-11)

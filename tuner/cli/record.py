@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -21,6 +22,7 @@ from workers.measurement import Measurement
 from workers.recording import file_name
 
 _LINE_EVERY = 50
+Listed = TypeVar("Listed")
 
 
 def record(
@@ -65,7 +67,7 @@ def record(
         raise NothingCorrect(f"{len(failed)} of {len(named)} problems were not recorded: {'; '.join(failed)}")
 
 
-def part_of(named: list[tuple[str, Problem]], part: str) -> list[tuple[str, Problem]]:
+def part_of(listed: Sequence[Listed], part: str) -> list[Listed]:
     """Every Nth of a list from the Ith on, `I/N`: parts are of like length and together the whole.
 
     Raises:
@@ -74,7 +76,7 @@ def part_of(named: list[tuple[str, Problem]], part: str) -> list[tuple[str, Prob
     place, _, count = part.partition("/")
     if not (place.isdigit() and count.isdigit() and 1 <= int(place) <= int(count)):
         raise ProblemError(f"part = {part!r} is none: give I/N with 1 ≤ I ≤ N, as 2/4")
-    return named[int(place) - 1 :: int(count)]
+    return list(listed[int(place) - 1 :: int(count)])
 
 
 def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, Problem]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from space.arch import H200, arch_named
 from space.config import Config
@@ -12,8 +11,9 @@ from space.enumerate import enumerate_space
 from space.explain import explain, is_legal, legal_mask
 from space.family import families_for, family_for, family_named, family_with
 from space.nearest import MOST_CHANGES
-from space.problem import DTYPES, LAYOUTS, Problem
+from space.problem import Problem
 from space.rank import rank
+from tests.strategies import configs_of, problems_up_to
 
 FAMILY = family_named("gemv")
 #: (shape, dtype, layout, batch, knobs, the one rule that breaks)
@@ -36,15 +36,7 @@ BREAKS: list[tuple[str, str, str, int, dict[str, object], str]] = [
     ("1x1048576x4096", "bf16", "nt", 1, {"split_k": 32}, "split.workspace"),
 ]  # fmt: skip
 
-any_config = st.fixed_dictionaries({knob.name: st.sampled_from(knob.domain) for knob in FAMILY.knobs}).map(
-    FAMILY.config
-)
-any_problem = st.builds(
-    Problem.of,
-    st.integers(1, 6), st.integers(1, 9000), st.integers(1, 70_000),
-    st.sampled_from(list(DTYPES)), st.sampled_from(LAYOUTS), st.sampled_from([1, 3]),
-    st.sampled_from(["none", "alpha+beta", "bias+gelu"]),
-)  # fmt: skip
+any_config, any_problem = configs_of(FAMILY), problems_up_to(6, 9000, 70_000)
 
 
 @pytest.mark.parametrize(("shape", "dtype", "layout", "batch", "knobs", "rule"), BREAKS)

@@ -18,23 +18,16 @@ from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_mask, nearest_config
 from space.family import family_named
 from space.nearest import MOST_CHANGES
-from space.problem import DTYPES, LAYOUTS, Problem
+from space.problem import Problem
 from tests.broken_configs import BREAKS
+from tests.strategies import configs_of, problems_up_to
 
 FAMILY = family_named("sm90_wgmma")
 SQUARE = Problem.parse("4096x4096x4096")
 #: Few tiles of it are small enough for the tests that look through the whole space.
 TINY = Problem.parse("64x40x256")
 
-any_config = st.fixed_dictionaries({knob.name: st.sampled_from(knob.domain) for knob in FAMILY.knobs}).map(
-    FAMILY.config
-)
-any_problem = st.builds(
-    Problem.of,
-    st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000),
-    st.sampled_from(list(DTYPES)), st.sampled_from(LAYOUTS), st.sampled_from([1, 3]),
-    st.sampled_from(["none", "alpha+beta", "bias+gelu"]),
-)  # fmt: skip
+any_config, any_problem = configs_of(FAMILY), problems_up_to(9000, 9000, 9000)
 
 @pytest.mark.parametrize(("shape", "dtype", "layout", "knobs", "rule"), BREAKS)
 def test_each_rule_breaks_alone(shape: str, dtype: str, layout: str, knobs: dict[str, object], rule: str) -> None:
