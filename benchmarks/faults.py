@@ -104,7 +104,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("dropped K slice", "tile.k_end = args.k_stages;", "tile.k_end = args.k_stages - 1;", WRONG,
           "outside their bound"),
     Fault("wrong split-K sum", "slice < splits; ++slice", "slice < splits - 1; ++slice", WRONG, "outside their bound",
-          {"split_k": 3}),
+          {**DIRECT, "split_k": 3}),
     Fault("out-of-bounds write", "c(static_cast<Element*>(finish_.args.c))",
           "c(static_cast<Element*>(finish_.args.c) - 8)", WRONG, "bytes outside C", DIRECT),
     Fault("out-of-bounds read", "bias_element(place) : 0.0f", "bias_element(place + 1) : 0.0f", WRONG,

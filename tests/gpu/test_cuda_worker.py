@@ -30,6 +30,10 @@ CORNERS = [
     {"tile_m": 256, "stages": 2}, {"tile_m": 128, "consumer_warpgroups": 1}, {"cluster_m": 2}, {"cluster_n": 2},
     {"cluster_m": 2, "cluster_n": 2}, {"cluster_m": 4}, {"cluster_n": 4}, {"cluster_m": 2, "cluster_n": 4},
     {"raster": "along_n", "raster_group": 1}, {"stages": 2}, {"tile_m": 64, "consumer_warpgroups": 1, "stages": 12},
+    *({"split_k": splits, "epilogue": "direct"} | knobs for splits, knobs in
+      ((2, {}), (3, {"tile_n": 72}), (8, {"tile_n": 176}), (4, {"cluster_m": 2}), (4, {"tile_m": 256, "stages": 2}),
+       (6, {"swap_ab": 1, "tile_n": 24}), (16, {"tile_n": 8}),
+       (2, {"tile_m": 64, "schedule": "pingpong"}), (3, {"tile_m": 192, "consumer_warpgroups": 3, "stages": 3}))),
 ]  # fmt: skip
 SHAPES = ["512x512x512", "1000x1000x1000", "333x4104x2056", "1x8x8", "129x257x72", "64x1001x64", "4095x4097x512"]
 

@@ -69,7 +69,8 @@ CASES: list[tuple[str, dict[str, object], Callable[[], tuple[torch.Tensor, torch
     ("sm90_wgmma", {}, lambda: (random(3, 128, 256), random(3, 192, 256).mT)),
     # Packed: rows of 514 bytes.
     ("sm90_wgmma", {}, lambda: (random(130, 257), random(99, 257).t())),
-    ("sm90_wgmma", {"swap_ab": 1, "tile_n": 16, "split_k": 4}, lambda: (random(16, 4096), random(512, 4096).t())),
+    ("sm90_wgmma", {"swap_ab": 1, "tile_n": 16, "split_k": 4, "epilogue": "direct"},
+     lambda: (random(16, 4096), random(512, 4096).t())),
     ("sm90_wgmma", {"tile_k": 128}, lambda: (random(64, 512, dtype=torch.int8), random(96, 512, dtype=torch.int8).t())),
     ("gemv", {}, lambda: (random(1, 4096), random(1000, 4096).t())),
     ("gemv", {"split_k": 8, "split_warps": 2}, lambda: (random(3, 8192), random(65, 8192).t())),

@@ -7,10 +7,9 @@ from typing import Final
 from space.columns import Columns
 from space.families.gemv.derive import BESIDE_REGISTERS, element_bytes, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MOST_ROWS
+from space.families.split_k import WORKSPACE_BYTES
 from space.rules import Rule
 
-#: What split-K may take of device memory: as much as the library is given for its workspace.
-WORKSPACE_BYTES: Final = 64 * 2**20
 MOST_BLOCKS: Final = 2**31 - 1
 #: Places along K are counted in 32 bits, a few steps beyond the last one too.
 MOST_PIECES: Final = 2**30

@@ -15,6 +15,7 @@ from space.families.sm90_wgmma.knobs import (
     SCHEDULE_PINGPONG,
 )
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, mn_major_a, mn_major_b
+from space.families.split_k import MEETING_BYTES
 from space.problem import DTYPE_BYTES
 
 #: Operand tiles start at multiples of this, so that the 128-byte swizzle pattern starts with them
@@ -22,7 +23,7 @@ from space.problem import DTYPE_BYTES
 TILE_ALIGN_BYTES: Final = 1024
 #: One full and one empty mbarrier, 8 bytes each, per stage.
 BARRIER_BYTES_PER_STAGE: Final = 16
-#: Split-K tells each consumer warpgroup in one word whether it came last.
+#: Split-K tells each consumer warpgroup in one word whose shares of a tile it writes.
 FLAG_BYTES: Final = 4
 #: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
 UNSWIZZLED_SPAN_BYTES: Final = 16
@@ -139,8 +140,8 @@ DERIVED: Final[tuple[Derived, ...]] = (
             "whether tiles are split along K"),
     Derived("workspace_bytes", ("split_k", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_size", "team"),
             lambda c: np.where(c["split_k"] > 1, c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
-                               * (c["split_k"] * c["tile_m"] * c["tile_n"] + c["team"]) * 4, 0), False,
-            "device memory of split-K: every slice's sums, and a counter a tile and warpgroup"),
+                               * (c["split_k"] * c["tile_m"] * c["tile_n"] * 4 + c["team"] * MEETING_BYTES), 0), False,
+            "device memory of split-K: every slice's sums, and where they meet"),
     Derived("a_mn_major", ("swap_ab",), lambda c: mn_major_a(c).astype(np.int64), True,
             "whether A lies along M in shared memory"),
     Derived("b_mn_major", ("swap_ab",), lambda c: mn_major_b(c).astype(np.int64), True,

@@ -37,8 +37,8 @@ CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 45, 110
 START_CLOCKS, CLUSTER_CLOCKS = 50, 1_250
 #: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
 HANDOVER_ELEMENTS, STORES_EXPOSED = 44, 0.27
-#: Learning which slice came last, and the rate at which it brings the others' sums from L2.
-SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 2_500, 26
+#: Learning that all slices are there, and the rate at which a block brings its sums to L2 and fetches its share.
+SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 2_500, 40
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
@@ -125,9 +125,9 @@ def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> Flo
 
 
 def _split_clocks(c: Columns) -> FloatColumn:
-    """The last block of a tile reads every slice's sums from L2."""
+    """A slice brings a tile's sums, and fetches as much: one share of it from every slice."""
     sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
-    return np.where(c["split_k"] > 1, SPLIT_CLOCKS + sums * (c["split_k"] + 1) / SPLIT_BYTES_PER_CLOCK, 0.0)
+    return np.where(c["split_k"] > 1, SPLIT_CLOCKS + 2 * sums / SPLIT_BYTES_PER_CLOCK, 0.0)
 
 
 def _pack_us(c: Columns) -> float:

@@ -17,6 +17,8 @@ from space.problem import DTYPE_BYTES, Problem
 
 #: TMA strides are multiples of this many bytes (CUDA driver API, cuTensorMapEncodeTiled: globalStrides).
 TMA_ALIGN_BYTES: Final = 16
+#: Packed rows start at lines of L2: a 128-byte row of a box then touches one line, not two.
+PACKED_ALIGN_BYTES: Final = 128
 
 
 @lru_cache(maxsize=1024)
@@ -57,10 +59,10 @@ def needs_packing(problem: Problem, operand: str) -> bool:
 
 
 def pitch_bytes(problem: Problem, operand: str) -> int:
-    """From row to row of the `a` or `b` that the kernel reads; a packed one is K-major, its rows aligned for TMA."""
+    """From row to row of the `a` or `b` that the kernel reads; a packed one is K-major, its rows whole L2 lines."""
     size = element_bytes(problem)
     if needs_packing(problem, operand):
-        return -(-problem.k * size // TMA_ALIGN_BYTES) * TMA_ALIGN_BYTES
+        return -(-problem.k * size // PACKED_ALIGN_BYTES) * PACKED_ALIGN_BYTES
     return row_elements(problem, operand) * size
 
 

@@ -21,6 +21,7 @@ from space.families.sm90_wgmma.operands import (
     mn_major_a,
     mn_major_b,
 )
+from space.families.split_k import WORKSPACE_BYTES
 from space.problem import DTYPE_BYTES
 from space.rules import Rule
 
@@ -36,8 +37,6 @@ BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
 #: An fp8 sum is promoted every 128 elements of K.
 PROMOTION_K: Final = 128
-#: What split-K may take of device memory: as much as the library is given for its workspace.
-WORKSPACE_BYTES: Final = 64 * 2**20
 MOST_BLOCKS: Final = 2**31 - 1
 
 _TMA = "CUDA driver API, cuTensorMapEncodeTiled"
@@ -208,11 +207,9 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("split.workspace", "the slices' sums fit the workspace", f"{_KERNEL}: 64 MiB, what the library is given",
          ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
          lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
-    Rule("split.registers", "a slice's sums and the whole tile's fit side by side", "NVRTC's spill report",
-         ("split_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
-         lambda c: (c["split_k"] == 1) | (2 * c["held_registers"] <= _register_limit(c)),
-         lambda c: f"2·{_one(c, 'held_registers')} registers > {int(_register_limit(c)[0])}; "
-                   f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}"),
+    Rule("split.epilogue", "shares of a split tile leave by direct stores", f"{_KERNEL}/split_k.cuh",
+         ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
+         lambda c: f"split_k {_one(c, 'split_k')}; use epilogue=direct"),
     Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),
          lambda c: c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch <= MOST_BLOCKS,
          lambda c: f"{_one(c, 'tiles_m') * _one(c, 'tiles_n') * _one(c, 'split_k') * c.problem.batch:,} tiles"),

@@ -90,20 +90,20 @@ def test_a_misaligned_operand_is_refused_and_nothing_is_launched(state: State) -
 
 def test_counters_are_a_streams_own_and_a_graphs_own_and_begin_at_zero(state: State) -> None:
     calls = Calls()
-    ready = kernel(calls, {"arrivals": 64}, {"partials": 256})
+    ready = kernel(calls, {"meetings": 64}, {"partials": 256})
 
     def launched(stream: int, capturing: bool = False) -> dict[str, int]:
         state.stream, state.capturing = stream, capturing
         ready.launch(*operands(), None, None, 1.0, 0.0)
         scratch = calls.noted[-1][1]
-        held = next(one for one in state.made if one.data_ptr() == scratch["arrivals"])
+        held = next(one for one in state.made if one.data_ptr() == scratch["meetings"])
         assert not held.any()
         return scratch
 
     first, again, other = launched(1), launched(1), launched(2)
     graph, replayed = launched(2, capturing=True), launched(2)
-    assert first["arrivals"] == again["arrivals"]
-    assert other["arrivals"] == replayed["arrivals"]
-    assert len({first["arrivals"], other["arrivals"], graph["arrivals"]}) == 3
+    assert first["meetings"] == again["meetings"]
+    assert other["meetings"] == replayed["meetings"]
+    assert len({first["meetings"], other["meetings"], graph["meetings"]}) == 3
     # Partial sums are of one call alone.
     assert len({one["partials"] for one in (first, again, other, graph, replayed)}) == 5

@@ -36,17 +36,17 @@ def tiles_of(problem: Problem, config: Config, derived: Mapping[str, int]) -> in
 
 
 def arguments_of(
-    problem: Problem, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, arrivals: int = 0
+    problem: Problem, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, meetings: int = 0
 ) -> GemvArguments:
     """What a launch over one copy passes.
 
     Args:
-        partials, arrivals: addresses of split-K's sums and counters.
+        partials, meetings: addresses of split-K's sums, and of where its slices meet.
     """
     p, split, row = problem, config.number("split_k"), row_bytes(problem)
     one, across = Divider.of(1), derived["tiles_n"]
     to = GemmArguments(
-        copy.c, copy.source or None, copy.bias or None, partials or None, arrivals or None, EVICT_NORMAL,
+        copy.c, copy.source or None, copy.bias or None, partials or None, meetings or None, EVICT_NORMAL,
         _HINTS[str(config["cache_hint"])], p.n, p.m * p.n, p.m, p.n, copy.alpha, copy.beta,
         tiles_of(p, config, derived), derived["pieces"], 0, 0,
         Divider.of(split), Divider.of(across * split), Divider.of(across), one, one, 0,
@@ -73,11 +73,11 @@ class Gemv(PreparedLauncher[Arguments]):
         self._launch.set_grid(walking if config.number("persistent") else tiles)
         whole = derived["tiles_n"] * problem.batch
         split = config.number("split_k")
-        self._partials, self._arrivals = split_k_workspace(shared, split, whole * split * derived["outputs"], whole)
+        self._partials, self._meetings = split_k_workspace(shared, split, whole * split * derived["outputs"], whole)
 
     def prepare(self, copy: Copy) -> Arguments:
         """The arguments of a launch over one copy."""
-        made = arguments_of(self._problem, self._config, self._derived, copy, self._partials, self._arrivals)
+        made = arguments_of(self._problem, self._config, self._derived, copy, self._partials, self._meetings)
         return Arguments(made)
 
     def run(self, stream: Stream, prepared: Arguments) -> None:

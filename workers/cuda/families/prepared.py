@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
+from space.families.split_k import MEETING_BYTES
 from workers.cuda.driver import Module, Stream
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy
@@ -38,14 +39,15 @@ class PreparedLauncher(ABC, Generic[Prepared]):
         self._module.unload()
 
 
-def split_k_workspace(shared: Shared, slices: int, sums: int, counters: int) -> tuple[int, int]:
-    """Addresses of split-K's sums and counters; 0 where there is one slice.
+def split_k_workspace(shared: Shared, slices: int, sums: int, parts: int) -> tuple[int, int]:
+    """Addresses of split-K's sums, and of where its slices meet; 0 where there is one slice.
 
-    The counters are zero now, and every launch leaves them so.
+    Meetings are zero now, and every launch leaves them so.
 
     Args:
-        sums, counters: how many, of four bytes each.
+        sums: how many, of four bytes each, over all slices.
+        parts: of tiles, each with a meeting of its own.
     """
     if slices == 1:
         return 0, 0
-    return shared.scratch("partials", sums * 4), shared.scratch("arrivals", counters * 4, zeroed=True)
+    return shared.scratch("partials", sums * 4), shared.scratch("meetings", parts * MEETING_BYTES, zeroed=True)

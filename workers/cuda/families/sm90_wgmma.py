@@ -50,7 +50,7 @@ class GemmArguments(ctypes.Structure):
 
     _fields_ = (
         ("c", ctypes.c_void_p), ("source", ctypes.c_void_p), ("bias", ctypes.c_void_p),
-        ("partials", ctypes.c_void_p), ("arrivals", ctypes.c_void_p),
+        ("partials", ctypes.c_void_p), ("meetings", ctypes.c_void_p),
         ("hint_a", ctypes.c_uint64), ("hint_b", ctypes.c_uint64),
         ("ldc", ctypes.c_longlong), ("batch_stride_c", ctypes.c_longlong),
         ("m", ctypes.c_int), ("n", ctypes.c_int), ("alpha", ctypes.c_float), ("beta", ctypes.c_float),
@@ -65,7 +65,7 @@ def repoint_arguments(arguments: GemmArguments, at: Copy, scratch: Mapping[str, 
     arguments.c, arguments.alpha, arguments.beta = at.c, at.alpha, at.beta
     arguments.source, arguments.bias = at.source or None, at.bias or None
     if "partials" in scratch:
-        arguments.partials, arguments.arrivals = scratch["partials"], scratch["arrivals"]
+        arguments.partials, arguments.meetings = scratch["partials"], scratch["meetings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Gemm(PreparedLauncher[Prepared]):
         self.clusters = max(1, min(self._tiles, self._launch.resident(sm_count)))
         self._launch.set_grid(self.clusters)
         self._packing = Packing(problem, self._module, sm_count, shared)
-        self._partials, self._arrivals = self._workspace()
+        self._partials, self._meetings = self._workspace()
 
     def prepare(self, copy: Copy) -> Prepared:
         """The arguments of all passes over one copy."""
@@ -130,7 +130,7 @@ class Gemm(PreparedLauncher[Prepared]):
         return found if self._direct else found | {"c": TMA_ALIGN_BYTES}
 
     def _workspace(self) -> tuple[int, int]:
-        """Split-K's sums and counters, a counter a tile and warpgroup."""
+        """Split-K's sums, and a meeting for each warpgroup's part of a tile."""
         derived, number = self._derived, self._config.number
         blocks = derived["tiles_m"] * derived["tiles_n"] * derived["cluster_size"] * self._problem.batch
         sums = blocks * number("split_k") * number("tile_m") * number("tile_n")
@@ -175,7 +175,7 @@ class Gemm(PreparedLauncher[Prepared]):
         p, derived = self._problem, self._derived
         m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
         arguments = GemmArguments(
-            copy.c, copy.source or None, copy.bias or None, self._partials or None, self._arrivals or None,
+            copy.c, copy.source or None, copy.bias or None, self._partials or None, self._meetings or None,
             *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, copy.alpha, copy.beta,
             self._tiles, derived["k_iterations"], *self._walk(), 0,
         )  # fmt: skip

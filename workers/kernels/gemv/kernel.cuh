@@ -355,9 +355,9 @@ struct Gemv {
         __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
-            u32* const arrivals = args.to.arrivals + whole_tile(tile);
-            const bool is_last = atomicAdd(arrivals, 1u) + 1 == args.to.splits.divisor;
-            if (is_last) *arrivals = 0;
+            Meeting& meeting = args.to.meetings[whole_tile(tile)];
+            const bool is_last = atomicAdd(&meeting.arrived, u64(1)) + 1 == args.to.splits.divisor;
+            if (is_last) meeting.arrived = 0;
             reduction.last = is_last;
             __threadfence();
         }

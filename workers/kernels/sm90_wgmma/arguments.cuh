@@ -12,13 +12,19 @@ struct Divider {
     }
 };
 
+/// Where the slices of one warpgroup's part of a tile meet (split_k.cuh); all 0 between launches.
+struct Meeting {
+    u64 arrived;   // low half: slices that are there; high half: a bit for each that did not wait for the others
+    u64 informed;  // slices that know that all are there
+};
+
 /// Extents are the kernel's own: with swap_ab its M is the problem's N, and C is written transposed.
 struct GemmArguments {
     void* c;
     const void* source;  // what beta multiplies: the shape and layout of C
     const void* bias;    // one element a column of the problem's C
-    float* partials;     // split-K: [tile][slice][accumulators of the tile]
-    u32* arrivals;       // split-K: one counter a tile and consumer warpgroup; 0 between launches
+    float* partials;     // split-K: [part of a tile][slice][accumulators of the part]
+    Meeting* meetings;   // split-K: one a part, the rows that a consumer warpgroup owns of a block's tile
     u64 hint_a, hint_b;  // L2 cache policies of the loads
     long long ldc;       // elements from one row of the problem's C to the next
     long long batch_stride_c;

@@ -43,6 +43,7 @@ struct DirectStore {
     using F = Finish<Config>;
     using Pair = typename F::Pair;
     using Element = typename F::Element;
+    using Acc = Accumulator<Config>;
     static constexpr int kGroups = Config::kTileN / 8;
 
     const F& finish;
@@ -59,23 +60,28 @@ struct DirectStore {
                finish_.args.batch_stride_c * S::kOutputBytes % 16 == 0) {}
 
     /// One m64 block; rows from m on and columns from n on are left out.
-    __device__ __forceinline__ void block(int first_row, int column, const Accumulator<Config> (&d)[S::kAccumulators]) {
-        if constexpr (Config::kSwapAb) return block_swapped(first_row, column, d);
+    __device__ __forceinline__ void block(int first_row, int column, const Acc (&d)[S::kAccumulators]) {
+#pragma unroll
+        for (int j = 0; j + 4 <= kGroups; j += 4) groups<4>(first_row, column + 8 * j, part<4>(d, j));
+        constexpr int kRest = kGroups % 4;
+        if constexpr (kRest > 0) groups<kRest>(first_row, column + 8 * (kGroups - kRest), part<kRest>(d, kGroups - kRest));
+    }
+
+    /// Up to four neighbouring column groups of an m64 block.
+    template <int kCount>
+    __device__ __forceinline__ void groups(int first_row, int column, const Acc (&d)[4 * kCount]) {
+        if constexpr (Config::kSwapAb) return groups_swapped<kCount>(first_row, column, d);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int row = first_row + fragment_row() + 8 * half;
+            Pair pairs[4];
 #pragma unroll
-            for (int j = 0; j < kGroups; j += 4) {
-                const int groups = kGroups - j < 4 ? kGroups - j : 4;
-                Pair pairs[4];
-#pragma unroll
-                for (int i = 0; i < 4; ++i) {
-                    const int group = i < groups ? j + i : 0;
-                    const int from = 4 * group + 2 * half;
-                    pairs[i] = finish.pair(d[from], d[from + 1], row, column + 8 * group + 2 * (threadIdx.x % 4));
-                }
-                store_groups(row, column + 8 * j, groups, pairs);
+            for (int i = 0; i < 4; ++i) {
+                const int group = i < kCount ? i : 0;
+                const int from = 4 * group + 2 * half;
+                pairs[i] = finish.pair(d[from], d[from + 1], row, column + 8 * group + 2 * (threadIdx.x % 4));
             }
+            store_groups(row, column, kCount, pairs);
         }
     }
 
@@ -110,14 +116,14 @@ private:
     }
 
     /// The kernel's columns are the problem's rows: a transposed 8x8 matrix has two neighbours of C in a lane.
-    __device__ __forceinline__ void block_swapped(int first_row, int column,
-                                                  const Accumulator<Config> (&d)[S::kAccumulators]) {
+    template <int kCount>
+    __device__ __forceinline__ void groups_swapped(int first_row, int column, const Acc (&d)[4 * kCount]) {
         const int lane = threadIdx.x % kWarpSize;
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
             const int corner = first_row + 16 * (threadIdx.x / kWarpSize % 4) + 8 * half;
 #pragma unroll
-            for (int j = 0; j < kGroups; ++j) {
+            for (int j = 0; j < kCount; ++j) {
                 const int from = 4 * j + 2 * half;
                 const int row = corner + lane / 4, left = column + 8 * j + 2 * (lane % 4);
                 const Pair pair = finish.pair(d[from], d[from + 1], row, left);
@@ -129,6 +135,12 @@ private:
                 }
             }
         }
+    }
+
+    /// The accumulators of `kCount` column groups from group `j` on.
+    template <int kCount>
+    __device__ __forceinline__ static const Acc (&part(const Acc (&d)[S::kAccumulators], int j))[4 * kCount] {
+        return reinterpret_cast<const Acc(&)[4 * kCount]>(d[4 * j]);
     }
 
     __device__ __forceinline__ void store_two_rows(int row, int column, u32 pair) {

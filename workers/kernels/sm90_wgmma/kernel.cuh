@@ -129,15 +129,9 @@ struct Gemm {
         while (tiles.next(tile)) {
             if constexpr (S::kPingpong) bar_sync(kFirstTurnBarrier + consumer, 2 * kWarpgroupSize);
             Accumulators d;
-            // The compiler takes a first product for a sum with what was there; zeros end the old values' lives.
-            if constexpr (Config::kSplits) Products::clear(d);
             multiply(consumer, member * S::kRows, tile, ring, ahead, d);
-            if constexpr (Config::kSplits) {
-                Accumulators sum;
-                if (gather(consumer, member, tile, d, sum)) write_tile(consumer, member, tile, sum);
-            } else {
-                write_tile(consumer, member, tile, d);
-            }
+            if constexpr (Config::kSplits) write_share(consumer, member, tile, d);
+            else write_tile(consumer, member, tile, d);
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
         }
         if constexpr (Config::kEpilogue != Epilogue::kDirect) {
@@ -216,21 +210,23 @@ struct Gemm {
 
     // ---------------------------------------------------------------------------------------- epilogue
 
-    /// Split over K: whether this slice was the last to finish, and the sum of all if it was.
-    __device__ __forceinline__ bool gather(int consumer, int member, const Tile& tile, const Accumulators& d,
-                                           Accumulators& sum) {
-        constexpr int kFloats = kWarpgroupSize * S::kBlocks * S::kAccumulators;
-        const int splits = args.splits.divisor;
-        const long long block_tile = (long long)tile.index * S::kClusterSize + place.rank;
-        float* const partials = args.partials + (block_tile * splits * S::kTeam + member) * kFloats;
-        u32* const arrivals = args.arrivals + block_tile * S::kTeam + member;
-        return gather_slices<Config>(partials, S::kTeam * kFloats, arrivals, tile.split, splits,
-                                     kFirstConsumerBarrier + consumer, &smem.last[consumer], d, sum);
+    __device__ __forceinline__ int row_of(const Tile& tile, int member) const {
+        return (tile.m * Config::kClusterM + place.m) * Config::kTileM + member * S::kRows;
+    }
+    __device__ __forceinline__ int column_of(const Tile& tile) const {
+        return (tile.n * Config::kClusterN + place.n) * Config::kTileN;
+    }
+
+    /// Split over K: what this slice has to write once all sums are there.
+    __device__ __forceinline__ void write_share(int consumer, int member, const Tile& tile, const Accumulators& d) {
+        const long long part = ((long long)tile.index * S::kClusterSize + place.rank) * S::kTeam + member;
+        Slice<Config> slice(args, part, tile.split);
+        const u32 shares = slice.meet(kFirstConsumerBarrier + consumer, &smem.shares[consumer], d);
+        slice.write(shares, Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
     }
 
     __device__ __forceinline__ void write_tile(int consumer, int member, const Tile& tile, const Accumulators& d) {
-        const int row = (tile.m * Config::kClusterM + place.m) * Config::kTileM + member * S::kRows;
-        const int column = (tile.n * Config::kClusterN + place.n) * Config::kTileN;
+        const int row = row_of(tile, member), column = column_of(tile);
         const Finish<Config> finish{args, tile.batch};
         if constexpr (Config::kEpilogue == Epilogue::kDirect) {
             DirectStore<Config> store(finish);

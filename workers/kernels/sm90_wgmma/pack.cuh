@@ -1,4 +1,4 @@
-// Copies an operand that TMA or wgmma can't take as it lies: into K-major rows that start at multiples of 16 bytes.
+// Copies an operand that TMA or wgmma can't take as it lies: into K-major rows that start at whole L2 lines.
 #pragma once
 
 #include "common/types.cuh"
@@ -31,33 +31,62 @@ struct ElementOf<4> {
     using Type = u32;
 };
 
-/// Rows stay rows: 16 bytes a thread, shifted out of the aligned words that they lie across. What follows a row's
-/// last element in its last 16 bytes is whatever follows in memory: TMA reads `depth` elements only.
+/// Chunks of 16 bytes of one row that a warp copies before it looks for another.
+constexpr int kPackChunks = 256;
+
+/// The 16 bytes at `at` of an operand of `end` bytes, out of the words or vectors that they lie across; what would
+/// be read beyond the operand is 0.
+__device__ __forceinline__ uint4 unaligned_chunk(u64 base, long long at, long long end) {
+    const u32 offset = u32(base + at) % 16;
+    const long long first = at - offset;
+    u32 words[8];
+    if (first >= 0 && first + 32 <= end) {
+        const uint4* const vectors = reinterpret_cast<const uint4*>(base + first);
+        const uint4 low = __ldg(vectors), high = __ldg(vectors + 1);
+        words[0] = low.x, words[1] = low.y, words[2] = low.z, words[3] = low.w;
+        words[4] = high.x, words[5] = high.y, words[6] = high.z, words[7] = high.w;
+    } else {
+        // An operand starts and ends at a whole element, not at a whole word.
+#pragma unroll
+        for (int w = 0; w < 8; ++w) {
+            words[w] = 0;
+            for (int byte = 0; byte < 4; ++byte) {
+                const long long place = first + 4 * w + byte;
+                if (place < 0 || place >= end) continue;
+                words[w] |= u32(__ldg(reinterpret_cast<const unsigned char*>(base + place))) << 8 * byte;
+            }
+        }
+    }
+#pragma unroll
+    for (int w = 0; w < 6; ++w) words[w] = offset & 8 ? words[w + 2] : words[w];
+#pragma unroll
+    for (int w = 0; w < 5; ++w) words[w] = offset & 4 ? words[w + 1] : words[w];
+    const u32 shift = offset % 4 * 8;
+    return make_uint4(__funnelshift_r(words[0], words[1], shift), __funnelshift_r(words[1], words[2], shift),
+                      __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
+}
+
+/// Rows stay rows: 16 bytes a thread, a stretch of a row a warp. What follows a row's last element in its last 16
+/// bytes is whatever follows in memory: TMA reads `depth` elements only.
 template <int kElementBytes>
 __device__ __forceinline__ void pack_rows(const PackJob& job) {
     const long long row_bytes = (long long)job.depth * kElementBytes;
-    const long long end = (long long)job.batch * job.rows * row_bytes;
-    const int chunks = ceil_div(job.pitch * kElementBytes, 16);
-    const long long count = (long long)job.batch * job.rows * chunks;
+    const long long rows = (long long)job.batch * job.rows;
+    const long long end = rows * row_bytes;
+    const int chunks = int((row_bytes + 15) / 16), pitch = job.pitch * kElementBytes / 16;
+    const int stretches = ceil_div(chunks, kPackChunks);
     const u64 base = reinterpret_cast<u64>(job.from);
-    for (long long i = blockIdx.x * (long long)kPackThreads + threadIdx.x; i < count;
-         i += (long long)gridDim.x * kPackThreads) {
-        const long long row = i / chunks;
-        const long long at = row * row_bytes + (i - row * chunks) * 16;
-        const u32 shift = u32(base + at) % 4 * 8;
-        const long long first = at - shift / 8;
-        u32 words[5];
-#pragma unroll
-        for (int w = 0; w < 5; ++w) {
-            const bool inside = first + 4 * w < end && (w < 4 || shift != 0);
-            words[w] = inside ? __ldg(reinterpret_cast<const u32*>(base + first + 4 * w)) : 0;
+    const long long warps = (long long)gridDim.x * (kPackThreads / kWarpSize);
+    const long long warp = (blockIdx.x * (long long)kPackThreads + threadIdx.x) / kWarpSize;
+    for (long long i = warp; i < rows * stretches; i += warps) {
+        const long long row = i / stretches;
+        const int begin = int(i - row * stretches) * kPackChunks;
+        const int stop = min(begin + kPackChunks, chunks);
+        uint4* const to = static_cast<uint4*>(job.to) + row * pitch;
+#pragma unroll 4
+        for (int chunk = begin + threadIdx.x % kWarpSize; chunk < stop; chunk += kWarpSize) {
+            to[chunk] = unaligned_chunk(base, row * row_bytes + chunk * 16ll, end);
         }
-        uint4 packed;
-        packed.x = __funnelshift_r(words[0], words[1], shift);
-        packed.y = __funnelshift_r(words[1], words[2], shift);
-        packed.z = __funnelshift_r(words[2], words[3], shift);
-        packed.w = __funnelshift_r(words[3], words[4], shift);
-        static_cast<uint4*>(job.to)[i] = packed;
     }
 }
 

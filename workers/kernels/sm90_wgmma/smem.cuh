@@ -26,6 +26,6 @@ struct SharedMemory : OutputTile<Shape<Config>::kStagedBytes> {
     TileB b[Config::kStages];
     u64 full[Config::kStages];
     u64 empty[Config::kStages];
-    /// Whether a consumer warpgroup was the last to bring its share of a split tile.
-    u32 last[Config::kConsumerWarpgroups];
+    /// Split-K: the slices whose shares of a tile a consumer warpgroup writes, a bit each.
+    u32 shares[Config::kConsumerWarpgroups];
 };

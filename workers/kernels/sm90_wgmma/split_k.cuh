@@ -1,10 +1,22 @@
-// Split-K: slices of one tile are summed by whoever finishes last, always in the order of the slices, so that the
-// result does not depend on who that was.
+// Split-K: the blocks that multiplied slices of one tile's K meet in the workspace. Each warpgroup brings its sums,
+// waits for those of the other slices, and writes its share of the tile: sums are added in the order of the slices,
+// so that two runs give the same bits.
+//
+//   bring sums → arrive → all there → add up and store units split, split + splits, …
+//                       ↘ out of patience: withdraw, and leave the share to whoever arrives last
+//
+// Nobody waits for ever for a block that may not be running yet: the last to arrive depends on no one.
 #pragma once
 
 #include "common/types.cuh"
+#include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
+#include "sm90_wgmma/arguments.cuh"
+#include "sm90_wgmma/epilogue.cuh"
 #include "sm90_wgmma/multiply.cuh"
+
+/// Looks at the counter, each a trip to L2 of less than half a microsecond, before a slice withdraws.
+constexpr int kPatience = 64;
 
 __device__ __forceinline__ u32 bits(float value) { return __float_as_uint(value); }
 __device__ __forceinline__ u32 bits(int value) { return u32(value); }
@@ -20,61 +32,97 @@ __device__ __forceinline__ int number<int>(u32 bits) {
     return int(bits);
 }
 
-/// Brings one warpgroup's slice `d`; true for the last of the tile, which then has the whole sum in `sum`. They are
-/// two arrays on purpose: were they one, the accumulators would move between registers inside the main loop.
-///
-/// `partials` is this warpgroup's place in the tile, slices `pitch` floats apart, in fragment order: 16 bytes a
-/// thread, neighbours side by side.
+/// What one thread of each slice does at a `Meeting`. Returns the slices whose shares are this one's to write, a bit
+/// each: its own; none after it withdrew; for the last to come also those of all that withdrew.
+__device__ __forceinline__ u32 attend(Meeting& meeting, int split, int splits) {
+    u64 seen = atom_add_acq_rel(&meeting.arrived, 1) + 1;
+    const bool last = u32(seen) == u32(splits);
+    for (int looks = 0; u32(seen) != u32(splits); ++looks) {
+        if (looks >= kPatience && atom_cas_acq_rel(&meeting.arrived, seen, seen | 1ull << (32 + split)) == seen) return 0;
+        seen = ld_acquire(&meeting.arrived);
+    }
+    const u32 withdrawn = u32(seen >> 32);
+    const u64 stayed = splits - __popc(withdrawn);
+    // Whoever learns last that all are there leaves the meeting as it was found.
+    if (atom_add_acq_rel(&meeting.informed, 1) + 1 == stayed) meeting.arrived = meeting.informed = 0;
+    return 1u << split | (last ? withdrawn : 0);
+}
+
+/// One consumer warpgroup's slice of its rows of a tile. In the workspace a slice's sums lie in fragment order, 16
+/// bytes a thread, neighbours side by side.
 template <class Config>
-__device__ __forceinline__ bool gather_slices(float* partials, long long pitch, u32* arrivals, int split, int splits,
-                                              int barrier, u32* last,
-                                              const typename Multiplier<Config>::Accumulators& d,
-                                              typename Multiplier<Config>::Accumulators& sum) {
+struct Slice {
+    using S = Shape<Config>;
     using Acc = Accumulator<Config>;
-    constexpr int kAccumulators = Shape<Config>::kAccumulators;
-    constexpr int kVectors = Shape<Config>::kBlocks * kAccumulators / 4;
-    const int thread = threadIdx.x % kWarpgroupSize;
-    auto* const mine = reinterpret_cast<uint4*>(partials + split * pitch) + thread;
+    static constexpr int kGroups = Config::kTileN / 8;
+    /// Column groups of one m64 block that are written together: four make whole sectors of C.
+    static constexpr int kUnitGroups = Config::kSwapAb || kGroups % 2 ? 1 : kGroups % 4 ? 2 : 4;
+    static constexpr int kBlockUnits = kGroups / kUnitGroups;
+    static constexpr int kUnits = S::kBlocks * kBlockUnits;
+    static constexpr int kFloats = kWarpgroupSize * S::kBlocks * S::kAccumulators;
+    using Unit = Acc[4 * kUnitGroups];
+
+    float* partials;  // of slice 0
+    Meeting& meeting;
+    int split, splits;
+
+    /// `part` counts the warpgroups' parts of all tiles.
+    __device__ __forceinline__ Slice(const GemmArguments& args, long long part, int split_)
+        : partials(args.partials + part * args.splits.divisor * kFloats),
+          meeting(args.meetings[part]),
+          split(split_),
+          splits(args.splits.divisor) {}
+
+    /// Brings the sums `d`, and hands every thread what `attend` says.
+    __device__ __forceinline__ u32 meet(int barrier, u32* shares, const typename Multiplier<Config>::Accumulators& d) {
+        uint4* const mine = vectors(split);
 #pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-        const Acc* const four = d[4 * i / kAccumulators] + 4 * i % kAccumulators;
-        __stcg(mine + i * kWarpgroupSize, make_uint4(bits(four[0]), bits(four[1]), bits(four[2]), bits(four[3])));
+        for (int group = 0; group < S::kBlocks * kGroups; ++group) {
+            const Acc* const four = d[group / kGroups] + 4 * (group % kGroups);
+            __stcg(mine + group * kWarpgroupSize,
+                   make_uint4(bits(four[0]), bits(four[1]), bits(four[2]), bits(four[3])));
+        }
+        bar_sync(barrier, kWarpgroupSize);
+        if (threadIdx.x % kWarpgroupSize == 0) *shares = attend(meeting, split, splits);
+        bar_sync(barrier, kWarpgroupSize);
+        return *shares;
     }
-    __threadfence();
-    bar_sync(barrier, kWarpgroupSize);
-    if (thread == 0) {
-        const bool is_last = atomicAdd(arrivals, 1) + 1 == u32(splits);
-        if (is_last) *arrivals = 0;
-        *last = is_last;
-        __threadfence();
-    }
-    bar_sync(barrier, kWarpgroupSize);
-    if (!*last) return false;
-    // A part at a time: as many loads under way as fit beside the sum.
-    constexpr int kPart = 8;
+
+    /// The whole sums of one unit.
+    __device__ __forceinline__ void sum(int unit, Unit& sums) const {
 #pragma unroll
-    for (int begin = 0; begin < kVectors; begin += kPart) {
-        Acc part[kPart][4] = {};
-#pragma unroll 1
+        for (int i = 0; i < 4 * kUnitGroups; ++i) sums[i] = 0;
+#pragma unroll(kUnitGroups == 4 ? 2 : 4)
         for (int slice = 0; slice < splits; ++slice) {
-            auto* const from = reinterpret_cast<const uint4*>(partials + slice * pitch) + thread;
+            const uint4* const from = vectors(slice) + unit * kUnitGroups * kWarpgroupSize;
 #pragma unroll
-            for (int i = 0; i < kPart; ++i) {
-                if (begin + i >= kVectors) continue;
-                const uint4 words = __ldcg(from + (begin + i) * kWarpgroupSize);
-                part[i][0] += number<Acc>(words.x);
-                part[i][1] += number<Acc>(words.y);
-                part[i][2] += number<Acc>(words.z);
-                part[i][3] += number<Acc>(words.w);
+            for (int group = 0; group < kUnitGroups; ++group) {
+                const uint4 words = __ldcg(from + group * kWarpgroupSize);
+                sums[4 * group] += number<Acc>(words.x);
+                sums[4 * group + 1] += number<Acc>(words.y);
+                sums[4 * group + 2] += number<Acc>(words.z);
+                sums[4 * group + 3] += number<Acc>(words.w);
             }
         }
-#pragma unroll
-        for (int i = 0; i < kPart; ++i) {
-            if (begin + i >= kVectors) continue;
-            const int first = 4 * (begin + i);
-#pragma unroll
-            for (int j = 0; j < 4; ++j) sum[first / kAccumulators][first % kAccumulators + j] = part[i][j];
+    }
+
+    /// Adds up and stores the units of some slices; `row` and `column` are this warpgroup's first.
+    __device__ __forceinline__ void write(u32 shares, const Finish<Config>& finish, int row, int column) const {
+        DirectStore<Config> store(finish);
+        for (; shares != 0; shares &= shares - 1) {
+#pragma unroll 1
+            for (int unit = __ffs(shares) - 1; unit < kUnits; unit += splits) {
+                Unit sums;
+                sum(unit, sums);
+                store.template groups<kUnitGroups>(row + unit / kBlockUnits * kInstructionM,
+                                                   column + unit % kBlockUnits * (8 * kUnitGroups), sums);
+            }
         }
     }
-    return true;
-}
+
+private:
+    /// This thread's first 16 bytes of a slice.
+    __device__ __forceinline__ uint4* vectors(int slice) const {
+        return reinterpret_cast<uint4*>(partials + (long long)slice * kFloats) + threadIdx.x % kWarpgroupSize;
+    }
+};
