@@ -77,8 +77,7 @@ def samples(family: Family, count: int, rng: np.random.Generator) -> Iterator[tu
 def legal_config(family: Family, problem: Problem, rng: np.random.Generator) -> Config:
     """One legal row of large random draws from the product of the domains."""
     while True:
-        knobs = {knob.name: rng.choice(knob.column(), DRAWS) for knob in family.knobs}
-        columns = family.columns_of(problem, knobs)
+        columns = family.rows_of(problem, np.stack([rng.choice(knob.column(), DRAWS) for knob in family.knobs], axis=1))
         rows = np.flatnonzero(legal_mask(family, columns))
         if len(rows):
             return family.config_at(columns, int(rng.choice(rows)))

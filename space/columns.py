@@ -1,8 +1,8 @@
-"""Columns: many configs of one family at once, one NumPy array a knob, derived values on demand."""
+"""Columns: many configs of one family at once, one NumPy array a knob or derived value, made on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from space.problem import Problem
 IntColumn = npt.NDArray[np.int64]
 BoolColumn = npt.NDArray[np.bool_]
 FloatColumn = npt.NDArray[np.float64]
+IntTable = npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,87 +37,103 @@ class Derived:
 
 
 class Columns:
-    """Knob columns of equal length, for one problem on one arch.
+    """Configs of one family, one row each, for one problem on one arch.
 
     `columns["tile_m"]` is a knob's column, `columns["smem_bytes"]` a derived one, computed on first use.
     Words stand as their codes (see `Knob.encode`).
+
+    Attributes:
+        shape: of a column, `rows`; of a `Grid`, `rows x values`.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        arch: Arch,
-        derived: Mapping[str, Derived],
-        knobs: Mapping[str, npt.NDArray[np.integer]],
-        known: Mapping[str, IntColumn] | None = None,
+        self, problem: Problem, arch: Arch, derived: Mapping[str, Derived], places: Mapping[str, int], table: IntTable
     ) -> None:
+        """Columns of a table.
+
+        Args:
+            places: of each knob that is known, its place in a row of the table.
+            table: `rows x knobs`. Row by row, so that to pick rows is to copy short stretches of memory.
+        """
         self.problem = problem
         self.arch = arch
         self._derived = derived
-        # Knobs are kept narrow: a million configs are mostly copies of them.
-        self._knobs = {name: _narrow(column) for name, column in knobs.items()}
-        self._known = dict(known or {})
-        self.knobs = tuple(knobs)
+        self._places = places
+        self._table = table
+        self._known: dict[str, IntColumn] = {}
+        self.shape: tuple[int, ...] = (len(table),)
 
     def __len__(self) -> int:
-        return len(next(iter(self._knobs.values()))) if self._knobs else 1
+        return len(self._table)
 
     def __getitem__(self, name: str) -> IntColumn:
         if name not in self._known:
-            if name in self._knobs:
-                self._known[name] = self._knobs[name].astype(np.int64)
-            else:
-                column = self._derived[name].compute(self)
-                self._known[name] = column if np.shape(column) else np.full(len(self), column)
+            self._known[name] = self._knob(name) if name in self._places else self._computed(name)
         return self._known[name]
 
-    def take(self, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Columns:
+    def take(self, rows: BoolColumn | npt.NDArray[np.intp]) -> Columns:
         """The rows that a mask or an index array picks."""
-        return self._with({name: column[rows] for name, column in self._knobs.items()})
+        return self._with(self._table.take(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows, axis=0))
 
     def part(self, begin: int, end: int) -> Columns:
         """Rows from `begin` up to `end`."""
-        if not self._knobs:
-            return self
-        return self._with({name: column[begin:end] for name, column in self._knobs.items()})
+        return self._with(self._table[begin:end])
 
     @staticmethod
     def joined(parts: list[Columns]) -> Columns:
         """The rows of all parts, which are of one family and problem, one after another."""
         first = parts[0]
-        if len(parts) == 1:
-            return first
-        return first._with({name: np.concatenate([part._knobs[name] for part in parts]) for name in first.knobs})
+        return first._with(np.concatenate([part._table for part in parts])) if len(parts) > 1 else first
 
     def for_problem(self, problem: Problem) -> Columns:
         """The same knobs for another problem; derived values are computed anew."""
-        return Columns(problem, self.arch, self._derived, self._knobs)
+        return Columns(problem, self.arch, self._derived, self._places, self._table)
 
-    def cross(self, name: str, domain: IntColumn, keep: Iterable[str] = ()) -> Columns:
-        """Every row with every value of one more knob.
-
-        Args:
-            keep: derived values that the new knob does not change: computed now, once for each old row.
-        """
-        rows, values = len(self), len(domain)
-        knobs = {known: np.repeat(column, values) for known, column in self._knobs.items()}
-        knobs[name] = np.tile(_narrow(domain), rows)
-        crossed = self._with(knobs)
-        crossed._known = {kept: np.repeat(self[kept], values) for kept in keep}
-        return crossed
+    def cross(self, name: str, place: int, domain: IntColumn) -> Grid:
+        """Every row with every value of one more knob, which stands at `place` in the table."""
+        return Grid(self.problem, self.arch, self._derived, self._places, self._table, (name, place, domain))
 
     def row(self, index: int) -> dict[str, int]:
         """One row's knobs as plain numbers."""
-        return {name: int(column[index]) for name, column in self._knobs.items()}
+        numbers = self._table[index].tolist()
+        return {name: numbers[place] for name, place in self._places.items()}
 
-    def _with(self, knobs: Mapping[str, npt.NDArray[np.integer]]) -> Columns:
-        return Columns(self.problem, self.arch, self._derived, knobs)
+    def _knob(self, name: str) -> IntColumn:
+        return self._table[:, self._places[name]].astype(np.int64)
+
+    def _computed(self, name: str) -> IntColumn:
+        column = self._derived[name].compute(self)
+        return column if np.shape(column) else np.full(self.shape, column)
+
+    def _with(self, table: IntTable) -> Columns:
+        return Columns(self.problem, self.arch, self._derived, self._places, table)
 
 
-def _narrow(column: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
-    """The same numbers in 16 bits, where they fit."""
-    if column.dtype == np.int16 or not len(column):
-        return column
-    limits = np.iinfo(np.int16)
-    fits = int(column.min()) >= limits.min and int(column.max()) <= limits.max
-    return column.astype(np.int16) if fits else column
+class Grid(Columns):
+    """Rows, each with every value of one more knob: what a rule looks at before there is a row for each.
+
+    What follows from the rows alone is `rows x 1`, and so computed once for all values: it broadcasts.
+    """
+
+    def __init__(
+        self, problem: Problem, arch: Arch, derived: Mapping[str, Derived], places: Mapping[str, int],
+        table: IntTable, crossed: tuple[str, int, IntColumn],
+    ) -> None:  # fmt: skip
+        """As of `Columns`; `crossed` is the knob, its place in the table, and its values."""
+        super().__init__(problem, arch, derived, places, table)
+        self._crossed = crossed
+        name, _, domain = crossed
+        self._known[name] = domain[None, :]
+        self.shape = (len(table), len(domain))
+
+    def cut(self, mask: BoolColumn) -> Columns:
+        """A row for each place that a mask of the grid's shape picks."""
+        name, place, domain = self._crossed
+        picked = np.flatnonzero(mask)
+        rows = picked // len(domain)
+        table = self._table.take(rows, axis=0)
+        table[:, place] = domain.take(picked - rows * len(domain))
+        return Columns(self.problem, self.arch, self._derived, {**self._places, name: place}, table)
+
+    def _knob(self, name: str) -> IntColumn:
+        return super()._knob(name)[:, None]

@@ -11,9 +11,10 @@ from typing import Final
 import numpy as np
 
 from space.arch import Arch, arch_named
-from space.columns import Columns, IntColumn
+from space.columns import Columns
 from space.errors import FamilyError
 from space.family import Family
+from space.knobs import Knob
 from space.problem import Problem
 from space.rules import Rule
 
@@ -73,23 +74,21 @@ def enumerate_space(
     _check_switches((family,), without)
     pending = [rule for rule in family.rules if rule.kind == "legal" or (pruned and rule.id not in without)]
     held = () if pruned else family.free
-    sizes = [len(knob.domain) for knob in family.knobs]
+    each = math.prod(len(knob.domain) for knob in held)
     removed: Counter[str] = Counter()
-    known: set[str] = set()
-    columns = family.empty_columns(problem, arch)
-    for place, knob in enumerate(family.knobs, start=1):
-        domain = np.array([knob.encode(knob.default)]) if knob in held else knob.column()
+    known = {knob.name for knob in held}
+    columns = family.empty_columns(problem, arch, held)
+    # Of a row so far, how many configs it stands for.
+    stands_for = total = math.prod(len(knob.domain) for knob in family.knobs)
+    for knob in (knob for knob in family.knobs if knob not in held):
         known.add(knob.name)
         ready = [rule for rule in pending if family.knobs_read(rule) <= known]
         pending = [rule for rule in pending if rule not in ready]
-        # Held knobs before this one stand for their whole domains too.
-        passed = math.prod(len(one.domain) for one in family.knobs[:place] if one in held)
-        keep = _unchanged(family, ready, knob.name)
-        columns, lost = _expand(columns, knob.name, domain, ready, keep)
+        stands_for //= len(knob.domain)
+        columns, lost = _expand(columns, knob, family.places[knob.name], ready)
         for rule_id, count in lost.items():
-            removed[rule_id] += count * passed * math.prod(sizes[place:])
-    each = math.prod(len(knob.domain) for knob in held)
-    return Space(family, problem, columns, math.prod(sizes), dict(removed), each)
+            removed[rule_id] += count * stands_for
+    return Space(family, problem, columns, total, dict(removed), each)
 
 
 def enumerate_all(
@@ -122,37 +121,21 @@ def _check_switches(families: Sequence[Family], without: Collection[str]) -> Non
         raise FamilyError(f"rule {wrong!r} {why}: those that can be are {', '.join(switches) or 'none'}")
 
 
-def _unchanged(family: Family, rules: list[Rule], name: str) -> list[str]:
-    """Derived values that rules read, however deep, and that the knob `name` does not change."""
-    derived = {value.name: value for value in family.derived}
-    wanted = {read for rule in rules for read in rule.reads if read in derived}
-    found: list[str] = []
-    while wanted:
-        value = wanted.pop()
-        if name not in family.reads[value]:
-            found.append(value)
-        else:
-            wanted |= {read for read in derived[value].reads if read in derived}
-    return found
-
-
-def _expand(
-    columns: Columns, name: str, domain: IntColumn, rules: list[Rule], keep: list[str]
-) -> tuple[Columns, Counter[str]]:
+def _expand(columns: Columns, knob: Knob, place: int, rules: list[Rule]) -> tuple[Columns, Counter[str]]:
     """Every row with every value of one more knob, less the rows that a rule removes, and how many each removed.
 
     Done a piece at a time, so that what is computed for rows that fall stays in the processor's cache.
     """
     lost: Counter[str] = Counter()
     kept: list[Columns] = []
+    domain = knob.column()
     rows = max(PIECE_ROWS // len(domain), 1)
     for begin in range(0, max(len(columns), 1), rows):
-        piece = columns.part(begin, begin + rows).cross(name, domain, keep)
+        grid = columns.part(begin, begin + rows).cross(knob.name, place, domain)
+        left = np.ones(grid.shape, dtype=np.bool_)
         for rule in rules:
-            mask = rule.mask(piece)
-            fallen = len(piece) - int(np.count_nonzero(mask))
-            if fallen:
-                lost[rule.id] += fallen
-                piece = piece.take(mask)
-        kept.append(piece)
-    return Columns.joined(kept), lost
+            before = int(np.count_nonzero(left))
+            left &= rule.mask(grid)
+            lost[rule.id] += before - int(np.count_nonzero(left))
+        kept.append(grid.cut(left))
+    return Columns.joined(kept), +lost

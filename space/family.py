@@ -8,10 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from space.arch import Arch, DeviceLimits, arch_named
-from space.columns import Columns, Derived, FloatColumn
+from space.columns import Columns, Derived, FloatColumn, IntTable
 from space.config import Config, assign
 from space.errors import FamilyError
 from space.knobs import Knob, KnobValue
@@ -58,6 +57,17 @@ class Family:
         return {knob.name: knob for knob in self.knobs}
 
     @cached_property
+    def places(self) -> dict[str, int]:
+        """Of each knob, its place in a row of a table of configs."""
+        return {knob.name: place for place, knob in enumerate(self.knobs)}
+
+    @cached_property
+    def code(self) -> np.dtype[np.integer]:
+        """The narrower type of two that holds every code of every knob: millions of configs are kept."""
+        widest = max((abs(int(number)) for knob in self.knobs for number in knob.column()), default=0)
+        return np.dtype(np.int16 if widest <= np.iinfo(np.int16).max else np.int64)
+
+    @cached_property
     def reads(self) -> dict[str, frozenset[str]]:
         """For each derived value, the knobs that it depends on, through other derived values too."""
         resolved: dict[str, frozenset[str]] = {knob.name: frozenset({knob.name}) for knob in self.knobs}
@@ -96,22 +106,21 @@ class Family:
 
     def columns(self, problem: Problem, configs: Iterable[Config], arch: Arch | None = None) -> Columns:
         """Configs of this family as columns."""
-        rows = [config.values for config in configs]
-        knobs = {
-            knob.name: np.array([knob.encode(row[place][1]) for row in rows], dtype=np.int64)
-            for place, knob in enumerate(self.knobs)
-        }
-        return self.columns_of(problem, knobs, arch)
+        rows = [[knob.encode(value) for knob, (_, value) in zip(self.knobs, config.values, strict=True)]
+                for config in configs]  # fmt: skip
+        return self.rows_of(problem, np.array(rows, dtype=self.code).reshape(-1, len(self.knobs)), arch)
 
-    def columns_of(
-        self, problem: Problem, knobs: Mapping[str, npt.NDArray[np.int64]], arch: Arch | None = None
-    ) -> Columns:
-        """Columns from one array a knob, words as their codes (see `Knob.encode`)."""
-        return Columns(problem, arch or arch_named(self.arch), self._by_name, knobs)
+    def rows_of(self, problem: Problem, table: IntTable, arch: Arch | None = None) -> Columns:
+        """Columns from `configs x knobs`, words as their codes (see `Knob.encode`)."""
+        return Columns(problem, arch or arch_named(self.arch), self._by_name, self.places, table)
 
-    def empty_columns(self, problem: Problem, arch: Arch) -> Columns:
-        """One row with no knob yet; enumeration starts here."""
-        return Columns(problem, arch, self._by_name, {})
+    def empty_columns(self, problem: Problem, arch: Arch, held: Iterable[Knob] = ()) -> Columns:
+        """One row in which only the knobs `held` are known, at their defaults; enumeration starts here."""
+        places = {knob.name: self.places[knob.name] for knob in held}
+        table = np.zeros((1, len(self.knobs)), dtype=self.code)
+        for knob in held:
+            table[0, places[knob.name]] = knob.encode(knob.default)
+        return Columns(problem, arch, self._by_name, places, table)
 
     def config_at(self, columns: Columns, row: int) -> Config:
         """One row as a config."""

@@ -106,16 +106,14 @@ class _Moves:
         self, family: Family, bound: Sequence[Knob], problem: Problem, config: Config, arch: Arch | None
     ) -> Columns:
         """Every row as a config."""
-        codes = np.zeros((len(bound), max(len(knob.domain) for knob in bound)), dtype=np.int16)
+        codes = np.zeros((len(bound), max(len(knob.domain) for knob in bound)), dtype=family.code)
         for place, knob in enumerate(bound):
             codes[place, : len(knob.domain)] = knob.column()
-        here = {knob.name: knob.encode(config[knob.name]) for knob in family.knobs}
-        count = len(self.knobs)
-        table = np.repeat(np.array([here[knob.name] for knob in bound], dtype=np.int16)[:, None], count, axis=1)
-        table[self.knobs, np.arange(count)[:, None]] = codes[self.knobs, self.places]
-        rows = {knob.name: table[place] for place, knob in enumerate(bound)}
-        free = {knob.name: np.full(count, here[knob.name], dtype=np.int16) for knob in family.free}
-        return family.columns_of(problem, rows | free, arch)
+        here = np.array([knob.encode(config[knob.name]) for knob in family.knobs], dtype=family.code)
+        table = here.repeat(len(self.knobs)).reshape(len(here), -1).T
+        columns = np.array([family.places[knob.name] for knob in bound])
+        table[np.arange(len(table))[:, None], columns[self.knobs]] = codes[self.knobs, self.places]
+        return family.rows_of(problem, table, arch)
 
     def change(self, bound: Sequence[Knob], row: int) -> dict[str, KnobValue]:
         """What a row changes."""

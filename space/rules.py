@@ -42,11 +42,11 @@ class Rule:
     kind: Literal["legal", "worth"] = "legal"
 
     def mask(self, columns: Columns) -> BoolColumn:
-        """`holds` as a full-length column."""
+        """`holds` for every row, or for every place of a grid."""
         held = self.holds(columns)
-        if isinstance(held, np.ndarray) and held.shape == (len(columns),):
+        if isinstance(held, np.ndarray) and held.shape == columns.shape:
             return held
-        return np.full(len(columns), bool(held))
+        return np.full(columns.shape, held, dtype=np.bool_)
 
 
 #: Id, sentence, why, what it reads, and the predicate.

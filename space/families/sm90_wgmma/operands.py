@@ -84,7 +84,7 @@ def mn_major_b(c: Columns) -> BoolColumn:
 
 def _by_swap(c: Columns, swapped: bool, straight: bool) -> BoolColumn:
     if swapped == straight:
-        return np.full(len(c), straight)
+        return np.asarray(straight)
     column: BoolColumn = (c["swap_ab"] == 1) == swapped
     return column
 
