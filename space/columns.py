@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +84,16 @@ class Columns:
         """The rows of all parts, which are of one family and problem, one after another."""
         first = parts[0]
         return first._with(np.concatenate([part._table for part in parts])) if len(parts) > 1 else first
+
+    def only(self, knobs: Collection[str]) -> Columns:
+        """The same rows, of which no other knobs are known."""
+        places = {name: place for name, place in self._places.items() if name in knobs}
+        return Columns(self.problem, self.arch, self._derived, places, self._table)
+
+    @property
+    def knobs_read(self) -> frozenset[str]:
+        """The knobs that somebody has looked at, be it for a derived value."""
+        return frozenset(self._places.keys() & self._known.keys())
 
     def for_problem(self, problem: Problem) -> Columns:
         """The same knobs for another problem; derived values are computed anew."""

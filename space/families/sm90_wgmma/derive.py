@@ -14,7 +14,7 @@ from space.families.sm90_wgmma.knobs import (
     SCHEDULE_MULTISTAGE,
     SCHEDULE_PINGPONG,
 )
-from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, mn_major_a, mn_major_b
+from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, lies_mn_major, mn_major_a, mn_major_b
 from space.families.split_k import MEETING_BYTES
 from space.problem import DTYPE_BYTES
 
@@ -41,10 +41,12 @@ def _align(value: IntColumn) -> IntColumn:
     return -(-value // TILE_ALIGN_BYTES) * TILE_ALIGN_BYTES
 
 
-def _tile_bytes(c: Columns, rows: IntColumn, swizzle: IntColumn, mn_major: BoolColumn) -> IntColumn:
-    """Shared memory of one operand tile; MN-major ones are whole spans of rows."""
+def _tile_bytes(c: Columns, rows: IntColumn, swizzle: str, mn_major: BoolColumn) -> IntColumn:
+    """Shared memory of one operand tile; MN-major ones are whole spans of rows; elsewhere no swizzle is looked at."""
     size = element_bytes(c.problem)
-    span = np.where(swizzle == 0, UNSWIZZLED_SPAN_BYTES, swizzle) // size
+    if not any(lies_mn_major(c.problem, operand) for operand in "ab"):
+        return rows * c["tile_k"] * size
+    span = np.where(c[swizzle] == 0, UNSWIZZLED_SPAN_BYTES, c[swizzle]) // size
     return np.where(mn_major, -(-rows // span) * span, rows) * c["tile_k"] * size
 
 
@@ -118,10 +120,10 @@ DERIVED: Final[tuple[Derived, ...]] = (
     Derived("staged_bytes", ("tile_m", "staged_columns", "consumer_warpgroups", "team"), _staged_bytes, False,
             "shared memory of the staged C"),
     Derived("tile_a_bytes", ("tile_m", "tile_k", "swizzle_a", "swap_ab"),
-            lambda c: _tile_bytes(c, c["tile_m"], c["swizzle_a"], mn_major_a(c)), False,
+            lambda c: _tile_bytes(c, c["tile_m"], "swizzle_a", mn_major_a(c)), False,
             "shared memory of A in one stage"),
     Derived("tile_b_bytes", ("tile_n", "tile_k", "swizzle_b", "swap_ab"),
-            lambda c: _tile_bytes(c, c["tile_n"], c["swizzle_b"], mn_major_b(c)), False,
+            lambda c: _tile_bytes(c, c["tile_n"], "swizzle_b", mn_major_b(c)), False,
             "shared memory of B in one stage"),
     Derived("stage_bytes", ("tile_a_bytes", "tile_b_bytes"),
             lambda c: _align(c["tile_a_bytes"]) + _align(c["tile_b_bytes"]), False,

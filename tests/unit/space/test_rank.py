@@ -1,0 +1,54 @@
+"""The ranking is that of every row's estimate, however few of the rows it is computed for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from space.arch import H200
+from space.distinct import distinct
+from space.enumerate import Space, enumerate_space
+from space.family import family_named
+from space.problem import Problem
+from space.rank import predict, rank
+
+#: Operands that lie along K and others: of these the estimate reads swizzles too.
+SPACES = [
+    ("sm90_wgmma", "96x40x256", "bf16", "nt"),
+    ("sm90_wgmma", "300x1000x776", "bf16", "tn"),
+    ("sm90_wgmma", "64x40x256", "fp8_e4m3_promoted", "nt"),
+    ("gemv", "2x8192x512", "bf16", "nt"),
+]
+
+
+def space_of(family: str, shape: str, dtype: str, layout: str) -> Space:
+    return enumerate_space(family_named(family), Problem.parse(shape, dtype, layout), without=("worth.pdl",))
+
+
+@pytest.mark.parametrize("case", SPACES)
+def test_it_is_the_order_of_estimates_and_ties_keep_the_order_of_rows(case: tuple[str, str, str, str]) -> None:
+    space = space_of(*case)
+    estimates = space.family.estimate_us(space.columns, H200)
+    ranked = rank(space, H200)
+    assert len(np.unique(estimates)) < len(space)
+    assert ranked.order.tolist() == np.argsort(estimates, kind="stable").tolist()
+    assert ranked.estimates_us.tolist() == np.sort(estimates).tolist()
+    near = rank(space, H200, within=1.1)
+    assert near.order.tolist() == ranked.order[: np.count_nonzero(estimates <= 1.1 * estimates.min())].tolist()
+
+
+def test_nothing_legal_has_no_ranking() -> None:
+    family, problem = family_named("gemv"), Problem.parse("4096x4096x4096")
+    assert len(rank(enumerate_space(family, problem), H200, within=1.1)) == 0
+    assert predict(family, problem, H200) is None
+
+
+def test_rows_that_agree_are_one_and_each_row_is_found_in_them() -> None:
+    space = space_of(*SPACES[0])
+    knobs = [knob for knob in space.family.knobs if knob.name in ("tile_n", "schedule", "stages", "pdl")]
+    rows, which = distinct(space.columns, knobs)
+    assert len({tuple(rows.row(row).items()) for row in range(len(rows))}) == len(rows) < len(space)
+    for knob in knobs:
+        assert np.array_equal(rows[knob.name][which], space.columns[knob.name])
+    with pytest.raises(KeyError):
+        rows["tile_m"]
