@@ -91,9 +91,10 @@ _ENTRY: Final = "        start(ahead);\n"
 FAULTS: Final[tuple[Fault, ...]] = (
     Fault("swizzle mismatch", "kSwizzle == 128 ? 1 :", "kSwizzle == 128 ? 2 :", WRONG, "outside their bound"),
     Fault("missing wait for the last products", "            wgmma_wait_group<0>();\n            release(previous);\n",
-          "            release(previous);\n", WRONG, "outside their bound", {"epilogue": "direct", "tile_n": 256}),
+          "            release(previous);\n", MAYBE, knobs={"epilogue": "direct", "tile_n": 256}, certain=False),
+    # Unread arrivals overrun the barrier's count of bytes, which traps on some runs.
     Fault("missing wait for loads", "            mbarrier_wait(&smem.full[ring.stage], ring.parity);\n", "",
-          (*WRONG, *HANGS)),
+          (*WRONG, *HANGS, *CRASHES)),
     Fault("wrong barrier phase", "mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);",
           "mbarrier_wait(&smem.empty[ring.stage], ring.parity);", HANGS),
     Fault("off-by-one tile", "if (at >= args.tiles)", "if (at + 1 >= args.tiles)", WRONG, "outside their bound"),

@@ -147,7 +147,8 @@ class TensorMap:
             )
 
     def _box_bytes(self, steps: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-        copied = [max(extent // max(step, 1), 1) for extent, step in zip(self.box, steps, strict=True)]
+        # As the driver counts: an extent below its element stride is none, and the whole box nothing.
+        copied = [extent // max(step, 1) for extent, step in zip(self.box, steps, strict=True)]
         box_bytes = math.prod(copied) * self.element_bytes
         if box_bytes > MOST_BOX_BYTES:
             yield "box_bytes", (

@@ -102,3 +102,11 @@ def test_a_planted_fault_costs_one_candidate(worker: CudaWorker, fault: Fault) -
     assert found.broken.outcome in fault.outcomes, found.broken.detail
     assert fault.said in found.broken.detail
     assert found.after.outcome is Outcome.CORRECT, found.after.detail
+
+
+@pytest.mark.parametrize("splits", [2, 8])
+def test_slices_out_of_patience_leave_their_share_to_the_last(worker: CudaWorker, splits: int) -> None:
+    knobs = {"split_k": splits, "epilogue": "direct", "tile_n": 96}
+    impatient = Fault("impatience", "kPatience = 64", "kPatience = 0", (Outcome.CORRECT,), knobs=knobs)
+    (found,) = run(worker, worker.cache_dir, (impatient,))
+    assert (found.broken.outcome, found.after.outcome) == (Outcome.CORRECT, Outcome.CORRECT), found.broken.detail

@@ -46,7 +46,7 @@ def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layo
     configs = [config for config in wanted if is_legal(FAMILY, problem, config)]
     measured = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
     assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
-    assert len(measured) == len(configs) > 3
+    assert len(measured) == len(configs) > 0
 
 
 @pytest.mark.parametrize("number", range(PROBLEMS))

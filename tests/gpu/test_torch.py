@@ -174,6 +174,8 @@ def test_threads_may_call_it_at_once() -> None:
     assert wrong == []
 
 
+# Inductor's own.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore:.*torch.jit.*:DeprecationWarning")
 def test_it_compiles_and_launches_inside(caplog: pytest.LogCaptureFixture) -> None:
     configure(Given("sm90_wgmma", {}))
     w = random(512, 256)

@@ -60,12 +60,15 @@ def _staged_pitch(c: Columns) -> IntColumn:
 
 
 def _held_registers(c: Columns) -> IntColumn:
-    """Sums, the loads under way, a piece of each row of A, addresses of the rows of B, elements as f32."""
+    """Sums, and promoted ones beside them; the loads under way, those of less than a word with what puts them in place;
+    a piece of each row of A, addresses of the rows of B, elements as f32."""
     per_word = np.minimum(c["load_bytes"], WORD_BYTES) // element_bytes(c.problem)
     unpacked = 0 if c.problem.dtype_acc == "s32" else (c["columns"] + 1) * np.maximum(per_word, 1)
     loads = c["buffers"] * c["unroll"] * c["columns"] * words(c)
+    loads = np.where(c["load_bytes"] < WORD_BYTES, loads * 3 // 2, loads)
+    sums = c["rows"] * c["columns"] * (2 if c.problem.numerics == "promoted" else 1)
     beside = unpacked + (EPILOGUE_REGISTERS if c.problem.epilogue_parts else 0)
-    column: IntColumn = c["rows"] * (c["columns"] + words(c)) + loads + 2 * c["columns"] + beside
+    column: IntColumn = sums + c["rows"] * words(c) + loads + 2 * c["columns"] + beside
     return column
 
 
