@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,17 @@ class Derived:
     compute: Callable[[Columns], IntColumn]
     in_kernel: bool
     meaning: str
+
+
+def among(column: IntColumn, values: tuple[int, ...]) -> BoolColumn:
+    """Whether each of a column of numbers from 0 on is one of a few of them: `np.isin`, where rows are few."""
+    return _table_of(values).take(column, mode="clip")
+
+
+@lru_cache(maxsize=256)
+def _table_of(values: tuple[int, ...]) -> BoolColumn:
+    # What lies beyond the largest is looked up as the one behind it.
+    return np.isin(np.arange(max(values) + 2), values)
 
 
 class Columns:

@@ -62,10 +62,11 @@ class Family:
         return {knob.name: place for place, knob in enumerate(self.knobs)}
 
     @cached_property
-    def code(self) -> np.dtype[np.integer]:
-        """The narrower type of two that holds every code of every knob: millions of configs are kept."""
-        widest = max((abs(int(number)) for knob in self.knobs for number in knob.column()), default=0)
-        return np.dtype(np.int16 if widest <= np.iinfo(np.int16).max else np.int64)
+    def codes(self) -> IntTable:
+        """Of each knob, the codes of its values, in one row; of the narrower of two types that holds all of them."""
+        values = max(len(knob.domain) for knob in self.knobs)
+        codes = np.array([np.resize(knob.column(), values) for knob in self.knobs])
+        return codes.astype(np.int16) if np.abs(codes).max() <= np.iinfo(np.int16).max else codes
 
     @cached_property
     def reads(self) -> dict[str, frozenset[str]]:
@@ -83,17 +84,28 @@ class Family:
 
     def knobs_read(self, rule: Rule) -> frozenset[str]:
         """The knobs that a rule's verdict depends on."""
-        return frozenset().union(*(self.reads[name] for name in rule.reads))
+        return self._knobs_read[rule.id]
+
+    @cached_property
+    def _knobs_read(self) -> dict[str, frozenset[str]]:
+        return {rule.id: frozenset().union(*(self.reads[name] for name in rule.reads)) for rule in self.rules}
 
     def takes(self, problem: Problem) -> bool:
         """Whether the legal rules that read no knob hold: without them no config is legal."""
         row = self.empty_columns(problem, arch_named(self.arch))
-        return all(rule.mask(row).all() for rule in self.rules if rule.kind == "legal" and not rule.reads)
+        return all(rule.mask(row).all() for rule in self.legal if not rule.reads)
+
+    @cached_property
+    def legal(self) -> tuple[Rule, ...]:
+        """Legal rules, those first that the fewest values of knobs decide."""
+        sizes = {knob.name: len(knob.domain) for knob in self.knobs}
+        rules = (rule for rule in self.rules if rule.kind == "legal")
+        return tuple(sorted(rules, key=lambda rule: sum(sizes[knob] for knob in self.knobs_read(rule))))
 
     @cached_property
     def free(self) -> tuple[Knob, ...]:
         """Knobs that no legal rule reads: every value of theirs is as legal as the others."""
-        bound = frozenset[str]().union(*(self.knobs_read(rule) for rule in self.rules if rule.kind == "legal"))
+        bound = frozenset[str]().union(*(self.knobs_read(rule) for rule in self.legal))
         return tuple(knob for knob in self.knobs if knob.name not in bound)
 
     def config(self, given: Mapping[str, object]) -> Config:
@@ -108,7 +120,7 @@ class Family:
         """Configs of this family as columns."""
         rows = [[knob.encode(value) for knob, (_, value) in zip(self.knobs, config.values, strict=True)]
                 for config in configs]  # fmt: skip
-        return self.rows_of(problem, np.array(rows, dtype=self.code).reshape(-1, len(self.knobs)), arch)
+        return self.rows_of(problem, np.array(rows, dtype=self.codes.dtype).reshape(-1, len(self.knobs)), arch)
 
     def rows_of(self, problem: Problem, table: IntTable, arch: Arch | None = None) -> Columns:
         """Columns from `configs x knobs`, words as their codes (see `Knob.encode`)."""
@@ -117,7 +129,7 @@ class Family:
     def empty_columns(self, problem: Problem, arch: Arch, held: Iterable[Knob] = ()) -> Columns:
         """One row in which only the knobs `held` are known, at their defaults; enumeration starts here."""
         places = {knob.name: self.places[knob.name] for knob in held}
-        table = np.zeros((1, len(self.knobs)), dtype=self.code)
+        table = np.zeros((1, len(self.knobs)), dtype=self.codes.dtype)
         for knob in held:
             table[0, places[knob.name]] = knob.encode(knob.default)
         return Columns(problem, arch, self._by_name, places, table)

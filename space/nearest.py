@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from itertools import combinations
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -15,14 +12,14 @@ from space.arch import Arch
 from space.columns import Columns
 from space.config import Config
 from space.family import Family
-from space.knobs import Knob, KnobValue
+from space.knobs import KnobValue
 from space.problem import Problem
 from space.rules import Rule
 
 #: More knobs at once are another config, not a change of this one.
 MOST_CHANGES: Final = 3
-#: So few rows are filtered faster by every rule than cut after each.
-_FEW_ROWS: Final = 512
+#: So few rows, or while so large a share of them is left, are looked at faster by every rule than cut after each.
+_FEW_ROWS, _STILL_MOST = 512, 0.8
 
 _Rows: TypeAlias = npt.NDArray[np.intp]
 
@@ -33,103 +30,72 @@ def nearest_legal(
     """The change that makes a config legal: the knobs to change and their values; empty where nothing helps.
 
     The fewest knobs; of several such changes the one whose knobs move the fewest places in their domains, all
-    places together; of those the first in the order of knobs and values. The search is exhaustive.
+    places together; of those the first in the order of knobs and values. The search misses none of them: what breaks
+    a rule becomes legal only if one of the knobs that the rule reads changes, so each of these is tried in turn.
 
     Args:
         broken: the legal rules that the config breaks.
         most: so many knobs may change.
     """
-    # Free knobs change nothing about legality.
-    free = {knob.name for knob in family.free}
-    bound = [knob for knob in family.knobs if knob.name not in free]
-    touching = [[knob.name in read for knob in bound] for read in map(family.knobs_read, broken)]
-    # What is broken now cuts most rows.
-    first = {rule.id for rule in broken}
-    rules = [*broken, *(rule for rule in family.rules if rule.kind == "legal" and rule.id not in first)]
-    for changes in range(1, min(most, len(bound)) + 1):
-        ways = _ways(tuple(len(knob.domain) - 1 for knob in bound), changes)
-        moves = _Moves.of(bound, config, ways, np.array(touching))
-        left = _legal_rows(moves.columns(family, bound, problem, config, arch), rules)
-        if len(left):
-            return moves.change(bound, int(left[np.argmin(moves.distances[left])]))
+    here = np.array([knob.domain.index(value) for knob, (_, value) in zip(family.knobs, config.values, strict=True)])
+    rows, breaks = here[None], np.array([min(map(family.legal.index, broken))])
+    for _ in range(most):
+        rows = _changed_once_more(family, here, rows, breaks)
+        breaks = _first_broken(_columns(family, problem, arch, rows), family.legal)
+        legal = rows[breaks == len(family.legal)]
+        if len(legal):
+            return _smallest(family, here, legal)
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Ways:
-    """Every way to change so many knobs, one row a way.
+def _changed_once_more(family: Family, here: _Rows, rows: _Rows, breaks: _Rows) -> _Rows:
+    """Each row with each other value of each knob that stands as it did and that the rule which the row breaks reads.
 
-    Attributes:
-        chosen: each set of knobs, by their places.
-        row_chosen: of each row, which set it changes.
-        steps: of each row, to which of its other values each knob of the set goes.
+    Rows are places of values in their domains, one a knob.
     """
-
-    chosen: _Rows
-    row_chosen: _Rows
-    steps: _Rows
-
-
-@cache
-def _ways(others: tuple[int, ...], changes: int) -> _Ways:
-    """For knobs that have so many other values each."""
-    chosen = np.array(list(combinations(range(len(others)), changes)))
-    steps = [np.indices([others[place] for place in places]).reshape(changes, -1).T for places in chosen]
-    return _Ways(chosen, np.repeat(np.arange(len(chosen)), [len(rows) for rows in steps]), np.concatenate(steps))
-
-
-@dataclass(frozen=True, slots=True)
-class _Moves:
-    """The ways that may mend what is broken, from one config.
-
-    Attributes:
-        knobs: of each row, the places of the knobs that it changes.
-        places: of each row, where in their domains these go.
-        distances: of each row, how far that is.
-    """
-
-    knobs: _Rows
-    places: _Rows
-    distances: _Rows
-
-    @staticmethod
-    def of(bound: Sequence[Knob], config: Config, ways: _Ways, touching: npt.NDArray[np.bool_]) -> _Moves:
-        """Of those sets of knobs that touch every broken rule (rules x knobs): another set leaves one broken."""
-        mends: npt.NDArray[np.bool_] = np.all(np.any(touching[:, ways.chosen], axis=2), axis=0)
-        rows = np.flatnonzero(mends[ways.row_chosen])
-        knobs, steps = ways.chosen[ways.row_chosen[rows]], ways.steps[rows]
-        here = np.array([knob.domain.index(config[knob.name]) for knob in bound])[knobs]
-        places = steps + (steps >= here)
-        return _Moves(knobs, places, np.abs(places - here).sum(axis=1))
-
-    def columns(
-        self, family: Family, bound: Sequence[Knob], problem: Problem, config: Config, arch: Arch | None
-    ) -> Columns:
-        """Every row as a config."""
-        codes = np.zeros((len(bound), max(len(knob.domain) for knob in bound)), dtype=family.code)
-        for place, knob in enumerate(bound):
-            codes[place, : len(knob.domain)] = knob.column()
-        here = np.array([knob.encode(config[knob.name]) for knob in family.knobs], dtype=family.code)
-        table = here.repeat(len(self.knobs)).reshape(len(here), -1).T
-        columns = np.array([family.places[knob.name] for knob in bound])
-        table[np.arange(len(table))[:, None], columns[self.knobs]] = codes[self.knobs, self.places]
-        return family.rows_of(problem, table, arch)
-
-    def change(self, bound: Sequence[Knob], row: int) -> dict[str, KnobValue]:
-        """What a row changes."""
-        pairs = zip(self.knobs[row], self.places[row], strict=True)
-        return {bound[knob].name: bound[knob].domain[place] for knob, place in pairs}
+    sizes = np.array([len(knob.domain) for knob in family.knobs])
+    knob, place = np.nonzero(np.arange(sizes.max()) < sizes[:, None])
+    other = place != here[knob]
+    found = [rows[:0]]
+    for rule in set(breaks.tolist()):
+        read = np.array([one.name in family.knobs_read(family.legal[rule]) for one in family.knobs])
+        mends = np.flatnonzero(read[knob] & other)
+        breaking = rows[breaks == rule]
+        row, mend = np.nonzero((breaking == here)[:, knob[mends]])
+        changed = breaking.take(row, axis=0)
+        changed[np.arange(len(row)), knob[mends].take(mend)] = place[mends].take(mend)
+        found.append(changed)
+    return np.concatenate(found)
 
 
-def _legal_rows(columns: Columns, rules: Sequence[Rule]) -> _Rows:
-    """The rows that obey every rule."""
+def _columns(family: Family, problem: Problem, arch: Arch | None, rows: _Rows) -> Columns:
+    """The configs whose values stand at these places of their domains."""
+    knobs, values = family.codes.shape
+    return family.rows_of(problem, family.codes.ravel().take(rows + np.arange(0, knobs * values, values)), arch)
+
+
+def _first_broken(columns: Columns, rules: Sequence[Rule]) -> _Rows:
+    """For each row the first rule that it breaks, by its place; for legal ones the number of rules."""
+    breaks = np.full(len(columns), len(rules))
     rows = np.arange(len(columns))
-    held = np.ones(len(columns), dtype=np.bool_)
-    for rule in rules:
-        held &= rule.mask(columns)
-        if not held.any():
+    legal = np.ones(len(columns), dtype=np.bool_)
+    for place, rule in enumerate(rules):
+        held = rule.mask(columns)
+        breaks[rows[legal & ~held]] = place
+        legal &= held
+        left = np.count_nonzero(legal)
+        if not left:
             break
-        if len(rows) > _FEW_ROWS and np.count_nonzero(held) * 2 < len(rows):
-            columns, rows = columns.take(held), rows[held]
-            held = np.ones(len(rows), dtype=np.bool_)
-    return rows[held]
+        if len(rows) > _FEW_ROWS and left < _STILL_MOST * len(rows):
+            columns, rows = columns.take(legal), rows[legal]
+            legal = np.ones(left, dtype=np.bool_)
+    return breaks
+
+
+def _smallest(family: Family, here: _Rows, rows: _Rows) -> dict[str, KnobValue]:
+    """Of some rows, what the one changes that moves fewest places, and of several the first."""
+    distances = np.abs(rows - here).sum(axis=1)
+    nearest = rows[distances == distances.min()].tolist()
+    changes = [[(knob, place) for knob, place in enumerate(row) if place != here[knob]] for row in nearest]
+    change = min(changes, key=lambda change: tuple(zip(*change, strict=True)))
+    return {family.knobs[knob].name: family.knobs[knob].domain[place] for knob, place in change}

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import BoolColumn, Columns, IntColumn
+from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
     EPILOGUE_DIRECT,
@@ -109,14 +109,14 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("arch.wgmma", "wgmma and setmaxnreg exist on sm_90a only", _WGMMA, (),
          lambda c: c.arch.wgmma, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
-         lambda c: np.isin(_stage_k_bytes(c), STAGE_K_BYTES),
+         lambda c: among(_stage_k_bytes(c), STAGE_K_BYTES),
          lambda c: f"tile_k {_one(c, 'tile_k')} is {int(_stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
     Rule("wgmma.m", "each warpgroup of a tile owns a multiple of the instruction's 64 rows", _WGMMA,
          ("tile_m", "team"), lambda c: c["tile_m"] % (64 * c["team"]) == 0,
          lambda c: f"tile_m {_one(c, 'tile_m')} is no multiple of 64·{_one(c, 'team')}"),
     Rule("wgmma.n", "N of the instruction is one that the dtypes have: multiples of 8, for integers of 16 above 32",
          _WGMMA, ("tile_n", "instructions_n"),
-         lambda c: (c["tile_n"] % c["instructions_n"] == 0) & np.isin(c["instruction_n"], instruction(c.problem).n),
+         lambda c: (c["tile_n"] % c["instructions_n"] == 0) & among(c["instruction_n"], instruction(c.problem).n),
          lambda c: f"tile_n {_one(c, 'tile_n')} over {_one(c, 'instructions_n')} instructions is N = "
                    f"{_one(c, 'tile_n') / _one(c, 'instructions_n'):g}"),
     Rule("wgmma.n_wide", "instructions stand side by side only where each has N of 64 or more", f"{_KERNEL}: below 64 "

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import BoolColumn, Columns, IntColumn
+from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families import dependent_launch
 from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE, FLAG_BYTES
 from space.families.sm90_wgmma.knobs import (
@@ -198,7 +198,7 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.raster_group", "no wider group than the grid of tiles", "it names the same order twice",
            ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
     _worth("worth.raster_step", "groups grow in factors of four", "neighbouring widths differ by less than 1 %",
-           ("raster_group",), lambda c: np.isin(c["raster_group"], (1, 4, 16))),
+           ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 16))),
     _worth("worth.cache_hint", "loads have no cache hint", "the raster order already decides what L2 keeps",
            ("cache_hint",), lambda c: c["cache_hint"] == HINT_NONE),
     _worth("worth.l2_promotion", "TMA asks L2 for 256 bytes at least", "a line of either operand is used whole",
