@@ -38,7 +38,8 @@ def nearest_legal(
         most: so many knobs may change.
     """
     here = np.array([knob.domain.index(value) for knob, (_, value) in zip(family.knobs, config.values, strict=True)])
-    rows, breaks = here[None], np.array([min(map(family.legal.index, broken))])
+    now = {rule.id for rule in broken}
+    rows, breaks = here[None], np.array([rule.id in now for rule in family.legal]).argmax(keepdims=True)
     for _ in range(most):
         rows = _changed_once_more(family, here, rows, breaks)
         breaks = _first_broken(_columns(family, problem, arch, rows), family.legal)
@@ -81,6 +82,8 @@ def _first_broken(columns: Columns, rules: Sequence[Rule]) -> _Rows:
     legal = np.ones(len(columns), dtype=np.bool_)
     for place, rule in enumerate(rules):
         held = rule.mask(columns)
+        if held.all():
+            continue
         breaks[rows[legal & ~held]] = place
         legal &= held
         left = np.count_nonzero(legal)
