@@ -28,7 +28,8 @@ class Family:
         knobs: in enumeration order; those that cut the product earliest come first.
         derived: in any order; they may read each other.
         rules: legal and worth rules together.
-        estimate_us: predicted time of each row on a device, in microseconds.
+        estimate_us: predicted time of each row on a device, in microseconds. What it reads follows from the problem,
+            not from the rows: rows that agree in it share an estimate.
         problem_constants: what the kernel's `Config` struct takes from the problem: dtypes, layout, epilogue.
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
         grounded: whether its estimate was held against measurements; one that was not ranks the family's own

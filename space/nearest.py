@@ -39,7 +39,7 @@ def nearest_legal(
     """
     here = np.array([knob.domain.index(value) for knob, (_, value) in zip(family.knobs, config.values, strict=True)])
     now = {rule.id for rule in broken}
-    rows, breaks = here[None], np.array([rule.id in now for rule in family.legal]).argmax(keepdims=True)
+    rows, breaks = here[None], np.array([[rule.id in now for rule in family.legal].index(True)])
     for _ in range(most):
         rows = _changed_once_more(family, here, rows, breaks)
         breaks = _first_broken(_columns(family, problem, arch, rows), family.legal)
