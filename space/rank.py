@@ -76,7 +76,7 @@ def _alike(space: Space, device: DeviceLimits) -> tuple[Columns, npt.NDArray[np.
 def roofline_us(problem: Problem, device: DeviceLimits) -> float:
     """The time that no kernel beats: the larger of arithmetic at the sustained rate and unavoidable bytes."""
     compute = problem.flops / device.peak_tflops(problem.dtype) / 1e6
-    return max(compute, problem.min_bytes / device.hbm_tbs / 1e6)
+    return max(compute, problem.min_bytes / device.hbm_read_tbs / 1e6)
 
 
 def predict(family: Family, problem: Problem, device: DeviceLimits) -> tuple[Config, float] | None:

@@ -21,7 +21,8 @@ MOST_RANKS: Final = 8
 
 def _estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     """The roofline bound: nothing more is known of a library kernel before it is measured."""
-    bound = max(c.problem.flops / device.peak_tflops(c.problem.dtype) / 1e6, c.problem.min_bytes / device.hbm_tbs / 1e6)
+    moved = c.problem.min_bytes / device.hbm_read_tbs / 1e6
+    bound = max(c.problem.flops / device.peak_tflops(c.problem.dtype) / 1e6, moved)
     return np.full(len(c), bound + device.launch_us)
 
 

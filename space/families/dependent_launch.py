@@ -6,8 +6,8 @@ from typing import Final
 
 from space.problem import Problem
 
-#: Some ten microseconds of memory and of 16-bit products on a Hopper GPU.
-SHORT_BYTES, SHORT_FLOPS = 40_000_000, 8_000_000_000
+#: Some thirty microseconds of memory, and a hundred of 16-bit products, on a Hopper GPU.
+SHORT_BYTES, SHORT_FLOPS = 128_000_000, 64_000_000_000
 #: What setting up beside the end of the kernel before saves.
 SAVES_US: Final = 0.5
 SENTENCE: Final = "programmatic dependent launch only for short products"

@@ -9,7 +9,7 @@ import numpy as np
 from space.columns import BoolColumn, Columns, IntColumn
 from space.families import dependent_launch
 from space.families.gemv.derive import element_bytes, row_bytes
-from space.families.gemv.knobs import A_CACHE, HINT_NONE, KNOBS
+from space.families.gemv.knobs import A_CACHE, KNOBS
 from space.rules import Rule, worth_of
 
 #: Multiprocessors that are to be kept busy; every Hopper has between 114 and 144.
@@ -105,10 +105,8 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.persistent", "blocks walk over tiles only where there are more tiles than blocks",
            "one tile each is the same walk", ("persistent", "tiles_n", "split_k", "blocks_per_sm"),
            lambda c: (c["persistent"] == 0) | (_tiles(c) * c["split_k"] > MACHINE_SMS * c["blocks_per_sm"])),
-    _worth("worth.prefetch_bytes", "loads ask L2 for 256 bytes at least", "a row of B is read whole",
-           ("prefetch_bytes",), lambda c: c["prefetch_bytes"] == 256),
-    _worth("worth.cache_hint", "loads have no cache hint", "what passes once displaces nothing that is needed again",
-           ("cache_hint",), lambda c: c["cache_hint"] == HINT_NONE),
+    _worth("worth.prefetch_bytes", "loads ask L2 for a line or two", "a row of B is read whole",
+           ("prefetch_bytes",), lambda c: c["prefetch_bytes"] > 0),
     _worth("worth.prefetch_steps", "nothing is asked into L2 ahead of the loads",
            "it helps before the kernel before has ended, which no measurement among copies of itself shows",
            ("prefetch_steps",), lambda c: c["prefetch_steps"] == 0),

@@ -38,7 +38,7 @@ START_CLOCKS, CLUSTER_CLOCKS = 50, 1_250
 #: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
 HANDOVER_ELEMENTS, STORES_EXPOSED = 44, 0.27
 #: Learning that all slices are there, and the rate at which a block brings its sums to L2 and fetches its share.
-SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 2_500, 40
+SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 3_000, 17
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
@@ -57,7 +57,7 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     mainloop = -(-c["k_iterations"] // c["split_k"]) * _stage_clocks(c, device, busy, crowd)
     epilogue = _epilogue_clocks(c, busy, device)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
-    walk = waves * (mainloop + epilogue - hidden) + hidden + _split_clocks(c)
+    walk = waves * (mainloop + epilogue - hidden) + hidden
     start = START_CLOCKS + np.where(c["cluster_size"] > 1, CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
     hbm_us = c.problem.min_bytes * _reread(c) / device.hbm_tbs / 1e6 + start / clocks_per_us
@@ -66,7 +66,9 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
     # Where blocks share a multiprocessor the next kernel's find no room beside them.
     early = (c["pdl"] == 1) & (together == 1)
-    total: FloatColumn = ordered + device.launch_us - np.where(early, SAVES_US, 0.0) + _pack_us(c)
+    # Slices meet when all else is done.
+    split_us = _split_clocks(c) / clocks_per_us
+    total: FloatColumn = ordered + split_us + device.launch_us - np.where(early, SAVES_US, 0.0) + _pack_us(c)
     return total
 
 

@@ -15,6 +15,8 @@ from space.families.sm90_wgmma.knobs import (
     EPILOGUE_TMA,
     EPILOGUE_TMA_HALF,
     HINT_NONE,
+    HINT_STREAM_A,
+    HINT_STREAM_B,
     KNOBS,
     RASTER_ALONG_M,
     SCHEDULE_COOPERATIVE,
@@ -35,6 +37,11 @@ MACHINE_TILES: Final = 132
 LEAST_SLICE_STAGES: Final = 4
 #: Rows up to which the transposed product wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
+#: Rows up to which weights pass through the machine once and memory sets the pace.
+STREAMED_ROWS: Final = 64
+#: What all rings together should have asked memory for: 4.4 TB/s for some 2.5 µs. More makes what is wanted first wait
+#: behind what is wanted later (docs/kernels.md).
+STREAMED_BYTES: Final = 11_000_000
 #: Bytes of K that one pipeline stage and one swizzle span hold best: a cache line.
 LINE_BYTES: Final = 128
 
@@ -63,7 +70,32 @@ def _slice_stages(c: Columns) -> IntColumn:
 def _stages_deep(c: Columns) -> BoolColumn:
     # A producer runs into the next tile; without one a block that has a single tile can use no more than its K.
     useful = np.maximum(np.minimum(_most_stages(c), np.maximum(c["k_iterations"], 2)), 2)
-    return (c["stages"] <= useful) & (c["stages"] >= useful - 1)
+    if not _streams(c):
+        return (c["stages"] <= useful) & (c["stages"] >= useful - 1)
+    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
+    wanted = np.minimum(np.maximum(STREAMED_BYTES // (blocks * c["stage_bytes"]), 3), useful)
+    beside = np.maximum(wanted // 5, 1)
+    column: BoolColumn = (c["stages"] <= useful) & np.isin((c["stages"] - wanted) / beside, (-1, 0, 1))
+    return column
+
+
+def _streams(c: Columns) -> bool:
+    return min(c.problem.m, c.problem.n) <= STREAMED_ROWS
+
+
+def _hint_useful(c: Columns) -> BoolColumn:
+    """What is read once passes by what every block reads."""
+    weights_are_a = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
+    hint = np.where(weights_are_a, HINT_STREAM_A, HINT_STREAM_B) if _streams(c) else HINT_NONE
+    return np.asarray(c["cache_hint"] == hint)
+
+
+def _pdl_useful(c: Columns) -> BoolColumn:
+    """One wave of short products always; further waves of short ones perhaps."""
+    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
+    short = dependent_launch.is_short(c.problem)
+    column: BoolColumn = np.where(c["pdl"] == 1, np.bool_(short), np.bool_(not short) | (blocks > MACHINE_TILES))
+    return column
 
 
 def _split_useful(c: Columns) -> BoolColumn:
@@ -178,9 +210,12 @@ WORTH: Final[tuple[Rule, ...]] = (
            "padding is computed and thrown away",
            ("swap_ab", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
            lambda c: _padded(c) <= MOST_PADDING * _least_padded(c)),
-    _worth("worth.stages", "the ring is as deep as fits and is useful, or one less",
-           "measured by others on this GPU: the last stage is sometimes worth -5 %, never the last two",
-           ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups", "k_iterations"), _stages_deep),
+    _worth("worth.stages", "the ring is as deep as fits and is useful, or one less; where memory sets the pace all "
+           "rings together hold about 11 MB",
+           "the last stage is sometimes worth -5 %, never the last two; memory that was asked for too much answers "
+           "what is wanted first too late",
+           ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups", "k_iterations", "tiles_m", "tiles_n",
+            "cluster_size", "split_k"), _stages_deep),
     _worth("worth.cluster", "clusters are single blocks, pairs, or squares of four",
            "longer clusters strand multiprocessors and share no more than a pair does",
            ("cluster_m", "cluster_n"), lambda c: (c["cluster_m"] <= 2) & (c["cluster_n"] <= 2)),
@@ -199,10 +234,12 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
     _worth("worth.raster_step", "groups grow in factors of four", "neighbouring widths differ by less than 1 %",
            ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 16))),
-    _worth("worth.cache_hint", "loads have no cache hint", "the raster order already decides what L2 keeps",
-           ("cache_hint",), lambda c: c["cache_hint"] == HINT_NONE),
-    _worth("worth.l2_promotion", "TMA asks L2 for 256 bytes at least", "a line of either operand is used whole",
-           ("l2_promotion",), lambda c: c["l2_promotion"] == 256),
-    _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY, ("pdl",),
-           lambda c: (c["pdl"] == 0) | dependent_launch.is_short(c.problem)),
+    _worth("worth.cache_hint", "weights that are read once pass by what stays; other loads have no cache hint",
+           "the raster order decides what L2 keeps of operands that are read again", ("cache_hint", "swap_ab"),
+           _hint_useful),
+    _worth("worth.l2_promotion", "TMA asks L2 for lines of 128 bytes",
+           "a line of either operand is used whole; asking for its neighbour too was 1 % slower", ("l2_promotion",),
+           lambda c: c["l2_promotion"] == 128),
+    _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY,
+           ("pdl", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
 )  # fmt: skip

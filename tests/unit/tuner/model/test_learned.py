@@ -55,7 +55,7 @@ def test_it_corrects_the_analytic_model_on_a_problem_it_never_saw(model: Learned
     held = group(Problem.parse("1024x1024x2048"))
     estimate = FAMILY.estimate_us(FAMILY.columns(held.problem, held.configs), H200)
     wrong = np.abs(np.log(predicted(model, held) / held.time_us))
-    assert np.median(wrong) < 0.05 < np.median(np.abs(np.log(estimate / held.time_us)))
+    assert 3 * np.median(wrong) < np.median(np.abs(np.log(estimate / held.time_us)))
 
 
 def test_it_says_how_wrong_it_is_and_when_a_problem_is_outside(model: LearnedModel) -> None:
