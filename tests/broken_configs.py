@@ -40,4 +40,6 @@ BREAKS: list[tuple[str, str, str, dict[str, object], str]] = [
     # 4,096² sums of 4 bytes are 64 MiB, and there are two slices.
     ("4096x4096x4096", "bf16", "nt", {"split_k": 2, "epilogue": "direct"}, "split.workspace"),
     ("256x256x4096", "bf16", "nt", {"split_k": 2}, "split.epilogue"),
+    ("256x256x4096", "bf16", "nt", {"split_k": 2, "tile_m": 256, "tile_n": 192, "stages": 3, "producer_registers": 24,
+                                    "epilogue": "direct"}, "split.registers"),
 ]

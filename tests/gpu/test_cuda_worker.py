@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.faults import FAULTS, Fault, run
+from benchmarks.faults import FAULTS, Fault, FaultyBuilder, run
 from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -106,7 +106,15 @@ def test_a_planted_fault_costs_one_candidate(worker: CudaWorker, fault: Fault) -
 
 @pytest.mark.parametrize("splits", [2, 8])
 def test_slices_out_of_patience_leave_their_share_to_the_last(worker: CudaWorker, splits: int) -> None:
-    knobs = {"split_k": splits, "epilogue": "direct", "tile_n": 96}
-    impatient = Fault("impatience", "kPatience = 64", "kPatience = 0", (Outcome.CORRECT,), knobs=knobs)
-    (found,) = run(worker, worker.cache_dir, (impatient,))
-    assert (found.broken.outcome, found.after.outcome) == (Outcome.CORRECT, Outcome.CORRECT), found.broken.detail
+    impatient = Fault("impatience", "kPatience = 64", "kPatience = 0", (Outcome.CORRECT,))
+    problem = Problem.parse("500x1000x2048")
+    config = FAMILY.config({"split_k": splits, "epilogue": "direct", "tile_n": 96})
+    assert is_legal(FAMILY, problem, config)
+    patient = worker.builder
+    worker.builder = FaultyBuilder(worker.cache_dir, impatient)
+    try:
+        (measured,) = measure(worker, problem, [config])
+    finally:
+        worker.builder.close()
+        worker.builder = patient
+    assert measured.outcome is Outcome.CORRECT, measured.detail

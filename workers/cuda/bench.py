@@ -15,12 +15,13 @@ from space.config import Config
 from space.problem import Problem
 from space.rank import roofline_us
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
-from workers.cuda.clocks import Monitor, processes_of
+from workers.cuda.clocks import POWER_LIMITED, Monitor, processes_of
 from workers.cuda.device import open_device
 from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import Launcher, cublaslt, load
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy, Operands
+from workers.cuda.pace import Pace
 from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, hopeless, spread
 from workers.cuda.toolbox import Toolbox
 from workers.cuda.verification import Verdict, Verifier
@@ -85,6 +86,8 @@ class Bench:
         self._matmul: cublaslt.Matmul | None = None
         self._shared = Shared()
         self._looked_around, self._others = 0.0, ""
+        self._anchor: Ready | None = None
+        self._pace: Pace | None = None
 
     def prepare(self, problem: Problem, seed: int) -> None:
         """Operands and reference of one problem; those of the problem before it are freed."""
@@ -149,16 +152,15 @@ class Bench:
         if verdict.reason:
             return self.outcome(ready, Outcome.WRONG_RESULT, verdict.reason, verdict)
         if not self._hot:
-            self.busy_us += ready.timed.heat_up(self.stream)
-            self._hot = True
+            self._heat_up(ready)
         replays = GIVE_UP_REPLAYS if hopeless(verdict.once_us, self._best_once_us) else SCREEN_REPLAYS
-        ready.timed.start(self.stream, 1 + replays)
+        self._start(ready, replays)
         meanwhile()
         clocks = self.monitor.read()
-        samples = self._samples(ready)
+        samples, pace = self._samples(ready)
         if spread(samples) > STEADY_SPREAD:
-            ready.timed.start(self.stream, 1 + SCREEN_REPLAYS)
-            samples = self._samples(ready)
+            self._start(ready, SCREEN_REPLAYS)
+            samples, pace = self._samples(ready)
         if (unsteady := spread(samples)) > STEADY_SPREAD:
             detail = f"samples lie {unsteady:.0%} of their median apart, twice: more than {STEADY_SPREAD:.0%}"
             return self.outcome(ready, Outcome.UNSTABLE, detail, verdict)
@@ -167,7 +169,7 @@ class Bench:
         median_us = statistics.median(samples)
         self._expected_us = median_us if self._expecting else min(self._expected_us, median_us)
         self._expecting = False
-        return self.measured(ready, "screen", samples, clocks, verdict)
+        return self.measured(ready, "screen", samples, clocks, verdict, pace)
 
     def measured(
         self, ready: Ready, stage: Stage, samples: tuple[float, ...], clocks: Clocks, verdict: Verdict, remark: str = ""
@@ -201,10 +203,33 @@ class Bench:
             self._looked_around, self._others = now, "; ".join(self.monitor.others())
         return self._others
 
-    def _samples(self, ready: Ready) -> tuple[float, ...]:
+    def _heat_up(self, ready: Ready) -> None:
+        """Work for the GPU until its clock has settled. Where power sets it, who worked is the round's anchor."""
+        self._hot = True
+        anchor = self.ready(ready.config, ready.digest, ready.policy)
+        heating = anchor.timed.heat_up(self.stream)
+        self.busy_us += sum(heating) * anchor.timed.launches
+        if POWER_LIMITED in self.monitor.read().throttle_reasons:
+            self._anchor, self._pace = anchor, Pace.of(anchor.timed, heating)
+        else:
+            anchor.discard()
+
+    def _start(self, ready: Ready, replays: int) -> None:
+        if self._pace is not None:
+            self._pace.start(self.stream)
+        ready.timed.start(self.stream, 1 + replays)
+        if self._pace is not None:
+            self._pace.start(self.stream)
+
+    def _samples(self, ready: Ready) -> tuple[tuple[float, ...], str]:
+        """A candidate's samples but the first replay's, at the settled clock; and what they were multiplied by."""
         taken = ready.timed.samples_us()
         self.busy_us += sum(taken) * ready.timed.launches
-        return taken[1:]
+        if self._pace is None:
+            return taken[1:], ""
+        pace, spent_us = self._pace.taken()
+        self.busy_us += spent_us
+        return tuple(sample * pace for sample in taken[1:]), f"pace {pace:.3f}"
 
     def _load(self, config: Config, digest: str) -> tuple[Launcher, str]:
         assert self._problem is not None
@@ -222,6 +247,9 @@ class Bench:
         if self._problem is None:
             return
         self._problem = None
+        if self._anchor is not None:
+            self._anchor.discard()
+        self._anchor = self._pace = None
         if self._matmul is not None:
             self._matmul.free()
             self._matmul = None

@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from workers.measurement import Clocks
 
+#: The reason for which the clock depends on what ran before.
+POWER_LIMITED: Final = "sw_power_cap"
 #: Bits of nvmlClocksEventReasons that lower the clock. Idle and application-clock settings are no throttling.
 _REASONS: Final[dict[int, str]] = {
-    0x4: "sw_power_cap",
+    0x4: POWER_LIMITED,
     0x8: "hw_slowdown",
     0x20: "sw_thermal_slowdown",
     0x40: "hw_thermal_slowdown",

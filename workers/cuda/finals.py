@@ -74,7 +74,8 @@ class Finals:
         if not self._rivals:
             return []
         rule, taken = StoppingRule.of(rounds), list[RoundOf]()
-        self._bench.busy_us += self._rivals[0].ready.timed.heat_up(self._bench.stream)
+        first = self._rivals[0].ready.timed
+        self._bench.busy_us += sum(first.heat_up(self._bench.stream)) * first.launches
         self._round(0)
         while len(taken) < rule.most_rounds:
             taken.append(self._round(len(taken)))

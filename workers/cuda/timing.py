@@ -70,13 +70,13 @@ class TimedGraph:
             watches[-1].wait()
         return tuple(watch.us / self.launches for watch in watches)
 
-    def heat_up(self, stream: Stream) -> float:
-        """Keeps the device busy until its clock has settled; how long that took, in microseconds."""
-        spent_us = 0.0
-        while spent_us < HEAT_UP_SECONDS * 1e6:
+    def heat_up(self, stream: Stream) -> list[float]:
+        """Keeps the device busy until its clock has settled; the samples meanwhile, in microseconds of one launch."""
+        taken: list[float] = []
+        while sum(taken) * self.launches < HEAT_UP_SECONDS * 1e6:
             self.start(stream, SCREEN_REPLAYS)
-            spent_us += sum(self.samples_us()) * self.launches
-        return spent_us
+            taken += self.samples_us()
+        return taken
 
     def destroy(self) -> None:
         """Frees the graph and its events."""

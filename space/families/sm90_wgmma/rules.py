@@ -33,6 +33,8 @@ STAGE_K_BYTES: Final = (64, 128, 256)
 BESIDE_HELD_REGISTERS: Final = 48
 #: The same where setmaxnreg moves none, and where the threads that multiply also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
+#: Addresses and sums of split-K's shares.
+SPLIT_REGISTERS: Final = 24
 #: Registers that ptxas needs beside one instruction's accumulators.
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
 #: An fp8 sum is promoted every 128 elements of K.
@@ -207,6 +209,11 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("split.workspace", "the slices' sums fit the workspace", f"{_KERNEL}: 64 MiB, what the library is given",
          ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
          lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+    Rule("split.registers", "what adds up slices fits beside a slice's own sums", "NVRTC's spill report",
+         ("split_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
+         lambda c: (c["split_k"] == 1) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
+         lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
+                   f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}"),
     Rule("split.epilogue", "shares of a split tile leave by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: f"split_k {_one(c, 'split_k')}; use epilogue=direct"),

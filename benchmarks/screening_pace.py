@@ -1,0 +1,86 @@
+"""What the pace is worth: candidates screened again and again between pauses, as timed and at the settled clock.
+
+python -m benchmarks.screening_pace 4096x4096x4096 --out benchmarks/results/screening_pace_h200.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import re
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+from space.arch import H200
+from space.config import Config
+from space.enumerate import enumerate_space
+from space.family import family_named
+from space.problem import Problem
+from space.rank import rank
+from tuner.sampler import spread
+from workers.cuda.worker import CudaWorker
+from workers.measurement import Measurement, Outcome, Policy
+
+_PACE: Final = re.compile(r"pace ([\d.]+)")
+#: Seconds without work between two candidates, as a build that is waited for leaves them.
+PAUSES_SECONDS: Final = (0.0, 0.0, 0.02, 0.1, 0.3)
+
+
+def scatter(by_config: list[list[float]]) -> float:
+    """Root mean square of log(time / mean of the config's times)."""
+    apart = [math.log(time / statistics.geometric_mean(times)) for times in by_config for time in times]
+    return math.sqrt(sum(one * one for one in apart) / len(apart))
+
+
+def screened(worker: CudaWorker, problem: Problem, configs: list[Config], turns: int) -> list[Measurement]:
+    """Every config in each of the turns, in random order, behind random pauses."""
+    draw, round_ = random.Random(1), worker.begin(problem, Policy.COLD_GRAPH)
+    taken = list(round_.screen(configs))  # Builds them, and heats up.
+    taken.clear()
+    for config in (config for _ in range(turns) for config in draw.sample(configs, len(configs))):
+        time.sleep(draw.choice(PAUSES_SECONDS))
+        taken += round_.screen([config])
+    return [one for one in taken if one.outcome is Outcome.CORRECT]
+
+
+def main() -> None:
+    """Prints a row a problem."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("shapes", nargs="+", type=Problem.parse)
+    options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
+    options.add_argument("--configs", type=int, default=12)
+    options.add_argument("--turns", type=int, default=8)
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    lines = ["| problem | screenings | at the power limit | scatter as timed | scatter at the settled clock |",
+             "| --- | --- | --- | --- | --- |"]  # fmt: skip
+    print(*lines, sep="\n", flush=True)
+    family = family_named("sm90_wgmma")
+    with tempfile.TemporaryDirectory() as folder, CudaWorker(given.device, Path(folder), 10.0) as worker:
+        for problem in given.shapes:
+            configs = spread(rank(enumerate_space(family, problem), H200).configs(), given.configs)
+            taken = screened(worker, problem, configs, given.turns)
+            timed, settled = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+            for one in taken:
+                found = _PACE.search(one.note)
+                settled[one.config.key].append(one.median_us)
+                timed[one.config.key].append(one.median_us / float(found[1]) if found else one.median_us)
+            paced = sum("pace" in one.note for one in taken) / len(taken)
+            lines.append(f"| {problem.shape} | {len(taken)} | {paced:.0%} | {scatter([*timed.values()]):.2%} | "
+                         f"{scatter([*settled.values()]):.2%} |")  # fmt: skip
+            print(lines[-1], flush=True)
+        about = f"{worker.facts.name}, driver {worker.facts.driver}; {given.configs} configs, {given.turns} times each."
+    if given.out:
+        shown = shlex.join(["python", "-m", "benchmarks.screening_pace", *sys.argv[1:]])
+        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, ""]))
+
+
+if __name__ == "__main__":
+    main()

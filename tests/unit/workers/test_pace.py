@@ -1,0 +1,40 @@
+"""The pace of a power-limited GPU: what its anchor says of everybody's times."""
+
+from __future__ import annotations
+
+import pytest
+
+pace = pytest.importorskip("workers.cuda.pace")
+
+
+class Anchor:
+    """Takes a graph's place; `samples` are what its replays will take."""
+
+    launches = 3
+
+    def __init__(self, *samples: float) -> None:
+        self._samples, self._started = list(samples), 0
+
+    def start(self, stream: object, replays: int) -> None:
+        self._started += replays
+
+    def samples_us(self) -> tuple[float, ...]:
+        taken = tuple(self._samples[: self._started])
+        del self._samples[: self._started]
+        self._started = 0
+        return taken
+
+
+def test_times_are_told_at_the_clock_that_the_heat_up_ended_with() -> None:
+    made = pace.Pace.of(Anchor(80.0, 90.0, 110.0), [60.0, 70.0, 80.0, 90.0, 99.0, 100.0, 101.0, 100.0])
+    assert made.settled_us == 100.5
+    made.start(None)
+    made.start(None)
+    # Rested: the anchor takes 85 of 100.5 µs, and so does whoever ran between.
+    assert made.taken() == (pytest.approx(100.5 / 85), 170.0 * Anchor.launches)
+    made.start(None)
+    assert made.taken() == (pytest.approx(100.5 / 110), 110.0 * Anchor.launches)
+
+
+def test_the_end_of_a_brief_heat_up_is_its_last_sample() -> None:
+    assert pace.Pace.of(Anchor(), [50.0, 60.0]).settled_us == 60.0

@@ -1,0 +1,50 @@
+"""Pace: what the clock does to every candidate alike, told by one that runs beside each of them.
+
+At the power limit the clock of a GPU depends on what it did in the last tenth of a second. While candidates are built,
+loaded and verified it recovers, and the next one is flattered: the same kernel differs by 6 % from one screening to
+another (`benchmarks/results/screening_pace_h200.md`). Its samples among themselves do not: they are taken within
+milliseconds. So one candidate, the anchor, runs once before and once after each of the others, and their times are
+told as they would be at the clock of a GPU that never rests.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from workers.cuda.driver import Stream
+from workers.cuda.timing import TimedGraph
+
+#: Share of a heat-up that counts as settled: its end.
+SETTLED: Final = 0.25
+
+
+@dataclass
+class Pace:
+    """The anchor of one round.
+
+    Attributes:
+        timed: its graph.
+        settled_us: its time while the GPU never rests.
+    """
+
+    timed: TimedGraph
+    settled_us: float
+
+    @classmethod
+    def of(cls, timed: TimedGraph, heating_us: Sequence[float]) -> Pace:
+        """An anchor that was used to heat the GPU up; `heating_us` are its samples meanwhile, in order."""
+        settled = heating_us[-max(int(len(heating_us) * SETTLED), 1) :]
+        return cls(timed, statistics.median(settled))
+
+    def start(self, stream: Stream) -> None:
+        """Runs the anchor once; called before and after a candidate."""
+        self.timed.start(stream, 1)
+
+    def taken(self) -> tuple[float, float]:
+        """How fast the GPU was since the last call, 1 where it was settled and more where it was faster; and the
+        time that the anchor took altogether, in microseconds."""
+        samples = self.timed.samples_us()
+        return self.settled_us / statistics.mean(samples), sum(samples) * self.timed.launches
