@@ -26,6 +26,7 @@ from tuner.rounds import FINALISTS
 from tuner.store import bests, measurements, studies
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow
 from tuner.store.models import MeasurementRow
+from workers.measurement import Measurement
 
 
 def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
@@ -133,13 +134,18 @@ def conclude(
     return True
 
 
-def count_tried(session: Session, item: CampaignProblemRow, study_id: int) -> None:
-    """What the study has screened, as the problem's own numbers."""
+def count_tried(session: Session, item: CampaignProblemRow, study_id: int, new: Sequence[Measurement]) -> None:
+    """What the study has screened, as the problem's own numbers.
+
+    Args:
+        new: measurements that are about to be stored, and count.
+    """
     row = MeasurementRow
     query = (
         select(row.outcome, func.count()).where(row.study_id == study_id, row.stage == "screen").group_by(row.outcome)
     )
     outcomes = Counter({outcome: count for outcome, count in session.execute(query)})
+    outcomes.update(entry.outcome.value for entry in new if entry.stage == "screen")
     item.tried = outcomes.total()
     item.failed = {outcome: count for outcome, count in sorted(outcomes.items()) if outcome != "correct"}
 

@@ -7,11 +7,10 @@ that has them prepared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import ColumnElement, DateTime, exists, func, select, update
+from sqlalchemy import ColumnElement, DateTime, Select, exists, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -51,40 +50,53 @@ def feed(session: Session, queue: Queue, name: str, window: int) -> int:
         name: of the queue.
         window: most queued rounds of problems that were not begun.
     """
+    chosen = _begun(session, name)
+    waiting = select(func.count()).select_from(RoundRow).where(RoundRow.queue == name, RoundRow.status == "queued")
+    room = window - (session.scalar(waiting) or 0)
+    # Not for each place that gets free: many at a time cost as little as one.
+    if room >= max(window // 4, 1):
+        chosen += _fresh(session, name, room)
+    return _queue_rounds(session, queue, name, chosen)
+
+
+def _begun(session: Session, name: str) -> list[CampaignProblemRow]:
+    """Waiting problems that were begun, by their campaign's priority; one statement, for every round that ends asks."""
+    item = CampaignProblemRow
+    of_running = _waiting(name, started=True).join(CampaignRow, CampaignRow.id == item.campaign_id)
+    query = (
+        of_running.where(CampaignRow.status == "running")
+        .order_by(CampaignRow.priority.desc(), CampaignRow.id, item.id)
+        .limit(_MOST_BEGUN)
+        .with_for_update(of=item, skip_locked=True)
+    )
+    return list(session.scalars(query))
+
+
+def _fresh(session: Session, name: str, most: int) -> list[CampaignProblemRow]:
+    """Waiting problems that were not begun; campaign by campaign, for the first may have all that is wanted."""
     campaigns = session.scalars(
         select(CampaignRow.id)
         .where(CampaignRow.status == "running")
         .order_by(CampaignRow.priority.desc(), CampaignRow.id)
     ).all()
-    chosen = _turns(session, name, campaigns, started=True, most=_MOST_BEGUN)
-    waiting = select(func.count()).select_from(RoundRow).where(RoundRow.queue == name, RoundRow.status == "queued")
-    room = window - (session.scalar(waiting) or 0)
-    # Not for each place that gets free: many at a time cost as little as one.
-    if room >= max(window // 4, 1):
-        chosen += _turns(session, name, campaigns, started=False, most=room)
-    return _queue_rounds(session, queue, name, chosen)
-
-
-def _turns(session: Session, name: str, campaigns: Iterable[int], started: bool, most: int) -> list[CampaignProblemRow]:
-    """Waiting problems by their campaign's priority; those that another campaign has open wait on."""
     item = CampaignProblemRow
-    open_elsewhere = exists().where(
-        RoundRow.problem_id == item.problem_id, RoundRow.queue == item.queue, RoundRow.status.in_(OPEN)
-    )
     found: list[CampaignProblemRow] = []
     for campaign in campaigns:
         if len(found) >= most:
             break
-        query = (
-            select(item)
-            .where(item.campaign_id == campaign, item.status == "waiting", item.queue == name, item.started == started)
-            .where(~open_elsewhere)
-            .order_by(item.id)
-            .limit(most - len(found))
-            .with_for_update(skip_locked=True)
-        )
-        found += session.scalars(query)
+        query = _waiting(name, started=False).where(item.campaign_id == campaign).order_by(item.id)
+        found += session.scalars(query.limit(most - len(found)).with_for_update(skip_locked=True))
     return found
+
+
+def _waiting(name: str, started: bool) -> Select[CampaignProblemRow]:
+    """Waiting problems of a queue; those that another campaign has open wait on."""
+    item = CampaignProblemRow
+    open_elsewhere = exists().where(
+        RoundRow.problem_id == item.problem_id, RoundRow.queue == item.queue, RoundRow.status.in_(OPEN)
+    )
+    query = select(item).where(item.status == "waiting", item.queue == name, item.started == started)
+    return query.where(~open_elsewhere)
 
 
 def _queue_rounds(session: Session, queue: Queue, name: str, items: list[CampaignProblemRow]) -> int:

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from space.problem import Problem
 from tuner.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
 from tuner.campaigns.endings import clear_suspects, conclude, count_tried, end_badly, park, verdict
 from tuner.campaigns.leases import Held
@@ -17,8 +18,10 @@ from tuner.records import Best, StoredMeasurement
 from tuner.store import measurements
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.store.codec import utc
+from tuner.store.measurements import Prepared
 from tuner.store.models import ConfigRow, MeasurementRow
 from tuner.study import source_of
+from workers.measurement import Measurement
 
 #: Of the reasons that workers give.
 _MOST_REASON = 1_000
@@ -50,37 +53,45 @@ def check_report(holder: Held, report: RoundReport) -> Best | NothingCorrect | N
     return verdict(holder.problem, finals)
 
 
-def keep(session: Session, row: RoundRow, report: RoundReport) -> list[StoredMeasurement]:
-    """Stores a report's measurements, save those of configs that the study has screened meanwhile.
+def fresh(session: Session, row: RoundRow, report: RoundReport) -> Prepared | None:
+    """A report's measurements, ready to be stored, save those of configs that the study has screened meanwhile.
 
     `gemmtune tune` on the same database may be at the same study.
+
+    Returns:
+        None when there are none.
     """
-    if row.study_id is None or report.provenance is None:
-        return []
+    if row.study_id is None or report.provenance is None or not report.measurements:
+        return None
     done = screened(session, row.study_id)
     new = [entry for entry in report.measurements if entry.stage == "screen" and entry.config.key not in done]
     # Finals last: they are those of everything screened before them.
     new += [entry for entry in report.measurements if entry.stage == "final"]
-    return measurements.insert_many(session, row.study_id, new, report.provenance) if new else []
+    return measurements.prepare(session, row.study_id, new, report.provenance) if new else None
 
 
 def settle(
     session: Session,
     row: RoundRow,
     item: CampaignProblemRow,
-    holder: Held,
     report: RoundReport,
-    decided: Best | NothingCorrect | None,
-    stored: Sequence[StoredMeasurement],
+    new: Sequence[Measurement],
     most_attempts: int,
     at: datetime,
-) -> None:
-    """Ends a locked round, and its problem where that is at its end."""
-    account(session, row, item, report.busy_seconds, len(stored), at)
+) -> bool:
+    """Ends a locked round, and its problem where that can't go on.
+
+    Args:
+        new: what is about to be stored.
+
+    Returns:
+        Whether the study is at its end: then the problem is still open, until `conclude_study`.
+    """
+    account(session, row, item, report.busy_seconds, len(new), at)
     row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:_MOST_REASON]
     item.started = True
     if row.study_id is not None:
-        count_tried(session, item, row.study_id)
+        count_tried(session, item, row.study_id, new)
     measured = {entry.config.key for entry in report.measurements}
     failure = report.failure[:_MOST_REASON]
     if failure and report.hopeless:
@@ -93,11 +104,28 @@ def settle(
         if item.suspects and row.study_id is not None:
             measured |= screened(session, row.study_id)
         clear_suspects(item, measured)
-        item.status = "waiting"
         if report.ended and row.study_id is not None:
-            because = report.ended[:_MOST_REASON]
-            if not conclude(session, item, holder.problem, row.study_id, because, decided, stored, at):
-                end_badly(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
+            return True
+        item.status = "waiting"
+    return False
+
+
+def conclude_study(
+    session: Session,
+    row: RoundRow,
+    item: CampaignProblemRow,
+    problem: Problem,
+    report: RoundReport,
+    decided: Best | NothingCorrect | None,
+    stored: Sequence[StoredMeasurement],
+    most_attempts: int,
+    at: datetime,
+) -> None:
+    """Ends the problem of a settled round whose study is at its end, with everything stored."""
+    assert row.study_id is not None
+    if not conclude(session, item, problem, row.study_id, report.ended[:_MOST_REASON], decided, stored, at):
+        measured = {entry.config.key for entry in report.measurements} | screened(session, row.study_id)
+        end_badly(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
 
 
 def account(

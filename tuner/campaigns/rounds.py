@@ -20,7 +20,7 @@ from tuner.campaigns.endings import finalists_next, suspects_next
 from tuner.campaigns.feed import feed, now
 from tuner.campaigns.leases import held, locked, reported, whole
 from tuner.campaigns.records import TIMING, Announcement, CampaignBudget, Past, RoundReport, RoundTask, Timing
-from tuner.campaigns.reports import check_report, keep, settle
+from tuner.campaigns.reports import check_report, conclude_study, fresh, settle
 from tuner.campaigns.workers import live_worker, touch
 from tuner.queue.choice import queue_of
 from tuner.queue.port import Queue
@@ -127,13 +127,20 @@ class Rounds:
             row = locked(session, round_id, lease)
             item = session.get_one(CampaignProblemRow, row.campaign_problem_id, with_for_update=True)
             moment = now(session)
-            stored = keep(session, row, report)
-            settle(session, row, item, holder, report, decided, stored, self._timing.attempts, moment)
+            new = fresh(session, row, report)
+            measured = new.measurements if new else ()
+            concluding = settle(session, row, item, report, measured, self._timing.attempts, moment)
             if row.job_id is not None:
                 self._queue.end(session, row.job_id)
                 row.job_id = None
             session.flush()
             feed(session, self._queue, row.queue, self._timing.window)
+            # Last, because from here to the commit every other round that ends has to wait.
+            stored = measurements.insert_prepared(session, new) if new else []
+            if concluding:
+                conclude_study(
+                    session, row, item, holder.problem, report, decided, stored, self._timing.attempts, moment
+                )
 
     def _take(self, session: Session, worker: WorkerRow) -> RoundRow | None:
         """A queued round of a running campaign, locked; what is queued for nothing is cleared away."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -37,25 +37,61 @@ def insert_many(
     Raises:
         AlreadyMeasured: one of them is there already; the session has to be rolled back.
     """
+    return insert_prepared(session, prepare(session, study_id, measurements, provenance))
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Measurements of a study, ready to be inserted.
+
+    Attributes:
+        rows: their columns, all but the series of finals.
+    """
+
+    study: StudyRow
+    provenance: Provenance
+    measurements: Sequence[Measurement]
+    rows: list[dict[str, Any]]
+
+
+def prepare(
+    session: Session, study_id: int, measurements: Sequence[Measurement], provenance: Provenance
+) -> Prepared:
+    """Everything that `insert_prepared` need not do while all other writers of measurements wait for it."""
     study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
     by = {"digest": provenance.digest, "content": asdict(provenance)}
     provenance_id = id_of(session, ProvenanceRow, by, unique=("digest",))
     configs = ids_by_key(session, ConfigRow, [_config_columns(measurement) for measurement in measurements])
-    # Raised after everything that may wait for another writer, and locked until the end: ids become visible
-    # in their order, and whoever reads by id misses none.
-    changes.count(session, "measurement")
-    series, now = last_series(session, study_id) + 1, datetime.now(UTC)
     rows = [
         codec.measurement_columns(measurement) | {
             "study_id": study_id, "problem_id": study.problem_id, "device_id": study.device_id,
-            "provenance_id": provenance_id, "taken_at": now, "config_id": configs[measurement.config.key],
-            "series": series if measurement.stage == "final" else 0,
+            "provenance_id": provenance_id, "config_id": configs[measurement.config.key],
         }
         for measurement in measurements
     ]  # fmt: skip
-    ids = _insert(session, study_id, measurements, rows)
+    return Prepared(study, provenance, measurements, rows)
+
+
+def insert_prepared(session: Session, prepared: Prepared) -> list[StoredMeasurement]:
+    """Inserts what was prepared. One transaction after the other does this: it should end soon thereafter.
+
+    Raises:
+        AlreadyMeasured: one of them is there already; the session has to be rolled back.
+    """
+    study, measurements = prepared.study, prepared.measurements
+    # Raised after everything that may wait for another writer, and locked until the end: ids become visible
+    # in their order, and whoever reads by id misses none.
+    changes.count(session, "measurement")
+    now = datetime.now(UTC)
+    finals = any(measurement.stage == "final" for measurement in measurements)
+    series = last_series(session, study.id) + 1 if finals else 0
+    rows = [
+        row | {"taken_at": now, "series": series if measurement.stage == "final" else 0}
+        for row, measurement in zip(prepared.rows, measurements, strict=True)
+    ]
+    ids = _insert(session, study.id, measurements, rows)
     return [
-        StoredMeasurement(place, study_id, study.device.name, study.device.kind, now, provenance, measurement)
+        StoredMeasurement(place, study.id, study.device.name, study.device.kind, now, prepared.provenance, measurement)
         for place, measurement in zip(ids, measurements, strict=True)
     ]
 
