@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import shlex
@@ -21,12 +22,13 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import httpx2
 import psutil
 
+from benchmarks.line import Line
 from benchmarks.postgres import running_postgres
 from benchmarks.storm_recordings import measured, some_configs
 from space.problem import Problem
@@ -40,6 +42,8 @@ from workers.measurement import DeviceFacts, Provenance
 
 _CANDIDATES: Final = 16
 _HEARTBEAT_SECONDS: Final = 5.0
+#: Between two looks at whether the simulated workers get to run when they want to.
+_LOOK_SECONDS: Final = 0.02
 
 
 @dataclass(slots=True)
@@ -49,10 +53,20 @@ class Seen:
     Attributes:
         ms: latencies by kind of call.
         answers: statuses by kind of call.
+        late_ms: by how much the workers' own process was late when one of them wanted to go on. Whatever it is,
+            each latency contains about as much of it.
     """
 
     ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     answers: Counter[tuple[str, int]] = field(default_factory=Counter)
+    late_ms: list[float] = field(default_factory=list)
+
+    async def watch_loop(self) -> None:
+        """For ever."""
+        while True:
+            due = time.perf_counter() + _LOOK_SECONDS
+            await asyncio.sleep(_LOOK_SECONDS)
+            self.late_ms.append((time.perf_counter() - due) * 1e3)
 
 
 class Gone(Exception):
@@ -60,10 +74,11 @@ class Gone(Exception):
 
 
 class SimulatedWorker:
-    """One worker: beats every five seconds, and runs rounds one after the other."""
+    """One worker: beats every five seconds, and runs rounds one after the other; a line of its own for either."""
 
-    def __init__(self, http: httpx2.AsyncClient, number: int, seen: Seen, round_seconds: float) -> None:
-        self._http, self._number, self._seen, self._round_seconds = http, number, seen, round_seconds
+    def __init__(self, port: int, token: str, number: int, seen: Seen, round_seconds: float) -> None:
+        self._beats, self._works = Line("127.0.0.1", port, token), Line("127.0.0.1", port, token)
+        self._number, self._seen, self._round_seconds = number, seen, round_seconds
         self._id, self._round = 0, 0
         uuid = f"GPU-{number:04d}"
         self._facts = DeviceFacts("NVIDIA H200", "sm_90a", "cuda", uuid, "580.0", 132, 60 * 2**20)
@@ -73,17 +88,24 @@ class SimulatedWorker:
         """Notes in `seen` what follows."""
         self._seen = seen
 
+    def hang_up(self) -> None:
+        """Closes its lines."""
+        self._beats.close()
+        self._works.close()
+
     async def register(self) -> None:
         """Dials in."""
-        said = await self._call("register", "/v1/workers", {"name": f"w{self._number}", "facts": asdict(self._facts)})
+        body = {"name": f"w{self._number}", "facts": asdict(self._facts)}
+        said = await self._call(self._beats, "register", "/v1/workers", _bytes(body))
         self._id = said["worker_id"]
 
     async def beat(self) -> None:
         """For ever."""
         await asyncio.sleep(random.uniform(0, _HEARTBEAT_SECONDS))
         while True:
+            held = b'{"round_id": %d}' % self._round if self._round else b"{}"
             try:
-                await self._call("heartbeat", f"/v1/workers/{self._id}:heartbeat", {"round_id": self._round or None})
+                await self._call(self._beats, "heartbeat", f"/v1/workers/{self._id}:heartbeat", held)
             except Gone:
                 await self.register()
             await asyncio.sleep(_HEARTBEAT_SECONDS)
@@ -94,7 +116,7 @@ class SimulatedWorker:
         while True:
             self._round = 0
             try:
-                task = await self._call("claim", f"/v1/workers/{self._id}:claim", None)
+                task = await self._call(self._works, "claim", f"/v1/workers/{self._id}:claim", b"")
                 if task is not None:
                     self._round = task["round_id"]
                     await self._run(task)
@@ -105,62 +127,80 @@ class SimulatedWorker:
 
     async def _run(self, task: dict[str, Any]) -> None:
         path, lease = f"/v1/rounds/{task['round_id']}", task["lease"]
-        past = await self._call("begin", f"{path}:begin", {"lease": lease, "provenance": self._provenance})
-        problem = Problem.from_key(task["problem_key"])
+        begun = _bytes({"lease": lease, "provenance": self._provenance})
+        past = await self._call(self._works, "begin", f"{path}:begin", begun)
         tried = {entry["config"] for entry in past["tried"]}
-        configs = [config for config in some_configs(4 * _CANDIDATES) if config.key not in tried][:_CANDIDATES]
-        keys = [config.key for config in configs]
-        await self._call("announce", f"{path}:announce", {"lease": lease, "stage": "screen", "configs": keys})
+        keys = [key for key in _documents() if key not in tried][:_CANDIDATES]
+        announced = _bytes({"lease": lease, "stage": "screen", "configs": keys})
+        await self._call(self._works, "announce", f"{path}:announce", announced)
         await asyncio.sleep(self._round_seconds * random.uniform(0.8, 1.2))
-        taken = [measured(config, problem, 1e5 + place, "screen") for place, config in enumerate(configs)]
-        body = {
+        problem = Problem.from_key(task["problem_key"])
+        elements = f'"elements": {problem.m * problem.n}'
+        taken = ", ".join(_documents()[key] for key in keys).replace('"elements": 0', elements)
+        about = _bytes({
             "lease": lease, "problem_key": task["problem_key"], "provenance": self._provenance,
-            "measurements": [measurement_document(entry) for entry in taken],
             "busy_seconds": self._round_seconds * 0.7,
-        }  # fmt: skip
-        await self._call("finish", f"{path}:finish", body)
+        })  # fmt: skip
+        body = about[:-1] + b', "measurements": [%s]}' % taken.encode()
+        await self._call(self._works, "finish", f"{path}:finish", body)
 
-    async def _call(self, kind: str, path: str, body: object) -> Any:  # noqa: ANN401  (JSON)
+    async def _call(self, line: Line, kind: str, path: str, body: bytes) -> Any:  # noqa: ANN401  (JSON)
         started = time.perf_counter()
-        response = await self._http.post(path, json=body)
+        answer = await line.post(path, body)
         self._seen.ms[kind].append((time.perf_counter() - started) * 1e3)
-        self._seen.answers[kind, response.status_code] += 1
-        if response.status_code == 409:
-            raise Gone(response.text[:300])
-        if response.status_code >= 400:
-            raise RuntimeError(f"{kind}: {response.status_code} {response.text[:300]}")
-        return response.json() if response.content else None
+        self._seen.answers[kind, answer.status] += 1
+        if answer.status == 409:
+            raise Gone(answer.body[:300].decode())
+        if answer.status >= 400:
+            raise RuntimeError(f"{kind}: {answer.status} {answer.body[:300].decode()}")
+        return json.loads(answer.body) if answer.body else None
+
+
+@cache
+def _documents() -> dict[str, str]:
+    """Measurements as reports have them, by their config, of a problem without elements; made once for all rounds."""
+    some = Problem.parse("4096x4096x4096")
+    found = dict[str, str]()
+    for place, config in enumerate(some_configs(4 * _CANDIDATES)):
+        document = measurement_document(measured(config, some, 1e5 + place, "screen"))
+        found[config.key] = json.dumps(document | {"verification": document["verification"] | {"elements": 0}})
+    return found
+
+
+def _bytes(body: object) -> bytes:
+    return json.dumps(body).encode()
 
 
 async def load(
-    url: str, token: str, workers: int, working: int, seconds: float, round_seconds: float
-) -> tuple[Seen, Seen]:
-    """The workers for a while; what they saw while they registered, and after everything had settled.
+    port: int, token: str, workers: int, working: int, seconds: float, round_seconds: float
+) -> Seen:
+    """The workers for a while; what they saw after everything had settled.
 
     Args:
         working: how many of them run rounds; the others only beat.
     """
-    limits = httpx2.Limits(max_connections=256, max_keepalive_connections=256)
-    headers = {"Authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(base_url=url, headers=headers, limits=limits, timeout=60) as http:
-        starting, settled = Seen(), Seen()
-        fleet = [SimulatedWorker(http, number, starting, round_seconds) for number in range(workers)]
-        running: list[asyncio.Task[None]] = []
-        try:
-            for start in range(0, workers, 20):
-                await asyncio.gather(*(worker.register() for worker in fleet[start : start + 20]))
-                running += [asyncio.create_task(worker.beat()) for worker in fleet[start : start + 20]]
-            running += [asyncio.create_task(worker.work()) for worker in fleet[:working]]
-            # One round each, until claims are spread evenly.
-            await _wait(running, round_seconds + _HEARTBEAT_SECONDS)
-            for worker in fleet:
-                worker.watch(settled)
-            await _wait(running, seconds)
-        finally:
-            for job in running:
-                job.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-        return starting, settled
+    starting, settled = Seen(), Seen()
+    _documents()
+    fleet = [SimulatedWorker(port, token, number, starting, round_seconds) for number in range(workers)]
+    running: list[asyncio.Task[None]] = []
+    try:
+        for start in range(0, workers, 20):
+            await asyncio.gather(*(worker.register() for worker in fleet[start : start + 20]))
+            running += [asyncio.create_task(worker.beat()) for worker in fleet[start : start + 20]]
+        running += [asyncio.create_task(worker.work()) for worker in fleet[:working]]
+        # One round each, until claims are spread evenly.
+        await _wait(running, round_seconds + _HEARTBEAT_SECONDS)
+        for worker in fleet:
+            worker.watch(settled)
+        running.append(asyncio.create_task(settled.watch_loop()))
+        await _wait(running, seconds)
+    finally:
+        for job in running:
+            job.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        for worker in fleet:
+            worker.hang_up()
+    return settled
 
 
 async def _wait(running: list[asyncio.Task[None]], seconds: float) -> None:
@@ -193,9 +233,9 @@ def main() -> None:
                     wait_for(port)
                     process = psutil.Process(service.pid)
                     before, started = process.cpu_times(), time.perf_counter()
-                    _, seen = asyncio.run(
-                        load(f"http://127.0.0.1:{port}", secret, given.workers, given.working or given.workers,
-                             given.seconds, given.round_seconds)
+                    seen = asyncio.run(
+                        load(port, secret, given.workers, given.working or given.workers, given.seconds,
+                             given.round_seconds)
                     )
                     after, wall = process.cpu_times(), time.perf_counter() - started
                     cores = (after.user + after.system - before.user - before.system) / wall
@@ -237,12 +277,14 @@ def wait_for(port: int) -> None:
 
 def table(given: argparse.Namespace, seen: Seen, made_in: float, rows: int, cores: float, megabytes: float) -> str:
     """What was seen once everything had settled."""
+    late = statistics.quantiles(seen.late_ms, n=100)
     lines = [
         f"{given.problems:,} problems queued (made in {made_in:.1f} s), {given.workers:,} workers of which "
         f"{given.working or given.workers:,} run rounds of "
         f"{given.round_seconds:g} s with {_CANDIDATES} measurements, {given.seconds:g} s long; {rows:,} problems "
         f"in the tables. The service used {cores:.2f} cores and {megabytes:.0f} MB; PostgreSQL (fsync on), the service "
-        f"and the simulated workers shared {psutil.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}.",
+        f"and the simulated workers shared {psutil.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}. The "
+        f"simulated workers' own process was late by {late[49]:.1f} ms (p50), {late[94]:.1f} ms (p95).",
         "", "| call | a second | p50 ms | p95 ms | p99 ms | max ms | answers |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]  # fmt: skip

@@ -205,18 +205,28 @@ _HELD = (
     .where(RoundRow.id == bindparam("round", type_=Integer), RoundRow.worker_id == bindparam("worker"))
     .where(RoundRow.status == "running")
 )
-#: Notes that workers were heard; the status of each, and that of the campaign whose round it holds.
+#: Notes that workers were heard; the status of each, and that of the campaign whose round it holds. It waits for nobody:
+#: a row that is locked belongs to a claim or a report of that worker, which notes by itself that it was heard, and all
+#: other workers' beats would wait with it.
 _BEATS = text("""
-    UPDATE worker SET beat_at = clock_timestamp()
-    FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[])) AS said (worker, round)
-    WHERE worker.id = said.worker AND worker.status <> 'gone'
-    RETURNING worker.id, worker.status, (
+    WITH said AS (
+        SELECT * FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[])) AS said (worker, round)
+    ), free AS (
+        SELECT worker.id FROM worker
+        WHERE worker.id IN (SELECT worker FROM said) AND worker.status <> 'gone'
+        FOR NO KEY UPDATE SKIP LOCKED
+    ), heard AS (
+        UPDATE worker SET beat_at = clock_timestamp() FROM free WHERE worker.id = free.id
+    )
+    SELECT worker.id, worker.status, (
         SELECT campaign.status
         FROM round
         JOIN campaign_problem ON campaign_problem.id = round.campaign_problem_id
         JOIN campaign ON campaign.id = campaign_problem.campaign_id
         WHERE round.id = said.round AND round.worker_id = worker.id AND round.status = 'running'
     )
+    FROM said JOIN worker ON worker.id = said.worker
+    WHERE worker.status <> 'gone'
 """)
 
 
