@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from space.arch import DEVICES, Arch, arch_named
@@ -28,9 +29,12 @@ MOST_SAMPLES: Final = 2_000
 MOST_TEXT: Final = 4_000
 #: The bound is of sustained rates; a short burst may be a little faster, never twice as fast.
 FASTEST_SHARE_OF_BOUND: Final = 0.5
+#: Workers name the same few configs again and again: once to announce them, once to report them, at every problem.
+_KNOWN_KEYS: Final = 4_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
 
 
+@lru_cache(maxsize=_KNOWN_KEYS)
 def config_from_key(key: str) -> Config:
     """The config that a key names.
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from space.problem import Problem
@@ -26,7 +26,6 @@ from tuner.rounds import FINALISTS
 from tuner.store import bests, measurements, studies
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow
 from tuner.store.models import MeasurementRow
-from workers.measurement import Measurement
 
 
 def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
@@ -134,20 +133,11 @@ def conclude(
     return True
 
 
-def count_tried(session: Session, item: CampaignProblemRow, study_id: int, new: Sequence[Measurement]) -> None:
-    """What the study has screened, as the problem's own numbers.
-
-    Args:
-        new: measurements that are about to be stored, and count.
-    """
-    row = MeasurementRow
-    query = (
-        select(row.outcome, func.count()).where(row.study_id == study_id, row.stage == "screen").group_by(row.outcome)
-    )
-    outcomes = Counter({outcome: count for outcome, count in session.execute(query)})
-    outcomes.update(entry.outcome.value for entry in new if entry.stage == "screen")
-    item.tried = outcomes.total()
-    item.failed = {outcome: count for outcome, count in sorted(outcomes.items()) if outcome != "correct"}
+def count_tried(item: CampaignProblemRow, outcomes: Iterable[str]) -> None:
+    """Keeps what the problem's study has screened, as the problem's own numbers."""
+    counts = Counter(outcomes)
+    item.tried = counts.total()
+    item.failed = {outcome: count for outcome, count in sorted(counts.items()) if outcome != "correct"}
 
 
 def _any_correct(session: Session, study_id: int) -> bool:

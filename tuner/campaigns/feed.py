@@ -8,9 +8,9 @@ that has them prepared.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, DateTime, Select, exists, func, select, update
+from sqlalchemy import ColumnElement, DateTime, Select, exists, func, literal, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -20,6 +20,8 @@ from tuner.store.campaign_models import CampaignProblemRow, CampaignRow, RoundRo
 OPEN: Final = ("queued", "running")
 #: Begun problems that are queued whether the window is full or not; there are never many more than workers.
 _MOST_BEGUN: Final = 64
+#: A problem whose turn has come, and its campaign's priority.
+_Turn = tuple[CampaignProblemRow, int]
 
 
 def queue_name(device: str, arch: str, kind: str) -> str:
@@ -36,11 +38,11 @@ def now(session: Session) -> datetime:
     return datetime.now(UTC)
 
 
-def clock(session: Session) -> datetime | ColumnElement[datetime]:
-    """The same time for a statement, which need not be asked for it first."""
+def clock(session: Session) -> ColumnElement[datetime]:
+    """The same time in a statement, which saves asking for it first."""
     if session.get_bind().dialect.name == "postgresql":
         return func.clock_timestamp(type_=DateTime(timezone=True))
-    return datetime.now(UTC)
+    return literal(datetime.now(UTC), DateTime(timezone=True))
 
 
 def feed(session: Session, queue: Queue, name: str, window: int) -> int:
@@ -56,40 +58,44 @@ def feed(session: Session, queue: Queue, name: str, window: int) -> int:
     # Not for each place that gets free: many at a time cost as little as one.
     if room >= max(window // 4, 1):
         chosen += _fresh(session, name, room)
-    return _queue_rounds(session, queue, name, chosen)
+    return _queue_rounds(session, queue, name, chosen, now(session)) if chosen else 0
 
 
-def _begun(session: Session, name: str) -> list[CampaignProblemRow]:
+def feed_begun(session: Session, queue: Queue, name: str, at: datetime) -> None:
+    """Queues a round for each problem that was begun and waits; what a round that ends does not leave to a sweep."""
+    if chosen := _begun(session, name):
+        _queue_rounds(session, queue, name, chosen, at)
+
+
+def _begun(session: Session, name: str) -> list[_Turn]:
     """Waiting problems that were begun, by their campaign's priority; one statement, for every round that ends asks."""
     item = CampaignProblemRow
     of_running = _waiting(name, started=True).join(CampaignRow, CampaignRow.id == item.campaign_id)
     query = (
-        of_running.where(CampaignRow.status == "running")
+        of_running.add_columns(CampaignRow.priority)
+        .where(CampaignRow.status == "running")
         .order_by(CampaignRow.priority.desc(), CampaignRow.id, item.id)
         .limit(_MOST_BEGUN)
         .with_for_update(of=item, skip_locked=True)
     )
-    return list(session.scalars(query))
+    return [(row, priority) for row, priority in session.execute(query)]
 
 
-def _fresh(session: Session, name: str, most: int) -> list[CampaignProblemRow]:
+def _fresh(session: Session, name: str, most: int) -> list[_Turn]:
     """Waiting problems that were not begun; campaign by campaign, for the first may have all that is wanted."""
-    campaigns = session.scalars(
-        select(CampaignRow.id)
-        .where(CampaignRow.status == "running")
-        .order_by(CampaignRow.priority.desc(), CampaignRow.id)
-    ).all()
     item = CampaignProblemRow
-    found: list[CampaignProblemRow] = []
-    for campaign in campaigns:
+    running = select(CampaignRow.id, CampaignRow.priority).where(CampaignRow.status == "running")
+    found: list[_Turn] = []
+    for campaign, priority in session.execute(running.order_by(CampaignRow.priority.desc(), CampaignRow.id)).all():
         if len(found) >= most:
             break
         query = _waiting(name, started=False).where(item.campaign_id == campaign).order_by(item.id)
-        found += session.scalars(query.limit(most - len(found)).with_for_update(skip_locked=True))
+        rows = session.scalars(query.limit(most - len(found)).with_for_update(skip_locked=True))
+        found += [(row, priority) for row in rows]
     return found
 
 
-def _waiting(name: str, started: bool) -> Select[CampaignProblemRow]:
+def _waiting(name: str, started: bool) -> Select[Any]:
     """Waiting problems of a queue; those that another campaign has open wait on."""
     item = CampaignProblemRow
     open_elsewhere = exists().where(
@@ -99,21 +105,15 @@ def _waiting(name: str, started: bool) -> Select[CampaignProblemRow]:
     return query.where(~open_elsewhere)
 
 
-def _queue_rounds(session: Session, queue: Queue, name: str, items: list[CampaignProblemRow]) -> int:
-    if not items:
-        return 0
-    ids = {item.campaign_id for item in items}
-    found = session.execute(select(CampaignRow.id, CampaignRow.priority).where(CampaignRow.id.in_(ids)))
-    priorities = {place: priority for place, priority in found}
-    moment = now(session)
+def _queue_rounds(session: Session, queue: Queue, name: str, turns: list[_Turn], at: datetime) -> int:
     rows = [
         {
             "campaign_problem_id": item.id, "problem_id": item.problem_id, "queue": name, "status": "queued",
-            "priority": 2 * priorities[item.campaign_id] + item.started, "announced_stage": "", "announced": [],
-            "created_at": moment, "busy_seconds": 0.0, "measured": 0, "reason": "",
+            "priority": 2 * priority + item.started, "announced_stage": "", "announced": [],
+            "created_at": at, "busy_seconds": 0.0, "measured": 0, "reason": "",
         }
         # In one order everywhere: two feeds that meet at the same problems wait for each other, never in a ring.
-        for item in sorted(items, key=lambda item: item.problem_id)
+        for item, priority in sorted(turns, key=lambda turn: turn[0].problem_id)
     ]  # fmt: skip
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     insert = dialect.insert(RoundRow).on_conflict_do_nothing()

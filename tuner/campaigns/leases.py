@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlalchemy import Select, select
-from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.orm import Session, contains_eager, joinedload
 
 from space.problem import Problem
 from tuner.errors import LeaseLost
-from tuner.store.campaign_models import CampaignProblemRow, RoundRow
-from tuner.store.models import StudyRow
+from tuner.store.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.store.models import ProblemRow, StudyRow
 from workers.measurement import DeviceFacts, Policy
 
 
@@ -44,25 +44,33 @@ def held(session: Session, round_id: int, lease: str) -> Held:
     Raises:
         LeaseLost: it has ended, or the lease is of no round.
     """
-    query = whole().where(RoundRow.id == round_id, RoundRow.lease == lease, RoundRow.status == "running")
-    row = session.scalars(query.options(joinedload(RoundRow.worker))).one_or_none()
-    if row is None or row.worker is None:
-        raise lost(round_id)
-    study = session.get(StudyRow, row.study_id) if row.study_id is not None else None
-    problem, policy = Problem.from_key(row.problem.key), Policy(row.campaign_problem.campaign.policy)
-    return Held(
-        problem, policy, DeviceFacts(**row.worker.facts), row.worker.id, row.study_id, study.source if study else None,
+    query = (
+        select(RoundRow.worker_id, RoundRow.study_id, ProblemRow.key, CampaignRow.policy, WorkerRow.facts,
+               StudyRow.source)
+        .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
+        .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
+        .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
+        .join(WorkerRow, WorkerRow.id == RoundRow.worker_id)
+        .outerjoin(StudyRow, StudyRow.id == RoundRow.study_id)
+        .where(RoundRow.id == round_id, RoundRow.lease == lease, RoundRow.status == "running")
     )  # fmt: skip
+    row = session.execute(query).one_or_none()
+    if row is None or row.worker_id is None:
+        raise lost(round_id)
+    problem, policy = Problem.from_key(row.key), Policy(row.policy)
+    return Held(problem, policy, DeviceFacts(**row.facts), row.worker_id, row.study_id, row.source)
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:
-    """The round's row, ours until the transaction ends.
+    """The round's row and its problem's, ours until the transaction ends; the worker's is read with them.
 
     Raises:
         LeaseLost: it is not the caller's any more.
     """
-    query = select(RoundRow).where(RoundRow.id == round_id, RoundRow.lease == lease, RoundRow.status == "running")
-    row = session.scalars(query.with_for_update()).one_or_none()
+    item = RoundRow.campaign_problem
+    query = select(RoundRow).join(item).options(contains_eager(item), joinedload(RoundRow.worker))
+    ours = query.where(RoundRow.id == round_id, RoundRow.lease == lease, RoundRow.status == "running")
+    row = session.scalars(ours.with_for_update(of=(RoundRow, CampaignProblemRow))).one_or_none()
     if row is None:
         raise lost(round_id)
     return row

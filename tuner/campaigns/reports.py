@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import select
@@ -18,10 +18,9 @@ from tuner.records import Best, StoredMeasurement
 from tuner.store import measurements
 from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.store.codec import utc
-from tuner.store.measurements import Prepared
+from tuner.store.measurements import Place, Prepared
 from tuner.store.models import ConfigRow, MeasurementRow
 from tuner.study import source_of
-from workers.measurement import Measurement
 
 #: Of the reasons that workers give.
 _MOST_REASON = 1_000
@@ -53,7 +52,16 @@ def check_report(holder: Held, report: RoundReport) -> Best | NothingCorrect | N
     return verdict(holder.problem, finals)
 
 
-def fresh(session: Session, row: RoundRow, report: RoundReport) -> Prepared | None:
+def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
+    """What a study has screened: the outcome of each config, by its key."""
+    query = select(ConfigRow.key, MeasurementRow.outcome).join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    of_study = query.where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
+    return {} if study_id is None else {key: outcome for key, outcome in session.execute(of_study)}
+
+
+def fresh(
+    session: Session, row: RoundRow, holder: Held, report: RoundReport, screened: Mapping[str, str]
+) -> Prepared | None:
     """A report's measurements, ready to be stored, save those of configs that the study has screened meanwhile.
 
     `gemmtune tune` on the same database may be at the same study.
@@ -61,37 +69,40 @@ def fresh(session: Session, row: RoundRow, report: RoundReport) -> Prepared | No
     Returns:
         None when there are none.
     """
-    if row.study_id is None or report.provenance is None or not report.measurements:
+    if row.study_id is None or report.provenance is None:
         return None
-    done = screened(session, row.study_id)
-    new = [entry for entry in report.measurements if entry.stage == "screen" and entry.config.key not in done]
+    new = [entry for entry in report.measurements if entry.stage == "screen" and entry.config.key not in screened]
     # Finals last: they are those of everything screened before them.
     new += [entry for entry in report.measurements if entry.stage == "final"]
-    return measurements.prepare(session, row.study_id, new, report.provenance) if new else None
+    facts, device_id = holder.facts, row.campaign_problem.device_id
+    place = Place(row.study_id, row.problem_id, device_id, facts.name, facts.kind)
+    return measurements.prepare(session, place, new, report.provenance) if new else None
 
 
 def settle(
     session: Session,
     row: RoundRow,
-    item: CampaignProblemRow,
     report: RoundReport,
-    new: Sequence[Measurement],
+    screened: Mapping[str, str],
+    new: Prepared | None,
     most_attempts: int,
     at: datetime,
 ) -> bool:
     """Ends a locked round, and its problem where that can't go on.
 
     Args:
+        screened: see `outcomes`.
         new: what is about to be stored.
 
     Returns:
         Whether the study is at its end: then the problem is still open, until `conclude_study`.
     """
-    account(session, row, item, report.busy_seconds, len(new), at)
+    item, taken = row.campaign_problem, new.measurements if new else ()
+    account(session, row, item, report.busy_seconds, len(taken), at)
     row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:_MOST_REASON]
     item.started = True
     if row.study_id is not None:
-        count_tried(session, item, row.study_id, new)
+        count_tried(item, [*screened.values(), *(entry.outcome.value for entry in taken if entry.stage == "screen")])
     measured = {entry.config.key for entry in report.measurements}
     failure = report.failure[:_MOST_REASON]
     if failure and report.hopeless:
@@ -101,9 +112,7 @@ def settle(
     elif not (report.measurements or report.ended or report.handed_back):
         end_badly(row, item, "the round measured nothing", measured, most_attempts, at)
     else:
-        if item.suspects and row.study_id is not None:
-            measured |= screened(session, row.study_id)
-        clear_suspects(item, measured)
+        clear_suspects(item, measured | screened.keys())
         if report.ended and row.study_id is not None:
             return True
         item.status = "waiting"
@@ -113,7 +122,6 @@ def settle(
 def conclude_study(
     session: Session,
     row: RoundRow,
-    item: CampaignProblemRow,
     problem: Problem,
     report: RoundReport,
     decided: Best | NothingCorrect | None,
@@ -123,8 +131,9 @@ def conclude_study(
 ) -> None:
     """Ends the problem of a settled round whose study is at its end, with everything stored."""
     assert row.study_id is not None
-    if not conclude(session, item, problem, row.study_id, report.ended[:_MOST_REASON], decided, stored, at):
-        measured = {entry.config.key for entry in report.measurements} | screened(session, row.study_id)
+    item, because = row.campaign_problem, report.ended[:_MOST_REASON]
+    if not conclude(session, item, problem, row.study_id, because, decided, stored, at):
+        measured = outcomes(session, row.study_id).keys()
         end_badly(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
 
 
@@ -140,10 +149,3 @@ def account(
     if worker is not None:
         worker.rounds += 1
         worker.busy_seconds += row.busy_seconds
-
-
-def screened(session: Session, study_id: int) -> set[str]:
-    """Keys of the configs that a study has screened."""
-    query = select(ConfigRow.key).join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
-    of_study = query.where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
-    return set(session.scalars(of_study))

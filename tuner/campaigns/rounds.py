@@ -17,17 +17,18 @@ from sqlalchemy.orm import Session
 from space.family import families_for
 from tuner.campaigns.checks import check_legal, check_provenance, config_from_key
 from tuner.campaigns.endings import finalists_next, suspects_next
-from tuner.campaigns.feed import feed, now
+from tuner.campaigns.feed import feed, feed_begun
 from tuner.campaigns.leases import held, locked, reported, whole
 from tuner.campaigns.records import TIMING, Announcement, CampaignBudget, Past, RoundReport, RoundTask, Timing
-from tuner.campaigns.reports import check_report, conclude_study, fresh, settle
+from tuner.campaigns.reports import check_report, conclude_study, fresh, outcomes, settle
 from tuner.campaigns.workers import live_worker, touch
+from tuner.errors import LeaseLost
 from tuner.queue.choice import queue_of
 from tuner.queue.port import Queue
 from tuner.records import StudyKey
 from tuner.rounds import Tried
 from tuner.store import bests, codec, measurements, studies
-from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.store.campaign_models import RoundRow, WorkerRow
 from tuner.store.models import ConfigRow, MeasurementRow
 from tuner.store.store import Store
 from tuner.study import names_of, source_of
@@ -55,8 +56,8 @@ class Rounds:
             WorkerGone: it counts as gone.
         """
         with self._store.transaction(writes=True) as session:
-            worker = live_worker(session, worker_id)
-            moment = worker.beat_at = now(session)
+            worker, moment = live_worker(session, worker_id)
+            worker.beat_at = moment
             running = whole().where(RoundRow.worker_id == worker_id, RoundRow.status == "running")
             if (row := session.scalars(running).one_or_none()) is not None:
                 return self._task(row)
@@ -85,7 +86,8 @@ class Rounds:
             row = locked(session, round_id, lease)
             competing = names_of(families_for(holder.facts.arch, holder.problem))
             of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
-            study = studies.begin(session, StudyKey(holder.problem, *of_device))
+            place = (row.problem_id, row.campaign_problem.device_id)
+            study = studies.begin_at(session, StudyKey(holder.problem, *of_device), *place)
             row.study_id = study.id
             finals = measurements.final_series(session, study.id)
             tried = tuple(_tried(session, study.id))
@@ -118,29 +120,30 @@ class Rounds:
             ResultRefused: the report breaks a rule; nothing was stored, and the round is still the caller's.
         """
         with self._store.transaction() as session:
-            if reported(session, round_id, lease):
-                return
-            holder = held(session, round_id, lease)
+            try:
+                holder = held(session, round_id, lease)
+            except LeaseLost:
+                if reported(session, round_id, lease):
+                    return
+                raise
         decided = check_report(holder, report)
         with self._store.transaction(writes=True) as session:
-            touch(session, holder.worker_id)
+            _, moment = touch(session, holder.worker_id)
             row = locked(session, round_id, lease)
-            item = session.get_one(CampaignProblemRow, row.campaign_problem_id, with_for_update=True)
-            moment = now(session)
-            new = fresh(session, row, report)
-            measured = new.measurements if new else ()
-            concluding = settle(session, row, item, report, measured, self._timing.attempts, moment)
-            if row.job_id is not None:
-                self._queue.end(session, row.job_id)
-                row.job_id = None
+            screened = outcomes(session, row.study_id)
+            new = fresh(session, row, holder, report, screened)
+            # Written once, when all of it is decided.
+            with session.no_autoflush:
+                concluding = settle(session, row, report, screened, new, self._timing.attempts, moment)
+                if row.job_id is not None:
+                    self._queue.end(session, row.job_id)
+                    row.job_id = None
             session.flush()
-            feed(session, self._queue, row.queue, self._timing.window)
+            feed_begun(session, self._queue, row.queue, moment)
             # Last, because from here to the commit every other round that ends has to wait.
-            stored = measurements.insert_prepared(session, new) if new else []
+            stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
             if concluding:
-                conclude_study(
-                    session, row, item, holder.problem, report, decided, stored, self._timing.attempts, moment
-                )
+                conclude_study(session, row, holder.problem, report, decided, stored, self._timing.attempts, moment)
 
     def _take(self, session: Session, worker: WorkerRow) -> RoundRow | None:
         """A queued round of a running campaign, locked; what is queued for nothing is cleared away."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Literal
 
 from sqlalchemy import Integer, bindparam, select, text, update
@@ -94,7 +95,7 @@ class Workers:
     def _beat_embedded(self, worker_id: int, round_id: int | None) -> Orders | WorkerGone:
         try:
             with self._store.transaction(writes=True) as session:
-                status = touch(session, worker_id)
+                status, _ = touch(session, worker_id)
                 return _orders(status, session.scalar(_HELD, {"round": round_id, "worker": worker_id}), round_id)
         except WorkerGone as gone:
             return gone
@@ -106,7 +107,7 @@ class Workers:
             WorkerGone: it has left already.
         """
         with self._store.transaction(writes=True) as session:
-            row = live_worker(session, worker_id)
+            row, _ = live_worker(session, worker_id)
             row.status = "draining"
             session.flush()
             return _worker(row, _running(session, [worker_id]).get(worker_id))
@@ -162,32 +163,34 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
         raise FleetError(f"{facts.name} has {most} SMs, the worker says {facts.sm_count}: it has not that device")
 
 
-def touch(session: Session, worker_id: int) -> str:
-    """Notes that a worker was heard; its status.
+def touch(session: Session, worker_id: int) -> tuple[str, datetime]:
+    """Notes that a worker was heard; its status, and the moment by the database's clock.
 
     Raises:
         WorkerGone: it counts as gone.
     """
     heard = update(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.status != "gone")
     heard = heard.values(beat_at=clock(session))
-    status = session.scalar(heard.returning(WorkerRow.status).execution_options(synchronize_session=False))
-    if status is None:
+    told = heard.returning(WorkerRow.status, WorkerRow.beat_at).execution_options(synchronize_session=False)
+    row = session.execute(told).one_or_none()
+    if row is None:
         raise _gone(worker_id)
-    return status
+    return row.status, utc(row.beat_at)
 
 
-def live_worker(session: Session, worker_id: int) -> WorkerRow:
-    """The locked row of a worker that is not gone.
+def live_worker(session: Session, worker_id: int) -> tuple[WorkerRow, datetime]:
+    """The locked row of a worker that is not gone, and the moment by the database's clock.
 
     Raises:
         WorkerGone: it is.
     """
-    query = select(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.status != "gone")
+    query = select(WorkerRow, clock(session)).where(WorkerRow.id == worker_id, WorkerRow.status != "gone")
     locked = query.options(joinedload(WorkerRow.device)).with_for_update(of=WorkerRow)
-    row = session.scalars(locked).one_or_none()
-    if row is None:
+    found = session.execute(locked).one_or_none()
+    if found is None:
         raise _gone(worker_id)
-    return row
+    row, moment = found
+    return row, utc(moment)
 
 
 def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
@@ -205,9 +208,9 @@ _HELD = (
     .where(RoundRow.id == bindparam("round", type_=Integer), RoundRow.worker_id == bindparam("worker"))
     .where(RoundRow.status == "running")
 )
-#: Notes that workers were heard; the status of each, and that of the campaign whose round it holds. It waits for nobody:
-#: a row that is locked belongs to a claim or a report of that worker, which notes by itself that it was heard, and all
-#: other workers' beats would wait with it.
+#: Notes that workers were heard; the status of each, and that of the campaign whose round it holds. It waits for
+#: nobody: a row that is locked belongs to a claim or a report of that worker, which notes by itself that it was
+#: heard, and all other workers' beats would wait with it.
 _BEATS = text("""
     WITH said AS (
         SELECT * FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[])) AS said (worker, round)

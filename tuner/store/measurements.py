@@ -37,7 +37,20 @@ def insert_many(
     Raises:
         AlreadyMeasured: one of them is there already; the session has to be rolled back.
     """
-    return insert_prepared(session, prepare(session, study_id, measurements, provenance))
+    study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
+    place = Place(study.id, study.problem_id, study.device_id, study.device.name, study.device.kind)
+    return insert_prepared(session, prepare(session, place, measurements, provenance))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where measurements belong: a study, with its problem and its device."""
+
+    study_id: int
+    problem_id: int
+    device_id: int
+    device: str
+    device_kind: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,65 +58,72 @@ class Prepared:
     """Measurements of a study, ready to be inserted.
 
     Attributes:
-        rows: their columns, all but the series of finals.
+        rows: their columns, all but the series of finals and the time.
     """
 
-    study: StudyRow
+    place: Place
     provenance: Provenance
     measurements: Sequence[Measurement]
     rows: list[dict[str, Any]]
 
 
 def prepare(
-    session: Session, study_id: int, measurements: Sequence[Measurement], provenance: Provenance
+    session: Session, place: Place, measurements: Sequence[Measurement], provenance: Provenance
 ) -> Prepared:
     """Everything that `insert_prepared` need not do while all other writers of measurements wait for it."""
-    study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
     by = {"digest": provenance.digest, "content": asdict(provenance)}
     provenance_id = id_of(session, ProvenanceRow, by, unique=("digest",))
     configs = ids_by_key(session, ConfigRow, [_config_columns(measurement) for measurement in measurements])
     rows = [
         codec.measurement_columns(measurement) | {
-            "study_id": study_id, "problem_id": study.problem_id, "device_id": study.device_id,
+            "study_id": place.study_id, "problem_id": place.problem_id, "device_id": place.device_id,
             "provenance_id": provenance_id, "config_id": configs[measurement.config.key],
         }
         for measurement in measurements
     ]  # fmt: skip
-    return Prepared(study, provenance, measurements, rows)
+    return Prepared(place, provenance, measurements, rows)
 
 
-def insert_prepared(session: Session, prepared: Prepared) -> list[StoredMeasurement]:
+def insert_prepared(session: Session, prepared: Prepared, ids: bool = True) -> list[StoredMeasurement]:
     """Inserts what was prepared. One transaction after the other does this: it should end soon thereafter.
+
+    Args:
+        ids: whether to ask for them; an empty list is returned without.
 
     Raises:
         AlreadyMeasured: one of them is there already; the session has to be rolled back.
     """
-    study, measurements = prepared.study, prepared.measurements
+    place, measurements = prepared.place, prepared.measurements
     # Raised after everything that may wait for another writer, and locked until the end: ids become visible
     # in their order, and whoever reads by id misses none.
     changes.count(session, "measurement")
     now = datetime.now(UTC)
     finals = any(measurement.stage == "final" for measurement in measurements)
-    series = last_series(session, study.id) + 1 if finals else 0
+    series = last_series(session, place.study_id) + 1 if finals else 0
     rows = [
         row | {"taken_at": now, "series": series if measurement.stage == "final" else 0}
         for row, measurement in zip(prepared.rows, measurements, strict=True)
     ]
-    ids = _insert(session, study.id, measurements, rows)
+    numbers = _insert(session, place.study_id, measurements, rows, ids)
     return [
-        StoredMeasurement(place, study.id, study.device.name, study.device.kind, now, prepared.provenance, measurement)
-        for place, measurement in zip(ids, measurements, strict=True)
+        StoredMeasurement(
+            number, place.study_id, place.device, place.device_kind, now, prepared.provenance, measurement
+        )
+        for number, measurement in zip(numbers, measurements, strict=ids)
     ]
 
 
 def _insert(
-    session: Session, study_id: int, measurements: Sequence[Measurement], rows: list[dict[str, Any]]
+    session: Session, study_id: int, measurements: Sequence[Measurement], rows: list[dict[str, Any]], ids: bool
 ) -> list[int]:
     if not rows:
         return []
-    statement = insert(MeasurementRow).returning(MeasurementRow.id, sort_by_parameter_order=True)
+    statement = insert(MeasurementRow)
     try:
-        return list(session.scalars(statement, rows))
+        if ids:
+            return list(session.scalars(statement.returning(MeasurementRow.id, sort_by_parameter_order=True), rows))
+        session.execute(statement, rows)
+        return []
     except IntegrityError as error:
         if "unique" not in str(error.orig).lower():
             raise
@@ -127,10 +147,10 @@ def of_study(session: Session, study_id: int, stage: Stage | None = None) -> lis
 
 def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
     """The correct measurements of the last finals; empty when something was screened after them."""
-    of_one = select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id)
-    screened = session.scalar(of_one.where(MeasurementRow.stage == "screen")) or 0
-    final = session.scalar(of_one.where(MeasurementRow.stage == "final")) or 0
-    if final <= screened:
+    last = func.max(MeasurementRow.id)
+    of_stages = select(last.filter(MeasurementRow.stage == "screen"), last.filter(MeasurementRow.stage == "final"))
+    screened, final = session.execute(of_stages.where(MeasurementRow.study_id == study_id)).one()
+    if (final or 0) <= (screened or 0):
         return []
     query = select(MeasurementRow).where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "final")
     of_last = query.where(MeasurementRow.series == last_series(session, study_id), MeasurementRow.outcome == "correct")

@@ -20,9 +20,15 @@ def begin(session: Session, key: StudyKey, fresh: bool = False) -> StudyRecord:
     Args:
         fresh: begin a new one even if there is one already.
     """
+    place = (problem_id(session, key.problem), device_id(session, key.device, key.device_kind))
+    return begin_at(session, key, *place, fresh)
+
+
+def begin_at(session: Session, key: StudyKey, problem: int, device: int, fresh: bool = False) -> StudyRecord:
+    """See `begin`; for callers that know the rows of the key's problem and device."""
     same = {
-        "problem_id": problem_id(session, key.problem),
-        "device_id": device_id(session, key.device, key.device_kind),
+        "problem_id": problem,
+        "device_id": device,
         "policy": key.policy.value,
         "family": key.family,
         "source": key.source,

@@ -11,10 +11,13 @@ from sqlalchemy import text
 
 from api.app import create_app
 from benchmarks.postgres import Postgres
-from tests.fleet import PROBLEMS, Fleet
+from space.problem import Problem
+from tests.fleet import PROBLEMS, Fleet, eventually
 from tests.integration.api.asking import serving
+from tests.support import measured
 from tuner.campaigns.records import Orders
 from tuner.errors import WorkerGone
+from tuner.store import changes
 from tuner.store.store import Store
 
 
@@ -51,6 +54,27 @@ def test_a_beat_is_noted(fleet: Fleet) -> None:
     before = fleet.workers.page()[0].beat_at
     fleet.workers.beat(hand.id)
     assert fleet.workers.page()[0].beat_at > before
+
+
+def test_beats_and_claims_go_on_while_a_report_waits_for_its_turn(postgres: Postgres) -> None:
+    # Reports insert their measurements one after the other, and lock their worker's row long before.
+    with Store.open(postgres.database()) as store, ThreadPoolExecutor(1) as pool:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:2])
+        hands = [fleet.hand(number) for number in range(2)]
+        task = hands[0].claimed()
+        problem, (config, *_) = Problem.from_key(task.problem_key), hands[0].begin(task).propose()
+        with store.transaction(writes=True) as session:
+            changes.count(session, "measurement")
+            report = pool.submit(hands[0].report, task, [measured(config, 20.0, problem)])
+            waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            eventually(lambda: session.scalar(waiting) == 1)
+            beats = [(hands[0].id, task.round_id), (hands[1].id, None)]
+            assert fleet.workers.beat_all(beats) == [Orders(False, False), Orders(False, False)]
+            assert hands[1].claim() is not None
+            assert not report.done()
+        report.result()
+        assert store.counts()["measurement"] == 1
 
 
 def test_many_at_once_over_http(postgres: Postgres) -> None:
