@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 
 from api.heartbeats import Heartbeats
 from api.problems import answer
+from api.turns import OTHERS_AT_ONCE, REPORTS_AT_ONCE, Turns
 from tuner.campaigns.campaigns import Campaigns
 from tuner.campaigns.records import Timing
 from tuner.campaigns.rounds import Rounds
@@ -40,9 +41,10 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str]]] = {
 
 
 def install(app: FastAPI, timing: Timing) -> None:
-    """Makes the tuner's errors problems, and keeps how fast silence is noticed."""
+    """Makes the tuner's errors problems, and keeps how fast silence is noticed and who waits for whom."""
     app.state.timing = timing
     app.state.heartbeats = Heartbeats(Workers(app.state.store, timing))
+    app.state.reports, app.state.round_calls = Turns(REPORTS_AT_ONCE), Turns(OTHERS_AT_ONCE)
 
     def refused(request: Request, error: Exception) -> JSONResponse:
         kind = next(kind for kind in type(error).__mro__ if kind in _PROBLEMS)
@@ -66,6 +68,18 @@ async def _rounds(request: Request) -> Rounds:
     return Rounds(request.app.state.store, request.app.state.timing)
 
 
+async def _reports(request: Request) -> Turns:
+    turns: Turns = request.app.state.reports
+    return turns
+
+
+async def _round_calls(request: Request) -> Turns:
+    turns: Turns = request.app.state.round_calls
+    return turns
+
+
 TheCampaigns = Annotated[Campaigns, Depends(_campaigns)]
 TheWorkers = Annotated[Workers, Depends(_workers)]
 TheRounds = Annotated[Rounds, Depends(_rounds)]
+Reports = Annotated[Turns, Depends(_reports)]
+RoundCalls = Annotated[Turns, Depends(_round_calls)]

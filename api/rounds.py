@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.fleet import TheRounds
+from api.fleet import Reports, RoundCalls, TheRounds
 from api.fleet_schemas import Text
 from api.problems import responses
 from api.schemas import Strict
@@ -187,20 +187,21 @@ class FinishIn(Strict):
 
 
 @router.post("/v1/rounds/{round_id:int}:begin", operation_id="beginRound", responses=responses(409))
-def begin_round(round_id: RoundId, body: BeginIn, rounds: TheRounds) -> PastOut:
+async def begin_round(round_id: RoundId, body: BeginIn, rounds: TheRounds, turns: RoundCalls) -> PastOut:
     """The device is prepared: what the round's study knows already."""
-    return PastOut.of(rounds.begin(round_id, body.lease, body.provenance.value()))
+    return await turns.run(lambda: PastOut.of(rounds.begin(round_id, body.lease, body.provenance.value())))
 
 
 @router.post(
     "/v1/rounds/{round_id:int}:announce", operation_id="announceCandidates", status_code=204, responses=responses(409)
 )  # fmt: skip
-def announce_candidates(round_id: RoundId, body: AnnounceIn, rounds: TheRounds) -> None:
+async def announce_candidates(round_id: RoundId, body: AnnounceIn, rounds: TheRounds, turns: RoundCalls) -> None:
     """Names the candidates that are measured next: the suspects, should the worker not be heard of again."""
-    rounds.announce(round_id, body.lease, Announcement(body.stage, tuple(body.configs)))
+    announcement = Announcement(body.stage, tuple(body.configs))
+    await turns.run(lambda: rounds.announce(round_id, body.lease, announcement))
 
 
 @router.post("/v1/rounds/{round_id:int}:finish", operation_id="finishRound", status_code=204, responses=responses(409))
-def finish_round(round_id: RoundId, body: FinishIn, rounds: TheRounds) -> None:
+async def finish_round(round_id: RoundId, body: FinishIn, rounds: TheRounds, turns: Reports) -> None:
     """Reports a round. All of it is stored, or none; the same report may be sent again."""
-    rounds.finish(round_id, body.lease, body.report())
+    await turns.run(lambda: rounds.finish(round_id, body.lease, body.report()))

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.fleet import TheRounds, TheWorkers
+from api.fleet import RoundCalls, TheRounds, TheWorkers
 from api.fleet_schemas import Number, WorkerOut, WorkersPage
 from api.pages import PageQuery, page_of
 from api.problems import responses
@@ -124,9 +124,9 @@ async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request) -> Orde
     "/v1/workers/{worker_id:int}:claim", operation_id="claimRound", dependencies=[Work], response_model=TaskOut,
     responses=responses(409) | {204: {"description": "there is nothing to do now"}},
 )  # fmt: skip
-def claim_round(worker_id: WorkerId, rounds: TheRounds) -> TaskOut | Response:
+async def claim_round(worker_id: WorkerId, rounds: TheRounds, turns: RoundCalls) -> TaskOut | Response:
     """The next round for this worker, or the one that it holds already."""
-    task = rounds.claim(worker_id)
+    task = await turns.run(lambda: rounds.claim(worker_id))
     return TaskOut.of(task) if task else Response(status_code=204)
 
 
