@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, DateTime, Select, exists, func, literal, select, update
+from sqlalchemy import ColumnElement, DateTime, Select, bindparam, exists, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -38,11 +38,11 @@ def now(session: Session) -> datetime:
     return datetime.now(UTC)
 
 
-def clock(session: Session) -> ColumnElement[datetime]:
+def clock(dialect: str) -> ColumnElement[datetime]:
     """The same time in a statement, which saves asking for it first."""
-    if session.get_bind().dialect.name == "postgresql":
+    if dialect == "postgresql":
         return func.clock_timestamp(type_=DateTime(timezone=True))
-    return literal(datetime.now(UTC), DateTime(timezone=True))
+    return bindparam(None, callable_=lambda: datetime.now(UTC), type_=DateTime(timezone=True))
 
 
 def feed(session: Session, queue: Queue, name: str, window: int) -> int:
@@ -69,16 +69,7 @@ def feed_begun(session: Session, queue: Queue, name: str, at: datetime) -> None:
 
 def _begun(session: Session, name: str) -> list[_Turn]:
     """Waiting problems that were begun, by their campaign's priority; one statement, for every round that ends asks."""
-    item = CampaignProblemRow
-    of_running = _waiting(name, started=True).join(CampaignRow, CampaignRow.id == item.campaign_id)
-    query = (
-        of_running.add_columns(CampaignRow.priority)
-        .where(CampaignRow.status == "running")
-        .order_by(CampaignRow.priority.desc(), CampaignRow.id, item.id)
-        .limit(_MOST_BEGUN)
-        .with_for_update(of=item, skip_locked=True)
-    )
-    return [(row, priority) for row, priority in session.execute(query)]
+    return [(row, priority) for row, priority in session.execute(_BEGUN, {"queue": name})]
 
 
 def _fresh(session: Session, name: str, most: int) -> list[_Turn]:
@@ -89,20 +80,32 @@ def _fresh(session: Session, name: str, most: int) -> list[_Turn]:
     for campaign, priority in session.execute(running.order_by(CampaignRow.priority.desc(), CampaignRow.id)).all():
         if len(found) >= most:
             break
-        query = _waiting(name, started=False).where(item.campaign_id == campaign).order_by(item.id)
-        rows = session.scalars(query.limit(most - len(found)).with_for_update(skip_locked=True))
+        query = _waiting(started=False).where(item.campaign_id == campaign).order_by(item.id)
+        locked = query.limit(most - len(found)).with_for_update(skip_locked=True)
+        rows = session.scalars(locked, {"queue": name})
         found += [(row, priority) for row in rows]
     return found
 
 
-def _waiting(name: str, started: bool) -> Select[Any]:
+def _waiting(started: bool) -> Select[Any]:
     """Waiting problems of a queue; those that another campaign has open wait on."""
     item = CampaignProblemRow
     open_elsewhere = exists().where(
         RoundRow.problem_id == item.problem_id, RoundRow.queue == item.queue, RoundRow.status.in_(OPEN)
     )
-    query = select(item).where(item.status == "waiting", item.queue == name, item.started == started)
+    query = select(item).where(item.status == "waiting", item.queue == bindparam("queue"), item.started == started)
     return query.where(~open_elsewhere)
+
+
+_BEGUN: Final = (
+    _waiting(started=True)
+    .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
+    .add_columns(CampaignRow.priority)
+    .where(CampaignRow.status == "running")
+    .order_by(CampaignRow.priority.desc(), CampaignRow.id, CampaignProblemRow.id)
+    .limit(_MOST_BEGUN)
+    .with_for_update(of=CampaignProblemRow, skip_locked=True)
+)
 
 
 def _queue_rounds(session: Session, queue: Queue, name: str, turns: list[_Turn], at: datetime) -> int:

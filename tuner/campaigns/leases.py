@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.orm import Session, contains_eager, joinedload
 
 from space.problem import Problem
@@ -38,23 +39,35 @@ def whole() -> Select[RoundRow]:
     )
 
 
+# Statements of calls that a large fleet makes all the time are made once: to make one costs as much as to run it.
+_OURS: Final = (
+    RoundRow.id == bindparam("round"), RoundRow.lease == bindparam("lease"), RoundRow.status == "running",
+)  # fmt: skip
+_HELD: Final = (
+    select(RoundRow.worker_id, RoundRow.study_id, ProblemRow.key, CampaignRow.policy, WorkerRow.facts, StudyRow.source)
+    .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
+    .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
+    .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
+    .join(WorkerRow, WorkerRow.id == RoundRow.worker_id)
+    .outerjoin(StudyRow, StudyRow.id == RoundRow.study_id)
+    .where(*_OURS)
+)
+_LOCKED: Final = (
+    select(RoundRow)
+    .join(RoundRow.campaign_problem)
+    .options(contains_eager(RoundRow.campaign_problem), joinedload(RoundRow.worker))
+    .where(*_OURS)
+    .with_for_update(of=(RoundRow, CampaignProblemRow))
+)
+
+
 def held(session: Session, round_id: int, lease: str) -> Held:
     """The round that a lease is for.
 
     Raises:
         LeaseLost: it has ended, or the lease is of no round.
     """
-    query = (
-        select(RoundRow.worker_id, RoundRow.study_id, ProblemRow.key, CampaignRow.policy, WorkerRow.facts,
-               StudyRow.source)
-        .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
-        .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
-        .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
-        .join(WorkerRow, WorkerRow.id == RoundRow.worker_id)
-        .outerjoin(StudyRow, StudyRow.id == RoundRow.study_id)
-        .where(RoundRow.id == round_id, RoundRow.lease == lease, RoundRow.status == "running")
-    )  # fmt: skip
-    row = session.execute(query).one_or_none()
+    row = session.execute(_HELD, {"round": round_id, "lease": lease}).one_or_none()
     if row is None or row.worker_id is None:
         raise lost(round_id)
     problem, policy = Problem.from_key(row.key), Policy(row.policy)
@@ -67,10 +80,7 @@ def locked(session: Session, round_id: int, lease: str) -> RoundRow:
     Raises:
         LeaseLost: it is not the caller's any more.
     """
-    item = RoundRow.campaign_problem
-    query = select(RoundRow).join(item).options(contains_eager(item), joinedload(RoundRow.worker))
-    ours = query.where(RoundRow.id == round_id, RoundRow.lease == lease, RoundRow.status == "running")
-    row = session.scalars(ours.with_for_update(of=(RoundRow, CampaignProblemRow))).one_or_none()
+    row = session.scalars(_LOCKED, {"round": round_id, "lease": lease}).one_or_none()
     if row is None:
         raise lost(round_id)
     return row

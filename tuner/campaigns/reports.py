@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.problem import Problem
@@ -24,6 +25,11 @@ from tuner.study import source_of
 
 #: Of the reasons that workers give.
 _MOST_REASON = 1_000
+_OUTCOMES: Final = (
+    select(ConfigRow.key, MeasurementRow.outcome)
+    .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    .where(MeasurementRow.study_id == bindparam("study"), MeasurementRow.stage == "screen")
+)
 
 
 def check_report(holder: Held, report: RoundReport) -> Best | NothingCorrect | None:
@@ -54,9 +60,8 @@ def check_report(holder: Held, report: RoundReport) -> Best | NothingCorrect | N
 
 def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
     """What a study has screened: the outcome of each config, by its key."""
-    query = select(ConfigRow.key, MeasurementRow.outcome).join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
-    of_study = query.where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
-    return {} if study_id is None else {key: outcome for key, outcome in session.execute(of_study)}
+    found = session.execute(_OUTCOMES, {"study": study_id}) if study_id is not None else ()
+    return {key: outcome for key, outcome in found}
 
 
 def fresh(

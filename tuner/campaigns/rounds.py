@@ -11,7 +11,7 @@ import math
 import secrets
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.family import families_for
@@ -38,6 +38,15 @@ from workers.measurement import Outcome, Policy, Provenance
 _MOST_STALE: Final = 50
 #: After so many candidates what won elsewhere has been tried.
 _LATE: Final = 64
+#: What a claim looks for: the round that a worker holds already, or that of a job.
+_RUNNING: Final = whole().where(RoundRow.worker_id == bindparam("worker"), RoundRow.status == "running")
+_QUEUED: Final = whole().where(RoundRow.id == bindparam("round")).with_for_update(of=RoundRow)
+_SCREENED: Final = (
+    select(ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us)
+    .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    .where(MeasurementRow.study_id == bindparam("study"), MeasurementRow.stage == "screen")
+    .order_by(MeasurementRow.id)
+)
 
 
 class Rounds:
@@ -58,8 +67,7 @@ class Rounds:
         with self._store.transaction(writes=True) as session:
             worker, moment = live_worker(session, worker_id)
             worker.beat_at = moment
-            running = whole().where(RoundRow.worker_id == worker_id, RoundRow.status == "running")
-            if (row := session.scalars(running).one_or_none()) is not None:
+            if (row := session.scalars(_RUNNING, {"worker": worker_id}).one_or_none()) is not None:
                 return self._task(row)
             if worker.status == "draining":
                 return None
@@ -151,8 +159,7 @@ class Rounds:
             job = self._queue.take(session, worker.queue, worker.engine_id)
             if job is None:
                 return None
-            query = whole().where(RoundRow.id == job.round_id).with_for_update(of=RoundRow)
-            row = session.scalars(query).one_or_none()
+            row = session.scalars(_QUEUED, {"round": job.round_id}).one_or_none()
             if row is None or row.status != "queued" or row.job_id != job.id:
                 self._queue.end(session, job.id)
             elif row.campaign_problem.campaign.status != "running":
@@ -176,13 +183,7 @@ class Rounds:
 
 
 def _tried(session: Session, study_id: int) -> list[Tried]:
-    query = (
-        select(ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us)
-        .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
-        .where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
-        .order_by(MeasurementRow.id)
-    )
     return [
         Tried(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)
-        for key, outcome, median_us in session.execute(query)
+        for key, outcome, median_us in session.execute(_SCREENED, {"study": study_id})
     ]

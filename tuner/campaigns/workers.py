@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import cache
 from typing import Literal
 
-from sqlalchemy import Integer, bindparam, select, text, update
+from sqlalchemy import Integer, Select, bindparam, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from space.arch import DEVICES, GPU_MODELS, arch_named
 from space.family import families_for
@@ -169,10 +171,7 @@ def touch(session: Session, worker_id: int) -> tuple[str, datetime]:
     Raises:
         WorkerGone: it counts as gone.
     """
-    heard = update(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.status != "gone")
-    heard = heard.values(beat_at=clock(session))
-    told = heard.returning(WorkerRow.status, WorkerRow.beat_at).execution_options(synchronize_session=False)
-    row = session.execute(told).one_or_none()
+    row = session.execute(_touching(session.get_bind().dialect.name), {"worker": worker_id}).one_or_none()
     if row is None:
         raise _gone(worker_id)
     return row.status, utc(row.beat_at)
@@ -184,9 +183,7 @@ def live_worker(session: Session, worker_id: int) -> tuple[WorkerRow, datetime]:
     Raises:
         WorkerGone: it is.
     """
-    query = select(WorkerRow, clock(session)).where(WorkerRow.id == worker_id, WorkerRow.status != "gone")
-    locked = query.options(joinedload(WorkerRow.device)).with_for_update(of=WorkerRow)
-    found = session.execute(locked).one_or_none()
+    found = session.execute(_locking(session.get_bind().dialect.name), {"worker": worker_id}).one_or_none()
     if found is None:
         raise _gone(worker_id)
     row, moment = found
@@ -198,6 +195,19 @@ def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
     row.status, row.gone_because = "gone", because
     queue.dismiss(session, row.engine_id)
     row.engine_id = None
+
+
+@cache
+def _touching(dialect: str) -> ReturningUpdate[str, datetime]:
+    heard = update(WorkerRow).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
+    told = heard.values(beat_at=clock(dialect)).returning(WorkerRow.status, WorkerRow.beat_at)
+    return told.execution_options(synchronize_session=False)
+
+
+@cache
+def _locking(dialect: str) -> Select[WorkerRow, datetime]:
+    query = select(WorkerRow, clock(dialect)).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
+    return query.options(joinedload(WorkerRow.device)).with_for_update(of=WorkerRow)
 
 
 #: Status of the campaign whose round a worker holds.
