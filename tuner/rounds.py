@@ -261,7 +261,8 @@ def screen(
 ) -> Iterator[Measurement]:
     """Proposes and measures, batch after batch, until the search has ended or `go_on` says no.
 
-    A device that would have to wait for the next batch is given it while it still measures the last of this one.
+    A device that would have to wait for the next batch, or for its builds, is given it while others are still open.
+    Those that are open when `go_on` says no are left: whoever goes on with the study proposes them anew.
 
     Yields:
         Each measurement. Nothing is proposed between a measurement and the next one's being asked for, so whoever
@@ -279,3 +280,5 @@ def screen(
         for measurement in round_.screen(batch, propose):
             search.tell(measurement)
             yield measurement
+            if not go_on():
+                return

@@ -16,7 +16,10 @@ from workers.build import Build, BuildFailure, compile_source
 from workers.kernels.render import render
 
 #: Builds begun and not yet taken, for each compiler: enough that none of them waits for the device.
-AHEAD_PER_THREAD: Final = 4
+AHEAD_PER_COMPILER: Final = 4
+#: Builds at work for which further candidates are worth asking: what is proposed while more of them are open knows
+#: less, and no device is faster than so many compilers.
+MOST_AT_WORK: Final = 24
 
 Made = Build | BuildFailure
 
@@ -55,7 +58,7 @@ class Builder:
 
     def begin(self, problem: Problem, candidates: Sequence[Config]) -> Builds:
         """Starts to build candidates."""
-        return Builds(self, problem, candidates, self._threads * AHEAD_PER_THREAD)
+        return Builds(self, problem, candidates, self._threads)
 
     def builds(self, problem: Problem, candidates: Sequence[Config]) -> Iterator[tuple[Config, Made]]:
         """Each candidate with its build, as soon as that is done.
@@ -95,8 +98,8 @@ class Builder:
 class Builds:
     """Builds under way; what is done is taken in that order, and more is begun."""
 
-    def __init__(self, builder: Builder, problem: Problem, candidates: Sequence[Config], ahead: int) -> None:
-        self._builder, self._problem, self._ahead = builder, problem, ahead
+    def __init__(self, builder: Builder, problem: Problem, candidates: Sequence[Config], compilers: int) -> None:
+        self._builder, self._problem, self._compilers = builder, problem, compilers
         self._waiting = list(reversed(candidates))
         self._begun: dict[tuple[str, tuple[tuple[str, object], ...]], Future[Made]] = {}
         self._done: SimpleQueue[tuple[Config, Future[Made]]] = SimpleQueue()
@@ -107,9 +110,20 @@ class Builds:
         """Candidates that were not taken yet."""
         return len(self._waiting) + self._under_way
 
+    @property
+    def done(self) -> int:
+        """Candidates that can be taken without waiting."""
+        return self._done.qsize()
+
+    @property
+    def idle(self) -> bool:
+        """Whether a compiler has nothing to do, and it is worth a guess what it should do."""
+        return self.left - self.done < min(self._compilers, MOST_AT_WORK)
+
     def add(self, candidates: Sequence[Config]) -> None:
         """Further candidates, behind those that wait."""
         self._waiting[:0] = reversed(candidates)
+        self._begin_waiting()
 
     def take(self, wait: bool = True) -> tuple[Config, Made] | None:
         """A candidate with its build; None when all were taken, or none is done and `wait` is False.
@@ -117,8 +131,7 @@ class Builds:
         Raises:
             CacheError: a build can't be kept.
         """
-        while self._waiting and self._under_way < self._ahead:
-            self._begin(self._waiting.pop())
+        self._begin_waiting()
         if not self._under_way:
             return None
         try:
@@ -133,6 +146,10 @@ class Builds:
         self._waiting = []
         for future in self._begun.values():
             future.cancel()
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and self._under_way < self._compilers * AHEAD_PER_COMPILER:
+            self._begin(self._waiting.pop())
 
     def _begin(self, config: Config) -> None:
         # A launch knob may decide a constant too: whether K is split at all decides the text, how often does not.

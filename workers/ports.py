@@ -38,8 +38,8 @@ class Round(Protocol):
         A candidate that fails to compile, hangs, crashes or lies is a measurement with that outcome.
 
         Args:
-            more: may be asked, by whoever takes the next measurement, when so few candidates are left that the
-                device would soon wait; what it gives is screened too.
+            more: may be asked, by whoever takes the next measurement, when so few candidates are built that the
+                device would soon wait, and a compiler has nothing to do; what it gives is screened too.
         """
         ...
 

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PREPARE_SECONDS: Final = 180.0
 #: Questions that the GPU process has before it: the one it works on, the one it makes ready, and one to come.
 AHEAD: Final = 3
-#: Candidates that wait for their build or for a place before the GPU process when further ones are asked for.
+#: Candidates that are built and wait for a place before the GPU process; when they are no more than these and a
+#: compiler has nothing to do, further ones are asked for.
 REFILL: Final = 2
 #: Tries of the finals before the device is given up.
 FINAL_TRIES: Final = 3
@@ -143,25 +144,36 @@ class CudaRound:
         """
         asked: deque[Asked] = deque()
         while True:
+            yield from self._feed(asked, builds, library)
             # What comes next is proposed and built while the GPU works on what was asked.
-            if asked and builds.left + len(library) <= REFILL and (further := more()):
+            if builds.idle and builds.done + len(library) <= REFILL and (further := more()):
                 yield from self._take_up(further, builds, library)
-            while len(asked) < AHEAD:
-                if library:
-                    self._ask_ahead(asked, Asked(library.pop(), ""))
+                if not asked:
                     continue
-                made = builds.take(wait=not asked)
-                if made is None:
-                    break
-                config, build = made
-                if isinstance(build, BuildFailure):
-                    yield self._outcome(config, Outcome.COMPILE, build.reason)
-                    continue
-                self._digests[config.key] = build.digest
-                self._ask_ahead(asked, Asked(config, build.digest))
-            if not asked:
+            if asked:
+                yield self._answered(asked)
+            elif builds.left:
+                yield from self._feed(asked, builds, library, wait=True)
+            else:
                 return
-            yield self._answered(asked)
+
+    def _feed(
+        self, asked: deque[Asked], builds: Builds, library: list[Config], wait: bool = False
+    ) -> Iterator[Measurement]:
+        """Sends the GPU process what is built, as far as it has room; what did not build is a measurement."""
+        while len(asked) < AHEAD:
+            if library:
+                self._ask_ahead(asked, Asked(library.pop(), ""))
+                continue
+            made = builds.take(wait and not asked)
+            if made is None:
+                return
+            config, build = made
+            if isinstance(build, BuildFailure):
+                yield self._outcome(config, Outcome.COMPILE, build.reason)
+                continue
+            self._digests[config.key] = build.digest
+            self._ask_ahead(asked, Asked(config, build.digest))
 
     def _ask_ahead(self, asked: deque[Asked], candidate: Asked) -> None:
         self._worker.tell(self._question("screen", candidate.config, candidate.digest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from workers.build import Build, BuildFailure
+from workers.builder import Builder, Made
 from workers.cuda.worker import CudaWorker
 from workers.errors import DriverError
 from workers.measurement import Outcome, Policy
@@ -152,6 +154,23 @@ def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log
     sent = [line for line in log.read_text().splitlines() if line.startswith("screen")]
     assert len(sent) == len(GOOD)
     assert asked_at[0] < 5, "candidates were still under way"
+
+
+def test_compilers_that_have_nothing_to_do_are_given_more_before_the_first_build_is_done(worker: CudaWorker) -> None:
+    together = threading.Barrier(4)
+
+    def compiled(problem: Problem, config: Config) -> Made:
+        # Nobody's build is done before four are at work.
+        together.wait(60)
+        return Build(config.key, b"", 0, (), "", 0.0)
+
+    builder = worker.builder = Builder(None, threads=4)
+    builder._compile = compiled  # type: ignore[method-assign]
+    further = [config(n) for n in GOOD[1:8]]
+    screening = worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(
+        [config(GOOD[0])], lambda: [further.pop(0)] if further else []
+    )
+    assert {m.config.number("tile_n") for m in screening} == set(GOOD[:8])
 
 
 def test_an_illegal_candidate_is_told_and_never_sent(worker: CudaWorker, log: Path) -> None:
