@@ -1,10 +1,11 @@
-"""Builder: compiles candidates on CPU threads, ahead of the device that will run them."""
+"""Builder: compiles candidates on all cores, ahead of the device that will run them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
@@ -12,7 +13,8 @@ from typing import Final, Protocol
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
-from workers.build import Build, BuildFailure, compile_source
+from workers.build import Build, BuildFailure, Elsewhere, compile_source
+from workers.compilers import Compilers
 from workers.kernels.render import render
 
 #: Builds begun and not yet taken, for each compiler: enough that none of them waits for the device.
@@ -20,6 +22,10 @@ AHEAD_PER_COMPILER: Final = 4
 #: Builds at work for which further candidates are worth asking: what is proposed while more of them are open knows
 #: less, and no device is faster than so many compilers.
 MOST_AT_WORK: Final = 24
+#: Compilers that one process gets enough out of: more of them are processes.
+MOST_THREADS: Final = 2
+#: Builds that are asked for before the first process is started: whoever wants a few need not wait for it.
+FEW: Final = 4
 
 Made = Build | BuildFailure
 
@@ -46,7 +52,8 @@ class Builder:
 
     Args:
         cache_dir: where builds are kept; None keeps none.
-        threads: compilers at work; NVRTC releases the interpreter while it compiles.
+        threads: compilers at work. Each compiles by itself, NVRTC releases the interpreter meanwhile; or, where
+            they are many, waits for a process that does.
         shelf: builds of other machines.
     """
 
@@ -55,6 +62,7 @@ class Builder:
         self._shelf = shelf
         self._threads = threads or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
+        self._compilers, self._asked = Compilers(), count()
 
     def begin(self, problem: Problem, candidates: Sequence[Config]) -> Builds:
         """Starts to build candidates."""
@@ -84,15 +92,20 @@ class Builder:
     def close(self) -> None:
         """Lets the compilers that are at work finish, and starts no others."""
         self._pool.shutdown(cancel_futures=True)
+        self._compilers.close()
 
     def _compile(self, problem: Problem, config: Config) -> Made:
         source, arch = self.source_of(problem, config), family_named(config.family).arch
         if self._shelf is None:
-            return compile_source(source, arch, self._cache_dir)
-        made = compile_source(source, arch, self._cache_dir, self._shelf.fetch)
+            return compile_source(source, arch, self._cache_dir, elsewhere=self._elsewhere())
+        made = compile_source(source, arch, self._cache_dir, self._shelf.fetch, self._elsewhere())
         if isinstance(made, Build) and made.seconds:
             self._shelf.offer(problem, config, arch, made)
         return made
+
+    def _elsewhere(self) -> Elsewhere | None:
+        """Who compiles what is asked for now; None for the thread that asks."""
+        return self._compilers.compile if self._threads > MOST_THREADS and next(self._asked) >= FEW else None
 
 
 class Builds:

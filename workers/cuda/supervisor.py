@@ -1,4 +1,4 @@
-"""Supervisor: keeps one GPU process alive, and gives every question to it a deadline."""
+"""Supervisor: keeps one child process alive, be it the GPU's or a compiler, and gives every question a deadline."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ class Supervisor:
 
     Args:
         command: arguments after the interpreter; two file descriptors, to read and to write, are appended.
+        called: what messages call the process.
     """
 
-    def __init__(self, command: Sequence[str]) -> None:
-        self._command = list(command)
+    def __init__(self, command: Sequence[str], called: str = "GPU process") -> None:
+        self._command, self._called = list(command), called
         self._process: subprocess.Popen[bytes] | None = None
         self._to_child = self._from_child = -1
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
@@ -91,15 +92,16 @@ class Supervisor:
             Died: there was none in time, or the process ended. It is gone now.
         """
         if self._process is None:
-            raise Died("no GPU process is there to answer", hung=False)
+            raise Died(f"no {self._called} is there to answer", hung=False)
         try:
             return receive(self._from_child, seconds)
         except Silence:
             self.kill()
-            raise Died(f"no answer within {seconds:g} s; the GPU process was killed", hung=True) from None
+            raise Died(f"no answer within {seconds:g} s; the {self._called} was killed", hung=True) from None
         except Hangup as error:
             status = self.kill()
-            raise Died(f"the GPU process ended ({_ending(status)}; {error}){self._last_words()}", hung=False) from None
+            said = f"({_ending(status)}; {error}){self._last_words()}"
+            raise Died(f"the {self._called} ended {said}", hung=False) from None
 
     def kill(self) -> int | None:
         """Ends the process and its group; its exit status, None when there was none."""
@@ -140,7 +142,7 @@ class Supervisor:
             os.close(self._to_child)
             os.close(self._from_child)
             raise ProcessError(
-                f"the GPU process can't be started ({error.strerror}): free memory or processes"
+                f"the {self._called} can't be started ({error.strerror}): free memory or processes"
             ) from error
         finally:
             os.close(child_reads)

@@ -1,0 +1,104 @@
+"""Compilers in processes of their own: what they make, and what becomes of one that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from space.config import Config
+from tests.support import FAMILY, PROBLEM
+from workers.build import Build, BuildFailure, compile_source
+from workers.builder import FEW, MOST_THREADS, Builder, source_of
+from workers.compilers import TRIES, Compilers
+from workers.errors import CacheError
+
+#: Answers as a compiler does, and says in the log that it was started; the source says how it behaves.
+PROCESS = """
+import os, sys
+sys.path.insert(0, {root!r})
+from workers.cuda.framing import receive, send
+log, read_fd, write_fd = {log!r}, int(sys.argv[1]), int(sys.argv[2])
+with open(log, "a") as out: print("started", file=out)
+while True:
+    match receive(read_fd)["source"]:
+        case "die": os.abort()
+        case "die once" if not os.path.exists(log + ".once"):
+            open(log + ".once", "w").close()
+            os.abort()
+        case "no NVRTC": send(write_fd, dict(error="NVRTC does not answer"))
+        case "wrong": send(write_fd, dict(reason="expected a semicolon", log="line 1"))
+        case _: send(write_fd, dict(cubin="AAEC", registers=9, warnings=["w"], nvrtc="13.5", seconds=0.25))
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def compilers(tmp_path: Path, log: Path) -> Iterator[Compilers]:
+    script = tmp_path / "process.py"
+    script.write_text(PROCESS.format(root=str(Path(__file__).resolve().parents[3]), log=str(log)))
+    opened = Compilers([str(script)])
+    yield opened
+    opened.close()
+
+
+BUILD = Build("digest", b"\x00\x01\x02", 9, ("w",), "13.5", 0.25)
+
+
+def started(log: Path) -> int:
+    return len(log.read_text().splitlines())
+
+
+def test_one_process_compiles_one_source_after_another(compilers: Compilers, log: Path) -> None:
+    assert [compilers.compile(text, "sm_90a", "digest") for text in ("one", "two")] == [BUILD, BUILD]
+    assert compilers.compile("wrong", "sm_90a", "other") == BuildFailure("other", "expected a semicolon", "line 1")
+    with pytest.raises(CacheError, match="NVRTC does not answer"):
+        compilers.compile("no NVRTC", "sm_90a", "digest")
+    assert started(log) == 1
+
+
+def test_a_source_at_which_compilers_die_fails_alone(compilers: Compilers, log: Path) -> None:
+    failed = compilers.compile("die", "sm_90a", "bad")
+    assert isinstance(failed, BuildFailure)
+    assert (failed.digest, started(log)) == ("bad", TRIES)
+    assert "the compiler ended (signal SIGABRT" in failed.reason
+    assert compilers.compile("one", "sm_90a", "digest") == BUILD
+
+
+def test_a_compiler_that_was_ended_once_is_blamed_on_no_source(compilers: Compilers, log: Path) -> None:
+    assert compilers.compile("die once", "sm_90a", "digest") == BUILD
+    assert started(log) == 2
+
+
+def test_many_candidates_are_compiled_by_processes_to_the_same_builds_and_kept(tmp_path: Path) -> None:
+    # Small ones, of which the last is illegal: it spills, or does not compile.
+    candidates: list[Config] = [FAMILY.config({"tile_n": n, "epilogue": "direct"}) for n in range(8, 8 * FEW + 9, 8)]
+    candidates.append(FAMILY.config({"tile_m": 192, "consumer_warpgroups": 2}))
+    builder = Builder(tmp_path, MOST_THREADS + 1)
+    made = dict(builder.builds(PROBLEM, candidates))
+    assert not builder._compilers._idle.empty(), "no process was asked"
+    builder.close()
+    assert builder._compilers._idle.empty()
+    failed = made.pop(candidates[-1])
+    assert isinstance(failed, BuildFailure)
+    last = candidates[FEW]
+    here = compile_source(source_of(PROBLEM, last), FAMILY.arch, None)
+    kept = compile_source(source_of(PROBLEM, last), FAMILY.arch, tmp_path)
+    assert isinstance(here, Build)
+    assert isinstance(kept, Build)
+    there = made[last]
+    assert isinstance(there, Build)
+    assert (there.digest, there.cubin, there.registers) == (here.digest, here.cubin, here.registers)
+    assert (kept.cubin, kept.seconds) == (here.cubin, 0.0)
+    assert failed.log == compile_failed(candidates[-1]).log
+
+
+def compile_failed(config: Config) -> BuildFailure:
+    made = compile_source(source_of(PROBLEM, config), FAMILY.arch, None)
+    assert isinstance(made, BuildFailure)
+    return made

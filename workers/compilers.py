@@ -1,0 +1,111 @@
+"""Compilers: child processes that compile, since NVRTC's threads wait for each other inside of one process.
+
+A child is started when all others are at work, answers one source at a time and is kept. It is spawned, never
+forked, and ends when the pipe to it does.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from workers.build import Build, BuildFailure, compile_source
+from workers.cuda.framing import Hangup, receive, send
+from workers.cuda.supervisor import Died, Supervisor
+from workers.errors import CacheError
+
+#: How long one source may take; the largest kernels take some seconds, on a machine that does much else.
+DEADLINE_SECONDS: Final = 120.0
+#: Processes that may end at one source before it is blamed: one may be ended from outside.
+TRIES: Final = 2
+#: Compilers fill every core; whoever feeds the GPU goes first.
+NICER: Final = 5
+
+_PROCESS: Final = ("-m", "workers.compilers")
+
+
+class Compilers:
+    """As many child processes as were at work at once. Several threads may use them.
+
+    Args:
+        process: what to start, as arguments of the interpreter.
+    """
+
+    def __init__(self, process: Sequence[str] = _PROCESS) -> None:
+        self._process = process
+        self._idle: SimpleQueue[Supervisor] = SimpleQueue()
+
+    def compile(self, source: str, arch: str, digest: str) -> Build | BuildFailure:
+        """What `compile_source` makes of it there; a source at which processes end or hang is a failed build.
+
+        Raises:
+            CacheError: NVRTC does not answer.
+            ProcessError: no process can be started.
+        """
+        try:
+            child = self._idle.get_nowait()
+        except Empty:
+            child = Supervisor(self._process, "compiler")
+        try:
+            return self._asked(child, source, arch, digest)
+        finally:
+            self._idle.put(child)
+
+    def close(self) -> None:
+        """Ends the processes; none may be at work."""
+        with suppress(Empty):
+            while True:
+                self._idle.get_nowait().close()
+
+    def _asked(self, child: Supervisor, source: str, arch: str, digest: str) -> Build | BuildFailure:
+        reason = ""
+        for _ in range(TRIES):
+            try:
+                return _made(child.ask({"source": source, "arch": arch}, DEADLINE_SECONDS), digest)
+            except Died as death:
+                # The next question starts another one.
+                reason = str(death)
+                if death.hung:
+                    break
+        return BuildFailure(digest, reason, reason)
+
+
+def _made(answer: dict[str, Any], digest: str) -> Build | BuildFailure:
+    if "error" in answer:
+        raise CacheError(answer["error"])
+    if "reason" in answer:
+        return BuildFailure(digest, answer["reason"], answer["log"])
+    cubin = base64.b64decode(answer["cubin"])
+    return Build(digest, cubin, answer["registers"], tuple(answer["warnings"]), answer["nvrtc"], answer["seconds"])
+
+
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    try:
+        made = compile_source(question["source"], question["arch"], None)
+    except CacheError as error:
+        return {"error": str(error)}
+    if isinstance(made, BuildFailure):
+        return {"reason": made.reason, "log": made.log}
+    return {
+        "cubin": base64.b64encode(made.cubin).decode(), "registers": made.registers, "warnings": made.warnings,
+        "nvrtc": made.nvrtc, "seconds": made.seconds,
+    }  # fmt: skip
+
+
+def main(read_fd: int, write_fd: int) -> None:
+    """Answers until the parent hangs up."""
+    os.nice(NICER)
+    with suppress(Hangup):
+        while True:
+            send(write_fd, _answer(receive(read_fd)))
+    # The parent may wait for the end, and taking the libraries down is slow.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
