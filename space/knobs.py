@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -49,6 +50,13 @@ class Knob:
     def encode(self, value: KnobValue) -> int:
         """The number that stands for `value` in a column."""
         return value if isinstance(value, int) else self.domain.index(value)
+
+    def encoded(self, values: Sequence[KnobValue]) -> Sequence[KnobValue]:
+        """The numbers that stand for many values."""
+        if not isinstance(self.domain[0], str):
+            return values
+        codes = {word: number for number, word in enumerate(self.domain)}
+        return [codes[value] for value in values]
 
     def decode(self, number: int) -> KnobValue:
         """The inverse of `encode`."""

@@ -39,7 +39,7 @@ class Ranked:
 
     def configs(self, most: int | None = None) -> list[Config]:
         """The first `most` candidates."""
-        return [self.config(place) for place in range(min(most or len(self), len(self)))]
+        return self.space.family.configs_of(self.space.columns.take(self.order[:most]))
 
 
 def rank(space: Space, device: DeviceLimits, within: float | None = None) -> Ranked:

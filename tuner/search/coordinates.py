@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from operator import itemgetter
+from typing import Any, Final
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
@@ -20,6 +21,7 @@ from space.family import Family
 from tuner.search.pool import distribution_of
 
 FAMILY = "family"
+_VALUE: Final = itemgetter(1)
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ class Coordinates:
     def values(self, config: Config) -> tuple[Any, ...]:
         """The values of `params` alone."""
         if len(self.families) == 1:
-            return tuple(value for _, value in config.values)
+            return tuple(map(_VALUE, config.values))
         before, after = self._around[config.family]
-        return (config.family, *before, *(value for _, value in config.values), *after)
+        return (config.family, *before, *map(_VALUE, config.values), *after)
 
     def config(self, params: Mapping[str, Any]) -> Config:
         """The inverse of `params`."""
