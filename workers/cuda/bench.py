@@ -29,6 +29,10 @@ from workers.errors import DriverError
 from workers.kernels.render import render
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Stage
 
+#: Arithmetic that takes this share of the roofline's time keeps the tensor cores busy enough for the power limit.
+SHARE_OF_ROOFLINE: Final = 0.5
+#: A replay that is expected to take longer is recorded again, as short as can be.
+LONGEST_REPLAY_US: Final = 100_000.0
 #: How often other processes on the GPU are looked for.
 LOOK_AROUND_SECONDS: Final = 1.0
 
@@ -99,6 +103,8 @@ class Bench:
         # Until something was measured, launches are expected to take what the roofline allows.
         self._expected_us, self._expecting = roofline_us(problem, limits), True
         self._best_once_us = float("inf")
+        compute_us = problem.flops / limits.peak_tflops(problem.dtype) / 1e6
+        self._bound_by_arithmetic = compute_us > SHARE_OF_ROOFLINE * self._expected_us
         if self.library is not None and not cublaslt.unsupported(problem):
             self._matmul = cublaslt.Matmul(self.library, problem)
 
@@ -115,15 +121,16 @@ class Bench:
         """
         loaded, note = self._load(config, digest)
         try:
-            recorder = self._recorder
-            timed = TimedGraph(
-                lambda copy: loaded.launch(recorder, copy), self._operands.copies, self._expected_us, recorder
-            )
+            timed = self._recorded(loaded, self._expected_us)
         except CudaError:
             with contextlib.suppress(CudaError):
                 loaded.unload()
             raise
         return Ready(config, digest, policy, note, loaded, lambda copy: loaded.launch(self.stream, copy), timed)
+
+    def _recorded(self, loaded: Launcher, expected_us: float) -> TimedGraph:
+        recorder = self._recorder
+        return TimedGraph(lambda copy: loaded.launch(recorder, copy), self._operands.copies, expected_us, recorder)
 
     def verify(self, ready: Ready) -> Verdict:
         """Judges a candidate's results.
@@ -151,16 +158,21 @@ class Bench:
         verdict = self.verify(ready)
         if verdict.reason:
             return self.outcome(ready, Outcome.WRONG_RESULT, verdict.reason, verdict)
+        if verdict.once_us * ready.timed.launches > LONGEST_REPLAY_US:
+            ready.timed.destroy()
+            ready.timed = self._recorded(ready.loaded, verdict.once_us)
+            if self._expecting:
+                self._expected_us = verdict.once_us
         if not self._hot:
             self._heat_up(ready)
         replays = GIVE_UP_REPLAYS if hopeless(verdict.once_us, self._best_once_us) else SCREEN_REPLAYS
         self._start(ready, replays)
         meanwhile()
         clocks = self.monitor.read()
-        samples, pace = self._samples(ready)
-        if spread(samples) > STEADY_SPREAD:
+        samples, pace, steady = self._samples(ready)
+        if spread(samples) > STEADY_SPREAD or not steady:
             self._start(ready, SCREEN_REPLAYS)
-            samples, pace = self._samples(ready)
+            samples, pace, _ = self._samples(ready)
         if (unsteady := spread(samples)) > STEADY_SPREAD:
             detail = f"samples lie {unsteady:.0%} of their median apart, twice: more than {STEADY_SPREAD:.0%}"
             return self.outcome(ready, Outcome.UNSTABLE, detail, verdict)
@@ -204,32 +216,34 @@ class Bench:
         return self._others
 
     def _heat_up(self, ready: Ready) -> None:
-        """Work for the GPU until its clock has settled. Where power sets it, who worked is the round's anchor."""
+        """Work for the GPU until its clock has settled. Where power may set it, who worked is the round's anchor."""
         self._hot = True
         anchor = self.ready(ready.config, ready.digest, ready.policy)
         heating = anchor.timed.heat_up(self.stream)
         self.busy_us += sum(heating) * anchor.timed.launches
-        if POWER_LIMITED in self.monitor.read().throttle_reasons:
+        if self._bound_by_arithmetic or POWER_LIMITED in self.monitor.read().throttle_reasons:
             self._anchor, self._pace = anchor, Pace.of(anchor.timed, heating)
         else:
             anchor.discard()
 
     def _start(self, ready: Ready, replays: int) -> None:
+        """One replay that does not count, as an idle GPU waits for the host; then those that do."""
+        ready.timed.start(self.stream, 1)
         if self._pace is not None:
             self._pace.start(self.stream)
-        ready.timed.start(self.stream, 1 + replays)
+        ready.timed.start(self.stream, replays)
         if self._pace is not None:
             self._pace.start(self.stream)
 
-    def _samples(self, ready: Ready) -> tuple[tuple[float, ...], str]:
-        """A candidate's samples but the first replay's, at the settled clock; and what they were multiplied by."""
+    def _samples(self, ready: Ready) -> tuple[tuple[float, ...], str, bool]:
+        """A candidate's samples at the settled clock, what they were multiplied by, and whether the clock stood."""
         taken = ready.timed.samples_us()
         self.busy_us += sum(taken) * ready.timed.launches
         if self._pace is None:
-            return taken[1:], ""
-        pace, spent_us = self._pace.taken()
-        self.busy_us += spent_us
-        return tuple(sample * pace for sample in taken[1:]), f"pace {pace:.3f}"
+            return taken[1:], "", True
+        beside = self._pace.taken()
+        self.busy_us += beside.spent_us
+        return tuple(sample * beside.pace for sample in taken[1:]), f"pace {beside.pace:.3f}", beside.steady
 
     def _load(self, config: Config, digest: str) -> tuple[Launcher, str]:
         assert self._problem is not None

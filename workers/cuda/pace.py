@@ -1,10 +1,10 @@
 """Pace: what the clock does to every candidate alike, told by one that runs beside each of them.
 
 At the power limit the clock of a GPU depends on what it did in the last tenth of a second. While candidates are built,
-loaded and verified it recovers, and the next one is flattered: the same kernel differs by 6 % from one screening to
-another (`benchmarks/results/screening_pace_h200.md`). Its samples among themselves do not: they are taken within
-milliseconds. So one candidate, the anchor, runs once before and once after each of the others, and their times are
-told as they would be at the clock of a GPU that never rests.
+loaded and verified it recovers, and the next one is flattered: in recordings the same kernel differed by 6 % from one
+screening to another. Its samples among themselves do not: they are taken within milliseconds. So one candidate, the
+anchor, runs once before and once after each of the others, and their times are told as they would be at the clock of a
+GPU that never rests.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from workers.cuda.timing import TimedGraph
 
 #: Share of a heat-up that counts as settled: its end.
 SETTLED: Final = 0.25
+#: Anchors before and after a candidate that differ by more were held up, or the clock was moving: both are taken again.
+STEADY: Final = 0.03
 
 
 @dataclass
@@ -40,11 +42,29 @@ class Pace:
         return cls(timed, statistics.median(settled))
 
     def start(self, stream: Stream) -> None:
-        """Runs the anchor once; called before and after a candidate."""
+        """Runs the anchor once; called before and after a candidate, never first on an idle GPU."""
         self.timed.start(stream, 1)
 
-    def taken(self) -> tuple[float, float]:
-        """How fast the GPU was since the last call, 1 where it was settled and more where it was faster; and the
-        time that the anchor took altogether, in microseconds."""
+    def taken(self) -> Beside:
+        """What the anchor said since the last call."""
         samples = self.timed.samples_us()
-        return self.settled_us / statistics.mean(samples), sum(samples) * self.timed.launches
+        # What holds a replay up only ever adds to it.
+        fastest = min(samples)
+        return Beside(
+            self.settled_us / fastest, max(samples) <= (1 + STEADY) * fastest, sum(samples) * self.timed.launches
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """The anchor beside one candidate.
+
+    Attributes:
+        pace: how fast the GPU was: 1 where it was settled, more where it was faster.
+        steady: whether the anchor ran before as it did after.
+        spent_us: what it took of the GPU's time.
+    """
+
+    pace: float
+    steady: bool
+    spent_us: float
