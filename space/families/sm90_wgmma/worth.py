@@ -74,7 +74,7 @@ def _stages_deep(c: Columns) -> BoolColumn:
         return (c["stages"] <= useful) & (c["stages"] >= useful - 1)
     blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
     wanted = np.minimum(np.maximum(STREAMED_BYTES // (blocks * c["stage_bytes"]), 3), useful)
-    beside = np.maximum(wanted // 5, 1)
+    beside = np.maximum(wanted // 4, 1)
     column: BoolColumn = (c["stages"] <= useful) & np.isin((c["stages"] - wanted) / beside, (-1, 0, 1))
     return column
 
@@ -91,10 +91,12 @@ def _hint_useful(c: Columns) -> BoolColumn:
 
 
 def _pdl_useful(c: Columns) -> BoolColumn:
-    """One wave of short products always; further waves of short ones perhaps."""
+    """One wave of short products always; further waves perhaps, and where memory is what all wait for."""
     blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
     short = dependent_launch.is_short(c.problem)
-    column: BoolColumn = np.where(c["pdl"] == 1, np.bool_(short), np.bool_(not short) | (blocks > MACHINE_TILES))
+    column: BoolColumn = np.where(
+        c["pdl"] == 1, np.bool_(short), np.bool_(not short or _streams(c)) | (blocks > MACHINE_TILES)
+    )
     return column
 
 

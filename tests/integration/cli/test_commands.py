@@ -77,7 +77,7 @@ def test_explain_names_several_changes_where_one_does_not_help(shell: Shell) -> 
 
 
 def test_rules_of_what_is_worth_trying_can_be_switched_off(shell: Shell) -> None:
-    words = ("space", "2048x2048x2048", "--json")
+    words = ("space", "8192x8192x8192", "--json")
     all_rules, fewer = (json.loads(shell(*words, *flags).stdout) for flags in ((), ("--no-rule", "worth.cache_hint",
                                                                                     "--no-rule", "worth.pdl")))
     (pruned,), (wider,) = all_rules["families"], fewer["families"]
