@@ -16,12 +16,11 @@ import shlex
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
 from space.arch import H200, arch_named
-from space.config import Config
 from space.enumerate import enumerate_space
 from space.family import family_for, family_named
 from space.problem import Problem
@@ -94,9 +93,13 @@ def rows(
 
 
 def candidates(bench: Bench, builder: Builder, problem: Problem, count: int) -> Iterator[Ready]:
-    """Ranked ones, spread over the space, and the library's first choice."""
-    space = enumerate_space(family_for(bench.facts.arch), problem, arch_named(bench.facts.arch))
-    configs: Sequence[Config] = spread(rank(space, H200).configs(), count)
+    """Ranked ones, spread over the space, and the library's first choice.
+
+    None starts early (`pdl`): beside the end of the one before it a kernel's duration counts time in which it waits.
+    """
+    family = family_for(bench.facts.arch)
+    ranked = rank(enumerate_space(family, problem, arch_named(bench.facts.arch)), H200).configs()
+    configs = spread(list(dict.fromkeys(family.config(config.knobs | {"pdl": 0}) for config in ranked)), count)
     for config, build in builder.builds(problem, configs):
         if isinstance(build, Build):
             yield bench.ready(config, build.digest, Policy.COLD_GRAPH)
