@@ -23,6 +23,8 @@ Rows = npt.NDArray[np.intp]
 ANALYTIC_DOUBT: Final = 0.15
 #: Where the times of its first choices lie, as multiples of the estimate (90 %): the same problems.
 ANALYTIC_LOW, ANALYTIC_HIGH = 0.85, 1.60
+#: Candidates that the learned model looks at closely: half as many again as a search believes anything of.
+CLOSELY: Final = 6144
 #: How far candidates of two families lie apart, in standard deviations of features: too far to tell of one another.
 APART: Final = 40.0
 
@@ -82,6 +84,6 @@ def _of_family(
     features = features_of(family, problem, columns, limits)
     expected, doubt = features.estimate_us, ANALYTIC_DOUBT if family.grounded else 2 * ANALYTIC_DOUBT
     if model is not None and model.facts.family == family.name:
-        predicted = model.predict_features(problem, features)
+        predicted = model.predict_features(problem, features, CLOSELY)
         expected, doubt = predicted.time_us, predicted.doubt
     return scaled(features.of_candidate), np.log(expected), doubt

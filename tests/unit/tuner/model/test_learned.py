@@ -51,6 +51,20 @@ def predicted(model: LearnedModel, held: Group) -> np.ndarray:
     return model.predict(held.problem, FAMILY.columns(held.problem, held.configs)).time_us
 
 
+def test_what_looks_slow_to_a_few_trees_is_not_asked_of_all(
+    model: LearnedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.model.learned.GLANCE_TREES", 4)
+    held = group(Problem.parse("1024x1024x2048"))
+    features = features_of(FAMILY, held.problem, FAMILY.columns(held.problem, held.configs), H200)
+    whole = model.predict_features(held.problem, features).time_us
+    quick = model.predict_features(held.problem, features, closely=30).time_us
+    same = quick == whole
+    assert same[np.argsort(whole)[:15]].all()
+    assert not same.all()
+    assert quick == pytest.approx(whole, rel=0.1)
+
+
 def test_it_corrects_the_analytic_model_on_a_problem_it_never_saw(model: LearnedModel) -> None:
     held = group(Problem.parse("1024x1024x2048"))
     estimate = FAMILY.estimate_us(FAMILY.columns(held.problem, held.configs), H200)
