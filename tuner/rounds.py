@@ -164,11 +164,14 @@ class Search:
 
         What is pending counts: it narrows what is believed around it, and it is part of the budget.
         """
+        begun = len(self.tried) + len(self._pending)
+        if self._pending and begun >= self.total:
+            # Asked again and again while the last ones are measured: to judge what is left takes its time.
+            return []
         self.ended = self._reason_to_end()
         if self.ended:
             return []
         fresh: list[Config] = []
-        begun = len(self.tried) + len(self._pending)
         try:
             for _ in range(min(batch_size(begun), self.total - begun)):
                 trial = self._optuna.ask(self._stand.distributions)
