@@ -49,7 +49,7 @@ def main() -> None:
     options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--out", type=Path)
     given = options.parse_args()
-    replays = read_replays(given.recordings, family_named(given.family))
+    replays = [replay for replay in read_replays(given.recordings, family_named(given.family)) if replay.configs]
     command = shlex.join(["python", "-m", "benchmarks.estimate", *sys.argv[1:]])
     text = f"`{command}`\n\n{_table(replays, [fit(replay, given.family) for replay in replays])}\n"
     print(text)

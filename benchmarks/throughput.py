@@ -24,7 +24,8 @@ from typing import Any, Final
 from space.config import Config
 from space.problem import Problem
 from tuner.sampler import spread
-from tuner.settings import database_url
+from tuner.search.choice import usual
+from tuner.settings import database_url, settings
 from tuner.store.store import Store
 from tuner.study import Budget, candidates_for, tune
 from workers.cuda.worker import CudaWorker
@@ -92,9 +93,10 @@ def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iter
     db = database_url(str(folder / f"{problem.dtype}-{problem.shape}.db"))
     # The first tune builds what it proposes; the second one, with the same seed, finds it all in the cache.
     with Store.open(db) as store:
-        tune(store, worker, problem, Budget(count), fresh=True)
+        guidance = usual(worker.facts.name, settings().model_dir)
+        tune(store, worker, problem, Budget(count), fresh=True, guidance=guidance)
         with watched(worker) as tuned:
-            report = tune(store, worker, problem, Budget(count), fresh=True)
+            report = tune(store, worker, problem, Budget(count), fresh=True, guidance=guidance)
     tried = report.best.tried
     yield _row(problem, "tune", tried, tried - sum(report.best.failed.values()), tuned)
 

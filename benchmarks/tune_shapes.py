@@ -17,6 +17,7 @@ from space.problem import Problem
 from space.rank import roofline_us
 from tuner.devices import open_worker
 from tuner.picks import LIBRARY, pick
+from tuner.search.choice import usual
 from tuner.settings import database_url, settings
 from tuner.stats import ratio
 from tuner.store.store import Store
@@ -49,7 +50,9 @@ def main() -> None:
             for shape in given.shapes:
                 problem = Problem.parse(shape, given.dtype)
                 started = time.perf_counter()
-                report = tune(store, worker, problem, Budget(given.candidates, None, given.rounds))
+                budget = Budget(given.candidates, None, given.rounds)
+                guidance = usual(worker.facts.name, settings().model_dir)
+                report = tune(store, worker, problem, budget, guidance=guidance)
                 lines.append(row(problem, report, worker, time.perf_counter() - started))
                 print(lines[-1], flush=True)
             about = provenance(worker, report)

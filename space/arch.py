@@ -199,7 +199,7 @@ H200: Final = DeviceLimits(
     name="NVIDIA H200", arch="sm_90a", sm_count=132, l2_bytes=60 * 2**20,
     tensor_tflops={"bf16": 790.0, "fp16": 790.0, "tf32": 430.0, "fp8_e4m3": 1450.0, "fp8_e5m2": 1450.0,
                    "int8": 1450.0},
-    hbm_tbs=4.0, hbm_read_tbs=4.4, l2_tbs=9.7, clock_ghz=1.6, launch_us=2.2, resident_clusters={1: 132, 2: 66, 4: 30},
+    hbm_tbs=4.0, hbm_read_tbs=4.6, l2_tbs=9.7, clock_ghz=1.6, launch_us=2.2, resident_clusters={1: 132, 2: 66, 4: 30},
 )  # fmt: skip
 
 DEVICES: Final[dict[str, DeviceLimits]] = {device.name: device for device in (H200,)}

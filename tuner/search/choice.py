@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from optuna.samplers import BaseSampler
 
 from space.config import Config
 from space.problem import Problem
+from tuner.model.files import model_for
 from tuner.model.learned import LearnedModel
 from tuner.sampler import LegalSampler
 from tuner.search.coordinates import Coordinates
@@ -35,6 +37,11 @@ class Guidance:
     seed: int = 0
     model: LearnedModel | None = None
     winners: tuple[Config, ...] = ()
+
+
+def usual(device: str, model_dir: Path) -> Guidance:
+    """What a tune of `device` goes by where nobody says otherwise: our own sampler, and the model for that device."""
+    return Guidance(model=model_for(device, model_dir).model)
 
 
 def sampler_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config], device: str) -> BaseSampler:

@@ -26,19 +26,21 @@ L2_BYTES_PER_CLOCK: Final = 64
 LINE_BYTES: Final = 128
 #: Time of the products as a multiple of what the tensor core's rate says.
 TENSOR_SLOWDOWN: Final = 1.1
-#: The same for three consumer warpgroups, for warpgroups of more than 64 rows, and for a walk along N.
-THREE_WARPGROUPS, STACKED_ROWS, ALONG_N = 1.06, 1.03, 1.025
+#: The same for three consumer warpgroups, and for a walk along N.
+THREE_WARPGROUPS, ALONG_N = 1.06, 1.025
 #: From issuing a load to its barrier, under load; a ring of S stages hides S - 1 stages of it.
-LOAD_LATENCY_CLOCKS: Final = 950
+LOAD_LATENCY_CLOCKS: Final = 1_100
 #: Clocks a stage that nothing hides: freeing it in the other blocks of a cluster, and loading it where the thread that
 #: loads also multiplies.
 CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 45, 110
 #: From a block's start to its first product beyond what an empty kernel takes; a cluster meets first.
 START_CLOCKS, CLUSTER_CLOCKS = 50, 1_250
 #: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
-HANDOVER_ELEMENTS, STORES_EXPOSED = 44, 0.27
+HANDOVER_ELEMENTS, STORES_EXPOSED = 8, 0.4
+#: What TMA takes for a row of a box of C: by its bytes, at least so many clocks, and more for less than a sector.
+STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
 #: Learning that all slices are there, and the rate at which a block brings its sums to L2 and fetches its share.
-SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 3_000, 17
+SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 1_500, 12
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
@@ -57,7 +59,8 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     mainloop = -(-c["k_iterations"] // c["split_k"]) * _stage_clocks(c, device, busy, crowd)
     epilogue = _epilogue_clocks(c, busy, device)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
-    walk = waves * (mainloop + epilogue - hidden) + hidden
+    store = _store_clocks(c)
+    walk = waves * np.maximum(mainloop + epilogue - hidden, store) + hidden + store
     start = START_CLOCKS + np.where(c["cluster_size"] > 1, CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
     hbm_us = c.problem.min_bytes * _reread(c) / device.hbm_tbs / 1e6 + start / clocks_per_us
@@ -104,9 +107,7 @@ def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn, crowd: Fl
     unhidden = CLUSTER_STAGE_CLOCKS * (c["cluster_size"] > 1) + MULTISTAGE_CLOCKS * (
         c["schedule"] == SCHEDULE_MULTISTAGE
     )
-    slower = np.where(c["consumer_warpgroups"] == 3, THREE_WARPGROUPS, 1) * np.where(
-        tile_m / c["team"] > 64, STACKED_ROWS, 1
-    )
+    slower = np.where(c["consumer_warpgroups"] == 3, THREE_WARPGROUPS, 1)
     clocks: FloatColumn = (np.hypot(work, latency) + unhidden) * slower
     return clocks
 
@@ -124,6 +125,15 @@ def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> Flo
     written = elements * DTYPE_BYTES[c.problem.dtype_c] * busy / (device.hbm_tbs * 1e3 / device.clock_ghz)
     handover = elements / (HANDOVER_ELEMENTS * c["team"])
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, handover + STORES_EXPOSED * written, handover)
+
+
+def _store_clocks(c: Columns) -> FloatColumn:
+    """TMA writes C a row of a box at a time, beside the next tile: boxes are as wide as the tile can be cut."""
+    row_bytes = np.where(c["swap_ab"] == 1, 128, c["store_box_n"] * DTYPE_BYTES[c.problem.dtype_c])
+    elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
+    rows = elements * DTYPE_BYTES[c.problem.dtype_c] / row_bytes
+    clocks = np.maximum(row_bytes / STORED_BYTES_PER_CLOCK, np.where(row_bytes < 32, PART_ROW_CLOCKS, ROW_CLOCKS))
+    return np.where(c["epilogue"] == EPILOGUE_DIRECT, 0.0, rows * clocks)
 
 
 def _split_clocks(c: Columns) -> FloatColumn:

@@ -42,6 +42,8 @@ STREAMED_ROWS: Final = 64
 #: What all rings together should have asked memory for: 4.4 TB/s for some 2.5 µs. More makes what is wanted first wait
 #: behind what is wanted later (docs/kernels.md).
 STREAMED_BYTES: Final = 11_000_000
+#: What L2 and memory write at least.
+SECTOR_BYTES: Final = 32
 #: Bytes of K that one pipeline stage and one swizzle span hold best: a cache line.
 LINE_BYTES: Final = 128
 
@@ -155,15 +157,16 @@ def _schedule_useful(c: Columns) -> BoolColumn:
 
 
 def _epilogue_useful(c: Columns) -> BoolColumn:
-    """Whole unless half buys a stage; direct stores where blocks end after one tile, or TMA can't."""
+    """Whole unless half buys a stage, and only by boxes of whole sectors; direct stores for all."""
     size = DTYPE_BYTES[c.problem.dtype_c]
+    sectors = (c["swap_ab"] == 1) | (c["store_box_n"] * size >= SECTOR_BYTES)
     whole = c["tile_m"] * (c["consumer_warpgroups"] // c["team"]) * c["tile_n"] * size
     free = c.arch.smem_per_block_bytes - FLAG_BYTES * c["consumer_warpgroups"]
     stage = c["stage_bytes"] + BARRIER_BYTES_PER_STAGE
     buys = (free - whole // 2) // stage > np.maximum(free - whole, 0) // stage
     few = (free - whole // 2) // stage <= 5
     half = (c["epilogue"] == EPILOGUE_TMA_HALF) & buys & few
-    column: BoolColumn = (c["epilogue"] == EPILOGUE_DIRECT) | (c["epilogue"] == EPILOGUE_TMA) | half
+    column: BoolColumn = (c["epilogue"] == EPILOGUE_DIRECT) | (sectors & ((c["epilogue"] == EPILOGUE_TMA) | half))
     return column
 
 
@@ -225,11 +228,13 @@ WORTH: Final[tuple[Rule, ...]] = (
            "summing slices costs a trip through L2", ("split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
            _split_useful),
     _worth("worth.schedule", "ping-pong for several waves of tiles, no producer for one of small tiles",
-           "taking turns hides epilogues that follow one another; a producer needs time to start",
+           "taking turns hides epilogues that follow one another; a producer takes time to start",
            ("schedule", "tile_m", "tile_n", "tiles_m", "tiles_n", "cluster_size", "split_k"), _schedule_useful),
-    _worth("worth.epilogue", "C is staged by halves only where that buys a stage of a short ring",
-           "two hand-overs cost more than one",
-           ("epilogue", "tile_m", "tile_n", "consumer_warpgroups", "team", "stage_bytes"), _epilogue_useful),
+    _worth("worth.epilogue", "C is staged by halves only where that buys a stage of a short ring, and at all only "
+           "where TMA can write it by boxes of 32 bytes or more",
+           "two hand-overs cost more than one; a row of 16 bytes takes as long as one of 128",
+           ("epilogue", "tile_m", "tile_n", "consumer_warpgroups", "team", "stage_bytes", "store_box_n", "swap_ab"),
+           _epilogue_useful),
     _worth("worth.raster_wave", "one wave of tiles has one order", "tiles that run at the same time have none",
            ("raster", "raster_group", "tiles_m", "tiles_n", "cluster_size", "split_k"), _raster_matters),
     _worth("worth.raster_group", "no wider group than the grid of tiles", "it names the same order twice",
