@@ -14,9 +14,9 @@ from anyio import CapacityLimiter, to_thread
 
 T = TypeVar("T")
 
-#: Reports under way, and shorter calls about rounds (claims above all). While one waits for the database, others run.
-REPORTS_AT_ONCE: Final = 4
-OTHERS_AT_ONCE: Final = 4
+#: Reports under way, and shorter calls about rounds (claims above all). While one waits for the database, another runs.
+REPORTS_AT_ONCE: Final = 3
+OTHERS_AT_ONCE: Final = 3
 
 
 class Turns:
