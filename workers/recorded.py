@@ -89,9 +89,11 @@ class RecordedRound:
                 yield recorded
 
     def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
-        """Recorded finals of the finalists and the library; a finalist without any keeps its screen samples.
+        """Recorded finals of the finalists and the library; one that was only screened is told as finals find it.
 
-        Such a finalist's samples are fewer than the library's, so that its ratio is marked unpaired.
+        Finals keep the GPU hotter than screening does: such a finalist's samples are multiplied by what that made of
+        those that were in both, and its note says so. They are fewer than the library's, so that its ratio is marked
+        unpaired.
         """
         ours = [self._final(config) for config in finalists]
         library = [m for (_, stage), m in self._known.items() if m.config.family == LIBRARY and stage == "final"]
@@ -110,8 +112,21 @@ class RecordedRound:
         return recorded
 
     def _final(self, config: Config) -> Measurement:
-        recorded = self._known.get((config.key, "final")) or self._known[config.key, "screen"]
-        return replace(recorded, stage="final")
+        if recorded := self._known.get((config.key, "final")):
+            return recorded
+        screened, hotter = self._known[config.key, "screen"], self._hotter()
+        samples = tuple(sample * hotter for sample in screened.samples_us)
+        note = "; ".join(filter(None, (screened.note, f"screened only, times {hotter:.3f} as in finals")))
+        return replace(screened, stage="final", samples_us=samples, note=note)
+
+    def _hotter(self) -> float:
+        """Finals' times over screening's, the median of the candidates that were in both."""
+        both = [
+            final.median_us / self._known[key, "screen"].median_us
+            for (key, stage), final in self._known.items()
+            if stage == "final" and (key, "screen") in self._known
+        ]
+        return statistics.median(both) if both else 1.0
 
     def _pass(self, seconds: float) -> None:
         if self._sleep is not None:

@@ -91,3 +91,18 @@ def test_stages_are_kept_apart(folder: Path) -> None:
     stages: set[Stage] = {m.stage for m, _ in read_recording(folder / file_name(PROBLEM)).measurements}
     assert stages == {"screen"}
     assert all(isinstance(m, Measurement) for m, _ in read_recording(folder / file_name(PROBLEM)).measurements)
+
+
+def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [measured(config, us) for config, us in zip(CONFIGS[:3], (100.0, 110.0, 90.0), strict=True)]
+    rows += [measured(config, us, stage="final") for config, us in zip(CONFIGS[:2], (105.0, 121.0), strict=True)]
+    rows += [measured(LIBRARY[0], 120.0, stage="final")]
+    write_recording(tmp_path / "h200" / file_name(PROBLEM), PROBLEM, FACTS, [(row, PROVENANCE) for row in rows])
+    worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
+    ours, lucky, library = worker.begin(PROBLEM, Policy.COLD_GRAPH).finals([CONFIGS[0], CONFIGS[2]], 5)
+    assert (ours.median_us, library.median_us) == (105.0, 120.0)
+    # In finals the two others took 5 and 10 % longer than in screening.
+    assert (lucky.stage, lucky.median_us) == ("final", pytest.approx(90.0 * 1.075))
+    assert "screened only" in lucky.note
