@@ -46,12 +46,14 @@ class Step:
 
 
 STEPS: Final = (
-    Step("tests", ("pytest", "-q", "-m", "gpu", "tests/gpu"), 240),
-    Step("launch", ("benchmarks.launch_space", "--samples", "500", "--seed", "1"), 180, "launch_space_h200.md"),
-    Step("launch_gemv", ("benchmarks.launch_space", "--family", "gemv", "--samples", "300", "--seed", "1"), 120,
+    Step("tests", ("pytest", "-q", "-m", "gpu", "tests/gpu"), 200),
+    Step("launch", ("benchmarks.launch_space", "--samples", "500", "--seed", "1"), 150, "launch_space_h200.md"),
+    Step("launch_gemv", ("benchmarks.launch_space", "--family", "gemv", "--samples", "300", "--seed", "1"), 60,
          "launch_space_gemv_h200.md"),
-    Step("faults", ("benchmarks.faults",), 120, "faults_h200.md"),
-    Step("agreement", ("benchmarks.agreement",), 90, "agreement_h200.md"),
+    Step("pace", ("benchmarks.screening_pace", "4096x4096x4096", "8192x8192x8192", "256x6144x4096", "2048x8192x1024"),
+         70, "screening_pace_h200.md"),
+    Step("faults", ("benchmarks.faults",), 45, "faults_h200.md"),
+    Step("agreement", ("benchmarks.agreement",), 30, "agreement_h200.md"),
     Step("throughput", ("benchmarks.throughput",), 150, "throughput_h200.md"),
     Step("torch", ("benchmarks.torch_overhead",), 60, "torch_overhead_h200.md"),
     Step("kill_worker", ("benchmarks.kill_worker", "4096x4096x4096"), 180, "kill_worker_h200.md"),
