@@ -25,6 +25,9 @@ TILE_ALIGN_BYTES: Final = 1024
 BARRIER_BYTES_PER_STAGE: Final = 16
 #: Split-K tells each consumer warpgroup in one word whose shares of a tile it writes.
 FLAG_BYTES: Final = 4
+#: Widths of a box of a TMA store of C but the least, best first: wide ones, but lines of 96 bytes, which no swizzle
+#: spreads over the banks, behind those of 64.
+STORE_BOX_BYTES: Final = (128, 112, 80, 64, 96, 48, 32)
 #: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
 UNSWIZZLED_SPAN_BYTES: Final = 16
 WARPGROUP_THREADS: Final = 128
@@ -79,10 +82,10 @@ def _staged_columns(c: Columns) -> IntColumn:
 
 
 def _store_box_n(c: Columns) -> IntColumn:
-    """The widest of 128, 64, 32, 16 bytes that divides what is staged."""
+    """The first width that divides what is staged; 16 bytes always do."""
     size = DTYPE_BYTES[c.problem.dtype_c]
     staged = np.where(c["staged_columns"] == 0, c["tile_n"], c["staged_columns"])
-    widths = [128 // size, 64 // size, 32 // size]
+    widths = [width_bytes // size for width_bytes in STORE_BOX_BYTES]
     return np.select([staged % width == 0 for width in widths], widths, 16 // size)
 
 

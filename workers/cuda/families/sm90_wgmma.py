@@ -10,6 +10,7 @@ from typing import Final
 from space.config import Config
 from space.families.sm90_wgmma.operands import TMA_ALIGN_BYTES, element_bytes, lies_mn_major, needs_packing
 from space.family import family_named
+from space.instructions.tma import SWIZZLE_SPANS
 from space.problem import DTYPE_BYTES, Problem
 from workers.cuda.driver import Arguments, Launch, Stream
 from workers.cuda.families.packing import OperandName, Packing
@@ -168,7 +169,7 @@ class Gemm(PreparedLauncher[Prepared]):
         swizzle = box_columns * size
         return self._shared.map(
             Box(copy.c, size, p.n, p.m, p.batch, pitch, pitch * p.m, box_columns, box_lines,
-                0 if swizzle == 16 else swizzle)
+                swizzle if swizzle in SWIZZLE_SPANS else 0)
         )  # fmt: skip
 
     def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:

@@ -20,10 +20,11 @@ struct AccumulatorOf<true> {
 template <class Config>
 using Accumulator = typename AccumulatorOf<Config::kIntegers != 0>::Type;
 
-/// Where 16-byte group `group` of line `line` lies in lines of `kSpanBytes`, swizzled over that span.
+/// Where 16-byte group `group` of line `line` lies in lines of `kSpanBytes`, swizzled over that span. Lines of another
+/// length than a swizzle's span lie as they come: of an odd number of groups, eight lines still meet all banks.
 template <int kSpanBytes>
 __device__ __forceinline__ u32 swizzled(int line, int group) {
-    static_assert(kSpanBytes == 16 || kSpanBytes == 32 || kSpanBytes == 64 || kSpanBytes == 128, "a swizzle span");
+    static_assert(kSpanBytes % 16 == 0 && kSpanBytes <= 128, "whole groups, of one span");
     const u32 offset = line * kSpanBytes + group * 16;
     constexpr u32 kMask = kSpanBytes == 128 ? 7 : kSpanBytes == 64 ? 3 : kSpanBytes == 32 ? 1 : 0;
     return offset ^ (((offset >> 7) & kMask) << 4);
