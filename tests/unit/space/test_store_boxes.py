@@ -1,0 +1,35 @@
+"""Boxes of TMA stores of C: whole columns of the tile, as wide as they can be, and such as the driver encodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.explain import is_legal
+from space.families.sm90_wgmma.derive import STORE_BOX_BYTES
+from space.instructions.tma import SWIZZLE_SPANS, TensorMap
+from space.problem import DTYPE_BYTES, Problem
+from tests.support import FAMILY
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "bf16,bf16,f32,f32", "int8,int8,bf16,s32"])
+@pytest.mark.parametrize("epilogue", ["tma", "tma_half"])
+def test_every_tile_is_written_by_boxes_that_the_driver_takes(dtype: str, epilogue: str) -> None:
+    problem = Problem.of(4096, 4096, 4096, dtype)
+    size, legal = DTYPE_BYTES[problem.dtype_c], 0
+    for tile_n in range(8, 257, 8):
+        depth = 128 // DTYPE_BYTES[problem.dtype_a]
+        config = FAMILY.config({"tile_n": tile_n, "epilogue": epilogue, "stages": 2, "tile_k": depth})
+        if not is_legal(FAMILY, problem, config):
+            continue
+        legal += 1
+        derived = FAMILY.derive(problem, config)
+        staged, columns = derived["staged_columns"], derived["store_box_n"]
+        assert staged % columns == 0
+        better = [width for width in STORE_BOX_BYTES if staged * size % width == 0]
+        assert columns * size == (better[0] if better else 16)
+        row = problem.n * size
+        rows = config.number("tile_m") // derived["team"]
+        swizzle = columns * size if columns * size in SWIZZLE_SPANS else 0
+        stored = TensorMap(0, size, (problem.n, problem.m, 1), (row, row * problem.m), (columns, rows, 1), swizzle)
+        assert stored.broken() == ()
+    assert legal >= 8
