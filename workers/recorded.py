@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Final, Self
@@ -114,11 +115,12 @@ class RecordedRound:
     def _final(self, config: Config) -> Measurement:
         if recorded := self._known.get((config.key, "final")):
             return recorded
-        screened, hotter = self._known[config.key, "screen"], self._hotter()
-        samples = tuple(sample * hotter for sample in screened.samples_us)
-        note = "; ".join(filter(None, (screened.note, f"screened only, times {hotter:.3f} as in finals")))
+        screened = self._known[config.key, "screen"]
+        samples = tuple(sample * self._hotter for sample in screened.samples_us)
+        note = "; ".join(filter(None, (screened.note, f"screened only, times {self._hotter:.3f} as in finals")))
         return replace(screened, stage="final", samples_us=samples, note=note)
 
+    @cached_property
     def _hotter(self) -> float:
         """Finals' times over screening's, the median of the candidates that were in both."""
         both = [

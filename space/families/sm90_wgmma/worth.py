@@ -69,13 +69,18 @@ def _slice_stages(c: Columns) -> IntColumn:
     return -(-c["k_iterations"] // c["split_k"])
 
 
+def _blocks(c: Columns) -> IntColumn:
+    """Tiles of single blocks, all slices and products counted."""
+    column: IntColumn = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
+    return column
+
+
 def _stages_deep(c: Columns) -> BoolColumn:
     # A producer runs into the next tile; without one a block that has a single tile can use no more than its K.
     useful = np.maximum(np.minimum(_most_stages(c), np.maximum(c["k_iterations"], 2)), 2)
     if not _streams(c):
         return (c["stages"] <= useful) & (c["stages"] >= useful - 1)
-    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
-    wanted = np.minimum(np.maximum(STREAMED_BYTES // (blocks * c["stage_bytes"]), 3), useful)
+    wanted = np.minimum(np.maximum(STREAMED_BYTES // (_blocks(c) * c["stage_bytes"]), 3), useful)
     beside = np.maximum(wanted // 4, 1)
     column: BoolColumn = (c["stages"] <= useful) & np.isin((c["stages"] - wanted) / beside, (-1, 0, 1))
     return column
@@ -94,18 +99,16 @@ def _hint_useful(c: Columns) -> BoolColumn:
 
 def _pdl_useful(c: Columns) -> BoolColumn:
     """One wave of short products always; further waves perhaps, and where memory is what all wait for."""
-    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
     short = dependent_launch.is_short(c.problem)
     column: BoolColumn = np.where(
-        c["pdl"] == 1, np.bool_(short), np.bool_(not short or _streams(c)) | (blocks > MACHINE_TILES)
+        c["pdl"] == 1, np.bool_(short), np.bool_(not short or _streams(c)) | (_blocks(c) > MACHINE_TILES)
     )
     return column
 
 
 def _split_useful(c: Columns) -> BoolColumn:
     """Slices that fill the machine about once or twice, and are long enough to be worth their sum."""
-    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c.problem.batch
-    fills = blocks * c["split_k"] <= 2 * MACHINE_TILES
+    fills = _blocks(c) <= 2 * MACHINE_TILES
     column: BoolColumn = (c["split_k"] == 1) | (fills & (_slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
@@ -146,7 +149,7 @@ def _split_of_registers(c: Columns) -> BoolColumn:
 
 
 def _schedule_useful(c: Columns) -> BoolColumn:
-    tiles = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
+    tiles = _blocks(c)
     single_wave = tiles <= 2 * MACHINE_TILES
     column: BoolColumn = (
         (c["schedule"] == SCHEDULE_COOPERATIVE)
@@ -171,9 +174,8 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
 
 
 def _raster_matters(c: Columns) -> BoolColumn:
-    blocks = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
     plain: BoolColumn = (c["raster"] == RASTER_ALONG_M) & (c["raster_group"] == 1)
-    return plain | (blocks > MACHINE_TILES)
+    return plain | (_blocks(c) > MACHINE_TILES)
 
 
 def _raster_group_distinct(c: Columns) -> BoolColumn:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,15 +34,8 @@ while True:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def compilers(tmp_path: Path, log: Path) -> Iterator[Compilers]:
-    script = tmp_path / "process.py"
-    script.write_text(PROCESS.format(root=str(Path(__file__).resolve().parents[3]), log=str(log)))
-    opened = Compilers([str(script)])
+def compilers(script: Callable[..., str]) -> Iterator[Compilers]:
+    opened = Compilers([script(PROCESS)])
     yield opened
     opened.close()
 

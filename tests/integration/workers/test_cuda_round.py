@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -82,16 +82,9 @@ def config(tile_n: int, **knobs: object) -> Config:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return tmp_path / "log"
-
-
-@pytest.fixture
-def worker(tmp_path: Path, log: Path) -> Iterator[CudaWorker]:
-    script = tmp_path / "process.py"
-    root = str(Path(__file__).resolve().parents[3])
-    script.write_text(PROCESS.format(root=root, log=str(log), problem=PROBLEM.key))
-    with CudaWorker(0, tmp_path / "cache", deadline_seconds=3.0, process=[str(script)]) as opened:
+def worker(tmp_path: Path, script: Callable[..., str]) -> Iterator[CudaWorker]:
+    process = [script(PROCESS, problem=PROBLEM.key)]
+    with CudaWorker(0, tmp_path / "cache", deadline_seconds=3.0, process=process) as opened:
         # Nothing is compiled here: what a candidate's build is does not matter to the protocol.
         opened.builder._compile = lambda problem, config: (  # type: ignore[method-assign]
             BuildFailure("", "planted", "") if config["tile_n"] == 48 else Build(config.key, b"", 0, (), "", 0.0)

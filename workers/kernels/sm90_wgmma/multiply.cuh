@@ -118,14 +118,6 @@ struct Multiplier {
         }
     }
 
-    __device__ __forceinline__ static void clear(Accumulators& d) {
-#pragma unroll
-        for (int block = 0; block < S::kBlocks; ++block) {
-#pragma unroll
-            for (int i = 0; i < S::kAccumulators; ++i) d[block][i] = 0;
-        }
-    }
-
     /// Keeps the compiler from using accumulators before the wait that precedes this: it can't see what a wait writes.
     __device__ __forceinline__ static void settle(Accumulators& d) {
 #pragma unroll
