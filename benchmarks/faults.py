@@ -95,13 +95,13 @@ FAULTS: Final[tuple[Fault, ...]] = (
     # Unread arrivals overrun the barrier's count of bytes, which traps on some runs.
     Fault("missing wait for loads", "            mbarrier_wait(&smem.full[ring.stage], ring.parity);\n", "",
           (*WRONG, *HANGS, *CRASHES)),
-    Fault("wrong barrier phase", "mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);",
-          "mbarrier_wait(&smem.empty[ring.stage], ring.parity);", HANGS),
+    Fault("wrong barrier phase", "mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);\n        u64*",
+          "mbarrier_wait(&smem.empty[ring.stage], ring.parity);\n        u64*", HANGS),
     Fault("off-by-one tile", "if (at >= args.tiles)", "if (at + 1 >= args.tiles)", WRONG, "outside their bound"),
     Fault("edge tile not masked", "          m(finish_.args.m),", "          m(finish_.args.m + 64),", WRONG,
           "bytes outside C", DIRECT),
-    Fault("stale accumulator", "multiply_stage(row, ring.stage, !first, d);",
-          "multiply_stage(row, ring.stage, true, d);", WRONG, "outside their bound"),
+    Fault("stale accumulator", "products.multiply(stage, !first, d);",
+          "products.multiply(stage, true, d);", WRONG, "outside their bound"),
     Fault("dropped K slice", "tile.k_end = args.k_stages;", "tile.k_end = args.k_stages - 1;", WRONG,
           "outside their bound"),
     Fault("wrong split-K sum", "slice < splits; ++slice", "slice < splits - 1; ++slice", WRONG, "outside their bound",
@@ -123,8 +123,8 @@ FAULTS: Final[tuple[Fault, ...]] = (
           "ILLEGAL_ADDRESS"),
     Fault("trap", _ENTRY, _ENTRY + '        if (args.m) asm volatile("trap;");\n', CRASHES, "CUDA_ERROR"),
     Fault("missing fence before the TMA store", "                fence_proxy_async();\n", "", MAYBE, certain=False),
-    Fault("missing fence before the products", "            wgmma_fence();\n            Products::issue(",
-          "            Products::issue(", MAYBE, certain=False),
+    Fault("missing fence before the products", "            wgmma_fence();\n            issue(from.a",
+          "            issue(from.a", MAYBE, certain=False),
 )  # fmt: skip
 
 

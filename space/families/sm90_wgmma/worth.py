@@ -37,6 +37,8 @@ MACHINE_TILES: Final = 132
 LEAST_SLICE_STAGES: Final = 4
 #: Rows up to which the transposed product wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
+#: Transposed, so many of the tiles suffice: of 65,536 × 1,024, 160 divides the long side with less waste.
+SWAP_COVERS: Final = 0.95
 #: Rows up to which weights pass through the machine once and memory sets the pace.
 STREAMED_ROWS: Final = 64
 #: What all rings together should have asked memory for: 4.4 TB/s for some 2.5 µs. More makes what is wanted first wait
@@ -117,7 +119,16 @@ def _swap_useful(c: Columns) -> BoolColumn:
     rows = c.problem.m
     if rows <= SWAP_ALWAYS:
         return np.asarray(c["swap_ab"] == 1)
-    column: BoolColumn = (c["swap_ab"] == 0) | np.bool_(rows <= SWAP_SOMETIMES)
+    if rows <= SWAP_SOMETIMES:
+        return np.ones_like(c["swap_ab"], dtype=np.bool_)
+    as_it_is = _tiles(rows, c["tile_m"]) * _tiles(c.problem.n, c["tile_n"])
+    transposed = _tiles(c.problem.n, c["tile_m"]) * _tiles(rows, c["tile_n"])
+    column: BoolColumn = (c["swap_ab"] == 0) | (transposed <= SWAP_COVERS * as_it_is)
+    return column
+
+
+def _tiles(extent: int, tile: IntColumn) -> IntColumn:
+    column: IntColumn = -(-extent // tile)
     return column
 
 
@@ -189,8 +200,9 @@ def _raster_group_distinct(c: Columns) -> BoolColumn:
 _worth = worth_of(KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
-    _worth("worth.swap_ab", "few rows are computed transposed: all up to 32, perhaps up to 256",
-           "the instruction has 64 rows, its columns go down to 8", ("swap_ab",), _swap_useful),
+    _worth("worth.swap_ab", "few rows are computed transposed: all up to 32, perhaps up to 256; more where tiles fit so",
+           "the instruction has 64 rows, its columns go down to 8",
+           ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.tile_n_step", "tiles above 128 columns differ in steps of 16",
            "a step of 8 changes less than 3 % of the work of a tile", ("tile_n",),
            lambda c: (c["tile_n"] <= 128) | (c["tile_n"] % 16 == 0)),

@@ -14,8 +14,9 @@ __device__ __forceinline__ void bar_arrive(int barrier, int threads) {
 }
 
 /// https://docs.nvidia.com/cuda/parallel-thread-execution/#parallel-synchronization-and-communication-instructions-barrier-cluster
-__device__ __forceinline__ void barrier_cluster_arrive() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+/// Of the threads only: what one wrote before reaches the others by fences of its own.
+__device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 
 __device__ __forceinline__ void barrier_cluster_wait() {
@@ -41,3 +42,7 @@ __device__ __forceinline__ bool elect_sync() {
         : "=r"(elected));
     return elected != 0;
 }
+
+/// A value that all threads of a warp have alike, so that the compiler knows it too and keeps what follows from it in
+/// uniform registers.
+__device__ __forceinline__ u32 warp_uniform(u32 value) { return __shfl_sync(0xFFFFFFFF, value, 0); }

@@ -33,3 +33,9 @@ __device__ __forceinline__ u64 wgmma_descriptor(u32 address, u32 leading_bytes, 
     return u64((address & 0x3FFFF) >> 4) | (u64(leading_bytes >> 4) << 16) | (u64(stride_bytes >> 4) << 32) |
            (kMode << 62);
 }
+
+/// The descriptor of what lies `bytes` further in the same tile. Addresses of shared memory never carry out of their
+/// field, so that only the low word changes.
+__device__ __forceinline__ u64 wgmma_advance(u64 descriptor, u32 bytes) {
+    return (descriptor & 0xFFFFFFFF00000000) | (u32(descriptor) + (bytes >> 4));
+}

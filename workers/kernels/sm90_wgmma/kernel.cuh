@@ -63,24 +63,20 @@ struct Gemm {
     __device__ __forceinline__ void run() {
         Loader<Config> ahead(smem, map_a, map_b, args, place, walk());
         start(ahead);
-        const int warpgroup = threadIdx.x / kWarpgroupSize;
+        const int warpgroup = warp_uniform(threadIdx.x / kWarpgroupSize);
         if constexpr (!S::kSpecialised) {
             consume(warpgroup, ahead);
+            if (threadIdx.x < kWarpSize && elect_sync()) ahead.drain();
         } else if (warpgroup == 0) {
             if constexpr (Config::kProducerRegisters > 0) setmaxnreg_dec<Config::kProducerRegisters>();
             if (threadIdx.x < kWarpSize && elect_sync()) {
                 while (ahead.issue()) {
                 }
+                ahead.drain();
             }
         } else {
             if constexpr (Config::kConsumerRegisters > 0) setmaxnreg_inc<Config::kConsumerRegisters>();
             consume(warpgroup - 1, ahead);
-        }
-        // No block leaves while another may still signal its barriers or write its stages.
-        if constexpr (S::kClusterSize > 1) {
-            __syncwarp();
-            barrier_cluster_arrive();
-            barrier_cluster_wait();
         }
     }
 
@@ -98,9 +94,12 @@ struct Gemm {
             fence_mbarrier_init();
             if constexpr (S::kClusterSize == 1) fill(ahead);
         }
-        __syncthreads();
-        if constexpr (S::kClusterSize > 1) {
-            barrier_cluster_arrive();
+        if constexpr (S::kClusterSize == 1) {
+            __syncthreads();
+        } else {
+            __syncwarp();
+            barrier_cluster_arrive_relaxed();
+            ahead.begin();
             barrier_cluster_wait();
             if (threadIdx.x < kWarpSize && elect_sync()) fill(ahead);
         }
@@ -111,6 +110,7 @@ struct Gemm {
     /// Loads what the empty ring holds; without a producer one stage stays free for the step after the first.
     __device__ __forceinline__ static void fill(Loader<Config>& ahead) {
         griddepcontrol_wait();
+#pragma unroll 1
         for (int stage = S::kSpecialised ? 0 : 1; stage < Config::kStages && ahead.issue(); ++stage) {
         }
     }
@@ -119,6 +119,7 @@ struct Gemm {
 
     __device__ __forceinline__ void consume(int consumer, Loader<Config>& ahead) {
         const int member = S::kPingpong ? 0 : consumer;
+        const Products products(smem, member * S::kRows);
         Walk tiles = walk();
         Ring ring;
         Tile tile;
@@ -129,7 +130,7 @@ struct Gemm {
         while (tiles.next(tile)) {
             if constexpr (S::kPingpong) bar_sync(kFirstTurnBarrier + consumer, 2 * kWarpgroupSize);
             Accumulators d;
-            multiply(consumer, member * S::kRows, tile, ring, ahead, d);
+            multiply(consumer, products, tile, ring, ahead, d);
             if constexpr (Config::kSplits) write_share(consumer, member, tile, d);
             else write_tile(consumer, member, tile, d);
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
@@ -156,14 +157,15 @@ struct Gemm {
 
     /// The main loop of one tile. A stage is released once the products of the next one are under way, so that
     /// the tensor core never waits for a barrier; where A or the sum needs the registers, it waits.
-    __device__ __forceinline__ void multiply(int consumer, int row, const Tile& tile, Ring& ring, Loader<Config>& ahead,
-                                             Accumulators& d) {
+    __device__ __forceinline__ void multiply(int consumer, const Products& products, const Tile& tile, Ring& ring,
+                                             Loader<Config>& ahead, Accumulators& d) {
         constexpr bool kWaits = Config::kPromoted || Config::kASource == ASource::kRegisters;
         int previous = 0;
         for (int k = tile.k; k < tile.k_end; ++k, ring.advance()) {
             const bool first = k == tile.k;
+            const auto stage = products.stage(ring.stage);
             mbarrier_wait(&smem.full[ring.stage], ring.parity);
-            multiply_stage(row, ring.stage, !first, d);
+            products.multiply(stage, !first, d);
             if constexpr (kWaits) {
                 wgmma_wait_group<0>();
                 release(ring.stage);
@@ -180,21 +182,6 @@ struct Gemm {
             release(previous);
         }
         Products::settle(d);
-    }
-
-    __device__ __forceinline__ void multiply_stage(int row, int stage, bool accumulate, Accumulators& d) {
-        const u32 a = smem_address(smem.a[stage].bytes);
-        const u32 b = smem_address(smem.b[stage].bytes);
-        if constexpr (Config::kPromoted) {
-            Products::multiply_promoted(a, b, row, accumulate, d);
-        } else if constexpr (Config::kASource == ASource::kRegisters) {
-            Products::issue_from_registers(a, b, row, accumulate, d);
-            wgmma_commit_group();
-        } else {
-            wgmma_fence();
-            Products::issue(a, b, row, 0, Products::kStageKBytes, accumulate, d);
-            wgmma_commit_group();
-        }
     }
 
     /// Tells every block that may refill this stage that this warp is done with it.

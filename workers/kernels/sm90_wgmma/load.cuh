@@ -49,6 +49,9 @@ struct Loader {
         tile.k = tile.k_end = 0;
     }
 
+    /// Finds the first tile; done while there is something else to wait for.
+    __device__ __forceinline__ void begin() { walk.next(tile); }
+
     __device__ __forceinline__ bool issue() {
         if (tile.k == tile.k_end && !walk.next(tile)) return false;
         const int row = (tile.m * Config::kClusterM + place.m) * Config::kTileM;
@@ -62,6 +65,16 @@ struct Loader {
         ring.advance();
         ++tile.k;
         return true;
+    }
+
+    /// Stays until every stage was released. No block of a cluster may leave while another may still signal its
+    /// barriers; what others write into its stages its own consumers have waited for.
+    __device__ __forceinline__ void drain() {
+        if constexpr (S::kClusterSize > 1) {
+            for (int stage = 0; stage < Config::kStages; ++stage, ring.advance()) {
+                mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
+            }
+        }
     }
 
     /// This block's slice of one operand tile, a box a span.

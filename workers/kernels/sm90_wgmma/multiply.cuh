@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/types.cuh"
+#include "ptx/barrier.cuh"
 #include "ptx/matrix.cuh"
 #include "ptx/wgmma.cuh"
 #include "ptx/wgmma_mma_async.cuh"
@@ -30,25 +31,33 @@ __device__ __forceinline__ u32 swizzled(int line, int group) {
     return offset ^ (((offset >> 7) & kMask) << 4);
 }
 
-/// Descriptor of what an instruction reads of a tile: from `row` of M or N and byte `k_bytes` of K on. The strides
-/// are those of PTX ISA "Strides": for K-major operands from 8 rows to the next 8 and, unswizzled, between the two
-/// 16-byte columns of an instruction; for MN-major ones from 8 of K to the next 8 and from span to span, which
-/// change places where there is no swizzle.
-template <class Tiling, int kSwizzle, int kElementBytes>
-__device__ __forceinline__ u64 operand_descriptor(u32 tile, int row, int k_bytes) {
+/// Descriptor of an operand tile. The strides are those of PTX ISA "Strides": for K-major operands from 8 rows to the
+/// next 8 and, unswizzled, between the two 16-byte columns of an instruction; for MN-major ones from 8 of K to the
+/// next 8 and from span to span, which change places where there is no swizzle.
+template <class Tiling, int kSwizzle>
+__device__ __forceinline__ u64 operand_descriptor(u32 address) {
     constexpr u32 kSpanBytes = Tiling::kSpanBytes;
     constexpr u32 kSpanPitch = Tiling::kLines * kSpanBytes;
     if constexpr (Tiling::kMnMajor) {
-        const u32 address = tile + row / Tiling::kSpan * kSpanPitch + k_bytes / kElementBytes * kSpanBytes;
         if constexpr (kSwizzle == 0) return wgmma_descriptor<0>(address, 8 * kSpanBytes, kSpanPitch);
         else return wgmma_descriptor<kSwizzle>(address, kSpanPitch, 8 * kSpanBytes);
     } else {
-        const u32 address = tile + k_bytes / kSpanBytes * kSpanPitch + row * kSpanBytes + k_bytes % kSpanBytes;
         if constexpr (kSwizzle == 0) return wgmma_descriptor<0>(address, kSpanPitch, 8 * kSpanBytes);
         else return wgmma_descriptor<kSwizzle>(address, 16, 8 * kSpanBytes);
     }
 }
 
+/// Bytes from the start of a tile to what an instruction reads of it: from `row` of M or N and byte `k_bytes` of K on.
+template <class Tiling, int kElementBytes>
+__device__ __forceinline__ constexpr u32 operand_offset(int row, int k_bytes) {
+    constexpr u32 kSpanBytes = Tiling::kSpanBytes;
+    constexpr u32 kSpanPitch = Tiling::kLines * kSpanBytes;
+    if constexpr (Tiling::kMnMajor) return row / Tiling::kSpan * kSpanPitch + k_bytes / kElementBytes * kSpanBytes;
+    else return k_bytes / kSpanBytes * kSpanPitch + row * kSpanBytes + k_bytes % kSpanBytes;
+}
+
+/// One consumer warpgroup's products. Descriptors are made once; what an instruction reads is a constant away from its
+/// stage, so that they stay in uniform registers and nothing but an addition stands between two instructions.
 template <class Config>
 struct Multiplier {
     using S = Shape<Config>;
@@ -58,63 +67,41 @@ struct Multiplier {
     /// Bytes of K after which an fp8 sum is promoted: 128 elements, four instructions.
     static constexpr int kPromotionBytes = 128;
 
-    /// Issues the products of bytes `from` to `to` of K; the first of them overwrites where `accumulate` is false.
-    __device__ __forceinline__ static void issue(u32 a, u32 b, int row, int from, int to, bool accumulate,
-                                                 Accumulators& d) {
-#pragma unroll
-        for (int k = from; k < to; k += kInstructionKBytes) {
-#pragma unroll
-            for (int block = 0; block < S::kBlocks; ++block) {
-                const u64 descriptor_a = operand_descriptor<typename S::A, Config::kSwizzleA, Config::kElementBytes>(
-                    a, row + block * kInstructionM, k);
-                each_instruction(b, k, [&](int i, u64 descriptor_b) {
-                    wgmma_mma_async(part(d[block], i), descriptor_a, descriptor_b, accumulate || k > from);
-                });
-            }
-        }
+    u64 first_a, first_b;  // descriptors of stage 0, from this warpgroup's rows of A on
+    u32 tile_a;            // address of the same, for fragments
+    int row;
+
+    __device__ __forceinline__ Multiplier(const SharedMemory<Config>& smem, int row_)
+        : first_a(operand_descriptor<typename S::A, Config::kSwizzleA>(
+              warp_uniform(smem_address(&smem.a) + operand_offset<typename S::A, Config::kElementBytes>(row_, 0)))),
+          first_b(operand_descriptor<typename S::B, Config::kSwizzleB>(warp_uniform(smem_address(&smem.b)))),
+          tile_a(smem_address(&smem.a)),
+          row(row_) {}
+
+    /// What instructions read of one stage. Made before its bytes are waited for.
+    struct Stage {
+        u64 a, b;    // descriptors
+        u32 tile_a;  // address, for fragments
+    };
+    __device__ __forceinline__ Stage stage(int index) const {
+        const u32 at = warp_uniform(index);
+        return {wgmma_advance(first_a, at * sizeof(typename SharedMemory<Config>::TileA)),
+                wgmma_advance(first_b, at * sizeof(typename SharedMemory<Config>::TileB)),
+                tile_a + at * u32(sizeof(typename SharedMemory<Config>::TileA))};
     }
 
-    /// The same with A taken through registers: all of the stage's fragments first, then the products.
-    __device__ __forceinline__ static void issue_from_registers(u32 a, u32 b, int row, bool accumulate,
-                                                                Accumulators& d) {
-        constexpr int kSteps = kStageKBytes / kInstructionKBytes;
-        u32 fragments[S::kBlocks][kSteps][4];
-#pragma unroll
-        for (int block = 0; block < S::kBlocks; ++block) {
-#pragma unroll
-            for (int step = 0; step < kSteps; ++step) {
-                load_fragment(fragments[block][step], a, row + block * kInstructionM, step * kInstructionKBytes);
-            }
-        }
-        wgmma_fence();
-#pragma unroll
-        for (int step = 0; step < kSteps; ++step) {
-#pragma unroll
-            for (int block = 0; block < S::kBlocks; ++block) {
-                each_instruction(b, step * kInstructionKBytes, [&](int i, u64 descriptor_b) {
-                    wgmma_mma_async(part(d[block], i), fragments[block][step], descriptor_b, accumulate || step > 0);
-                });
-            }
-        }
-    }
-
-    /// A sum of its own for every 128 of K, added to `d` by the CUDA cores in f32.
-    __device__ __forceinline__ static void multiply_promoted(u32 a, u32 b, int row, bool accumulate, Accumulators& d) {
-        Accumulators sum;
-#pragma unroll
-        for (int from = 0; from < kStageKBytes; from += kPromotionBytes) {
-            wgmma_fence();
-            issue(a, b, row, from, from + kPromotionBytes, false, sum);
+    /// Puts a stage's products under way; the first of them overwrites `d` where `accumulate` is false. Promoted sums
+    /// are complete afterwards, others once their group is waited for.
+    __device__ __forceinline__ void multiply(const Stage& from, bool accumulate, Accumulators& d) const {
+        if constexpr (Config::kPromoted) {
+            multiply_promoted(from.a, from.b, accumulate, d);
+        } else if constexpr (Config::kASource == ASource::kRegisters) {
+            issue_from_registers(from.tile_a, from.b, accumulate, d);
             wgmma_commit_group();
-            wgmma_wait_group<0>();
-            settle(sum);
-#pragma unroll
-            for (int block = 0; block < S::kBlocks; ++block) {
-#pragma unroll
-                for (int i = 0; i < S::kAccumulators; ++i) {
-                    d[block][i] = accumulate || from > 0 ? d[block][i] + sum[block][i] : sum[block][i];
-                }
-            }
+        } else {
+            wgmma_fence();
+            issue(from.a, from.b, 0, kStageKBytes, accumulate, d);
+            wgmma_commit_group();
         }
     }
 
@@ -130,17 +117,75 @@ struct Multiplier {
 private:
     using Part = Acc[Config::kInstructionN / 2];
 
+    /// Issues the products of bytes `from` to `to` of K.
+    __device__ __forceinline__ static void issue(u64 a, u64 b, int from, int to, bool accumulate, Accumulators& d) {
+#pragma unroll
+        for (int k = from; k < to; k += kInstructionKBytes) {
+#pragma unroll
+            for (int block = 0; block < S::kBlocks; ++block) {
+                const u64 rows =
+                    wgmma_advance(a, operand_offset<typename S::A, Config::kElementBytes>(block * kInstructionM, k));
+                each_instruction(b, k, [&](int i, u64 columns) {
+                    wgmma_mma_async(part(d[block], i), rows, columns, accumulate || k > from);
+                });
+            }
+        }
+    }
+
+    /// The same with A taken through registers: all of the stage's fragments first, then the products.
+    __device__ __forceinline__ void issue_from_registers(u32 a, u64 b, bool accumulate, Accumulators& d) const {
+        constexpr int kSteps = kStageKBytes / kInstructionKBytes;
+        u32 fragments[S::kBlocks][kSteps][4];
+#pragma unroll
+        for (int block = 0; block < S::kBlocks; ++block) {
+#pragma unroll
+            for (int step = 0; step < kSteps; ++step) {
+                load_fragment(fragments[block][step], a, row + block * kInstructionM, step * kInstructionKBytes);
+            }
+        }
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < kSteps; ++step) {
+#pragma unroll
+            for (int block = 0; block < S::kBlocks; ++block) {
+                each_instruction(b, step * kInstructionKBytes, [&](int i, u64 columns) {
+                    wgmma_mma_async(part(d[block], i), fragments[block][step], columns, accumulate || step > 0);
+                });
+            }
+        }
+    }
+
+    /// A sum of its own for every 128 of K, added to `d` by the CUDA cores in f32.
+    __device__ __forceinline__ static void multiply_promoted(u64 a, u64 b, bool accumulate, Accumulators& d) {
+        Accumulators sum;
+#pragma unroll
+        for (int from = 0; from < kStageKBytes; from += kPromotionBytes) {
+            wgmma_fence();
+            issue(a, b, from, from + kPromotionBytes, false, sum);
+            wgmma_commit_group();
+            wgmma_wait_group<0>();
+            settle(sum);
+#pragma unroll
+            for (int block = 0; block < S::kBlocks; ++block) {
+#pragma unroll
+                for (int i = 0; i < S::kAccumulators; ++i) {
+                    d[block][i] = accumulate || from > 0 ? d[block][i] + sum[block][i] : sum[block][i];
+                }
+            }
+        }
+    }
+
     /// The accumulators of instruction `i` across the tile.
     __device__ __forceinline__ static Part& part(Acc (&d)[S::kAccumulators], int i) {
         return reinterpret_cast<Part&>(d[i * (Config::kInstructionN / 2)]);
     }
 
     template <class Use>
-    __device__ __forceinline__ static void each_instruction(u32 b, int k_bytes, Use use) {
+    __device__ __forceinline__ static void each_instruction(u64 b, int k_bytes, Use use) {
 #pragma unroll
         for (int i = 0; i < S::kInstructions; ++i) {
-            use(i, operand_descriptor<typename S::B, Config::kSwizzleB, Config::kElementBytes>(
-                       b, i * Config::kInstructionN, k_bytes));
+            use(i, wgmma_advance(b, operand_offset<typename S::B, Config::kElementBytes>(i * Config::kInstructionN,
+                                                                                        k_bytes)));
         }
     }
 

@@ -34,7 +34,7 @@ struct TileWalk {
         const int place = tile.index - tile.batch * int(args.product.divisor);
         const int group = args.group.quotient(place);
         const int within = place - group * int(args.group.divisor);
-        const Divider& width = group == args.last_group ? args.last_width : args.width;
+        const Divider width = group == args.last_group ? args.last_width : args.width;
         const int slow = width.quotient(within);
         const int fast = group * int(args.width.divisor) + within - slow * int(width.divisor);
         tile.m = args.along_n ? slow : fast;
