@@ -200,7 +200,7 @@ def _raster_group_distinct(c: Columns) -> BoolColumn:
 _worth = worth_of(KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
-    _worth("worth.swap_ab", "few rows are computed transposed: all up to 32, perhaps up to 256; more where tiles fit so",
+    _worth("worth.swap_ab", "few rows are computed transposed: all up to 32, perhaps to 256; more where tiles fit so",
            "the instruction has 64 rows, its columns go down to 8",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
     _worth("worth.tile_n_step", "tiles above 128 columns differ in steps of 16",
