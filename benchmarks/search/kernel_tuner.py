@@ -1,4 +1,8 @@
-"""Kernel Tuner's strategies, run by Kernel Tuner itself in its simulation mode on the same data."""
+"""Kernel Tuner's strategies, run by Kernel Tuner itself in its simulation mode on the same data.
+
+Before each run it solves constraints over the product of all knobs to find which configs there are, a second's work
+for the same answer each time: that answer is kept here. What it does with it is left to it.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import io
 import json
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import numpy as np
 
@@ -17,6 +22,11 @@ from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting
 
 _FOLDER: Final = Path(tempfile.gettempdir()) / "gemmtune-kernel-tuner"
+#: Its own method that finds the configs: list, places, count.
+_BUILD: Final = "_Searchspace__build_searchspace"
+_Space = tuple[list[tuple[Any, ...]], dict[tuple[Any, ...], int], int]
+#: The last problem's, by its file.
+_spaces: dict[Path, _Space] = {}
 
 
 def kernel_tuner_order(strategy: str) -> Callable[[Replay, Setting, int, int], list[int]]:
@@ -28,7 +38,7 @@ def kernel_tuner_order(strategy: str) -> Callable[[Replay, Setting, int, int], l
         names, path = _cache_file(replay)
         random.seed(seed)
         np.random.seed(seed)
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), _space_kept(path):
             results, _ = tune_cache(
                 str(path), strategy=strategy, strategy_options={"max_fevals": most}, quiet=True, verbose=False
             )
@@ -39,6 +49,24 @@ def kernel_tuner_order(strategy: str) -> Callable[[Replay, Setting, int, int], l
     return order
 
 
+@contextlib.contextmanager
+def _space_kept(path: Path) -> Iterator[None]:
+    """Inside, the configs of the cache file at `path` are looked for once."""
+    from kernel_tuner.searchspace import Searchspace
+
+    build = getattr(Searchspace, _BUILD)
+
+    def kept(space: Any, *args: Any) -> _Space:  # noqa: ANN401  (an untyped library's)
+        if path not in _spaces:
+            _spaces.clear()
+            _spaces[path] = build(space, *args)
+        configs, places, count = _spaces[path]
+        return configs.copy(), places.copy(), count
+
+    with mock.patch.object(Searchspace, _BUILD, kept):
+        yield
+
+
 def _cache_file(replay: Replay) -> tuple[list[str], Path]:
     """The replay in Kernel Tuner's cache format; knobs that never vary are left out of the space."""
     values: dict[str, list[Any]] = {}
@@ -47,7 +75,7 @@ def _cache_file(replay: Replay) -> tuple[list[str], Path]:
             values.setdefault(name, []).append(value)
     names = [name for name, column in values.items() if len(set(column)) > 1]
     problem = replay.problem
-    path = _FOLDER / f"{replay.problem.dtype}_{problem.layout}_{problem.shape}.json"
+    path = _FOLDER / f"{problem.dtype}_{problem.layout}_{problem.shape}_{replay.group.digest[:12]}.json"
     cache: dict[str, dict[str, Any]] = {}
     for config, time_us in zip(replay.configs, replay.time_us, strict=True):
         row: dict[str, Any] = {name: config[name] for name in names}

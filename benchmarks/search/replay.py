@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ class Replay:
         """Of the fastest candidate recorded: the exhaustive best."""
         return float(self.time_us.min())
 
-    @property
+    @cached_property
     def group(self) -> Group:
         """The correct candidates, to learn from."""
         correct = np.flatnonzero(np.isfinite(self.time_us))

@@ -10,7 +10,7 @@ from space.config import Config
 from space.family import Family
 from tuner.model.kinship import kind_of, octaves
 from tuner.model.learned import LearnedModel
-from tuner.model.train import TREES, train
+from tuner.model.train import TREES, Judgement, judge, train
 
 
 @dataclass
@@ -20,23 +20,33 @@ class Setting:
     Attributes:
         replays: all of them; a strategy learns from those that its split leaves it.
         family: of the candidates.
-        model_seeds: so many different forests are grown for each problem that is left out.
+        model_seeds: so many different forests are grown for each problem that is left out. How far they are to be
+            believed is judged once, with the forests of seed 0, on the problems that teach.
         trees: of each forest.
     """
 
     replays: Sequence[Replay]
     family: Family
-    model_seeds: int = 3
+    model_seeds: int = 10
     trees: int = TREES
     _models: dict[tuple[tuple[int, ...], int], LearnedModel] = field(default_factory=dict)
+    _judgements: dict[tuple[int, ...], Judgement] = field(default_factory=dict)
 
     def model(self, teachers: tuple[int, ...], seed: int) -> LearnedModel:
         """A model that has seen the replays at these places and nothing else."""
         key = (teachers, seed % self.model_seeds)
         if key not in self._models:
             groups = [self.replays[place].group for place in teachers]
-            self._models[key] = train(groups, self.family, groups[0].device, key[1], self.trees)
+            if teachers not in self._judgements:
+                self._judgements[teachers] = judge(groups, self.family, groups[0].device, 0, self.trees)
+            judgement = self._judgements[teachers]
+            self._models[key] = train(groups, self.family, groups[0].device, key[1], self.trees, judgement)
         return self._models[key]
+
+    def forget(self) -> None:
+        """Gives the models back: ten of each of forty problems would take gigabytes."""
+        self._models.clear()
+        self._judgements.clear()
 
     def winners(self, replay: Replay, teachers: tuple[int, ...]) -> tuple[Config, ...]:
         """First and second of each teacher of the same kind, most similar first, as a store would name them."""

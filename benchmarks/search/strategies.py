@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Final
+from unittest import mock
 
 import numpy as np
 import optuna
@@ -48,9 +50,37 @@ def optuna_sampler(name: str) -> Strategy:
     """One of Optuna's, one trial at a time: it sees each result before it is asked again."""
 
     def order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
-        return _asked(replay, setting, Guidance(name, seed), most, lambda tried: 1)
+        with _no_device_mode() if name == "gp" else nullcontext():
+            return _asked(replay, setting, Guidance(name, seed), most, lambda tried: 1)
 
     return order
+
+
+@contextmanager
+def _no_device_mode() -> Iterator[None]:
+    """Inside, Optuna's GP sampler does not ask PyTorch for the processor, where it is anyway.
+
+    Asking makes PyTorch call Python at each of its operations: two fifths of a run, for the same proposals.
+    """
+    try:
+        import torch
+        from optuna.samplers._gp import sampler
+    except ImportError:
+        # Whoever needs it says so.
+        yield
+        return
+
+    class Plain:
+        """PyTorch, but for its mode."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(torch, name)
+
+        def device(self, name: str) -> nullcontext[None]:
+            return nullcontext()
+
+    with mock.patch.object(sampler, "torch", Plain()):
+        yield
 
 
 def ranked(split: Split | None) -> Strategy:
@@ -74,12 +104,19 @@ def chance(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
     return places[:most]
 
 
+#: Strategies that learn, and what they may learn from. Their forests differ by seed, nothing else does.
+SPLITS: Final[dict[str, Split]] = {
+    "guided": without_problem,
+    "guided, class left out": without_class,
+    "learned order": without_problem,
+    "learned order, class left out": without_class,
+}
 STRATEGIES: Final[dict[str, Strategy]] = {
-    "guided": guided(without_problem),
-    "guided, class left out": guided(without_class),
+    "guided": guided(SPLITS["guided"]),
+    "guided, class left out": guided(SPLITS["guided, class left out"]),
     "guided, analytic": guided(None),
-    "learned order": ranked(without_problem),
-    "learned order, class left out": ranked(without_class),
+    "learned order": ranked(SPLITS["learned order"]),
+    "learned order, class left out": ranked(SPLITS["learned order, class left out"]),
     "analytic order": ranked(None),
     "random": chance,
     "Optuna TPE": optuna_sampler("tpe"),
@@ -93,8 +130,6 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 FIXED: Final = frozenset({"guided, analytic", "analytic order", "nvMatmulHeuristics", "DeepGEMM's rule"})
 #: They fit a model anew before each measurement.
 SLOW: Final = frozenset({"Optuna GP"})
-#: Their forests differ by seed, nothing else does.
-BY_MODEL: Final = frozenset({"guided", "guided, class left out", "learned order", "learned order, class left out"})
 
 
 def _asked(

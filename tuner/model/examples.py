@@ -9,6 +9,7 @@ import hashlib
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +47,7 @@ class Group:
     time_us: npt.NDArray[np.float64]
     origin: str
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Content address."""
         lines = sorted(f"{config.key} {time:.6g}" for config, time in zip(self.configs, self.time_us, strict=True))

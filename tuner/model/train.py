@@ -29,8 +29,11 @@ Floats = npt.NDArray[np.float64]
 
 #: Fewer problems can't be split into those that teach and those that ask.
 LEAST_PROBLEMS: Final = 3
-#: Of a model, the one that is kept and those that judge held-out problems.
+#: Of the forest that is kept.
 TREES: Final = 100
+#: Of the forests that judge held-out problems: with 100 each, `doubt` and the interval come out the same to 1 %, which
+#: is less than another seed changes, and training takes more than twice as long.
+JUDGING_TREES: Final = 40
 #: Rows that a tree sees at most: enough trees differ then, and the file stays small.
 ROWS_PER_TREE: Final = 12_000
 LEAST_LEAF: Final = 3
@@ -79,13 +82,41 @@ class _Task:
 
 
 def train(
-    groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES
+    groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES,
+    judgement: Judgement | None = None,
 ) -> LearnedModel:
     """A model of `device` from its groups; the groups of other devices are passed over.
+
+    Args:
+        judgement: of the same groups, where `judge` was asked already: judging takes most of the time, and forests
+            that differ by their seed alone can share it.
 
     Raises:
         ModelError: too few problems, a device without known rates, or scikit-learn is not installed.
     """
+    tasks = _tasks(groups, family, device)
+    return _fitted(tasks, judgement or _judged(tasks, seed, _judging(trees)), device, family, seed, trees)
+
+
+def judge(
+    groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES
+) -> Judgement:
+    """By how much a model of these groups errs for problems that it has not seen.
+
+    Args:
+        trees: of the model; each forest that judges has no more than these, and no more than `JUDGING_TREES`.
+
+    Raises:
+        ModelError: as `train`.
+    """
+    return _judged(_tasks(groups, family, device), seed, _judging(trees))
+
+
+def _judging(trees: int) -> int:
+    return min(trees, JUDGING_TREES)
+
+
+def _tasks(groups: Sequence[Group], family: Family, device: str) -> list[_Task]:
     limits = limits_named(device)
     tasks = [_task(group, family, limits) for group in groups if group.device == device]
     problems = sorted({task.group.problem.key for task in tasks})
@@ -94,7 +125,7 @@ def train(
             f"{len(problems)} problems of {device} have enough correct candidates: a model needs {LEAST_PROBLEMS}; "
             f"tune or record more of them"
         )
-    return _fitted(tasks, _judged(tasks, seed, trees), device, family, seed, trees)
+    return tasks
 
 
 def with_portfolio(
@@ -109,7 +140,7 @@ def with_portfolio(
 
 
 @dataclass(frozen=True)
-class _Judgement:
+class Judgement:
     """What held-out problems say; see `ModelFacts`.
 
     Attributes:
@@ -132,7 +163,7 @@ def _task(group: Group, family: Family, limits: DeviceLimits) -> _Task:
 
 
 def _fitted(
-    tasks: list[_Task], judged: _Judgement, device: str, family: Family, seed: int, trees: int
+    tasks: list[_Task], judged: Judgement, device: str, family: Family, seed: int, trees: int
 ) -> LearnedModel:
     groups = [task.group for task in tasks]
     rows, levels = _problem_table(tasks)
@@ -189,7 +220,7 @@ def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> li
     return found
 
 
-def _judged(tasks: list[_Task], seed: int, trees: int) -> _Judgement:
+def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
     """Measures by how much predictions of held-out problems err, and how far the forest is to be believed."""
     bandwidth = _bandwidth(tasks)
     found = _held_out(tasks, seed, trees, bandwidth)
@@ -203,7 +234,7 @@ def _judged(tasks: list[_Task], seed: int, trees: int) -> _Judgement:
         ahead.append(left[first] - held.level)
         shares.append(float(time_us.min() / time_us[first[0]]))
     low, middle, high = np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95))
-    return _Judgement(
+    return Judgement(
         float(np.sqrt(np.mean(squares))), float(low - middle), float(high - middle), float(middle), bandwidth, trust,
         float(np.exp(np.mean(np.log(shares)))), min(shares),
     )  # fmt: skip

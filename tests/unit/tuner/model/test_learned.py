@@ -22,7 +22,7 @@ from tuner.model.examples import Group, digest_of
 from tuner.model.features import Features, features_of
 from tuner.model.forest import Forest
 from tuner.model.learned import VERSION, LearnedModel
-from tuner.model.train import flattened, train
+from tuner.model.train import flattened, judge, train
 
 #: Enough to tell a knob's effect, and quickly grown.
 TREES = 16
@@ -96,6 +96,17 @@ def test_its_numbers_on_held_out_problems_are_those_of_models_that_never_saw_the
         first = int(np.argmin(predicted(train(rest, FAMILY, H200.name, trees=TREES // 2), held)))
         shares.append(held.time_us.min() / held.time_us[first])
     assert model.facts.held_out_share == pytest.approx(float(np.exp(np.mean(np.log(shares)))), abs=0.03)
+
+
+def test_a_judgement_made_once_serves_every_forest_of_the_same_problems(model: LearnedModel) -> None:
+    groups = [group(Problem.parse(shape)) for shape in SHAPES]
+    judgement = judge(groups, FAMILY, H200.name, trees=TREES)
+    again = train(groups, FAMILY, H200.name, trees=TREES, judgement=judgement)
+    assert again.facts == model.facts
+    assert np.array_equal(again.levels, model.levels)
+    other = train(groups, FAMILY, H200.name, seed=1, trees=TREES, judgement=judgement)
+    assert other.facts == model.facts
+    assert not np.array_equal(other.forest.value, model.forest.value)
 
 
 def test_nothing_of_a_held_out_problem_reaches_the_numbers_that_scale_it(model: LearnedModel) -> None:

@@ -1,0 +1,155 @@
+"""A process that does runs: units come as lines of JSON on stdin, each run's end goes out as one on stdout.
+
+Started by `benchmarks.search.runs`; a package that brings its process down costs one run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import optuna
+
+from benchmarks.search.replay import read_replays
+from benchmarks.search.setting import Setting
+from benchmarks.search.strategies import STRATEGIES
+from space.family import family_named
+
+#: A strategy, the place of its problem among the recordings, a seed.
+Run = tuple[str, int, int]
+
+#: Libraries that would otherwise start a thread for each processor in every process.
+_ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every process reads and makes for itself.
+
+    Attributes:
+        recordings: folder.
+        most: measurements of a run.
+    """
+
+    recordings: str
+    family: str
+    model_seeds: int
+    trees: int
+    most: int
+
+    def setting(self) -> Setting:
+        """All recordings: those that are not asked teach."""
+        family = family_named(self.family)
+        return Setting(read_replays(Path(self.recordings), family), family, self.model_seeds, self.trees)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run ended: its order, or why there is none."""
+
+    order: list[int]
+    seconds: float
+    failure: str = ""
+
+
+class Child:
+    """The process, from outside; started when it is first needed, and again where it has died.
+
+    Attributes:
+        closed: it is not started again.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.closed = False
+        self._plan = plan
+        self._process: subprocess.Popen[str] | None = None
+
+    def done(self, unit: Sequence[Run]) -> Iterator[End]:
+        """The end of each run, in order; fewer where the process is closed meanwhile."""
+        left = list(unit)
+        while left and not self.closed:
+            process = self.alive()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            started = time.perf_counter()
+            # One that is dead says so by saying nothing.
+            with suppress(OSError):
+                process.stdin.write(json.dumps(left) + "\n")
+                process.stdin.flush()
+            for _ in tuple(left):
+                if not (line := process.stdout.readline()):
+                    break
+                left.pop(0)
+                yield End(**json.loads(line))
+            if left and not self.closed:
+                left.pop(0)
+                status = process.wait()
+                self._end()
+                yield End([], time.perf_counter() - started, f"its process ended with status {status}")
+
+    def close(self) -> None:
+        """Ends the process, whatever it does."""
+        self.closed = True
+        self._end()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with suppress(OSError):
+                process.communicate()
+
+    def alive(self) -> subprocess.Popen[str]:
+        """The process, started where there is none."""
+        if self._process is None:
+            command = ["env", *(f"{name}=1" for name in _ONE_THREAD), sys.executable, "-m", "benchmarks.search.child"]
+            self._process = subprocess.Popen(
+                [*command, json.dumps(asdict(self._plan))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        return self._process
+
+
+def quiet() -> None:
+    """What third parties warn of is theirs: experimental samplers, optimizers that have not converged."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore")
+
+
+def end_of(run: Run, setting: Setting, most: int) -> End:
+    """Does a run here."""
+    name, place, seed = run
+    started = time.perf_counter()
+    try:
+        order = STRATEGIES[name](setting.replays[place], setting, seed, most)
+    # Whatever a rival's package does: the other runs are worth having.
+    except Exception as error:
+        return End([], time.perf_counter() - started, f"{type(error).__name__}: {error}")
+    return End(order, time.perf_counter() - started)
+
+
+def main() -> None:
+    """Until stdin ends."""
+    quiet()
+    # What packages print must not come between the lines that are waited for.
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        plan = Plan(**json.loads(sys.argv[1]))
+        setting = plan.setting()
+        for line in sys.stdin:
+            for run in json.loads(line):
+                answers.write(json.dumps(asdict(end_of(run, setting, plan.most))) + "\n")
+                answers.flush()
+            setting.forget()
+
+
+if __name__ == "__main__":
+    main()

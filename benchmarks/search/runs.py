@@ -1,0 +1,178 @@
+"""Runs: which ones are missing, in units that share what is dear, on as many processes as there are processors.
+
+A model that never saw a problem serves all strategies and seeds that may use it, so a unit is what one set of teachers
+has to do. A run that fails is named with its reason, and costs itself alone.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.search.child import Child, End, Plan
+from benchmarks.search.setting import Setting
+from benchmarks.search.strategies import FIXED, SLOW, SPLITS
+from tuner.model.examples import digest_of
+from tuner.model.train import JUDGING_TREES, MOST_FOLDS
+
+#: What a run is known by: its strategy, its problem with its data and all that it may learn from, its seed.
+Key = tuple[str, str, int]
+Orders = dict[Key, list[int]]
+
+#: Processor seconds of a run, and of a tree, on a Xeon of 2023; only the time left is told by them.
+USUAL_S: Final = {"Optuna GP": 28.0, "Optuna TPE": 0.8, "Optuna CMA-ES": 0.3, "random": 0.01, "analytic order": 0.01}
+RUN_S, TREE_S = 0.15, 0.036
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One run: the place of its problem among the recordings, and a key that other data would change."""
+
+    name: str
+    place: int
+    seed: int
+    key: Key
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run and how it ended."""
+
+    asked: Asked
+    end: End
+
+
+def wanted(
+    setting: Setting, names: Sequence[str], places: Sequence[int], seeds: int, slow_seeds: int, most: int
+) -> list[Asked]:
+    """Every run that the table needs, strategy by strategy."""
+    found = []
+    for name in names:
+        count = min(seeds, slow_seeds) if name in SLOW else seeds
+        count = 1 if name in FIXED else min(count, setting.model_seeds) if name in SPLITS else count
+        for place in places:
+            data = _data(setting, name, place, most)
+            found += [Asked(name, place, seed, (name, data, seed)) for seed in range(count)]
+    return found
+
+
+def _data(setting: Setting, name: str, place: int, most: int) -> str:
+    """The problem, its data, and what a strategy learns from: other data make other runs."""
+    replay = setting.replays[place]
+    words = [replay.problem.key, replay.group.digest[:12], f"{most}"]
+    if name in SPLITS:
+        taught = digest_of([setting.replays[other].group for other in SPLITS[name](replay, setting.replays)])
+        words += [taught[:12], f"{setting.trees} trees"]
+    return " ".join(words)
+
+
+def units_of(asked: Iterable[Asked], setting: Setting) -> list[list[Asked]]:
+    """Runs that share a model or a search space together, dear ones last, so that a table can be had without them."""
+    units: dict[object, list[Asked]] = {}
+    for run in asked:
+        shared: object = (run.name, run.place)
+        if run.name in SPLITS:
+            shared = SPLITS[run.name](setting.replays[run.place], setting.replays)
+        elif run.name in SLOW:
+            shared = run
+        elif run.name.startswith("Kernel Tuner"):
+            shared = ("Kernel Tuner", run.place)
+        units.setdefault(shared, []).append(run)
+    ordered = [sorted(unit, key=lambda run: run.seed) for unit in units.values()]
+    return sorted(ordered, key=lambda unit: unit[0].name in SLOW)
+
+
+def ended(units: Sequence[Sequence[Asked]], plan: Plan, setting: Setting, processes: int) -> Iterator[Ended]:
+    """Every run of the units as it ends; how long the rest will take is told on stderr."""
+    pace = _Pace(units, setting)
+    waiting = iter(units)
+    ends: queue.SimpleQueue[Ended | Sequence[Asked] | None] = queue.SimpleQueue()
+    children = [Child(plan) for _ in range(min(processes, len(units)))]
+    lock = threading.Lock()
+
+    def walk(child: Child) -> None:
+        while not child.closed:
+            with lock:
+                unit = next(waiting, None)
+            if unit is None:
+                break
+            asked = [(run.name, run.place, run.seed) for run in unit]
+            for run, end in zip(unit, child.done(asked), strict=False):
+                ends.put(Ended(run, end))
+            ends.put(unit)
+        ends.put(None)
+
+    threads = [threading.Thread(target=walk, args=(child,), daemon=True) for child in children]
+    for thread in threads:
+        thread.start()
+    at_work = len(threads)
+    try:
+        while at_work:
+            told = ends.get()
+            if isinstance(told, Ended):
+                yield told
+            elif told is None:
+                at_work -= 1
+            else:
+                pace.tell(told)
+    finally:
+        for child in children:
+            child.close()
+
+
+def kept(path: Path | None) -> Orders:
+    """Orders of a file of runs; a line that was cut off when a run was stopped is passed over."""
+    found: Orders = {}
+    for text in path.read_text().splitlines() if path and path.is_file() else []:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        name, data, seed = line["key"]
+        found[name, data, seed] = line["order"]
+    return found
+
+
+def keep(path: Path, run: Ended) -> None:
+    """One more line of the file."""
+    line = {"key": run.asked.key, "order": run.end.order, "seconds": round(run.end.seconds, 3)}
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+class _Pace:
+    """Tells what is done and when the rest will be."""
+
+    def __init__(self, units: Sequence[Sequence[Asked]], setting: Setting) -> None:
+        self._setting = setting
+        self._total, self._done, self._started = sum(_usual_s(unit, setting) for unit in units), 0.0, time.monotonic()
+
+    def tell(self, unit: Sequence[Asked]) -> None:
+        """A unit is done."""
+        self._done += _usual_s(unit, self._setting)
+        gone = time.monotonic() - self._started
+        left = gone * (self._total - self._done) / self._done
+        times = f"{gone / 60:.1f} min gone, about {left / 60:.0f} left"
+        print(f"{self._done / self._total:4.0%}, {times}: {_title(unit, self._setting)}", file=sys.stderr, flush=True)
+
+
+def _usual_s(unit: Sequence[Asked], setting: Setting) -> float:
+    runs = sum(USUAL_S.get(run.name, RUN_S) for run in unit)
+    if unit[0].name not in SPLITS:
+        return runs
+    judging = MOST_FOLDS * min(JUDGING_TREES, setting.trees)
+    return runs + TREE_S * (judging + setting.trees * len({run.seed for run in unit}))
+
+
+def _title(unit: Sequence[Asked], setting: Setting) -> str:
+    names, places = list(dict.fromkeys(run.name for run in unit)), {run.place for run in unit}
+    problem = setting.replays[unit[0].place].problem
+    where = f"{problem.dtype} {problem.shape}" if len(places) == 1 else f"{len(places)} problems"
+    return f"{names[0]}{' …' * (len(names) > 1)}, {where}, {len(unit)} runs"
