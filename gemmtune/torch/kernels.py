@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Final
 
 import torch
 from torch import Tensor
 
-from gemmtune.torch import sources
+from gemmtune.torch import sources, streams
 from gemmtune.torch.operands import Refused
+from gemmtune.torch.streams import Queue
 from space.config import Config
 from space.explain import explain
 from space.family import family_named
@@ -24,23 +25,49 @@ from workers.build import BuildFailure, compile_source
 from workers.builder import source_of
 from workers.errors import WorkerError
 
-_THREAD: Final = threading.local()
 log = logging.getLogger("gemmtune.torch")
 
 #: Compile targets by compute capability.
 _ARCHS: Final = {(9, 0): "sm_90a"}
-_NONE: Final[dict[str, int]] = {}
+#: torch's own allocation without the dispatcher, as its compiled graphs call it: a third of the time.
+_empty: Final = torch._C._dynamo.guards._empty_strided_cuda
+#: Scratch memory up to this is kept for a stream's next call; it is what the library is given for its workspace, too.
+KEPT_BYTES: Final = 64 << 20
 #: Parts of scratch memory start at multiples of this, as torch's allocations do.
 _ALIGN_BYTES: Final = 512
+_NONE: Final = (0, 0)
+
+
+class _Thread(threading.local):
+    """The device whose context this thread has been given."""
+
+    device = -1
+
+
+_THREAD: Final = _Thread()
+
+
+@dataclass
+class _Bound:
+    """A kernel on one stream.
+
+    Attributes:
+        call: launches it there (`workers.cuda.calls.CallOn`).
+        grown: `Queue.grown` when it was shown its scratch memory.
+    """
+
+    queue: Queue
+    call: Any
+    grown: int = -1
 
 
 @dataclass
 class Kernel:
-    """One config, loaded on one GPU.
+    """One config, loaded on one GPU, for calls of one kind.
 
     Attributes:
         call: launches it (`workers.cuda.calls.Call`).
-        dtype: of C.
+        shape, dtype: of C.
         aligned: names of operands, in the order of `Copy`, with what each address must be a multiple of.
         zeroed: names of scratch memory that begins as zeros, with its bytes.
         passing: the same for memory whose content nobody needs between calls.
@@ -49,50 +76,55 @@ class Kernel:
     config: Config
     device: int
     call: Any
+    shape: tuple[int, ...]
     dtype: torch.dtype
     aligned: tuple[tuple[str, int], ...]
     zeroed: dict[str, int]
     passing: dict[str, int]
-    _kept: dict[int, tuple[dict[str, int], list[Tensor]]] = field(default_factory=dict)
+    _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, int, int] = field(init=False)
-    _offsets: dict[str, int] = field(init=False)
-    _passing_bytes: int = field(init=False, default=0)
+    _strides: tuple[int, ...] = field(init=False)
+    _room: tuple[int, int] = field(init=False)
 
     def __post_init__(self) -> None:
         mask_a, mask_b, mask_c = (bytes_ - 1 for _, bytes_ in self.aligned[:3])
         self._masks = mask_a, mask_b, mask_c
-        self._offsets = {}
-        for name, size in self.passing.items():
-            self._offsets[name] = self._passing_bytes
-            self._passing_bytes += -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+        self._strides = tuple(math.prod(self.shape[place + 1 :]) for place in range(len(self.shape)))
+        self._room = _room(self.passing), _room(self.zeroed)
 
     def launch(
-        self, a: Tensor, b: Tensor, out: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float
-    ) -> None:
-        """Puts it on the current stream.
+        self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Puts it on the current stream; gives C, which is `out` where one is given.
 
         Raises:
             Refused: an address is not aligned as the config needs it.
         """
-        if getattr(_THREAD, "device", -1) != self.device:
+        device = self.device
+        if torch._C._cuda_getDevice() != device:
+            with torch.cuda.device(device):
+                return self.launch(a, b, bias, source, alpha, beta, out)
+        if _THREAD.device != device:
             # A thread that has allocated nothing yet has no context either.
-            torch.cuda.set_device(self.device)
-            _THREAD.device = self.device
+            torch.cuda.set_device(device)
+            _THREAD.device = device
+        if out is None:
+            out = _empty(self.shape, self._strides, self.dtype)
         at_a, at_b, at_c = a.data_ptr(), b.data_ptr(), out.data_ptr()
         mask_a, mask_b, mask_c = self._masks
-        at_source = source.data_ptr() if source is not None else 0
-        at_bias = bias.data_ptr() if bias is not None else 0
         if at_a & mask_a or at_b & mask_b or at_c & mask_c:
             self._refuse((at_a, at_b, at_c))
-        stream = torch._C._cuda_getCurrentRawStream(self.device)
-        known = _STREAMS.get(stream) or _stream(stream)
-        if not (self.zeroed or self.passing):
-            self.call(known, _copy()(at_a, at_b, at_c, at_source, at_bias, alpha, beta), _NONE)
-            return
-        scratch, held = self._scratch(stream)
-        self.call(known, _copy()(at_a, at_b, at_c, at_source, at_bias, alpha, beta), scratch)
-        # What `held` keeps may go now: torch hands it out again to later work of this stream only.
-        del held
+        at_source = source.data_ptr() if source is not None else 0
+        at_bias = bias.data_ptr() if bias is not None else 0
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        bound = self._bound.get(stream) or self._bind(stream)
+        with bound.queue.lock:
+            # What this keeps may go after the launch: torch hands it out again to later work of this stream only.
+            held = self._bring(bound) if self._room != _NONE else None
+            bound.call(at_a, at_b, at_c, at_source, at_bias, alpha, beta)
+            del held
+        return out
 
     def _refuse(self, addresses: tuple[int, ...]) -> None:
         for (name, bytes_), address in zip(self.aligned, addresses, strict=False):
@@ -100,31 +132,46 @@ class Kernel:
                 raise Refused(f"{name} starts at {address:#x}, which is no multiple of the {bytes_} bytes that "
                               f"{self.config.family} loads or stores at a time: copy it with clone()")  # fmt: skip
 
-    def _scratch(self, stream: int) -> tuple[dict[str, int], tuple[object, ...]]:
-        """Addresses by name, and what must not be freed before the launch."""
-        found: dict[str, int] = {}
-        held: Tensor | None = None
-        if self._passing_bytes:
-            # Of one call alone.
-            held = _bytes(self._passing_bytes, self.device)
-            base = held.data_ptr()
-            for name, offset in self._offsets.items():
-                found[name] = base + offset
-        if not self.zeroed:
-            return found, (held,)
-        if torch.cuda.is_current_stream_capturing():
-            # Of the graph alone, and zeroed by each replay: eager calls of this stream have counters of their own.
-            addresses, counters = self._zeros()
-            return found | addresses, (held, counters)
-        kept = self._kept.get(stream)
-        if kept is None:
-            kept = self._kept[stream] = self._zeros()
-        found.update(kept[0])
-        return found, (held,)
+    def _bind(self, stream: int) -> _Bound:
+        queue = streams.queue(self.device, stream)
+        with queue.lock:
+            if stream not in self._bound:
+                self._bound[stream] = _Bound(queue, self.call.on(queue.stream))
+            return self._bound[stream]
 
-    def _zeros(self) -> tuple[dict[str, int], list[Tensor]]:
-        made = {name: _bytes(size, self.device).zero_() for name, size in self.zeroed.items()}
-        return {name: tensor.data_ptr() for name, tensor in made.items()}, list(made.values())
+    def _bring(self, bound: _Bound) -> object:
+        """Shows a call its scratch memory, where that moved; gives what must not be freed before the launch."""
+        passing_bytes, zeroed_bytes = self._room
+        if torch.cuda.is_current_stream_capturing():
+            # Of the graph alone, and zeroed by each replay, which eager calls of this stream don't wait for.
+            memory = streams.allocated(passing_bytes, self.device)
+            memories = memory, streams.allocated(zeroed_bytes, self.device).zero_()
+            grown = -1
+        elif passing_bytes > KEPT_BYTES:
+            memories = streams.allocated(passing_bytes, self.device), bound.queue.scratch(0, zeroed_bytes)[1]
+            grown = -1
+        elif bound.grown == bound.queue.grown:
+            return None
+        else:
+            memories = bound.queue.scratch(passing_bytes, zeroed_bytes)
+            grown = bound.queue.grown
+        bound.grown = -1
+        bound.call.bring(_places(self.passing, memories[0]) | _places(self.zeroed, memories[1]))
+        bound.grown = grown
+        return memories
+
+
+def _room(parts: Mapping[str, int]) -> int:
+    return sum(-(-size // _ALIGN_BYTES) * _ALIGN_BYTES for size in parts.values())
+
+
+def _places(parts: Mapping[str, int], memory: Tensor) -> dict[str, int]:
+    """Addresses of the parts, one behind the other."""
+    found, address = {}, memory.data_ptr()
+    for name, size in parts.items():
+        found[name] = address
+        address += -(-size // _ALIGN_BYTES) * _ALIGN_BYTES
+    return found
 
 
 @dataclass(frozen=True)
@@ -139,13 +186,10 @@ class Absent:
 
 
 _PREPARED: Final[dict[Hashable, Kernel | Absent]] = {}
+#: What was prepared for calls of a kind; None where nothing was yet.
+prepared: Final[Callable[[Hashable], Kernel | Absent | None]] = _PREPARED.get
 _LOGGED: Final[set[str]] = set()
 _LOCK: Final = threading.Lock()
-
-
-def prepared(key: Hashable) -> Kernel | Absent | None:
-    """What was prepared for calls of this kind."""
-    return _PREPARED.get(key)
 
 
 def everything() -> list[Kernel | Absent]:
@@ -154,12 +198,12 @@ def everything() -> list[Kernel | Absent]:
 
 
 def prepare(
-    key: Hashable, problem: Problem, device: int, dtype: torch.dtype, forbidden: str = ""
+    key: Hashable, problem: Problem, device: int, shape: Sequence[int], dtype: torch.dtype, forbidden: str = ""
 ) -> Kernel | Absent:
     """Looks the best config up, builds and loads it; kept for calls of this kind.
 
     Args:
-        dtype: of C.
+        shape, dtype: of C.
         forbidden: why no kernel of ours may compute it; empty where one may.
     """
     with _LOCK:
@@ -168,7 +212,7 @@ def prepare(
                 # Loading is no part of a graph; the next call outside of one prepares it.
                 return _told(problem, Absent("the stream is being captured and nothing is loaded yet: call it once "
                                              "before"))  # fmt: skip
-            made = Absent(forbidden) if forbidden else _made(problem, device, dtype)
+            made = Absent(forbidden) if forbidden else _made(problem, device, tuple(shape), dtype)
             _PREPARED[key] = _told(problem, made) if isinstance(made, Absent) else made
         return _PREPARED[key]
 
@@ -187,7 +231,7 @@ def _told(problem: Problem | str, found: Absent) -> Absent:
     return found
 
 
-def _made(problem: Problem, device: int, dtype: torch.dtype) -> Kernel | Absent:
+def _made(problem: Problem, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | Absent:
     about = torch.cuda.get_device_properties(device)
     arch = _ARCHS.get((about.major, about.minor))
     if arch is None:
@@ -206,11 +250,11 @@ def _made(problem: Problem, device: int, dtype: torch.dtype) -> Kernel | Absent:
         return Absent(f"{family.name} is built for {family.arch}, {about.name} is {arch}")
     if broken := explain(family, problem, config).broken:
         return Absent(f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}")
-    return _loaded(problem, config, device, about.multi_processor_count, dtype)
+    return _loaded(problem, config, device, about.multi_processor_count, shape, dtype)
 
 
 def _loaded(
-    problem: Problem, config: Config, device: int, sm_count: int, dtype: torch.dtype
+    problem: Problem, config: Config, device: int, sm_count: int, shape: tuple[int, ...], dtype: torch.dtype
 ) -> Kernel | Absent:
     # The driver's bindings: not asked for where nothing is launched.
     from workers.cuda.calls import Call
@@ -223,35 +267,10 @@ def _loaded(
     if isinstance(built, BuildFailure):
         return Absent(f"{config.key} does not compile: {built.reason}")
     try:
-        call = Call(problem, config, built.cubin, sm_count, _bytes(1024, device).data_ptr())
+        call = Call(problem, config, built.cubin, sm_count, streams.allocated(1024, device).data_ptr())
     except CudaError as error:
         return Absent(f"{config.key} can't be loaded: {error}")
     zeroed = {name: one.size_bytes for name, one in call.scratch.items() if one.zeroed}
     passing = {name: one.size_bytes for name, one in call.scratch.items() if not one.zeroed}
     aligned = tuple((name, call.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
-    return Kernel(config, device, call, dtype, aligned, zeroed, passing)
-
-
-def _bytes(size: int, device: int) -> Tensor:
-    return torch.empty(size, dtype=torch.uint8, device=_device(device))
-
-
-@cache
-def _device(index: int) -> torch.device:
-    return torch.device("cuda", index)
-
-
-_STREAMS: Final[dict[int, Any]] = {}
-
-
-def _stream(handle: int) -> Any:  # noqa: ANN401  (a `workers.cuda.driver.Stream`, as far as launches need one)
-    from workers.cuda.driver import Borrowed
-
-    return _STREAMS.setdefault(handle, Borrowed(handle))
-
-
-@cache
-def _copy() -> Any:  # noqa: ANN401  (`Copy`, once the driver's bindings are needed anyway)
-    from workers.cuda.operands import Copy
-
-    return Copy
+    return Kernel(config, device, call, shape, dtype, aligned, zeroed, passing)

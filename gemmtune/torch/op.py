@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Hashable
+from typing import Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
+from torch.compiler import is_compiling
 from torch.nn import Parameter
 
-from gemmtune.torch import kernels, sources
+from gemmtune.torch import kernels
 from gemmtune.torch.composed import composed
+from gemmtune.torch.kernels import Kernel, prepared
 from gemmtune.torch.operands import (
+    OUTPUT_OF,
     Refused,
     check_devices,
     check_output,
@@ -19,6 +23,7 @@ from gemmtune.torch.operands import (
     overlapping,
     problem_of,
 )
+from gemmtune.torch.sources import CHOSEN
 from space.problem import ACTIVATIONS
 
 _ARGUMENTS: Final = (
@@ -30,6 +35,8 @@ _LIBRARY: Final = torch.library.Library("gemmtune", "DEF")
 #: Why f32 operands are left to torch unless it was told otherwise.
 _EXACT: Final = "kernels multiply f32 as tf32, which torch.set_float32_matmul_precision('high') allows"
 _PLAIN: Final = (Tensor, Parameter)
+#: How many dispatch modes are on, which want to see every operator.
+_modes: Final = torch._C._len_torch_dispatch_stack
 
 
 def gemm(
@@ -54,70 +61,76 @@ def gemm(
     Raises:
         Refused: operands that no kernel takes as they lie, with the reason; nothing was launched.
     """
+    # The dispatcher would only bring plain tensors back here, and takes as long as the launch.
+    direct = out is None and not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not _modes()
+    graded = is_grad_enabled() and _wants_gradient(a, b, bias, source)
+    if direct and not graded:
+        kernel = prepared(_kind(a, b, bias, source, alpha, activation, out_dtype, promoted))
+        # Calls of this kind were checked when it was prepared.
+        if type(kernel) is Kernel:
+            return kernel.launch(a, b, bias, source, alpha, beta)
+        if kernel is not None:
+            return composed(a, b, bias, source, alpha, beta, activation, output_dtype(a, out_dtype))
     if activation not in _ACTIVATIONS:
         raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")
     dtype = output_dtype(a, out_dtype)
     if out is not None and out_dtype is not None and out.dtype != out_dtype:
         raise Refused(f"out is {out.dtype}, out_dtype {out_dtype}: leave out_dtype away")
-    if torch.is_grad_enabled() and _wants_gradient(a, b, bias, source):
+    if graded:
         if out is not None:
             raise Refused("out has no gradient: call under torch.no_grad(), or leave out away")
         return composed(a, b, bias, source, alpha, beta, activation, dtype)
     if out is not None:
         torch.ops.gemmtune.gemm_out.default(a, b, bias, source, alpha, beta, activation, promoted, out)
         return out
-    if a.is_cuda and type(a) in _PLAIN and type(b) in _PLAIN and not torch.compiler.is_compiling() and not _modes():
-        # The dispatcher would only bring us back here, and takes as long as the launch.
+    if direct and a.is_cuda:
         return _on_gpu(a, b, bias, source, alpha, beta, activation, dtype, promoted)
     made: Tensor = torch.ops.gemmtune.gemm.default(a, b, bias, source, alpha, beta, activation, dtype, promoted)
     return made
 
 
-def _wants_gradient(*tensors: Tensor | None) -> bool:
-    return any(tensor is not None and tensor.requires_grad for tensor in tensors)
-
-
-def _modes() -> int:
-    """How many dispatch modes are on, which want to see every operator."""
-    count: int = torch._C._len_torch_dispatch_stack()
-    return count
+def _wants_gradient(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None) -> bool:
+    return bool(
+        a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
+        or (source is not None and source.requires_grad)
+    )  # fmt: skip
 
 
 def _on_gpu(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
     out_dtype: torch.dtype | None, promoted: bool, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    dtype = out_dtype or output_dtype(a, None)
-    device = a.get_device()
-    key: Any = (
-        a.shape, a.stride(), a.dtype, b.shape, b.stride(), b.dtype, b.get_device(), device, dtype, promoted, activation,
-        alpha == 1.0, sources.CHOSEN.generation,
-    )  # fmt: skip
-    if bias is not None or source is not None:
-        key = key, _key(bias), _key(source)
-    if a.dtype is torch.float32:
-        key = key, _tf32()
-    kernel = kernels.prepared(key)
+    key = _kind(a, b, bias, source, alpha, activation, out_dtype, promoted)
+    kernel = prepared(key)
     if kernel is None:
+        dtype, device = output_dtype(a, out_dtype), a.get_device()
         problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted)
         forbidden = _EXACT if a.dtype is torch.float32 and not _tf32() else ""
         with torch.cuda.device(device):
-            kernel = kernels.prepare(key, problem, device, dtype, forbidden)
+            kernel = kernels.prepare(key, problem, device, output_shape(a, b), dtype, forbidden)
     if isinstance(kernel, kernels.Absent):
-        made = composed(a, b, bias, source, alpha, beta, activation, dtype)
+        made = composed(a, b, bias, source, alpha, beta, activation, output_dtype(a, out_dtype))
         return made if out is None else out.copy_(made)
-    if out is None:
-        out = a.new_empty(output_shape(a, b), dtype=dtype)
-    if device == torch.cuda.current_device():
-        kernel.launch(a, b, out, bias, source, alpha, beta)
-    else:
-        with torch.cuda.device(device):
-            kernel.launch(a, b, out, bias, source, alpha, beta)
-    return out
+    return kernel.launch(a, b, bias, source, alpha, beta, out)
+
+
+def _kind(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str,
+    out_dtype: torch.dtype | None, promoted: bool,
+) -> Hashable:  # fmt: skip
+    """All that decides which kernel computes a call, and whether it may: what differs in this is checked anew."""
+    dtype = a.dtype
+    kind = (
+        a.shape, a.stride(), dtype, a.device, b.shape, b.stride(), b.dtype, b.device, out_dtype or OUTPUT_OF.get(dtype),
+        activation, promoted, alpha == 1.0, CHOSEN.generation,
+    )  # fmt: skip
+    if bias is None and source is None and dtype is not torch.float32:
+        return kind
+    return kind, _key(bias), _key(source), _tf32()
 
 
 def _key(tensor: Tensor | None) -> object:
-    return tensor if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device())
+    return tensor if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
 
 def _tf32() -> bool:

@@ -23,7 +23,7 @@ OUTPUTS: Final = {
     torch.float8_e5m2: "fp8_e5m2", torch.int32: "s32", torch.int8: "int8",
 }  # fmt: skip
 #: What C is where nobody says: as wide as the operands, bf16 behind 8-bit floats, s32 behind integers.
-_DEFAULT: Final = {
+OUTPUT_OF: Final = {dtype: dtype for dtype in INPUTS} | {
     torch.float8_e4m3fn: torch.bfloat16, torch.float8_e5m2: torch.bfloat16, torch.int8: torch.int32,
     torch.uint8: torch.int32,
 }  # fmt: skip
@@ -41,7 +41,7 @@ def output_dtype(a: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
     """
     if a.dtype not in INPUTS:
         raise Refused(f"a is {a.dtype}: {_MULTIPLIED}")
-    dtype = out_dtype or _DEFAULT.get(a.dtype, a.dtype)
+    dtype = out_dtype or OUTPUT_OF[a.dtype]
     if dtype not in OUTPUTS:
         raise Refused(f"out_dtype {dtype} is none that C can have: use one of {', '.join(map(str, OUTPUTS))}")
     return dtype

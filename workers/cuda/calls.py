@@ -7,7 +7,6 @@ Nothing here waits for the device, allocates on it, or copies to it, so that str
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +14,7 @@ from typing import Final
 from space.config import Config
 from space.problem import DTYPE_BYTES, Problem
 from workers.cuda.driver import Stream
-from workers.cuda.families import load
+from workers.cuda.families import Movable, load
 from workers.cuda.families.shared import Box, Shared, TensorMap
 from workers.cuda.operands import Copy
 
@@ -37,7 +36,7 @@ class Scratch:
 
 
 class Call:
-    """See the module. Usable from several threads; the context of the device must be current where it is used.
+    """See the module. The context of the device must be current where it is used.
 
     Args:
         anywhere: address of device memory, a multiple of 16: what descriptors are encoded for before the first call.
@@ -58,27 +57,73 @@ class Call:
         self.alignment_bytes = {
             "a": size, "b": size, "c": size_c, "source": size_c, "bias": DTYPE_BYTES[problem.dtype_bias],
         } | self._launcher.alignment_bytes  # fmt: skip
-        # Descriptors are encoded once, here; each call changes the addresses in them alone.
-        self._prepared = self._launcher.prepare(Copy(anywhere, anywhere, anywhere, 0, 0, 1.0, 0.0))
-        self._at: tuple[Copy, Mapping[str, int]] | None = None
-        self._lock = threading.Lock()
+        # What the driver refuses to describe is told here already.
+        self._launcher.prepare(_nothing(anywhere))
+        self._anywhere = anywhere
 
-    def __call__(self, stream: Stream, at: Copy, scratch: Mapping[str, int]) -> None:
-        """Puts the kernel, and the pass before it where there is one, on the stream.
+    def on(self, stream: Stream) -> CallOn:
+        """The same on one stream, with arguments of its own.
 
         Raises:
-            CudaError: the driver refuses the launch.
+            CudaError: the driver refuses.
         """
-        # Arguments are copied by the launch: between pointing them and that nobody else may.
-        with self._lock:
-            if self._at != (at, scratch):
-                self._launcher.repoint(self._prepared, at, scratch)
-                self._at = at, scratch
-            self._launcher.run(stream, self._prepared)
+        return CallOn(self._launcher, stream, self._anywhere)
 
     def unload(self) -> None:
         """Frees the program; no call may be running."""
         self._launcher.unload()
+
+
+class CallOn:
+    """A call on one stream, whose arguments lie ready: what moved since the call before is all that is written.
+
+    Not for two threads at the same time: a launch copies the arguments, and until then nobody else may move them.
+    """
+
+    def __init__(self, launcher: Movable, stream: Stream, anywhere: int) -> None:
+        # Descriptors are encoded here once; later their addresses alone change.
+        self._passes = launcher.prepare(_nothing(anywhere))
+        self._epilogue, self._places = launcher.epilogue(self._passes), launcher.places(self._passes)
+        self._a = self._b = self._c = anywhere
+        self._rest: tuple[int, int, float, float] = (0, 0, 1.0, 0.0)
+        self._launches = tuple(launch.ready(stream, arguments) for launch, arguments in self._passes)
+
+    def bring(self, scratch: Mapping[str, int]) -> None:
+        """Says where the scratch memory of the calls from now on is: all of `Call.scratch`, by name.
+
+        Raises:
+            CudaError: the driver refuses an address.
+        """
+        for name, address in scratch.items():
+            self._places[name].move(address)
+
+    def __call__(self, a: int, b: int, c: int, source: int, bias: int, alpha: float, beta: float) -> None:
+        """Puts the kernel, and the pass before it where there is one, on the stream; what is given is a `Copy`.
+
+        Raises:
+            CudaError: the driver refuses the launch.
+        """
+        if a != self._a:
+            self._places["a"].move(a)
+            self._a = a
+        if b != self._b:
+            self._places["b"].move(b)
+            self._b = b
+        if c != self._c:
+            self._places["c"].move(c)
+            self._c = c
+        rest = source, bias, alpha, beta
+        if rest != self._rest:
+            self._epilogue.alpha, self._epilogue.beta = alpha, beta
+            self._places["source"].move(source)
+            self._places["bias"].move(bias)
+            self._rest = rest
+        for launch in self._launches:
+            launch()
+
+
+def _nothing(anywhere: int) -> Copy:
+    return Copy(anywhere, anywhere, anywhere, 0, 0, 1.0, 0.0)
 
 
 class _Wanted(Shared):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -225,22 +225,15 @@ class Launch:
     ) -> None:
         self._function = function
         self._cluster = cluster
-        self._config = cu.CUlaunchConfig()
-        self._config.gridDimX = cluster
-        self._config.gridDimY = self._config.gridDimZ = 1
-        self._config.blockDimX = threads
-        self._config.blockDimY = self._config.blockDimZ = 1
-        self._config.sharedMemBytes = smem_bytes
+        self._threads, self._smem_bytes = threads, smem_bytes
+        self._attributes = [_cluster_dimension(cluster)] * (cluster > 1) + [_programmatic_start()] * pdl
+        self._config = self._configured(cluster)
         if smem_bytes:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check("cuFuncSetAttribute", cu.cuFuncSetAttribute(function, attribute, smem_bytes))
         if cluster > PORTABLE_CLUSTER:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             check("cuFuncSetAttribute", cu.cuFuncSetAttribute(function, attribute, 1))
-        attributes = [_cluster_dimension(cluster)] * (cluster > 1) + [_programmatic_start()] * pdl
-        if attributes:
-            self._config.attrs = attributes
-            self._config.numAttrs = len(attributes)
 
     def resident(self, sm_count: int) -> int:
         """How many clusters (blocks, without clusters) the device holds at once."""
@@ -248,8 +241,8 @@ class Launch:
             call = "cuOccupancyMaxActiveClusters"
             return int(check(call, cu.cuOccupancyMaxActiveClusters(self._function, self._config)))
         call = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
-        threads, smem = int(self._config.blockDimX), int(self._config.sharedMemBytes)
-        per_sm = check(call, cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, threads, smem))
+        threads, smem_bytes = self._threads, self._smem_bytes
+        per_sm = check(call, cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, threads, smem_bytes))
         return int(per_sm) * sm_count
 
     def set_grid(self, clusters: int) -> None:
@@ -259,6 +252,32 @@ class Launch:
     def __call__(self, stream: Stream, arguments: Arguments) -> None:
         self._config.hStream = stream.handle
         check("cuLaunchKernelEx", cu.cuLaunchKernelEx(self._config, self._function, arguments.address, 0))
+
+    def ready(self, stream: Stream, arguments: Arguments) -> Callable[[], None]:
+        """The launch on one stream with the grid of now, for callers that count microseconds of the host.
+
+        What it does is the driver's call and nothing else. The arguments must live as long as it; their values may
+        change between two launches.
+        """
+        config = self._configured(int(self._config.gridDimX))
+        config.hStream = stream.handle
+        call, function, address = cu.cuLaunchKernelEx, self._function, arguments.address
+
+        def launch() -> None:
+            (error,) = call(config, function, address, 0)
+            if error:
+                raise CudaError("cuLaunchKernelEx", error.name)
+
+        return launch
+
+    def _configured(self, blocks: int) -> Any:  # noqa: ANN401
+        made = cu.CUlaunchConfig()
+        made.gridDimX, made.gridDimY, made.gridDimZ = blocks, 1, 1
+        made.blockDimX, made.blockDimY, made.blockDimZ = self._threads, 1, 1
+        made.sharedMemBytes = self._smem_bytes
+        if self._attributes:
+            made.attrs, made.numAttrs = self._attributes, len(self._attributes)
+        return made
 
 
 def _cluster_dimension(blocks: int) -> cu.CUlaunchAttribute:

@@ -5,28 +5,45 @@ Skipped where PyTorch is not installed, as in CI; the GPU runs `tests/gpu/test_t
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
 pytest.importorskip("workers.cuda.calls")
 
-from gemmtune.torch import Refused, kernels  # noqa: E402
+from gemmtune.torch import Refused, kernels, streams  # noqa: E402
 from space.family import family_named  # noqa: E402
+from workers.cuda.operands import Copy  # noqa: E402
 
 CONFIG = family_named("sm90_wgmma").config({})
 
 
 @dataclass
+class On:
+    """Notes what would be launched on a stream, and where its scratch memory was."""
+
+    noted: list[tuple[Copy, dict[str, int]]]
+    scratch: dict[str, int] = field(default_factory=dict)
+
+    def bring(self, scratch: dict[str, int]) -> None:
+        self.scratch = scratch
+
+    def __call__(self, *at: float) -> None:
+        self.noted.append((Copy(*at), self.scratch))  # type: ignore[arg-type]
+
+
+@dataclass
 class Calls:
-    """Notes what would be launched, and leaves counters as a kernel would: at zero."""
+    """What a kernel launches; each stream has arguments of its own."""
 
-    noted: list[tuple[Any, dict[str, int]]] = field(default_factory=list)
+    noted: list[tuple[Copy, dict[str, int]]] = field(default_factory=list)
 
-    def __call__(self, stream: int, at: Any, scratch: dict[str, int]) -> None:  # noqa: ANN401
-        self.noted.append((at, dict(scratch)))
+    def on(self, stream: object) -> On:
+        return On(self.noted)
 
 
 @dataclass
@@ -34,8 +51,10 @@ class State:
     """What torch says of the moment of a call."""
 
     stream: int = 1
+    device: int = 0
     capturing: bool = False
     made: list[torch.Tensor] = field(default_factory=list)
+    threads: list[int] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -45,20 +64,32 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
     def allocated(size: int, device: int) -> torch.Tensor:
         # Never freed here, so that no address comes twice.
         now.made.append(torch.full((size,), 7, dtype=torch.uint8))
+        now.threads.append(threading.get_ident())
         return now.made[-1]
 
+    @contextmanager
+    def device(index: int) -> Iterator[None]:
+        before, now.device = now.device, index
+        yield
+        now.device = before
+
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: now.stream, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: now.device, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
-    monkeypatch.setattr(kernels, "_bytes", allocated)
-    monkeypatch.setattr(kernels, "_stream", lambda handle: handle)
-    monkeypatch.setattr(kernels, "_STREAMS", {})
+    monkeypatch.setattr(streams, "allocated", allocated)
+    monkeypatch.setattr(streams, "_used_here", lambda memory: None)
+    monkeypatch.setattr(streams, "_QUEUES", {})
+    monkeypatch.setattr(kernels, "_empty", torch._C._dynamo.guards._empty_strided_cpu)
     return now
 
 
-def kernel(calls: Calls, zeroed: dict[str, int], passing: dict[str, int]) -> kernels.Kernel:
+def kernel(
+    calls: Calls, zeroed: dict[str, int], passing: dict[str, int], device: int = 0, shape: tuple[int, ...] = (64, 64)
+) -> kernels.Kernel:
     aligned = (("a", 16), ("b", 16), ("c", 16), ("source", 2), ("bias", 2))
-    return kernels.Kernel(CONFIG, 0, calls, torch.bfloat16, aligned, zeroed, passing)
+    return kernels.Kernel(CONFIG, device, calls, shape, torch.bfloat16, aligned, zeroed, passing)
 
 
 def operands() -> list[torch.Tensor]:
@@ -71,10 +102,28 @@ def test_addresses_are_those_of_this_calls_operands(state: State) -> None:
     for _ in range(2):
         a, b, out = operands()
         bias = torch.zeros(64, dtype=torch.bfloat16)
-        ready.launch(a, b, out, bias, None, 0.5, 2.0)
+        assert ready.launch(a, b, bias, None, 0.5, 2.0, out) is out
         at, scratch = calls.noted[-1]
         assert (at.a, at.b, at.c) == (a.data_ptr(), b.data_ptr(), out.data_ptr())
         assert (at.bias, at.source, at.alpha, at.beta, scratch) == (bias.data_ptr(), 0, 0.5, 2.0, {})
+
+
+def test_c_is_made_dense_in_its_shape_and_dtype(state: State) -> None:
+    calls = Calls()
+    a, b, _ = operands()
+    for shape in ((64, 64), (2, 3, 5), (7, 1)):
+        made = kernel(calls, {}, {}, shape=shape).launch(a, b, None, None, 1.0, 0.0)
+        assert (tuple(made.shape), made.dtype, made.is_contiguous()) == (shape, torch.bfloat16, True)
+        assert calls.noted[-1][0].c == made.data_ptr()
+
+
+def test_a_call_for_another_device_makes_it_the_current_one(state: State) -> None:
+    calls = Calls()
+    seen: list[int] = []
+    ready = kernel(calls, {}, {}, device=1)
+    calls.on = lambda stream: seen.append(state.device) or On(calls.noted)  # type: ignore[func-returns-value, method-assign]
+    ready.launch(*operands()[:2], None, None, 1.0, 0.0)
+    assert (seen, state.device, len(calls.noted)) == ([1], 0, 1)
 
 
 def test_a_misaligned_operand_is_refused_and_nothing_is_launched(state: State) -> None:
@@ -83,27 +132,50 @@ def test_a_misaligned_operand_is_refused_and_nothing_is_launched(state: State) -
     for place, name in enumerate(("a", "b", "c")):
         given = operands()
         given[place] = store[1 : 1 + 64 * 64].view(64, 64)
+        a, b, out = given
         with pytest.raises(Refused, match=f"{name} starts at .* 16 bytes that sm90_wgmma"):
-            kernel(calls, {}, {}).launch(*given, None, None, 1.0, 0.0)
+            kernel(calls, {}, {}).launch(a, b, None, None, 1.0, 0.0, out)
     assert calls.noted == []
 
 
-def test_counters_are_a_streams_own_and_a_graphs_own_and_begin_at_zero(state: State) -> None:
-    calls = Calls()
-    ready = kernel(calls, {"meetings": 64}, {"partials": 256})
-
-    def launched(stream: int, capturing: bool = False) -> dict[str, int]:
-        state.stream, state.capturing = stream, capturing
-        ready.launch(*operands(), None, None, 1.0, 0.0)
-        scratch = calls.noted[-1][1]
+def launched(state: State, ready: kernels.Kernel, stream: int, capturing: bool = False) -> dict[str, int]:
+    """Where scratch memory was; what counts in it is zero."""
+    state.stream, state.capturing = stream, capturing
+    ready.launch(*operands()[:2], None, None, 1.0, 0.0)
+    scratch: dict[str, int] = ready.call.noted[-1][1]
+    if "meetings" in scratch:
         held = next(one for one in state.made if one.data_ptr() == scratch["meetings"])
         assert not held.any()
-        return scratch
+    return scratch
 
-    first, again, other = launched(1), launched(1), launched(2)
-    graph, replayed = launched(2, capturing=True), launched(2)
+
+def test_scratch_memory_is_a_streams_own_and_a_graphs_own_and_counters_begin_at_zero(state: State) -> None:
+    ready = kernel(Calls(), {"meetings": 64}, {"partials": 256})
+    first, again, other = (launched(state, ready, stream) for stream in (1, 1, 2))
+    graph, replayed = launched(state, ready, 2, capturing=True), launched(state, ready, 2)
+    another = launched(state, ready, 2, capturing=True)
+    assert first == again
+    assert other == replayed
+    for name in ("meetings", "partials"):
+        assert len({one[name] for one in (first, other, graph, another)}) == 4
+
+
+def test_kernels_of_a_stream_share_scratch_memory_and_follow_where_it_grows(state: State) -> None:
+    small = kernel(Calls(), {"meetings": 64}, {"partials": 256})
+    large = kernel(Calls(), {"meetings": 4096}, {"packed_a": 100, "packed_b": 5000})
+    before = launched(state, small, 1)
+    grown = launched(state, large, 1)
+    after = launched(state, small, 1)
+    assert (after["partials"], after["meetings"]) == (grown["packed_a"], grown["meetings"])
+    assert not set(after.values()) & set(before.values())
+    assert grown["packed_b"] == grown["packed_a"] + 512
+    # What is kept is asked for by another thread, out of the pools of this one.
+    assert threading.get_ident() not in state.threads
+
+
+def test_much_scratch_memory_is_of_one_call_alone(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "KEPT_BYTES", 1024)
+    large = kernel(Calls(), {"meetings": 64}, {"packed_a": 2048})
+    first, again = launched(state, large, 1), launched(state, large, 1)
+    assert first["packed_a"] != again["packed_a"]
     assert first["meetings"] == again["meetings"]
-    assert other["meetings"] == replayed["meetings"]
-    assert len({first["meetings"], other["meetings"], graph["meetings"]}) == 3
-    # Partial sums are of one call alone.
-    assert len({one["partials"] for one in (first, again, other, graph, replayed)}) == 5

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Callable
 from dataclasses import astuple, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -43,8 +45,8 @@ class Driver:
         return ctypes.create_string_buffer(box.address.to_bytes(8, "little") + rest, 128)
 
     @staticmethod
-    def replace_address(tensor_map: Any, address: int) -> int:  # noqa: ANN401
-        assert ctypes.addressof(tensor_map) % calls.MAP_ALIGN_BYTES == 0
+    def replace_address(tensor_map: int, address: int) -> int:
+        assert tensor_map % calls.MAP_ALIGN_BYTES == 0
         ctypes.memmove(tensor_map, address.to_bytes(8, "little"), 8)
         return 0
 
@@ -63,6 +65,9 @@ class Launched:
 
     def __call__(self, stream: object, arguments: Any) -> None:  # noqa: ANN401
         self.noted.append(b"".join(bytes(value) for value in arguments.values))
+
+    def ready(self, stream: object, arguments: Any) -> Callable[[], None]:  # noqa: ANN401
+        return partial(self, stream, arguments)
 
 
 class Program:
@@ -102,13 +107,29 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
     assert set(call.scratch) <= set(SECOND)
     assert [name for name, one in call.scratch.items() if one.zeroed] == ["meetings"] * ("partials" in call.scratch)
     scratch = {name: SECOND[name] for name in call.scratch}
-    for at in (FIRST, THEN, THEN):
-        call(None, operands.Copy(*at), scratch)
-    each = len(noted) // 3
-    first, then, again = (noted[turn * each : (turn + 1) * each] for turn in range(3))
+    here, there = call.on(None), call.on(None)
+    for on in (here, there):
+        on.bring(scratch)
+    for on, at in ((here, FIRST), (here, THEN), (there, FIRST), (here, THEN)):
+        on(*at)
+    each = len(noted) // 4
+    first, then, elsewhere, again = (noted[turn * each : (turn + 1) * each] for turn in range(4))
     noted.clear()
     families.load(problem, config, b"", 132, Placed()).launch(None, operands.Copy(*THEN))
-    assert then == again == noted != first
+    assert then == again == noted != first == elsewhere
+
+
+@pytest.mark.parametrize("moved", range(7))
+def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None:
+    problem = Problem.of(64, 4096, 4096, epilogue="alpha+beta+bias")
+    config = family_named("sm90_wgmma").config({"tile_n": 64, "epilogue": "direct"})
+    on = calls.Call(problem, config, b"", 132, 0x9_0000).on(None)
+    at = [*FIRST[:moved], THEN[moved], *FIRST[moved + 1 :]]
+    on(*FIRST)
+    on(*at)
+    families.load(problem, config, b"", 132, Placed()).launch(None, operands.Copy(*at))
+    first, then, made = noted
+    assert then == made != first
 
 
 def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from space.config import Config
 from space.problem import Problem
 from workers.cuda.driver import Stream
+from workers.cuda.families.arguments import GemmArguments
 from workers.cuda.families.gemv import Gemv
-from workers.cuda.families.shared import Shared
+from workers.cuda.families.prepared import Passes
+from workers.cuda.families.shared import Place, Shared
 from workers.cuda.families.sm90_wgmma import Gemm
 from workers.cuda.operands import Copy
 
@@ -25,20 +27,13 @@ class Launcher(Protocol):
 
 
 class Movable(Launcher, Protocol):
-    """One candidate of ours, whose prepared arguments can be pointed at other operands."""
+    """One candidate of ours, whose prepared arguments can be pointed at other operands: see `PreparedLauncher`."""
 
-    def prepare(self, copy: Copy) -> Any:  # noqa: ANN401  (each family's own)
-        """The arguments of every pass over one copy."""
+    def prepare(self, copy: Copy) -> Passes: ...
 
-    def run(self, stream: Stream, prepared: Any) -> None:  # noqa: ANN401
-        """Runs it once with what `prepare` gave."""
+    def places(self, passes: Passes) -> dict[str, Place]: ...
 
-    def repoint(self, prepared: Any, at: Copy, scratch: Mapping[str, int]) -> None:  # noqa: ANN401
-        """Makes arguments of one copy those of other operands.
-
-        Args:
-            scratch: addresses of what the constructor asked `Shared` for, by name.
-        """
+    def epilogue(self, passes: Passes) -> GemmArguments: ...
 
     @property
     def alignment_bytes(self) -> dict[str, int]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from space.config import Config
 from space.families.gemv.derive import row_bytes, transposed_a
 from space.family import family_named
 from space.problem import Problem
-from workers.cuda.driver import Arguments, Launch, Stream
-from workers.cuda.families.prepared import PreparedLauncher, split_k_workspace
-from workers.cuda.families.shared import Shared
-from workers.cuda.families.sm90_wgmma import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, repoint_arguments
+from workers.cuda.driver import Arguments, Launch
+from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, epilogue_places
+from workers.cuda.families.prepared import Passes, PreparedLauncher, split_k_workspace
+from workers.cuda.families.shared import Place, Shared, word
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemv"
@@ -57,7 +57,7 @@ def arguments_of(
     )  # fmt: skip
 
 
-class Gemv(PreparedLauncher[Arguments]):
+class Gemv(PreparedLauncher):
     """See `PreparedLauncher`."""
 
     def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
@@ -75,24 +75,20 @@ class Gemv(PreparedLauncher[Arguments]):
         split = config.number("split_k")
         self._partials, self._meetings = split_k_workspace(shared, split, whole * split * derived["outputs"], whole)
 
-    def prepare(self, copy: Copy) -> Arguments:
-        """The arguments of a launch over one copy."""
+    def prepare(self, copy: Copy) -> Passes:
+        """See `PreparedLauncher`; one pass."""
         made = arguments_of(self._problem, self._config, self._derived, copy, self._partials, self._meetings)
-        return Arguments(made)
+        return ((self._launch, Arguments(made)),)
 
-    def run(self, stream: Stream, prepared: Arguments) -> None:
-        """Runs it once."""
-        self._launch(stream, prepared)
+    def places(self, passes: Passes) -> dict[str, Place]:
+        """See `PreparedLauncher`."""
+        ((_, arguments),) = passes
+        (read,) = arguments.values
+        return epilogue_places(read.to) | {name: Place(words=[word(read, name)]) for name in "ab"}
 
-    def repoint(self, prepared: Arguments, at: Copy, scratch: Mapping[str, int]) -> None:
-        """Makes arguments that were prepared for one copy those of other operands.
-
-        Args:
-            scratch: addresses of what the constructor asked `Shared` for, by name.
-        """
-        (arguments,) = prepared.values
-        arguments.a, arguments.b = at.a, at.b
-        repoint_arguments(arguments.to, at, scratch)
+    def epilogue(self, passes: Passes) -> GemmArguments:
+        """See `PreparedLauncher`."""
+        return cast("GemmArguments", passes[0][1].values[0].to)
 
     @property
     def alignment_bytes(self) -> dict[str, int]:

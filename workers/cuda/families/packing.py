@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from space.families.sm90_wgmma.operands import element_bytes, needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
 from space.problem import Problem
-from workers.cuda.driver import Arguments, Launch, Module, Stream
-from workers.cuda.families.shared import Shared
+from workers.cuda.driver import Arguments, Launch, Module
+from workers.cuda.families.shared import Place, Shared, TensorMap, word
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "pack"
@@ -75,21 +75,26 @@ class Packing:
             return Lying(address, rows, p.k, rows)
         return Lying(address, p.k, rows, p.k)
 
-    def arguments(self, copy: Copy) -> Arguments | None:
-        """Of the pass over one copy; None where there is nothing to pack."""
-        return Arguments(self._job("a", copy), self._job("b", copy)) if self._to else None
+    def prepare(self, copy: Copy) -> tuple[tuple[Launch, Arguments], ...]:
+        """The pass over one copy; none where there is nothing to pack."""
+        return ((self._launch, Arguments(self._job("a", copy), self._job("b", copy))),) if self._to else ()
 
-    def repoint(self, arguments: Arguments, at: Copy, scratch: Mapping[str, int]) -> None:
-        """Makes arguments that were made for one copy read other operands, and pack into other memory."""
-        of_a, of_b = arguments.values
-        if "packed_a" in scratch:
-            of_a.from_, of_a.to = at.a, scratch["packed_a"]
-        if "packed_b" in scratch:
-            of_b.from_, of_b.to = at.b, scratch["packed_b"]
+    def places(
+        self, passes: Sequence[tuple[Launch, Arguments]], maps: Mapping[OperandName, TensorMap]
+    ) -> dict[str, Place]:
+        """Where the operands stand, and what they are packed into.
 
-    def launch(self, stream: Stream, arguments: Arguments) -> None:
-        """Runs the pass."""
-        self._launch(stream, arguments)
+        Args:
+            passes: of `prepare`.
+            maps: by operand, what the kernel reads it by.
+        """
+        found = {str(name): Place([each]) for name, each in maps.items() if name not in self._to}
+        for _, arguments in passes:
+            jobs = dict(zip(("a", "b"), arguments.values, strict=True))
+            for name in self._to:
+                found[name] = Place(words=[word(jobs[name], "from_")])
+                found[f"packed_{name}"] = Place([maps[name]], [word(jobs[name], "to")])
+        return found
 
     def _pitch(self, name: OperandName) -> int:
         return pitch_bytes(self._problem, name) // element_bytes(self._problem)

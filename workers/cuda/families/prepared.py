@@ -3,36 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
 
 from space.families.split_k import MEETING_BYTES
-from workers.cuda.driver import Module, Stream
-from workers.cuda.families.shared import Shared
+from workers.cuda.driver import Arguments, Launch, Module, Stream
+from workers.cuda.families.arguments import GemmArguments
+from workers.cuda.families.shared import Place, Shared
 from workers.cuda.operands import Copy
 
-Prepared = TypeVar("Prepared")
+#: All that one run launches, in order.
+Passes = tuple[tuple[Launch, Arguments], ...]
 
 
-class PreparedLauncher(ABC, Generic[Prepared]):
+class PreparedLauncher(ABC):
     """One candidate, loaded; `launch(stream, copy)` runs it once, with every pass that it needs."""
 
     def __init__(self, cubin: bytes) -> None:
         self._module = Module(cubin)
-        self._prepared: dict[int, Prepared] = {}
+        self._prepared: dict[int, Passes] = {}
 
     @abstractmethod
-    def prepare(self, copy: Copy) -> Prepared:
-        """The arguments of all passes over one copy."""
+    def prepare(self, copy: Copy) -> Passes:
+        """The passes over one copy."""
 
     @abstractmethod
-    def run(self, stream: Stream, prepared: Prepared) -> None:
-        """Runs the passes once."""
+    def places(self, passes: Passes) -> dict[str, Place]:
+        """Where addresses stand in prepared arguments whose descriptors are nobody else's.
+
+        Returns: those of `a`, `b`, `c`, `source`, `bias`, and of what the constructor asked `Shared` for, by name.
+        """
+
+    @abstractmethod
+    def epilogue(self, passes: Passes) -> GemmArguments:
+        """The arguments among the prepared ones that say what C becomes."""
 
     def launch(self, stream: Stream, copy: Copy) -> None:
         """Prepares what was not prepared yet, and runs it once."""
         if copy.c not in self._prepared:
             self._prepared[copy.c] = self.prepare(copy)
-        self.run(stream, self._prepared[copy.c])
+        for launch, arguments in self._prepared[copy.c]:
+            launch(stream, arguments)
 
     def unload(self) -> None:
         """Frees the program."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, cast
@@ -80,22 +80,45 @@ class Box:
         return ctypes.create_string_buffer(ctypes.string_at(made.getPtr(), 128), 128)
 
 
-def repoint(tensor_map: TensorMap, address: int) -> None:
-    """Makes a descriptor that is nobody else's describe the same box at another address, a multiple of 16.
+class Place:
+    """Where the address of one operand stands in prepared arguments.
 
-    Raises:
-        CudaError: the driver refuses.
+    Args:
+        maps: descriptors, which must be nobody else's.
+        words: the address itself, as `word` gives them.
     """
-    if error := _replace_address()(tensor_map, address):
-        raise CudaError("cuTensorMapReplaceAddress", f"error {error}")
+
+    def __init__(self, maps: Sequence[TensorMap] = (), words: Sequence[ctypes.c_uint64] = ()) -> None:
+        self._maps, self._words = maps, words
+        self._map_addresses = tuple(ctypes.addressof(each) for each in maps)
+
+    def move(self, address: int) -> None:
+        """Makes the arguments those of an operand that lies elsewhere; for descriptors at a multiple of 16.
+
+        Raises:
+            CudaError: the driver refuses.
+        """
+        for each in self._map_addresses:
+            if error := _replace_address()(each, address):
+                raise CudaError("cuTensorMapReplaceAddress", f"error {error}")
+        for word in self._words:
+            word.value = address
+
+
+def word(arguments: ctypes.Structure, field: str) -> ctypes.c_uint64:
+    """A pointer that arguments hold, as a number that can be written."""
+    return ctypes.c_uint64.from_buffer(arguments, getattr(type(arguments), field).offset)
 
 
 @cache
-def _replace_address() -> Callable[[TensorMap, int], int]:
-    """The driver's own call: the bindings own their descriptors, ours lie in the arguments of a launch."""
-    function = ctypes.CDLL("libcuda.so.1").cuTensorMapReplaceAddress
+def _replace_address() -> Callable[[int, int], int]:
+    """The driver's own call: the bindings own their descriptors, ours lie in the arguments of a launch.
+
+    It only writes to the descriptor: giving the interpreter's lock away for it takes longer than itself.
+    """
+    function = ctypes.PyDLL("libcuda.so.1").cuTensorMapReplaceAddress
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
-    return cast("Callable[[TensorMap, int], int]", function)
+    return cast("Callable[[int, int], int]", function)
 
 
 class Shared:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from space.config import Config
 from space.families.sm90_wgmma.operands import TMA_ALIGN_BYTES, element_bytes, lies_mn_major, needs_packing
 from space.family import family_named
 from space.instructions.tma import SWIZZLE_SPANS
 from space.problem import DTYPE_BYTES, Problem
-from workers.cuda.driver import Arguments, Launch, Stream
+from workers.cuda.driver import Arguments, Launch
+from workers.cuda.families.arguments import (
+    EVICT_FIRST,
+    EVICT_LAST,
+    EVICT_NORMAL,
+    Divider,
+    GemmArguments,
+    epilogue_places,
+)
 from workers.cuda.families.packing import OperandName, Packing
-from workers.cuda.families.prepared import PreparedLauncher, split_k_workspace
-from workers.cuda.families.shared import Box, Shared, TensorMap, repoint
+from workers.cuda.families.prepared import Passes, PreparedLauncher, split_k_workspace
+from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
 from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemm"
-#: L2 cache policies as `createpolicy` makes them: CUTLASS, cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90.
-EVICT_NORMAL, EVICT_FIRST, EVICT_LAST = 0x1000000000000000, 0x12F0000000000000, 0x14F0000000000000
 _HINTS: Final = {
     "none": (EVICT_NORMAL, EVICT_NORMAL),
     "stream_a": (EVICT_FIRST, EVICT_LAST),
@@ -28,56 +32,7 @@ _HINTS: Final = {
 }
 
 
-class Divider(ctypes.Structure):
-    """Mirrors `Divider` of sm90_wgmma/arguments.cuh: x // d == x * multiplier >> 32 + shift for 0 <= x < 2^31.
-
-    With multiplier = ceil(2^(31 + L) / d) and L = ceil(log2 d) the error of the product stays below 1 / d
-    (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", 1994, theorem 4.2).
-    """
-
-    _fields_ = (("multiplier", ctypes.c_uint32), ("shift", ctypes.c_uint32), ("divisor", ctypes.c_uint32))
-
-    @classmethod
-    def of(cls, divisor: int) -> Divider:
-        """Divides by `divisor`, 1 to 2^31 - 1."""
-        if divisor == 1:
-            return cls(0, 0, 1)
-        bits = (divisor - 1).bit_length()
-        return cls(-(-(1 << (31 + bits)) // divisor), bits - 1, divisor)
-
-
-class GemmArguments(ctypes.Structure):
-    """Mirrors `GemmArguments` of sm90_wgmma/arguments.cuh."""
-
-    _fields_ = (
-        ("c", ctypes.c_void_p), ("source", ctypes.c_void_p), ("bias", ctypes.c_void_p),
-        ("partials", ctypes.c_void_p), ("meetings", ctypes.c_void_p),
-        ("hint_a", ctypes.c_uint64), ("hint_b", ctypes.c_uint64),
-        ("ldc", ctypes.c_longlong), ("batch_stride_c", ctypes.c_longlong),
-        ("m", ctypes.c_int), ("n", ctypes.c_int), ("alpha", ctypes.c_float), ("beta", ctypes.c_float),
-        ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
-        ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
-        ("padding", ctypes.c_int),
-    )  # fmt: skip
-
-
-def repoint_arguments(arguments: GemmArguments, at: Copy, scratch: Mapping[str, int]) -> None:
-    """C and what its epilogue reads, and split-K's workspace where there is one."""
-    arguments.c, arguments.alpha, arguments.beta = at.c, at.alpha, at.beta
-    arguments.source, arguments.bias = at.source or None, at.bias or None
-    if "partials" in scratch:
-        arguments.partials, arguments.meetings = scratch["partials"], scratch["meetings"]
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """The arguments of both passes over one copy."""
-
-    pack: Arguments | None
-    gemm: Arguments
-
-
-class Gemm(PreparedLauncher[Prepared]):
+class Gemm(PreparedLauncher):
     """See `PreparedLauncher`; with the packing pass where one is needed."""
 
     def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
@@ -95,34 +50,25 @@ class Gemm(PreparedLauncher[Prepared]):
         self._packing = Packing(problem, self._module, sm_count, shared)
         self._partials, self._meetings = self._workspace()
 
-    def prepare(self, copy: Copy) -> Prepared:
-        """The arguments of all passes over one copy."""
+    def prepare(self, copy: Copy) -> Passes:
+        """See `PreparedLauncher`; the packing pass first, where there is one."""
         maps = self._map_of("a", copy), self._map_of("b", copy), self._map_c(copy)
-        return Prepared(self._packing.arguments(copy), self._arguments(copy, *maps))
+        return *self._packing.prepare(copy), (self._launch, self._arguments(copy, *maps))
 
-    def run(self, stream: Stream, prepared: Prepared) -> None:
-        """Runs the passes once."""
-        if prepared.pack is not None:
-            self._packing.launch(stream, prepared.pack)
-        self._launch(stream, prepared.gemm)
-
-    def repoint(self, prepared: Prepared, at: Copy, scratch: Mapping[str, int]) -> None:
-        """Makes arguments that were prepared for one copy those of other operands.
-
-        Args:
-            scratch: addresses of what the constructor asked `Shared` for, by name. Tensor maps must be this
-                launcher's alone.
-        """
-        map_a, map_b, map_c, arguments = prepared.gemm.values
-        if prepared.pack is not None:
-            self._packing.repoint(prepared.pack, at, scratch)
+    def places(self, passes: Passes) -> dict[str, Place]:
+        """See `PreparedLauncher`."""
+        *packing, (_, arguments) = passes
+        map_a, map_b, map_c, rest = arguments.values
+        found = epilogue_places(rest)
+        if not self._direct:
+            found["c"] = Place([map_c], [word(rest, "c")])
         if self._swapped:
             map_a, map_b = map_b, map_a
-        repoint(map_a, scratch.get("packed_a") or at.a)
-        repoint(map_b, scratch.get("packed_b") or at.b)
-        if not self._direct:
-            repoint(map_c, at.c)
-        repoint_arguments(arguments, at, scratch)
+        return found | self._packing.places(packing, {"a": map_a, "b": map_b})
+
+    def epilogue(self, passes: Passes) -> GemmArguments:
+        """See `PreparedLauncher`."""
+        return cast("GemmArguments", passes[-1][1].values[-1])
 
     @property
     def alignment_bytes(self) -> dict[str, int]:
