@@ -63,12 +63,12 @@ inline void start() {
     current().done = true;
 }
 /// Exchanges take two places in turn: nobody writes to one before everybody has read it.
-inline unsigned exchanged(unsigned bits, int mask) {
+inline unsigned exchanged(unsigned bits, unsigned from) {
     const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     unsigned* const row = &slots[(warp * 2 + current().turn++ % 2) * 32];
     row[lane] = bits;
     meet(warp_meetings[warp]);
-    return row[lane ^ mask];
+    return row[from];
 }
 }  // namespace on_cpu
 
@@ -85,7 +85,11 @@ To bit_copy(From from) {
 }
 template <class Word>
 Word __shfl_xor_sync(unsigned, Word value, int mask) {
-    return bit_copy<Word>(on_cpu::exchanged(bit_copy<unsigned>(value), mask));
+    return bit_copy<Word>(on_cpu::exchanged(bit_copy<unsigned>(value), threadIdx.x % 32 ^ mask));
+}
+template <class Word>
+Word __shfl_sync(unsigned, Word value, int from) {
+    return bit_copy<Word>(on_cpu::exchanged(bit_copy<unsigned>(value), from));
 }
 inline unsigned __float_as_uint(float value) { return bit_copy<unsigned>(value); }
 inline float __uint_as_float(unsigned bits) { return bit_copy<float>(bits); }
