@@ -40,7 +40,10 @@ class Config:
         return dict(self.values)
 
     def __getitem__(self, knob: str) -> KnobValue:
-        return dict(self.values)[knob]
+        for name, value in self.values:
+            if name == knob:
+                return value
+        raise KeyError(knob)
 
     def number(self, knob: str) -> int:
         """The value of a numeric knob."""

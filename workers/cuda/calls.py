@@ -139,10 +139,10 @@ class _Wanted(Shared):
         self.found[name] = Scratch(size_bytes, zeroed)
         return self._anywhere
 
-    def map(self, box: Box) -> TensorMap:
+    def map(self, box: Box, address: int) -> TensorMap:
         """A descriptor of one's own."""
         room = ctypes.create_string_buffer(128 + MAP_ALIGN_BYTES)
         aligned = -ctypes.addressof(room) % MAP_ALIGN_BYTES
         made = (ctypes.c_char * 128).from_buffer(room, aligned)
-        ctypes.memmove(made, box.encode(), 128)
+        ctypes.memmove(made, box.encode(address), 128)
         return made

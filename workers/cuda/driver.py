@@ -113,6 +113,10 @@ class Graph:
         self._handle = check("cuGraphInstantiate", cu.cuGraphInstantiate(graph, 0))
         check("cuGraphDestroy", cu.cuGraphDestroy(graph))
 
+    def upload(self, stream: Stream) -> None:
+        """Brings it to the device, behind the work of a stream: the first launch need not."""
+        check("cuGraphUpload", cu.cuGraphUpload(self._handle, stream.handle))
+
     def launch(self, stream: Stream) -> None:
         """Puts one replay on the stream."""
         check("cuGraphLaunch", cu.cuGraphLaunch(self._handle, stream.handle))

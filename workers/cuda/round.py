@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from space.config import Config
-from space.explain import explain
+from space.explain import explain, legal_among
 from space.family import families_for, family_named
 from space.problem import Problem
 from space.version import own_version
@@ -103,14 +103,14 @@ class CudaRound:
 
     def _take_up(self, candidates: Sequence[Config], builds: Builds, library: list[Config]) -> Iterator[Measurement]:
         """Sorts candidates by who builds them; those that are illegal are measurements at once."""
-        own = list[Config]()
+        own, legal = list[Config](), legal_among(self._problem, candidates)
         for config in candidates:
             family = family_named(config.family)
-            said = explain(family, self._problem, config)
-            if said.legal:
+            if config in legal:
                 (own if family.own else library).append(config)
             else:
-                yield self._outcome(config, Outcome.CONSTRAINTS, f"{said.broken[0].rule}: {said.broken[0].numbers}")
+                (first, *_) = explain(family, self._problem, config).broken
+                yield self._outcome(config, Outcome.CONSTRAINTS, f"{first.rule}: {first.numbers}")
         # Whoever comes first finds the card in another state: no kind of candidate always does.
         random.Random(self._seed).shuffle(own)
         builds.add(own)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,8 @@ ENTRY_FILES: Final[dict[str, str]] = {
 }  # fmt: skip
 #: Entries that are part of a program where a constant says so.
 _MORE_ENTRIES: Final[dict[str, str]] = {"packs": "sm90_wgmma/pack_entry.cuh"}
+#: Texts that are kept, of 80 KB each: one an instruction, and most problems have a dozen or two.
+_KEPT_TEXTS: Final = 64
 _INSTRUCTION_FILE: Final = "ptx/wgmma_mma_async.cuh"
 
 _NO_INSTRUCTION: Final = "// this family has no wgmma"
@@ -43,13 +45,21 @@ def render(family: str, constants: Mapping[str, int | str]) -> str:
             becomes an enumerator (`epilogue="tma"` is `Epilogue::kTma`). A launch knob has no place here.
     """
     instruction = wgmma_mma_async(constants) if "instruction_n" in constants else _NO_INSTRUCTION
+    more = tuple(file for name, file in _MORE_ENTRIES.items() if constants.get(name))
+    before, after = _around_config(ENTRY_FILES[family], instruction, more)
+    return "".join([before, *(f"{line}\n" for line in (_config(constants) if constants else [])), after])
+
+
+@lru_cache(maxsize=_KEPT_TEXTS)
+def _around_config(entry: str, instruction: str, more: tuple[str, ...]) -> tuple[str, str]:
+    """The text before and after `Config`: most candidates of a problem share it with others."""
     seen: set[str] = set()
-    body = list(_flatten(ENTRY_FILES[family], {_INSTRUCTION_FILE: instruction}, seen))
+    body = list(_flatten(entry, {_INSTRUCTION_FILE: instruction}, seen))
     # Config names enums of the included files and is named by the entry: it stands after the last include.
-    after_includes = max(place for place, line in enumerate(body) if line.endswith(f'"{ENTRY_FILES[family]}"'))
-    config = _config(constants) if constants else []
-    more = [line for name, file in _MORE_ENTRIES.items() if constants.get(name) for line in _flatten(file, {}, seen)]
-    return "\n".join([*body[:after_includes], *config, *body[after_includes:], *more]) + "\n"
+    after_includes = max(place for place, line in enumerate(body) if line.endswith(f'"{entry}"'))
+    added = (line for file in more for line in _flatten(file, {}, seen))
+    before, after = body[:after_includes], [*body[after_includes:], *added]
+    return "".join(f"{line}\n" for line in before), "".join(f"{line}\n" for line in after)
 
 
 @cache
@@ -101,7 +111,7 @@ def _camel(name: str) -> str:
 def _flatten(name: str, generated: Mapping[str, str], seen: set[str]) -> Iterator[str]:
     seen.add(name)
     yield f'#line 1 "{name}"'
-    text = generated.get(name) or (FOLDER / name).read_text()
+    text = generated.get(name) or _text_of(name)
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() == "#pragma once":
             continue
@@ -111,3 +121,9 @@ def _flatten(name: str, generated: Mapping[str, str], seen: set[str]) -> Iterato
         elif match[1] not in seen:
             yield from _flatten(match[1], generated, seen)
             yield f'#line {number + 1} "{name}"'
+
+
+@cache
+def _text_of(name: str) -> str:
+    # A process that began with one text of a file goes on with it: builds and their source digest agree.
+    return (FOLDER / name).read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -40,9 +40,9 @@ class Driver:
     """Descriptors whose first 8 bytes are their address; the rest says what box they are of."""
 
     @staticmethod
-    def encode(box: Any) -> Any:  # noqa: ANN401
-        rest = hashlib.sha256(repr(astuple(replace(box, address=0))).encode()).digest()
-        return ctypes.create_string_buffer(box.address.to_bytes(8, "little") + rest, 128)
+    def encode(box: Any, address: int) -> Any:  # noqa: ANN401
+        rest = hashlib.sha256(repr(astuple(box)).encode()).digest()
+        return ctypes.create_string_buffer(address.to_bytes(8, "little") + rest, 128)
 
     @staticmethod
     def replace_address(tensor_map: int, address: int) -> int:

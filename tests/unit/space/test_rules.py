@@ -15,7 +15,7 @@ from space.arch import ARCHS, arch_named
 from space.config import Config
 from space.enumerate import Space, enumerate_space
 from space.errors import ArchError, FamilyError
-from space.explain import explain, is_legal, legal_mask, nearest_config
+from space.explain import explain, is_legal, legal_among, legal_mask, nearest_config
 from space.family import family_named
 from space.nearest import MOST_CHANGES
 from space.problem import Problem
@@ -28,6 +28,7 @@ SQUARE = Problem.parse("4096x4096x4096")
 TINY = Problem.parse("64x40x256")
 
 any_config, any_problem = configs_of(FAMILY), problems_up_to(9000, 9000, 9000)
+
 
 @pytest.mark.parametrize(("shape", "dtype", "layout", "knobs", "rule"), BREAKS)
 def test_each_rule_breaks_alone(shape: str, dtype: str, layout: str, knobs: dict[str, object], rule: str) -> None:
@@ -67,7 +68,13 @@ def test_filter_and_explanation_agree(problem: Problem, config: Config) -> None:
 @given(st.lists(any_config, min_size=1, max_size=50))
 def test_a_row_means_the_same_alone_and_among_others(configs: list[Config]) -> None:
     together = legal_mask(FAMILY, FAMILY.columns(SQUARE, configs))
-    assert together.tolist() == [is_legal(FAMILY, SQUARE, config) for config in configs]
+    alone = [is_legal(FAMILY, SQUARE, config) for config in configs]
+    assert together.tolist() == alone
+    # Of a family for which the problem is too large.
+    other = family_named("gemv").config({})
+    assert legal_among(SQUARE, [*configs, other]) == {
+        config for config, legal in zip(configs, alone, strict=True) if legal
+    }
 
 
 def test_the_enumeration_is_every_legal_config_and_counts_add_up() -> None:

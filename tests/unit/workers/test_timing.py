@@ -18,6 +18,9 @@ def test_every_copy_is_launched_equally_often_in_a_graph() -> None:
             assert launches % copies == 0
             assert launches >= max(copies, timing.FEWEST_LAUNCHES)
             assert launches >= timing.FEWEST_SHORT_LAUNCHES or expected_us >= timing.SHORT_US
+            assert launches <= timing.MOST_LAUNCHES
+            long_enough = (launches + 1) * expected_us > timing.REPLAY_US
+            assert long_enough or launches + copies > timing.MOST_LAUNCHES
 
 
 def test_only_a_candidate_far_behind_is_given_up_on() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, cast
 
 from space.config import Config
@@ -77,8 +78,17 @@ class Gemv(PreparedLauncher):
 
     def prepare(self, copy: Copy) -> Passes:
         """See `PreparedLauncher`; one pass."""
-        made = arguments_of(self._problem, self._config, self._derived, copy, self._partials, self._meetings)
+        made = GemvArguments.from_buffer_copy(self._of_every_copy)
+        made.a, made.b, to = copy.a, copy.b, made.to
+        to.c, to.source, to.bias = copy.c, copy.source or None, copy.bias or None
+        to.alpha, to.beta = copy.alpha, copy.beta
         return ((self._launch, Arguments(made)),)
+
+    @cached_property
+    def _of_every_copy(self) -> GemvArguments:
+        """What the arguments of all copies have in common; a problem of tiny operands has a hundred of them."""
+        nowhere = Copy(0, 0, 0, 0, 0, 1.0, 0.0)
+        return arguments_of(self._problem, self._config, self._derived, nowhere, self._partials, self._meetings)
 
     def places(self, passes: Passes) -> dict[str, Place]:
         """See `PreparedLauncher`."""

@@ -36,13 +36,11 @@ class Lying:
     """How an operand lies where the kernel reads it: lines of contiguous elements.
 
     Attributes:
-        address: of the first element.
         columns: contiguous elements of a line: K, or M or N where the operand is MN-major.
         lines: of one matrix.
         pitch: elements from line to line.
     """
 
-    address: int
     columns: int
     lines: int
     pitch: int
@@ -64,16 +62,19 @@ class Packing:
             self._launch = Launch(module.function(ENTRY), THREADS)
             self._launch.set_grid(BLOCKS_PER_SM * sm_count)
 
-    def lying(self, name: OperandName, copy: Copy) -> Lying:
-        """Where and how the kernel finds the problem's `a` or `b`."""
+    def address(self, name: OperandName, copy: Copy) -> int:
+        """Where the kernel finds the problem's `a` or `b`."""
+        return self._to.get(name) or (copy.a if name == "a" else copy.b)
+
+    def lying(self, name: OperandName) -> Lying:
+        """How the kernel finds it there."""
         p = self._problem
         rows = p.m if name == "a" else p.n
         if name in self._to:
-            return Lying(self._to[name], p.k, rows, self._pitch(name))
-        address = copy.a if name == "a" else copy.b
+            return Lying(p.k, rows, self._pitch(name))
         if majors_of(p.layout)[name == "b"] == "mn":
-            return Lying(address, rows, p.k, rows)
-        return Lying(address, p.k, rows, p.k)
+            return Lying(rows, p.k, rows)
+        return Lying(p.k, rows, p.k)
 
     def prepare(self, copy: Copy) -> tuple[tuple[Launch, Arguments], ...]:
         """The pass over one copy; none where there is nothing to pack."""

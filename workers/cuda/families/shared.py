@@ -39,7 +39,6 @@ class Box:
     """A stack of row-major matrices, and the box in which TMA reads or writes them.
 
     Attributes:
-        address: of the first element, a multiple of 16.
         columns, lines, batch: extents; columns are contiguous.
         pitch_bytes, batch_pitch_bytes: from line to line, from matrix to matrix; multiples of 16.
         box_columns, box_lines: extents of a box; box_columns fill one swizzle span or less.
@@ -47,7 +46,6 @@ class Box:
         l2_promotion: 0, 64, 128 or 256 bytes.
     """
 
-    address: int
     element_bytes: int
     columns: int
     lines: int
@@ -59,8 +57,11 @@ class Box:
     swizzle_bytes: int
     l2_promotion: int = 256
 
-    def encode(self) -> TensorMap:
+    def encode(self, address: int) -> TensorMap:
         """The 128-byte descriptor.
+
+        Args:
+            address: of the first element, a multiple of 16.
 
         Raises:
             CudaError: the driver refuses it; the legality rules should have.
@@ -69,7 +70,7 @@ class Box:
         made = check(
             "cuTensorMapEncodeTiled",
             cu.cuTensorMapEncodeTiled(
-                _TYPES[self.element_bytes], 3, self.address,
+                _TYPES[self.element_bytes], 3, address,
                 [u64(self.columns), u64(self.lines), u64(self.batch)],
                 [u64(self.pitch_bytes), u64(self.batch_pitch_bytes)],
                 [u32(self.box_columns), u32(self.box_lines), u32(1)], [u32(1), u32(1), u32(1)],
@@ -122,19 +123,20 @@ def _replace_address() -> Callable[[int, int], int]:
 
 
 class Shared:
-    """Tensor maps by box, and scratch memory by name; both live as long as the problem."""
+    """Tensor maps by box and address, and scratch memory by name; both live as long as the problem."""
 
     def __init__(self) -> None:
-        self._maps: dict[Box, TensorMap] = {}
+        self._maps: dict[Box, dict[int, TensorMap]] = {}
         self._scratch: dict[str, Buffer] = {}
         self._outgrown: list[Buffer] = []
         self._zeroed: list[Buffer] = []
 
-    def map(self, box: Box) -> TensorMap:
+    def map(self, box: Box, address: int) -> TensorMap:
         """The descriptor of a box; most candidates cut operands into the same ones."""
-        if box not in self._maps:
-            self._maps[box] = box.encode()
-        return self._maps[box]
+        known = self._maps.setdefault(box, {})
+        if address not in known:
+            known[address] = box.encode(address)
+        return known[address]
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
         """Address of device memory that keeps what one launch hands to its next pass.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cached_property
 from typing import Final, cast
 
 from space.config import Config
@@ -84,12 +85,19 @@ class Gemm(PreparedLauncher):
         return split_k_workspace(self._shared, number("split_k"), sums, blocks * derived["team"])
 
     def _map_of(self, kernel_operand: OperandName, copy: Copy) -> TensorMap:
-        """The kernel's A or B: the problem's, or the other one's where they change places."""
+        name, box = self._boxes[kernel_operand]
+        return self._shared.map(box, self._packing.address(name, copy))
+
+    @cached_property
+    def _boxes(self) -> dict[OperandName, tuple[OperandName, Box]]:
+        """By the kernel's A and B: which of the problem's it is, as they may change places, and its box."""
+        return {"a": self._box_of("a"), "b": self._box_of("b")}
+
+    def _box_of(self, kernel_operand: OperandName) -> tuple[OperandName, Box]:
         number, p = self._config.number, self._problem
         is_a = kernel_operand == "a"
         name: OperandName = "a" if is_a != self._swapped else "b"
-        lying = self._packing.lying(name, copy)
-        size = element_bytes(p)
+        lying, size = self._packing.lying(name), element_bytes(p)
         swizzle, rows, sharers = (
             (number("swizzle_a"), number("tile_m"), number("cluster_n"))
             if is_a
@@ -97,36 +105,44 @@ class Gemm(PreparedLauncher):
         )
         lines = number("tile_k") if lies_mn_major(p, name) else rows
         pitch = lying.pitch * size
-        return self._shared.map(
-            Box(lying.address, size, lying.columns, lying.lines, p.batch, pitch, pitch * lying.lines,
-                max(swizzle, 16) // size, lines // sharers, swizzle, number("l2_promotion"))
+        return name, Box(
+            size, lying.columns, lying.lines, p.batch, pitch, pitch * lying.lines, max(swizzle, 16) // size,
+            lines // sharers, swizzle, number("l2_promotion"),
         )  # fmt: skip
 
     def _map_c(self, copy: Copy) -> TensorMap:
+        return ctypes.create_string_buffer(128) if self._direct else self._shared.map(self._box_of_c, copy.c)
+
+    @cached_property
+    def _box_of_c(self) -> Box:
         p, derived, number = self._problem, self._derived, self._config.number
-        if self._direct:
-            return ctypes.create_string_buffer(128)
         size = DTYPE_BYTES[p.dtype_c]
         if self._swapped:
             box_columns, box_lines = 128 // size, derived["staged_columns"]
         else:
             box_columns, box_lines = derived["store_box_n"], number("tile_m") // derived["team"]
-        pitch = p.n * size
-        swizzle = box_columns * size
-        return self._shared.map(
-            Box(copy.c, size, p.n, p.m, p.batch, pitch, pitch * p.m, box_columns, box_lines,
-                swizzle if swizzle in SWIZZLE_SPANS else 0)
+        pitch, swizzle = p.n * size, box_columns * size
+        return Box(
+            size, p.n, p.m, p.batch, pitch, pitch * p.m, box_columns, box_lines,
+            swizzle if swizzle in SWIZZLE_SPANS else 0,
         )  # fmt: skip
 
     def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:
+        arguments = GemmArguments.from_buffer_copy(self._of_every_copy)
+        arguments.c, arguments.source, arguments.bias = copy.c, copy.source or None, copy.bias or None
+        arguments.alpha, arguments.beta = copy.alpha, copy.beta
+        return Arguments(map_a, map_b, map_c, arguments)
+
+    @cached_property
+    def _of_every_copy(self) -> GemmArguments:
+        """What the arguments of all copies have in common; a problem of tiny operands has a hundred of them."""
         p, derived = self._problem, self._derived
         m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
-        arguments = GemmArguments(
-            copy.c, copy.source or None, copy.bias or None, self._partials or None, self._meetings or None,
-            *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, copy.alpha, copy.beta,
+        return GemmArguments(
+            None, None, None, self._partials or None, self._meetings or None,
+            *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, 1.0, 0.0,
             self._tiles, derived["k_iterations"], *self._walk(), 0,
         )  # fmt: skip
-        return Arguments(map_a, map_b, map_c, arguments)
 
     def _walk(self) -> tuple[int, int, Divider, Divider, Divider, Divider, Divider]:
         """The numbering of tiles: `along_n` to `last_width` of the arguments."""
