@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 _LOCK: Final = threading.Lock()
-#: Both need no more than a moment, and only where memory grows.
+#: Asked for memory where it grows, which is seldom.
 _ELSEWHERE: Final = ThreadPoolExecutor(1, "gemmtune-memory")
 
 
@@ -51,9 +51,8 @@ class Queue:
     def _kept(self, size_bytes: int) -> Tensor:
         # Another thread asks for it: pools that this one allocates from, as of graphs that are being warmed up, count
         # on getting everything back.
-        made: Tensor = _ELSEWHERE.submit(allocated, max(size_bytes, 1), self.device).result()
-        _used_here(made)
-        return made
+        stream = torch.cuda.current_stream(self.device)
+        return _ELSEWHERE.submit(_allocated_on, stream, max(size_bytes, 1), self.device).result()
 
 
 _QUEUES: Final[dict[tuple[int, int], Queue]] = {}
@@ -75,9 +74,10 @@ def allocated(size_bytes: int, device: int) -> Tensor:
     return torch.empty(size_bytes, dtype=torch.uint8, device=_device(device))
 
 
-def _used_here(memory: Tensor) -> None:
-    """Once nobody holds it any more, torch hands it out again when the current stream has got past its use."""
-    memory.record_stream(torch.cuda.current_stream(memory.device))
+def _allocated_on(stream: torch.cuda.Stream, size_bytes: int, device: int) -> Tensor:
+    """What was there before was used by earlier work of that stream, and by no other stream's that may still run."""
+    with torch.cuda.stream(stream):
+        return allocated(size_bytes, device)
 
 
 @cache

@@ -48,13 +48,13 @@ class Calls:
 
 @dataclass
 class State:
-    """What torch says of the moment of a call."""
+    """What torch says of the moment of a call, and what it is asked: memory, by which thread and for which stream."""
 
     stream: int = 1
     device: int = 0
     capturing: bool = False
     made: list[torch.Tensor] = field(default_factory=list)
-    threads: list[int] = field(default_factory=list)
+    asked: list[tuple[int, int]] = field(default_factory=list)
 
 
 @pytest.fixture
@@ -64,8 +64,17 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
     def allocated(size: int, device: int) -> torch.Tensor:
         # Never freed here, so that no address comes twice.
         now.made.append(torch.full((size,), 7, dtype=torch.uint8))
-        now.threads.append(threading.get_ident())
+        now.asked.append((threading.get_ident(), current.stream))
         return now.made[-1]
+
+    current = threading.local()
+    current.stream = 0
+
+    @contextmanager
+    def stream(handle: int) -> Iterator[None]:
+        current.stream = handle
+        yield
+        current.stream = 0
 
     @contextmanager
     def device(index: int) -> Iterator[None]:
@@ -79,7 +88,8 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
     monkeypatch.setattr(streams, "allocated", allocated)
-    monkeypatch.setattr(streams, "_used_here", lambda memory: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: now.stream)
+    monkeypatch.setattr(torch.cuda, "stream", stream)
     monkeypatch.setattr(streams, "_QUEUES", {})
     monkeypatch.setattr(kernels, "_empty", torch._C._dynamo.guards._empty_strided_cpu)
     return now
@@ -169,8 +179,9 @@ def test_kernels_of_a_stream_share_scratch_memory_and_follow_where_it_grows(stat
     assert (after["partials"], after["meetings"]) == (grown["packed_a"], grown["meetings"])
     assert not set(after.values()) & set(before.values())
     assert grown["packed_b"] == grown["packed_a"] + 512
-    # What is kept is asked for by another thread, out of the pools of this one.
-    assert threading.get_ident() not in state.threads
+    # What is kept is asked for by another thread, as pools are of threads, and for the stream that uses it.
+    assert {thread == threading.get_ident() for thread, _ in state.asked} == {False}
+    assert {stream for _, stream in state.asked} == {1}
 
 
 def test_much_scratch_memory_is_of_one_call_alone(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
