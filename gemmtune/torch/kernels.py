@@ -126,6 +126,13 @@ class Kernel:
             del held
         return out
 
+    def writes(self, out: Tensor) -> bool:
+        """Whether C may be written there: to a plain tensor like it, on its device."""
+        return bool(
+            type(out) is Tensor and out.is_cuda and out.get_device() == self.device and out.dtype is self.dtype
+            and out.shape == self.shape and out.is_contiguous() and not out.requires_grad
+        )  # fmt: skip
+
     def _refuse(self, addresses: tuple[int, ...]) -> None:
         for (name, bytes_), address in zip(self.aligned, addresses, strict=False):
             if address % bytes_:

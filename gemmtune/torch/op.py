@@ -16,6 +16,7 @@ from gemmtune.torch.kernels import Kernel, prepared
 from gemmtune.torch.operands import (
     OUTPUT_OF,
     Refused,
+    apart,
     check_devices,
     check_output,
     output_dtype,
@@ -62,14 +63,18 @@ def gemm(
         Refused: operands that no kernel takes as they lie, with the reason; nothing was launched.
     """
     # The dispatcher would only bring plain tensors back here, and takes as long as the launch.
-    direct = out is None and not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not _modes()
+    direct = not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not _modes()
     graded = is_grad_enabled() and _wants_gradient(a, b, bias, source)
     if direct and not graded:
-        kernel = prepared(_kind(a, b, bias, source, alpha, activation, out_dtype, promoted))
-        # Calls of this kind were checked when it was prepared.
+        dtype = out_dtype if out is None else out.dtype
+        kernel = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted))
+        # Calls of this kind were checked when it was prepared; what is wrong with `out` is said below.
         if type(kernel) is Kernel:
-            return kernel.launch(a, b, bias, source, alpha, beta)
-        if kernel is not None:
+            if out is None or (
+                out_dtype in (None, dtype) and kernel.writes(out) and apart(out, a, b, bias, source)
+            ):  # fmt: skip
+                return kernel.launch(a, b, bias, source, alpha, beta, out)
+        elif kernel is not None and out is None:
             return composed(a, b, bias, source, alpha, beta, activation, output_dtype(a, out_dtype))
     if activation not in _ACTIVATIONS:
         raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")

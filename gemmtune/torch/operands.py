@@ -125,6 +125,18 @@ def overlapping(out: Tensor, others: Sequence[tuple[str, Tensor | None]]) -> str
     return ""
 
 
+def apart(out: Tensor, *others: Tensor | None) -> bool:
+    """Whether `out` shares no memory with any of the inputs, where none of them has gaps."""
+    begin = out.data_ptr()
+    end = begin + out.nbytes
+    for tensor in others:
+        if tensor is not None:
+            other = tensor.data_ptr()
+            if begin < other + tensor.nbytes and other < end:
+                return False
+    return True
+
+
 def check_output(out: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
     """Whether C may be written to `out`.
 

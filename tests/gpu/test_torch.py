@@ -198,6 +198,21 @@ def test_misaligned_operands_are_refused_before_the_launch() -> None:
         gemm(a, b.cpu())
 
 
+def test_an_output_is_refused_after_others_were_written_just_as_before() -> None:
+    configure(Given("sm90_wgmma", {}))
+    a = random(256, 256)
+    b = a.t()
+    kept = a.clone()
+    for _ in range(2):
+        with pytest.raises(Refused, match="out shares memory with a"):
+            gemm(a, b, out=a)
+        for out in (random(256, 128), random(256, 256).t()):
+            with pytest.raises(Refused, match=r"leave out away|row after row"):
+                gemm(a, b, out=out)
+        assert right(gemm(a, b, out=torch.empty_like(a)), a, b)
+    assert torch.equal(a, kept)
+
+
 def test_f32_is_torchs_unless_tf32_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
     configure(Given("sm90_wgmma", {"tile_k": 32, "tile_n": 64}))
     a, b = random(128, 256, dtype=torch.float32), random(256, 128, dtype=torch.float32)

@@ -19,7 +19,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
 
 from gemmtune.torch import Refused, configure, gemm, sources  # noqa: E402
-from gemmtune.torch.operands import problem_of  # noqa: E402
+from gemmtune.torch.operands import apart, overlapping, problem_of  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.problem import Problem  # noqa: E402
 from tests.support import DEVICE, keep_best  # noqa: E402
@@ -172,6 +172,18 @@ def test_bad_operands_are_refused_with_the_reason(given: dict[str, object], said
     operands = dict(given)
     with pytest.raises(Refused, match=said):
         gemm(operands.pop("a"), operands.pop("b"), **operands)
+
+
+def test_memory_is_apart_exactly_where_nothing_overlaps() -> None:
+    store = random(1, 96).view(-1)
+    other = store[32:64]
+    seen = set()
+    for begin in range(65):
+        out = store[begin : begin + 32]
+        said = apart(out.view(4, 8), None, other.view(8, 4).t(), random(3))
+        assert said == (not overlapping(out, [("other", other)])) == (begin in (0, 64))
+        seen.add(said)
+    assert seen == {False, True}
 
 
 def test_configs_come_from_a_store_or_from_its_table(tmp_path: Path) -> None:
