@@ -25,22 +25,22 @@ L2_BYTES_PER_CLOCK: Final = 64
 #: L2 answers in lines; a 128-byte row of a box that starts in the middle of one touches two.
 LINE_BYTES: Final = 128
 #: Time of the products as a multiple of what the tensor core's rate says.
-TENSOR_SLOWDOWN: Final = 1.1
+TENSOR_SLOWDOWN: Final = 1.2
 #: The same for three consumer warpgroups, and for a walk along N.
-THREE_WARPGROUPS, ALONG_N = 1.06, 1.025
+THREE_WARPGROUPS, ALONG_N = 1.06, 1.04
 #: From issuing a load to its barrier, under load; a ring of S stages hides S - 1 stages of it.
-LOAD_LATENCY_CLOCKS: Final = 1_100
+LOAD_LATENCY_CLOCKS: Final = 700
 #: Clocks a stage that nothing hides: freeing it in the other blocks of a cluster, and loading it where the thread that
 #: loads also multiplies.
-CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 45, 110
+CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 10, 110
 #: From a block's start to its first product beyond what an empty kernel takes; a cluster meets first.
-START_CLOCKS, CLUSTER_CLOCKS = 50, 1_250
+START_CLOCKS, CLUSTER_CLOCKS = 800, 400
 #: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
-HANDOVER_ELEMENTS, STORES_EXPOSED = 8, 0.4
+HANDOVER_ELEMENTS, STORES_EXPOSED = 8, 0.6
 #: What TMA takes for a row of a box of C: by its bytes, at least so many clocks, and more for less than a sector.
 STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
 #: Learning that all slices are there, and the rate at which a block brings its sums to L2 and fetches its share.
-SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 1_500, 12
+SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 17
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
