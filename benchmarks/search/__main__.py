@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.search.child import Plan, quiet
+from benchmarks.search.plot import plot
 from benchmarks.search.replay import Floats, Replay, class_of
-from benchmarks.search.report import Curves, by_problem, plot, table
+from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
 from benchmarks.search.setting import Setting
-from benchmarks.search.strategies import STRATEGIES
+from benchmarks.search.strategies import SLOW, STRATEGIES
 from tuner.model.train import TREES
 
 #: Why runs are missing, by strategy: each reason with the problems that it struck.
@@ -41,14 +42,20 @@ def main() -> None:
     orders = kept(given.runs)
     failures: Failures = {}
     missing = units_of((run for run in asked if run.key not in orders), setting)
-    for run in ended(missing, plan, setting, given.processes):
-        if run.end.failure:
-            _tell_failure(run, setting, failures)
-            continue
-        orders[run.asked.key] = run.end.order
-        if given.runs:
-            keep(given.runs, run)
-    text = _text(given, setting, places, {run: orders[run.key] for run in asked if run.key in orders}, failures)
+    try:
+        for run in ended(missing, plan, setting, given.processes):
+            if run.end.failure:
+                _tell_failure(run, setting, failures)
+                continue
+            orders[run.asked.key] = run.end.order
+            if given.runs:
+                keep(given.runs, run)
+    except KeyboardInterrupt:
+        print("stopped: the table is of the runs that there are", file=sys.stderr)
+    done = {run: orders[run.key] for run in asked if run.key in orders}
+    if not done:
+        raise SystemExit("no run has ended: there is no table to make")
+    text = _text(given, setting, places, done, _gaps(failures, len(asked) - len(done)))
     print(text)
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +90,7 @@ def _tell_failure(run: Ended, setting: Setting, failures: Failures) -> None:
 
 def _text(
     given: argparse.Namespace, setting: Setting, places: Sequence[int], orders: Mapping[Asked, list[int]],
-    failures: Failures,
+    gaps: list[str],
 ) -> str:  # fmt: skip
     rows: dict[str, dict[str, list[Floats]]] = {}
     for run, order in orders.items():
@@ -98,7 +105,7 @@ def _text(
         plot(curves, given.plot, f"{len(places)} recorded problems of {setting.replays[0].device}")
     command = shlex.join(["python", "-m", "benchmarks.search", *sys.argv[1:]])
     return "\n\n".join([
-        f"`{command}`", _about(setting, places, given), table(curves, runs), *_left_out(failures),
+        f"`{command}`", _about(setting, places, given), table(curves, runs), *gaps,
         "After 16 measurements, by problem:", by_problem(per_problem, list(curves), min(16, given.most)),
     ])  # fmt: skip
 
@@ -110,12 +117,15 @@ def _label(replay: Replay) -> str:
     return f"{problem.dtype} {problem.layout} {problem.shape}{batched}{fused}, {class_of(problem)}"
 
 
-def _left_out(failures: Failures) -> list[str]:
+def _gaps(failures: Failures, missing: int) -> list[str]:
+    """What a reader must know of runs that are not in the table."""
     lines = [
         f"* {name}, {len(problems)} problems: {reason}"
         for name, reasons in failures.items() for reason, problems in reasons.items()
     ]  # fmt: skip
-    return ["Left out, so that their rows are over fewer problems:\n\n" + "\n".join(lines)] if lines else []
+    told = [f"{missing} runs are missing: they failed, or this was stopped before. Rows with fewer runs are over fewer "
+            "problems, and not to be compared."] if missing else []  # fmt: skip
+    return [*told, "\n".join(lines)] if lines else told
 
 
 def _balanced(problems: Mapping[str, Curves]) -> Floats:
@@ -126,6 +136,7 @@ def _balanced(problems: Mapping[str, Curves]) -> Floats:
 
 def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -> str:
     sizes = [len(setting.replays[place].configs) for place in places]
+    slow = "Optuna's GP takes half a minute a run and has fewer seeds; each problem counts alike for all that. "
     return (
         f"{len(sizes)} problems recorded on {setting.replays[0].device}, {min(sizes)} to {max(sizes)} candidates each. "
         f"Cells: share of the fastest recorded candidate, geometric mean / 5th percentile over problems and seeds. "
@@ -134,7 +145,7 @@ def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -
         f"measures in the batches of a study and differs by the forest's seed ({given.model_seeds}; how far forests "
         f"are to be believed is judged once for each problem left out, on the problems that teach). Optuna's "
         f"samplers see each result before they ask again, and a wish that is no candidate is moved to the nearest "
-        f"one. Optuna's GP takes half a minute a run and has fewer seeds; each problem counts alike for all that. "
+        f"one. {slow if SLOW.intersection(given.strategies) and given.slow_seeds else ''}"
         f"`to 2 %` counts a run that never was within 2 % as {given.most}."
     )
 

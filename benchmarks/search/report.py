@@ -1,10 +1,9 @@
-"""What the runs say: a table and a plot of the share of the best against the number of measurements."""
+"""What the runs say: tables of the share of the best against the number of measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -69,29 +68,3 @@ def by_problem(curves: Mapping[str, Mapping[str, Curves]], strategies: Sequence[
         cells = [f"{each.mean[count - 1]:.3f}" if each else "–" for each in found]
         lines.append(f"| {problem} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
-
-
-def plot(curves: Mapping[str, Curves], path: Path, title: str) -> None:
-    """Writes the curves as a picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 5.5))
-    for name, each in curves.items():
-        ours = name.startswith(("guided", "learned", "analytic"))
-        counts = np.arange(1, each.shares.shape[1] + 1)
-        axes.plot(counts, each.mean, label=name, linewidth=2.2 if ours else 1.1, linestyle="-" if ours else "--")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(SHOWN, [str(count) for count in SHOWN])
-    axes.set_ylim(0.8, 1.003)
-    axes.set_xlabel("candidates measured")
-    axes.set_ylabel("share of the fastest recorded candidate (geometric mean)")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7, ncol=2, loc="lower right")
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    pyplot.close(figure)
