@@ -7,24 +7,21 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import shlex
-import socket
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import httpx2
 import numpy as np
 import optuna
-import uvicorn
 
-from api.app import create_app
+from benchmarks.serving import serving
 from space.arch import H200
 from space.family import family_named
 from space.problem import Problem
@@ -50,17 +47,19 @@ def main() -> None:
     path = files.SHIPPED / files.file_name(H200.name)
     model = files.load(path)
     asked = [_problem(seed) for seed in range(SHAPES)]
+    about = _about()
     rows = [
         *_proposals(),
         ("bytes of the model", f"{path.stat().st_size:,}"),
         ("loading and checking it, ms", _told([_timed(lambda: files.load(path).check()) for _ in range(20)])),
         (f"a predicted answer in process, ms ({SHAPES} shapes)",
          _told([_timed(partial(first_choice, model, problem, H200)) for problem in asked])),
-        (f"a predicted answer over HTTP, ms ({SHAPES} shapes, none asked twice)", _told(list(_over_http(asked)))),
+        (f"a predicted answer of a service over HTTP, ms ({SHAPES} shapes, none asked twice)",
+         _told(list(_over_http(asked)))),
     ]  # fmt: skip
     lines = [f"| {name} | {value} |" for name, value in (("cost", "median / 95th percentile"), ("---", "---:"), *rows)]
     command = shlex.join(["python", "-m", "benchmarks.search_costs", *sys.argv[1:]])
-    text = f"`{command}`\n\n{_about()}\n\n" + "\n".join(lines)
+    text = f"`{command}`\n\n{about}\n\n" + "\n".join(lines)
     print(text)
     if given.out:
         given.out.write_text(text + "\n")
@@ -97,37 +96,23 @@ def _proposals() -> Iterator[tuple[str, str]]:
 
 
 def _over_http(asked: list[Problem]) -> Iterator[float]:
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Store.open(f"sqlite:///{folder}/s.db") as store,
-        _serving(store) as url,
-        httpx2.Client(base_url=url) as client,
-    ):
-        # The first answers open the connection and import what they need.
-        for m in (3, 5, 7):
-            client.get("/v1/best", params={"m": m, "n": 4096, "k": 4096}).raise_for_status()
-        for problem in asked:
-            params = {"m": problem.m, "n": problem.n, "k": problem.k}
-            before = time.perf_counter()
-            answer = client.get("/v1/best", params=params)
-            yield (time.perf_counter() - before) * 1e3
-            assert answer.json()["source"] == "predicted", answer.text
-
-
-@contextmanager
-def _serving(store: Store) -> Iterator[str]:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(create_app(store), log_config=None, access_log=False))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        try:
-            while not server.started:
-                time.sleep(0.01)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join()
+    """Asked by this process of a service in one of its own, over one connection."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        Store.open(f"sqlite:///{folder / 's.db'}").close()
+        with (
+            serving(folder, folder / "s.db", auth="off") as running,
+            httpx2.Client(base_url=f"http://127.0.0.1:{running.port}") as client,
+        ):
+            # The first answers open the connection and import what they need.
+            for m in (3, 5, 7):
+                client.get("/v1/best", params={"m": m, "n": 4096, "k": 4096}).raise_for_status()
+            for problem in asked:
+                params = {"m": problem.m, "n": problem.n, "k": problem.k}
+                before = time.perf_counter()
+                answer = client.get("/v1/best", params=params)
+                yield (time.perf_counter() - before) * 1e3
+                assert answer.json()["source"] == "predicted", answer.text
 
 
 def _problem(seed: int) -> Problem:
@@ -150,7 +135,8 @@ def _told(times_ms: list[float]) -> str:
 def _about() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} processors of {names[0] if names else 'an unknown kind'}, NumPy {np.__version__}"
+    kind = names[0] if names else "an unknown kind"
+    return f"{len(names)} processors of {kind}, NumPy {np.__version__}, load average {os.getloadavg()[0]:.1f}"
 
 
 if __name__ == "__main__":

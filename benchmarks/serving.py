@@ -31,9 +31,9 @@ class Running:
 
 
 @contextmanager
-def serving(folder: Path, db: Path) -> Iterator[Running]:
+def serving(folder: Path, db: Path, auth: str = "on") -> Iterator[Running]:
     """The service, ready."""
-    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(db), "--auth", "on"]
+    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(db), "--auth", auth]
     with process(
         ["env", "GEMMTUNE_REQUESTS_PER_SECOND=1000000", *command, "--port"], folder / "service.log"
     ) as running:

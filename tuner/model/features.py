@@ -46,13 +46,22 @@ class Features:
         return self.rows[:, [not name.startswith("problem.") for name in self.names]]
 
 
-def features_of(family: Family, problem: Problem, columns: Columns, limits: DeviceLimits) -> Features:
-    """Features of every row of `columns`."""
-    estimate = np.asarray(family.estimate_us(columns, limits), dtype=np.float64)
-    parts = _knobs(family, columns) | _derived(family, columns) | _grid(family, problem, columns, limits)
+def features_of(
+    family: Family, problem: Problem, columns: Columns, limits: DeviceLimits, estimate_us: Floats | None = None
+) -> Features:
+    """Features of every row of `columns`.
+
+    Args:
+        estimate_us: of each row, where the family was asked already.
+    """
+    estimate = np.asarray(family.estimate_us(columns, limits) if estimate_us is None else estimate_us, dtype=np.float64)
+    parts: dict[str, Floats | float] = {}
+    parts |= _knobs(family, columns) | _derived(family, columns) | _grid(family, problem, columns, limits)
     parts |= _model(family, problem, columns, limits, estimate)
-    parts |= {f"problem.{name}": np.asarray(value) for name, value in problem_features(problem, limits).items()}
-    rows = np.column_stack([np.broadcast_to(part, len(columns)) for part in parts.values()])
+    parts |= {f"problem.{name}": value for name, value in problem_features(problem, limits).items()}
+    rows = np.empty((len(columns), len(parts)))
+    for place, part in enumerate(parts.values()):
+        rows[:, place] = part
     return Features(tuple(parts), rows, estimate)
 
 

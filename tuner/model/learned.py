@@ -148,12 +148,12 @@ class LearnedModel:
         """
         rows = features.rows[:, self._columns(features.names)]
         if closely is None or len(rows) <= closely:
-            correction, _ = self.forest.predict(rows)
+            correction = self.forest.predict(rows)
         else:
-            correction, _ = self.forest.some(GLANCE_TREES).predict(rows)
+            correction = self.forest.predict(rows, GLANCE_TREES)
             looks = np.log(features.estimate_us) + self.facts.trust * correction
             ahead = np.argpartition(looks, closely)[:closely]
-            correction[ahead], _ = self.forest.predict(rows[ahead])
+            correction[ahead] = self.forest.predict(rows[ahead])
         time = features.estimate_us * np.exp(self.facts.trust * correction + self.level(problem))
         wider = 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING
         low, high = np.exp(self.facts.low * wider), np.exp(self.facts.high * wider)
@@ -166,11 +166,10 @@ class LearnedModel:
 
     def domain(self, problem: Problem) -> Domain:
         """Whether the training covers `problem`."""
-        known = self._known
-        alike = [other for other in known if kind_of(other) == kind_of(problem)]
-        nearest = min(alike or known, key=lambda other: octaves(problem, other))
+        alike = self._alike.get(kind_of(problem), ())
+        nearest = min(alike or self._known, key=lambda other: octaves(problem, other))
         if not alike:
-            kinds = ", ".join(sorted({" ".join(kind_of(other)) for other in known}))
+            kinds = ", ".join(sorted(" ".join(kind) for kind in self._alike))
             return Domain(False, nearest, f"{' '.join(kind_of(problem))} was not in the training: it saw {kinds}")
         away = octaves(problem, nearest)
         if away > self.facts.reach:
@@ -192,6 +191,14 @@ class LearnedModel:
     @cached_property
     def _known(self) -> tuple[Problem, ...]:
         return tuple(Problem.from_key(key) for key in self.facts.problems)
+
+    @cached_property
+    def _alike(self) -> dict[tuple[str, str, str], list[Problem]]:
+        """Problems of the training by their kind."""
+        found: dict[tuple[str, str, str], list[Problem]] = {}
+        for problem in self._known:
+            found.setdefault(kind_of(problem), []).append(problem)
+        return found
 
     def check(self) -> None:
         """Whether the model fits the family and the analytic model of this version.

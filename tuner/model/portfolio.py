@@ -96,9 +96,11 @@ def first_choice(model: LearnedModel, problem: Problem, limits: DeviceLimits) ->
     if not len(legal):
         return None
     columns = columns.take(legal)
-    ahead = _ahead(family.estimate_us(columns, limits))
+    estimate_us = family.estimate_us(columns, limits)
+    ahead = _ahead(estimate_us)
     columns = columns.take(ahead)
-    predicted = model.predict_features(problem, features_of(family, problem, columns, limits))
+    features = features_of(family, problem, columns, limits, estimate_us[ahead])
+    predicted = model.predict_features(problem, features)
     place = int(np.argmin(predicted.time_us))
     return family.config_at(columns, place), predicted, place
 

@@ -215,7 +215,7 @@ def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> li
         forest = _forest(known, trees, seed)
         rows, levels = _problem_table(known)
         for task in (task for task in tasks if task.group.problem.key in held):
-            correction = forest.predict(task.features.rows)[0]
+            correction = forest.predict(task.features.rows)
             found.append(_Held(task, correction, smoothed(rows, levels, task.problem_row, bandwidth)))
     return found
 

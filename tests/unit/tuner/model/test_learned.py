@@ -199,9 +199,8 @@ def test_a_forest_predicts_what_the_trees_do() -> None:
     grown = ensemble.ExtraTreesRegressor(7, min_samples_leaf=3, random_state=0).fit(rows, target)
     forest: Forest = flattened([tree.tree_ for tree in grown.estimators_])
     new = rng.standard_normal((1_000, 5)).astype(np.float32)
-    mean, spread = forest.predict(new)
-    assert mean == pytest.approx(grown.predict(new), abs=1e-5)
-    assert spread == pytest.approx(np.std([tree.predict(new) for tree in grown.estimators_], axis=0), abs=1e-5)
+    assert forest.predict(new) == pytest.approx(grown.predict(new), abs=1e-5)
+    assert forest.predict(new, 2) == pytest.approx(sum(t.predict(new) for t in grown.estimators_[:2]) / 2, abs=1e-5)
 
 
 def test_features_name_what_bounds_a_candidate() -> None:
