@@ -109,14 +109,14 @@ def test_a_target_ends_it_as_soon_as_it_is_reached() -> None:
 def test_it_ends_when_too_little_is_left_to_gain_and_says_what_is_left() -> None:
     # Times that no estimate foresees leave something to hope for.
     found = search(Budget(candidates=1_000, gain=0.02))
-    taken = run(found, stride=37)
+    taken = run(found, stride=47)
     assert JUDGED_AFTER <= len(taken) < len(CONFIGS)
     assert "less than the 2.00% asked for" in found.ended
     outlook = found.outlook()
     assert outlook is not None
     assert outlook.gain < 0.02
     patient = search(Budget(candidates=1_000, gain=0.00001))
-    assert len(run(patient, stride=37)) > len(taken)
+    assert len(run(patient, stride=47)) > len(taken)
 
 
 def test_nothing_is_known_of_what_is_left_before_the_first_result_and_by_other_samplers() -> None:

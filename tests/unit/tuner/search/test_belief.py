@@ -95,3 +95,19 @@ def test_what_remains_shrinks_to_nothing_as_candidates_are_tried() -> None:
         chances.append(chance)
     assert chances == sorted(chances, reverse=True)
     assert belief.remaining(untried[:0], 0.0, 0.02, seed=0) == (0.0, 0.0)
+
+
+def test_what_remains_is_what_one_candidate_promises_and_its_twin_adds_nothing() -> None:
+    features = np.vstack([FEATURES, FEATURES[-1:]])
+    expected = np.append(EXPECTED, EXPECTED[-1])
+    belief = Belief(features, expected, doubt=0.1)
+    for row in range(20):
+        belief.tell(belief.visit(row), expected[row])
+    mean, spread = belief.moments()
+    last, twin = len(expected) - 2, len(expected) - 1
+    incumbent = float(mean[last]) + 0.3 * float(spread[last])
+    promised = NormalDist(float(mean[last]), float(spread[last])).cdf(incumbent + math.log1p(-0.02))
+    alone, _ = belief.remaining(np.array([last]), incumbent, 0.02, seed=0)
+    both, _ = belief.remaining(np.array([last, twin]), incumbent, 0.02, seed=0)
+    assert alone == pytest.approx(promised, abs=0.08)
+    assert both == pytest.approx(alone, abs=0.01)
