@@ -27,21 +27,6 @@ WHOLE: Final = (
 )
 
 
-def insert_many(
-    session: Session, study_id: int, measurements: Sequence[Measurement], provenance: Provenance
-) -> list[StoredMeasurement]:
-    """Inserts measurements that belong together.
-
-    Final measurements get the study's next series: finals may be taken again after more screening.
-
-    Raises:
-        AlreadyMeasured: one of them is there already; the session has to be rolled back.
-    """
-    study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
-    place = Place(study.id, study.problem_id, study.device_id, study.device.name, study.device.kind)
-    return insert_prepared(session, prepare(session, place, measurements, provenance))
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where measurements belong: a study, with its problem and its device."""
@@ -51,6 +36,12 @@ class Place:
     device_id: int
     device: str
     device_kind: str
+
+    @classmethod
+    def of(cls, session: Session, study_id: int) -> Place:
+        """That of a study; it never changes."""
+        study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
+        return cls(study.id, study.problem_id, study.device_id, study.device.name, study.device.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +58,27 @@ class Prepared:
     rows: list[dict[str, Any]]
 
 
-def prepare(
-    session: Session, place: Place, measurements: Sequence[Measurement], provenance: Provenance
-) -> Prepared:
-    """Everything that `insert_prepared` need not do while all other writers of measurements wait for it."""
+def provenance_id(session: Session, provenance: Provenance) -> int:
+    """The row of a provenance; made if missing."""
     by = {"digest": provenance.digest, "content": asdict(provenance)}
-    provenance_id = id_of(session, ProvenanceRow, by, unique=("digest",))
+    return id_of(session, ProvenanceRow, by, unique=("digest",))
+
+
+def prepare(
+    session: Session, place: Place, measurements: Sequence[Measurement], provenance: Provenance,
+    origin: int | None = None,
+) -> Prepared:  # fmt: skip
+    """Everything that `insert_prepared` need not do while all other writers of measurements wait for it.
+
+    Args:
+        origin: the row of the provenance, where it is known.
+    """
+    origin = provenance_id(session, provenance) if origin is None else origin
     configs = ids_by_key(session, ConfigRow, [_config_columns(measurement) for measurement in measurements])
     rows = [
         codec.measurement_columns(measurement) | {
             "study_id": place.study_id, "problem_id": place.problem_id, "device_id": place.device_id,
-            "provenance_id": provenance_id, "config_id": configs[measurement.config.key],
+            "provenance_id": origin, "config_id": configs[measurement.config.key],
         }
         for measurement in measurements
     ]  # fmt: skip

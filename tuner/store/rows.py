@@ -40,17 +40,25 @@ def ids_by_key(session: Session, kind: Keyed, rows: Iterable[Mapping[str, Any]])
     found = _known(session, kind, wanted)
     # In one order everywhere, so that two writers of the same new rows wait for each other and never in a ring.
     missing = sorted(wanted.keys() - found.keys())
-    if missing:
-        insert_new(session, kind, [wanted[key] for key in missing])
-        found |= _known(session, kind, missing)
+    for part in _parts(missing):
+        made = _insert_new(session, kind).returning(kind.key, kind.id)
+        found |= {key: place for key, place in session.execute(made, [dict(wanted[key]) for key in part])}
+    # Made by somebody else in between.
+    if late := wanted.keys() - found.keys():
+        found |= _known(session, kind, late)
     return found
 
 
 def insert_new(session: Session, kind: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
     """Inserts rows, save those that a unique constraint has already."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
     for part in _parts(rows):
-        session.execute(dialect.insert(kind).on_conflict_do_nothing(), [dict(row) for row in part])
+        session.execute(_insert_new(session, kind), [dict(row) for row in part])
+
+
+def _insert_new(session: Session, kind: type[Base]) -> sqlite.Insert | postgresql.Insert:
+    if session.get_bind().dialect.name == "postgresql":
+        return postgresql.insert(kind).on_conflict_do_nothing()
+    return sqlite.insert(kind).on_conflict_do_nothing()
 
 
 def _known(session: Session, kind: Keyed, keys: Iterable[str]) -> dict[str, int]:

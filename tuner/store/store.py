@@ -31,6 +31,7 @@ class Store:
         self._writers = sessionmaker(engine.execution_options(**{WRITES: True}), expire_on_commit=False)
         self._notes = engine_for_notes(engine)
         self._url = engine.url.render_as_string(hide_password=True)
+        self._recent: tuple[int, Provenance, measurements.Place, int] | None = None
 
     @classmethod
     def open(cls, url: str, create: bool = True) -> Store:
@@ -98,8 +99,16 @@ class Store:
         Raises:
             AlreadyMeasured: one of them is there already; nothing was written.
         """
+        recent = self._recent
         with self.transaction(writes=True) as session:
-            return measurements.insert_many(session, study_id, taken, provenance)
+            if recent is None or recent[:2] != (study_id, provenance):
+                place = measurements.Place.of(session, study_id)
+                recent = study_id, provenance, place, measurements.provenance_id(session, provenance)
+            prepared = measurements.prepare(session, recent[2], taken, provenance, recent[3])
+            kept = measurements.insert_prepared(session, prepared)
+        # Both are there from now on, and a run keeps hundreds of measurements under the same two.
+        self._recent = recent
+        return kept
 
     def measurements_of(self, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
         """A study's measurements in the order in which they were taken."""
