@@ -49,11 +49,16 @@ class Ready:
     launch: Callable[[Copy], None]
     timed: TimedGraph
 
+    def rest(self) -> None:
+        """Frees what can be freed without waiting for the GPU: it will not be timed again."""
+        with contextlib.suppress(CudaError):
+            self.timed.destroy()
+
     def discard(self) -> None:
         """Frees everything; a lost context says so again at the next call."""
-        for free in (self.timed.destroy, self.loaded.unload):
-            with contextlib.suppress(CudaError):
-                free()
+        self.rest()
+        with contextlib.suppress(CudaError):
+            self.loaded.unload()
 
 
 class Bench:
@@ -132,13 +137,16 @@ class Bench:
         recorder = self._recorder
         return TimedGraph(lambda copy: loaded.launch(recorder, copy), self._operands.copies, expected_us, recorder)
 
-    def verify(self, ready: Ready) -> Verdict:
+    def verify(self, ready: Ready, meanwhile: Callable[[], None] = lambda: None) -> Verdict:
         """Judges a candidate's results.
+
+        Args:
+            meanwhile: called once while the GPU is at work, for some microseconds.
 
         Raises:
             CudaError: it failed.
         """
-        verdict = self._verifier.verify(ready.launch)
+        verdict = self._verifier.verify(ready.launch, meanwhile)
         self.busy_us += verdict.whole_us
         if verdict.reason:
             # It may have written anywhere: the next candidate finds everything as it should be.
@@ -146,16 +154,17 @@ class Bench:
             self._shared.reset()
         return verdict
 
-    def screen(self, ready: Ready, meanwhile: Callable[[], None]) -> Measurement:
+    def screen(self, ready: Ready, begun: Callable[[], None], meanwhile: Callable[[], None]) -> Measurement:
         """Verifies and briefly times one candidate.
 
         Args:
-            meanwhile: called once while the GPU is at work, to prepare what comes next.
+            begun: called once when the GPU has got to work, to tell of what came before.
+            meanwhile: called once while it is at work for long, to prepare what comes next.
 
         Raises:
-            CudaError: it failed.
+            CudaError: it failed; `begun` may not have been called.
         """
-        verdict = self.verify(ready)
+        verdict = self.verify(ready, begun)
         if verdict.reason:
             return self.outcome(ready, Outcome.WRONG_RESULT, verdict.reason, verdict)
         if verdict.once_us * ready.timed.launches > LONGEST_REPLAY_US:

@@ -65,17 +65,24 @@ class Failed:
     question: Question
     error: CudaError | WorkerError
 
+    def rest(self) -> None:
+        """Nothing is left of it."""
+
     def discard(self) -> None:
         """Nothing is left of it."""
 
 
 class Screenings:
-    """A run of screenings, each candidate made ready while the one before it is on the GPU."""
+    """A run of screenings, each candidate made ready while the one before it is on the GPU.
+
+    Where the next one is ready, an answer is sent when that has begun: the GPU does not wait for the pipe.
+    """
 
     def __init__(self, bench: Bench, inbox: Inbox, reply: Callable[[dict[str, Any]], None]) -> None:
         self._bench, self._inbox, self._reply = bench, inbox, reply
         self._next: Ready | Failed | None = None
         self._done: list[Ready | Failed] = []
+        self._untold: Measurement | None = None
 
     def run(self, question: Question) -> None:
         """Answers `question` and the screenings that have arrived behind it.
@@ -88,13 +95,24 @@ class Screenings:
         try:
             while current is not None:
                 self._next = None
-                self._reply(_json(self._measured(current)))
+                try:
+                    measured = self._measured(current)
+                finally:
+                    self._tell()
+                self._untold = measured
                 self._retire(current)
                 current = self._next
-                if current is None and (waiting := self._inbox.take_screen()):
-                    current = self._made_ready(waiting)
+                if current is None:
+                    self._tell()
+                    if waiting := self._inbox.take_screen():
+                        current = self._made_ready(waiting)
         finally:
             self._discard()
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            self._reply(_json(untold))
 
     def _measured(self, current: Ready | Failed) -> Measurement:
         if isinstance(current, Failed):
@@ -104,7 +122,7 @@ class Screenings:
             policy, reason = Policy(asked["policy"]), str(current.error)
             return self._bench.failure(_config(asked), asked["digest"], policy, Outcome.LAUNCH, reason)
         try:
-            return self._bench.screen(current, self._meanwhile)
+            return self._bench.screen(current, self._tell, self._meanwhile)
         except CudaError as error:
             if error.sticky:
                 raise
@@ -113,6 +131,8 @@ class Screenings:
     def _meanwhile(self) -> None:
         if waiting := self._inbox.take_screen():
             self._next = self._made_ready(waiting)
+        for done in self._done:
+            done.rest()
 
     def _made_ready(self, question: Question) -> Ready | Failed:
         try:
@@ -124,6 +144,8 @@ class Screenings:
     def _retire(self, current: Ready | Failed) -> None:
         self._done.append(current)
         if len(self._done) >= _UNLOAD_AT_ONCE:
+            # The answer has waited for the GPU; it need not wait for this.
+            self._tell()
             self._discard()
 
     def _discard(self) -> None:

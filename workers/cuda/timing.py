@@ -80,9 +80,11 @@ class TimedGraph:
         return taken
 
     def destroy(self) -> None:
-        """Frees the graph and its events."""
-        self._graph.destroy()
-        for watch in self._watches:
+        """Frees the graph and its events, once."""
+        watches, self._watches = self._watches, []
+        if watches:
+            self._graph.destroy()
+        for watch in watches:
             watch.destroy()
 
 

@@ -46,11 +46,12 @@ class Verifier:
         listed = (GuardZone * len(zones))(*zones)
         check("cuMemcpyHtoD", cu.cuMemcpyHtoD(self._zones.address, ctypes.addressof(listed), ctypes.sizeof(listed)))
 
-    def verify(self, launch: Callable[[Copy], None]) -> Verdict:
+    def verify(self, launch: Callable[[Copy], None], meanwhile: Callable[[], None] = lambda: None) -> Verdict:
         """Judges a kernel. One that is wrong may have written anywhere: `Operands.refresh` puts things right.
 
         Args:
             launch: runs it once on a copy's operands, on the stream.
+            meanwhile: called once while the GPU is at work.
 
         Raises:
             CudaError: the kernel itself failed.
@@ -62,6 +63,7 @@ class Verifier:
                     launch(copy)
             self._check()
         self._found.fetch(self._result.address, self._stream)
+        meanwhile()
         self._stream.synchronize()
         return self._judge(CheckResult.from_address(self._found.address))
 

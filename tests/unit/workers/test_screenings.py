@@ -24,6 +24,9 @@ class Ready:
     def __init__(self, config: Config, log: list[str]) -> None:
         self.config, self._log = config, log
 
+    def rest(self) -> None:
+        self._log.append(f"rest {self.config['tile_n']}")
+
     def discard(self) -> None:
         self._log.append(f"discard {self.config['tile_n']}")
 
@@ -39,8 +42,9 @@ class Bench:
         self._do("ready", config)
         return Ready(config, self.log)
 
-    def screen(self, ready: Ready, meanwhile: Callable[[], None]) -> Measurement:
+    def screen(self, ready: Ready, begun: Callable[[], None], meanwhile: Callable[[], None]) -> Measurement:
         self._do("start", ready.config)
+        begun()
         meanwhile()
         self._do("end", ready.config)
         return measured(ready.config)
@@ -77,8 +81,13 @@ def run(
     bench, answers = Bench(errors or {}), list[dict[str, Any]]()
     first, *rest = [question(tile) for tile in tiles]
     ended: Exception | None = None
+
+    def reply(answer: dict[str, Any]) -> None:
+        bench.log.append(f"tell {dict(answer['config']['values'])['tile_n']}")
+        answers.append(answer)
+
     try:
-        process.Screenings(bench, Inbox(rest), answers.append).run(first)
+        process.Screenings(bench, Inbox(rest), reply).run(first)
     except (driver.CudaError, CacheError) as error:
         ended = error
     told = [(dict(answer["config"]["values"])["tile_n"], answer["outcome"]) for answer in answers]
@@ -88,15 +97,23 @@ def run(
 def test_the_next_candidate_is_made_ready_while_one_is_on_the_gpu() -> None:
     told, log, ended = run([64, 72, 80])
     assert told == [(64, "correct"), (72, "correct"), (80, "correct")]
-    work = [line for line in log if not line.startswith("discard")]
+    work = [line for line in log if line.split()[0] in ("ready", "start", "end")]
     assert work == [
         "ready 64", "start 64", "ready 72", "end 64", "start 72", "ready 80", "end 72", "start 80", "end 80",
     ]  # fmt: skip
     assert [line for line in log if line.startswith("discard")] == ["discard 64", "discard 72", "discard 80"]
+    # What frees without waiting is freed while the GPU is at work.
+    assert log.index("rest 64") < log.index("end 72")
     assert ended is None
 
 
-@pytest.mark.parametrize("where", ["ready", "end"])
+def test_an_answer_is_sent_when_the_gpu_has_work_again_and_at_once_when_there_is_none() -> None:
+    _, log, _ = run([64, 72])
+    assert log.index("start 72") < log.index("tell 64") < log.index("end 72")
+    assert log.index("tell 72") < log.index("discard 72")
+
+
+@pytest.mark.parametrize("where", ["start", "ready", "end"])
 def test_a_candidate_that_the_driver_refuses_is_an_outcome(where: str) -> None:
     told, _, ended = run([64, 72, 80], {(where, 72): driver.CudaError("call", REFUSED)})
     assert told == [(64, "correct"), (72, "launch"), (80, "correct")]
@@ -110,6 +127,12 @@ def test_a_context_that_is_lost_on_the_gpu_ends_the_run_before_the_next_one_is_b
     assert told == []
     assert str(ended).startswith("wait")
     assert "start 72" not in log
+
+
+def test_a_context_that_is_lost_at_the_launch_is_told_after_the_answer_before() -> None:
+    told, _, ended = run([64, 72, 80], {("start", 72): driver.CudaError("launch", LOST)})
+    assert told == [(64, "correct")]
+    assert str(ended).startswith("launch")
 
 
 def test_a_context_that_is_lost_while_loading_is_told_after_the_answer_before() -> None:
