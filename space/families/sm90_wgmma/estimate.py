@@ -37,10 +37,13 @@ CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 10, 110
 START_CLOCKS, CLUSTER_CLOCKS = 800, 400
 #: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
 HANDOVER_ELEMENTS, STORES_EXPOSED = 8, 0.6
-#: What TMA takes for a row of a box of C: by its bytes, at least so many clocks, and more for less than a sector.
+#: What memory is written by, and how often it moves C where TMA's rows end within one.
+SECTOR_BYTES, PART_SECTORS = 32, 2.5
+#: What TMA takes for a row of a box of C: by its bytes, at least so many clocks, more where it ends within one.
 STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
-#: Learning that all slices are there, and the rate at which a block brings its sums to L2 and fetches its share.
-SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 17
+#: Learning that all slices are there, a trip to L2 for some of their sums, and the rate at which a block brings its own
+#: and fetches its share.
+SPLIT_CLOCKS, TRIP_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 150, 17
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
@@ -129,17 +132,38 @@ def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> Flo
 
 def _store_clocks(c: Columns) -> FloatColumn:
     """TMA writes C a row of a box at a time, beside the next tile: boxes are as wide as the tile can be cut."""
-    row_bytes = np.where(c["swap_ab"] == 1, 128, c["store_box_n"] * DTYPE_BYTES[c.problem.dtype_c])
+    row_bytes = _stored_row_bytes(c)
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
     rows = elements * DTYPE_BYTES[c.problem.dtype_c] / row_bytes
-    clocks = np.maximum(row_bytes / STORED_BYTES_PER_CLOCK, np.where(row_bytes < 32, PART_ROW_CLOCKS, ROW_CLOCKS))
+    least = np.where(row_bytes % SECTOR_BYTES > 0, PART_ROW_CLOCKS, ROW_CLOCKS)
+    clocks = np.maximum(row_bytes / STORED_BYTES_PER_CLOCK, least)
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, 0.0, rows * clocks)
+
+
+def _stored_row_bytes(c: Columns) -> IntColumn:
+    """What TMA writes of a row of C at a time; a transposed tile's boxes run along its rows."""
+    return np.where(c["swap_ab"] == 1, 128, c["store_box_n"] * DTYPE_BYTES[c.problem.dtype_c])
 
 
 def _split_clocks(c: Columns) -> FloatColumn:
     """A slice brings a tile's sums, and fetches as much: one share of it from every slice."""
     sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
-    return np.where(c["split_k"] > 1, SPLIT_CLOCKS + 2 * sums / SPLIT_BYTES_PER_CLOCK, 0.0)
+    clocks = SPLIT_CLOCKS + TRIP_CLOCKS * _split_trips(c) + 2 * sums / SPLIT_BYTES_PER_CLOCK
+    return np.where(c["split_k"] > 1, clocks, 0.0)
+
+
+def _split_trips(c: Columns) -> IntColumn:
+    """Trips to L2 of a warpgroup that adds up its share: unit by unit, and of each some slices at a time.
+
+    The kernel's `Slice` in split_k.cuh says how many column groups make a unit, and of how many slices it asks at once.
+    """
+    groups = c["tile_n"] // 8
+    single = (c["swap_ab"] == 1) | (groups % 2 == 1)
+    unit = np.where(single, 1, np.where(groups % 4 > 0, 2, 4))
+    ahead = np.where(single, 16, np.where(groups % 4 > 0, 4, 2))
+    units = groups // unit * (c["tile_m"] // (64 * c["team"]))
+    trips: IntColumn = -(-units // c["split_k"]) * -(-c["split_k"] // ahead)
+    return trips
 
 
 def _pack_us(c: Columns) -> float:
@@ -169,6 +193,8 @@ def _reread(c: Columns) -> FloatColumn:
     l2_bytes = 30 * 2**20
     a_moved = np.where(a_bytes > l2_bytes, a_bytes * m_passes, a_bytes)
     b_moved = np.where(b_bytes > l2_bytes, b_bytes * n_passes, b_bytes)
+    parts = (c["epilogue"] != EPILOGUE_DIRECT) & (_stored_row_bytes(c) % SECTOR_BYTES > 0)
     c_bytes = c.problem.m * c.problem.n * c.problem.batch * DTYPE_BYTES[c.problem.dtype_c]
-    moved: FloatColumn = (a_moved + b_moved + c_bytes) / c.problem.min_bytes
+    written = c_bytes * np.where(parts, PART_SECTORS, 1)
+    moved: FloatColumn = (a_moved + b_moved + written) / c.problem.min_bytes
     return np.maximum(moved, 1)

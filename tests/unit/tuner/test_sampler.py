@@ -112,7 +112,7 @@ def test_the_search_finds_a_hidden_optimum_sooner_than_chance(name: str) -> None
 
     # A made-up objective that the ranking knows nothing of: best at one corner of the knobs.
     def cost(config: Config) -> float:
-        away = abs(config.number("tile_n") - 96) / 8 + abs(config.number("stages") - 5)
+        away = abs(config.number("tile_n") - 192) / 8 + abs(config.number("stages") - 5)
         return 10.0 + away + (config["raster"] == "along_m")
 
     goal = sorted(cost(config) for config in pool)[len(pool) // 100]
