@@ -39,8 +39,8 @@ NAMED: Final = 6
 MOST: Final = 1_024
 #: Of a grid shape's legal space, the model judges what the analytic model ranks first.
 JUDGED: Final = 1_000
-#: Of the portfolio, the same for an answer.
-ASKED: Final = 64
+#: Of the portfolio, the same for an answer; and those of them that look fastest to a few trees, which all are asked of.
+ASKED, CLOSELY = 64, 16
 
 
 def made(
@@ -100,7 +100,7 @@ def first_choice(model: LearnedModel, problem: Problem, limits: DeviceLimits) ->
     ahead = _ahead(estimate_us)
     columns = columns.take(ahead)
     features = features_of(family, problem, columns, limits, estimate_us[ahead])
-    predicted = model.predict_features(problem, features)
+    predicted = model.predict_features(problem, features, CLOSELY)
     place = int(np.argmin(predicted.time_us))
     return family.config_at(columns, place), predicted, place
 
