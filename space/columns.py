@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from space.arch import Arch
 from space.problem import Problem
 
+T = TypeVar("T")
 IntColumn = npt.NDArray[np.int64]
 BoolColumn = npt.NDArray[np.bool_]
 FloatColumn = npt.NDArray[np.float64]
@@ -73,6 +75,7 @@ class Columns:
         self._places = places
         self._table = table
         self._known: dict[str, IntColumn] = {}
+        self._made: dict[Callable[[Columns], Any], Any] = {}
         self.shape: tuple[int, ...] = (len(table),)
 
     def __len__(self) -> int:
@@ -82,6 +85,13 @@ class Columns:
         if name not in self._known:
             self._known[name] = self._knob(name) if name in self._places else self._computed(name)
         return self._known[name]
+
+    def once(self, compute: Callable[[Columns], T]) -> T:
+        """What a function makes of these columns alone: made when it is first asked for, and kept."""
+        if compute not in self._made:
+            self._made[compute] = compute(self)
+        found: T = self._made[compute]
+        return found
 
     def take(self, rows: BoolColumn | npt.NDArray[np.intp]) -> Columns:
         """The rows that a mask or an index array picks."""

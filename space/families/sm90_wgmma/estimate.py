@@ -51,10 +51,14 @@ BESIDE_REGISTERS: Final = 72
 
 
 def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
-    """Microseconds of one launch with cold L2, one row a candidate."""
+    """Microseconds of one launch with cold L2, one row a candidate.
+
+    What does not depend on the device is kept with the columns: which rate bounds a candidate is asked by raising one
+    rate after the other.
+    """
     clocks_per_us = device.clock_ghz * 1e3
     tiles = c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch
-    together = _blocks_together(c)
+    together = c.once(_blocks_together)
     slots = device.cluster_slots(c["cluster_size"]) * together
     waves = -(-tiles // slots)
     busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
@@ -62,18 +66,18 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     mainloop = -(-c["k_iterations"] // c["split_k"]) * _stage_clocks(c, device, busy, crowd)
     epilogue = _epilogue_clocks(c, busy, device)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
-    store = _store_clocks(c)
+    store = c.once(_store_clocks)
     walk = waves * np.maximum(mainloop + epilogue - hidden, store) + hidden + store
     start = START_CLOCKS + np.where(c["cluster_size"] > 1, CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
-    hbm_us = c.problem.min_bytes * _reread(c) / device.hbm_tbs / 1e6 + start / clocks_per_us
+    hbm_us = c.problem.min_bytes * c.once(_reread) / device.hbm_tbs / 1e6 + start / clocks_per_us
     # Neither hides behind the other wholly.
     both = _eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
     # Where blocks share a multiprocessor the next kernel's find no room beside them.
     early = (c["pdl"] == 1) & (together == 1)
     # Slices meet when all else is done.
-    split_us = _split_clocks(c) / clocks_per_us
+    split_us = c.once(_split_clocks) / clocks_per_us
     total: FloatColumn = ordered + split_us + device.launch_us - np.where(early, SAVES_US, 0.0) + _pack_us(c)
     return total
 
@@ -96,6 +100,15 @@ def _blocks_together(c: Columns) -> IntColumn:
 
 
 def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn, crowd: FloatColumn) -> FloatColumn:
+    inside, from_l2, latency, unhidden, slower = c.once(_stage_parts)
+    l2 = from_l2 * np.maximum(busy / (device.l2_tbs * 1e3 / device.clock_ghz), 1 / L2_BYTES_PER_CLOCK)
+    clocks: FloatColumn = (np.hypot(crowd * np.maximum(inside, l2), latency) + unhidden) * slower
+    return clocks
+
+
+def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
+    """Clocks that a stage takes inside the multiprocessor, its bytes from L2, its latency, what nothing hides, and by
+    how much all of it is slower."""
     tile_m, tile_n, tile_k = (c[name].astype(np.float64) for name in ("tile_m", "tile_n", "tile_k"))
     bytes_k = tile_k * element_bytes(c.problem)
     tensor = tile_m * tile_n * bytes_k / 4096 * TENSOR_SLOWDOWN
@@ -104,15 +117,12 @@ def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn, crowd: Fl
     smem = (read + loaded) / SMEM_BYTES_PER_CLOCK
     lines_a, lines_b = _lines_touched(c)
     from_l2 = (tile_m * lines_a / c["cluster_n"] + tile_n * lines_b / c["cluster_m"]) * bytes_k
-    l2 = from_l2 * np.maximum(busy / (device.l2_tbs * 1e3 / device.clock_ghz), 1 / L2_BYTES_PER_CLOCK)
-    work = crowd * np.maximum(np.maximum(tensor, smem), l2)
     latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
     unhidden = CLUSTER_STAGE_CLOCKS * (c["cluster_size"] > 1) + MULTISTAGE_CLOCKS * (
         c["schedule"] == SCHEDULE_MULTISTAGE
     )
     slower = np.where(c["consumer_warpgroups"] == 3, THREE_WARPGROUPS, 1)
-    clocks: FloatColumn = (np.hypot(work, latency) + unhidden) * slower
-    return clocks
+    return np.maximum(tensor, smem), from_l2, latency, unhidden, slower
 
 
 def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
