@@ -7,8 +7,9 @@ Nothing here waits for the device, allocates on it, or copies to it, so that str
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from space.config import Config
@@ -139,10 +140,14 @@ class _Wanted(Shared):
         self.found[name] = Scratch(size_bytes, zeroed)
         return self._anywhere
 
-    def map(self, box: Box, address: int) -> TensorMap:
-        """A descriptor of one's own."""
-        room = ctypes.create_string_buffer(128 + MAP_ALIGN_BYTES)
-        aligned = -ctypes.addressof(room) % MAP_ALIGN_BYTES
-        made = (ctypes.c_char * 128).from_buffer(room, aligned)
-        ctypes.memmove(made, box.encode(address), 128)
-        return made
+    def maps(self, box: Box) -> Callable[[int], TensorMap]:
+        """Descriptors of one's own."""
+        return partial(_placed, box)
+
+
+def _placed(box: Box, address: int) -> TensorMap:
+    room = ctypes.create_string_buffer(128 + MAP_ALIGN_BYTES)
+    aligned = -ctypes.addressof(room) % MAP_ALIGN_BYTES
+    made = (ctypes.c_char * 128).from_buffer(room, aligned)
+    ctypes.memmove(made, box.encode(address), 128)
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -182,16 +183,13 @@ class Arguments:
 
     Attributes:
         values: what it points to; a launch copies them, so that they may be changed after it.
+        address: of the array of pointers.
     """
 
     def __init__(self, *values: ctypes._SimpleCData[Any] | ctypes.Array[Any] | ctypes.Structure) -> None:
         self.values: tuple[Any, ...] = values
-        self._pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-
-    @property
-    def address(self) -> int:
-        """Of the array of pointers."""
-        return ctypes.addressof(self._pointers)
+        self._pointers = array("Q", map(ctypes.addressof, values))
+        self.address, _ = self._pointers.buffer_info()
 
 
 class Module:

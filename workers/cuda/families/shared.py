@@ -126,17 +126,16 @@ class Shared:
     """Tensor maps by box and address, and scratch memory by name; both live as long as the problem."""
 
     def __init__(self) -> None:
-        self._maps: dict[Box, dict[int, TensorMap]] = {}
+        self._maps: dict[Box, Callable[[int], TensorMap]] = {}
         self._scratch: dict[str, Buffer] = {}
         self._outgrown: list[Buffer] = []
         self._zeroed: list[Buffer] = []
 
-    def map(self, box: Box, address: int) -> TensorMap:
-        """The descriptor of a box; most candidates cut operands into the same ones."""
-        known = self._maps.setdefault(box, {})
-        if address not in known:
-            known[address] = box.encode(address)
-        return known[address]
+    def maps(self, box: Box) -> Callable[[int], TensorMap]:
+        """Descriptors of a box by their address; most candidates cut operands into the same ones."""
+        if box not in self._maps:
+            self._maps[box] = cache(box.encode)
+        return self._maps[box]
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
         """Address of device memory that keeps what one launch hands to its next pass.

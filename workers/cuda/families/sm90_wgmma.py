@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cached_property
 from typing import Final, cast
 
@@ -85,15 +86,15 @@ class Gemm(PreparedLauncher):
         return split_k_workspace(self._shared, number("split_k"), sums, blocks * derived["team"])
 
     def _map_of(self, kernel_operand: OperandName, copy: Copy) -> TensorMap:
-        name, box = self._boxes[kernel_operand]
-        return self._shared.map(box, self._packing.address(name, copy))
+        name, maps = self._maps[kernel_operand]
+        return maps(self._packing.address(name, copy))
 
     @cached_property
-    def _boxes(self) -> dict[OperandName, tuple[OperandName, Box]]:
-        """By the kernel's A and B: which of the problem's it is, as they may change places, and its box."""
-        return {"a": self._box_of("a"), "b": self._box_of("b")}
+    def _maps(self) -> dict[OperandName, tuple[OperandName, Callable[[int], TensorMap]]]:
+        """By the kernel's A and B: which of the problem's it is, as they may change places, and its descriptors."""
+        return {"a": self._maps_of("a"), "b": self._maps_of("b")}
 
-    def _box_of(self, kernel_operand: OperandName) -> tuple[OperandName, Box]:
+    def _maps_of(self, kernel_operand: OperandName) -> tuple[OperandName, Callable[[int], TensorMap]]:
         number, p = self._config.number, self._problem
         is_a = kernel_operand == "a"
         name: OperandName = "a" if is_a != self._swapped else "b"
@@ -105,16 +106,17 @@ class Gemm(PreparedLauncher):
         )
         lines = number("tile_k") if lies_mn_major(p, name) else rows
         pitch = lying.pitch * size
-        return name, Box(
+        box = Box(
             size, lying.columns, lying.lines, p.batch, pitch, pitch * lying.lines, max(swizzle, 16) // size,
             lines // sharers, swizzle, number("l2_promotion"),
         )  # fmt: skip
+        return name, self._shared.maps(box)
 
     def _map_c(self, copy: Copy) -> TensorMap:
-        return ctypes.create_string_buffer(128) if self._direct else self._shared.map(self._box_of_c, copy.c)
+        return ctypes.create_string_buffer(128) if self._direct else self._maps_c(copy.c)
 
     @cached_property
-    def _box_of_c(self) -> Box:
+    def _maps_c(self) -> Callable[[int], TensorMap]:
         p, derived, number = self._problem, self._derived, self._config.number
         size = DTYPE_BYTES[p.dtype_c]
         if self._swapped:
@@ -122,10 +124,11 @@ class Gemm(PreparedLauncher):
         else:
             box_columns, box_lines = derived["store_box_n"], number("tile_m") // derived["team"]
         pitch, swizzle = p.n * size, box_columns * size
-        return Box(
+        box = Box(
             size, p.n, p.m, p.batch, pitch, pitch * p.m, box_columns, box_lines,
             swizzle if swizzle in SWIZZLE_SPANS else 0,
         )  # fmt: skip
+        return self._shared.maps(box)
 
     def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:
         arguments = GemmArguments.from_buffer_copy(self._of_every_copy)
