@@ -2,13 +2,16 @@
 
 python -m benchmarks.throughput --out benchmarks/results/throughput_h200.md
 
-Builds are made beforehand and are in the cache. `busy` is the time that the GPU spent on candidates, from events around
-their work, over the wall time; `NVML` is the driver's own figure, the share of time with a kernel on the GPU.
+Builds are made beforehand and are in the cache; what a tune proposes depends on what it measured, so that it may still
+build some (`built`). `until finals` is the same tune's way there: set-up and screening. `busy` is the time that the GPU
+spent on candidates, from events around their work, over the wall time; `NVML` is the driver's own figure, the share of
+time with a kernel on the GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 import tempfile
@@ -27,7 +30,7 @@ from tuner.sampler import spread
 from tuner.search.choice import usual
 from tuner.settings import database_url, settings
 from tuner.store.store import Store
-from tuner.study import Budget, candidates_for, tune
+from tuner.study import Budget, Progress, candidates_for, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Outcome, Policy
 
@@ -36,19 +39,40 @@ PROBLEMS: Final = (
     "bf16:4095x4097x4104", "fp8_e4m3:4096x4096x4096", "int8:4096x4096x4096",
 )  # fmt: skip
 HEADER: Final = (
-    "| problem | what | candidates | correct | s | candidates/s | busy | NVML |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| problem | what | candidates | correct | built | s | candidates/s | busy | NVML |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 _POLL_SECONDS: Final = 0.05
 
 
 @dataclass
 class Watched:
-    """What a stretch of work took."""
+    """What a stretch of work took, and how many builds it made."""
 
     seconds: float = 0.0
     busy: float = 0.0
-    nvml: float = 0.0
+    nvml: float = float("nan")
+    built: int = 0
+
+
+class Started:
+    """The moment at which a stretch of work began."""
+
+    def __init__(self, worker: CudaWorker) -> None:
+        self._worker = worker
+        self._kept, self._busy = _kept(worker), worker.gpu_busy_seconds()
+        self._at = time.perf_counter()
+
+    def until_now(self) -> Watched:
+        """What it took; no question to the GPU may be open."""
+        seconds = time.perf_counter() - self._at
+        busy = (self._worker.gpu_busy_seconds() - self._busy) / seconds
+        return Watched(seconds, busy, built=_kept(self._worker) - self._kept)
+
+
+def _kept(worker: CudaWorker) -> int:
+    """Builds in the cache: a cubin each, and a note beside it."""
+    return sum(path.is_file() for path in worker.cache_dir.rglob("*")) // 2
 
 
 def main() -> None:
@@ -95,10 +119,18 @@ def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iter
     with Store.open(db) as store:
         guidance = usual(worker.facts.name, settings().model_dir)
         tune(store, worker, problem, Budget(count), fresh=True, guidance=guidance)
+        begun, before = Started(worker), list[Watched]()
+
+        def watch(progress: Progress) -> None:
+            if progress.phase == "finals":
+                before.append(begun.until_now())
+
         with watched(worker) as tuned:
-            report = tune(store, worker, problem, Budget(count), fresh=True, guidance=guidance)
+            report = tune(store, worker, problem, Budget(count), fresh=True, guidance=guidance, watch=watch)
     tried = report.best.tried
-    yield _row(problem, "tune", tried, tried - sum(report.best.failed.values()), tuned)
+    correct = tried - sum(report.best.failed.values())
+    yield _row(problem, "tune", tried, correct, tuned)
+    yield _row(problem, "until finals", tried, correct, before[0])
 
 
 def build(worker: CudaWorker, problem: Problem, candidates: list[Config]) -> None:
@@ -110,12 +142,11 @@ def build(worker: CudaWorker, problem: Problem, candidates: list[Config]) -> Non
 @contextmanager
 def watched(worker: CudaWorker) -> Iterator[Watched]:
     """Times what happens inside."""
-    taken, before = Watched(), worker.gpu_busy_seconds()
-    started = time.perf_counter()
+    taken, started = Watched(), Started(worker)
     with polled(worker.facts.uuid) as samples:
         yield taken
-        taken.seconds = time.perf_counter() - started
-    taken.busy = (worker.gpu_busy_seconds() - before) / taken.seconds
+        found = started.until_now()
+    taken.seconds, taken.busy, taken.built = found.seconds, found.busy, found.built
     taken.nvml = fmean(samples) / 100 if samples else float("nan")
 
 
@@ -150,9 +181,10 @@ def _utilisation(uuid: str) -> Callable[[], int]:
 def _row(problem: Problem, what: str, count: int, correct: int, taken: Watched) -> str:
     rate = f"{count / taken.seconds:.1f}" if count else "–"
     name = f"{problem.dtype} {problem.layout} {problem.shape}"
+    nvml = "–" if math.isnan(taken.nvml) else f"{taken.nvml:.0%}"
     return (
-        f"| {name} | {what} | {count or '–'} | {correct or '–'} | {taken.seconds:.2f} | {rate} | {taken.busy:.0%} | "
-        f"{taken.nvml:.0%} |"
+        f"| {name} | {what} | {count or '–'} | {correct or '–'} | {taken.built} | {taken.seconds:.2f} | {rate} | "
+        f"{taken.busy:.0%} | {nvml} |"
     )
 
 
