@@ -27,11 +27,9 @@ if TYPE_CHECKING:
     from workers.cuda.worker import CudaWorker
 
 PREPARE_SECONDS: Final = 180.0
-#: Questions that the GPU process has before it: the one it works on, the one it makes ready, and one to come.
-AHEAD: Final = 3
-#: Candidates that are built and wait for a place before the GPU process; when they are no more than these and a
-#: compiler has nothing to do, further ones are asked for.
-REFILL: Final = 2
+#: Questions that the GPU process has before it: the one it works on, the one it makes ready, and as many more as it
+#: answers while a batch is proposed and its first build is found in the cache.
+AHEAD: Final = 5
 #: Tries of the finals before the device is given up.
 FINAL_TRIES: Final = 3
 
@@ -145,8 +143,8 @@ class CudaRound:
         asked: deque[Asked] = deque()
         while True:
             yield from self._feed(asked, builds, library)
-            # What comes next is proposed and built while the GPU works on what was asked.
-            if builds.idle and builds.done + len(library) <= REFILL and (further := more()):
+            # What comes next is proposed and built while the GPU works on what was asked: nothing else waits for it.
+            if builds.idle and not builds.done and not library and (further := more()):
                 yield from self._take_up(further, builds, library)
                 if not asked:
                     continue
