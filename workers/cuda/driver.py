@@ -137,6 +137,10 @@ class Event:
         """Marks where the stream is now."""
         check("cuEventRecord", cu.cuEventRecord(self._handle, stream.handle))
 
+    def hold(self, stream: Stream) -> None:
+        """Makes what comes on another stream wait for it there."""
+        check("cuStreamWaitEvent", cu.cuStreamWaitEvent(stream.handle, self._handle, 0))
+
     def wait(self) -> None:
         """Waits until the stream has passed it; errors of kernels surface here."""
         check("cuEventSynchronize", cu.cuEventSynchronize(self._handle))

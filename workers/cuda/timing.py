@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from workers.cuda.driver import Graph, Stopwatch, Stream
+from workers.cuda.driver import Event, Graph, Stopwatch, Stream
 from workers.cuda.operands import Copy
 
 #: One replay lasts about this long, so that the events' resolution and the graph's own launch vanish in it.
@@ -51,18 +51,28 @@ class TimedGraph:
             for place in range(self.launches):
                 launch(copies[place % len(copies)])
         self._graph: Graph = made[0]
+        # The device may be at work for another candidate: the first replay need not bring the graph there.
         self._graph.upload(recorder)
+        self._uploaded: Event | None = Event()
+        self._uploaded.record(recorder)
         self._watches = [Stopwatch() for _ in range(1 + SCREEN_REPLAYS)]
         self._pending = 0
 
     def start(self, stream: Stream, replays: int) -> None:
         """Puts replays on the stream, each between events."""
+        self._await_upload(stream)
         while len(self._watches) < self._pending + replays:
             self._watches.append(Stopwatch())
         for watch in self._watches[self._pending : self._pending + replays]:
             with watch.around(stream):
                 self._graph.launch(stream)
         self._pending += replays
+
+    def _await_upload(self, stream: Stream) -> None:
+        uploaded, self._uploaded = self._uploaded, None
+        if uploaded is not None:
+            uploaded.hold(stream)
+            uploaded.destroy()
 
     def samples_us(self) -> tuple[float, ...]:
         """Microseconds of one launch, from each replay since the last call; waits for them."""
@@ -84,6 +94,9 @@ class TimedGraph:
         watches, self._watches = self._watches, []
         if watches:
             self._graph.destroy()
+        if self._uploaded is not None:
+            self._uploaded.destroy()
+            self._uploaded = None
         for watch in watches:
             watch.destroy()
 
