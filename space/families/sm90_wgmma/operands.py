@@ -17,6 +17,8 @@ from space.problem import DTYPE_BYTES, Problem
 
 #: TMA strides are multiples of this many bytes (CUDA driver API, cuTensorMapEncodeTiled: globalStrides).
 TMA_ALIGN_BYTES: Final = 16
+#: What a thread stores at once.
+STORE_BYTES: Final = 16
 #: Packed rows start at lines of L2: a 128-byte row of a box then touches one line, not two.
 PACKED_ALIGN_BYTES: Final = 128
 
@@ -99,6 +101,12 @@ def extent_n(c: Columns) -> IntColumn:
     return np.where(c["swap_ab"] == 1, c.problem.m, c.problem.n)
 
 
+def rows_anywhere(problem: Problem) -> bool:
+    """Whether rows of a 16-bit C begin at other places than multiples of what a thread stores at once."""
+    size = DTYPE_BYTES[problem.dtype_c]
+    return size == 2 and problem.n * size % STORE_BYTES != 0
+
+
 def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
     """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
     a, b = (problem.dtype_b, problem.dtype_a) if config["swap_ab"] else (problem.dtype_a, problem.dtype_b)
@@ -110,5 +118,6 @@ def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
         "output": problem.dtype_c,
         "integers": int(problem.dtype_acc == "s32"),
         "promoted": int(problem.numerics == "promoted"),
+        "rows_anywhere": int(not config["swap_ab"] and rows_anywhere(problem)),
     }
     return constants | epilogue_constants(problem)

@@ -145,6 +145,10 @@ def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
     whole = needed(Problem.parse("4096x4096x4096"), "sm90_wgmma", {})
     assert (whole["a"], whole["b"], whole["c"], whole["bias"]) == (16, 16, 16, 2)
     packed = needed(Problem.of(64, 64, 4099), "sm90_wgmma", {"epilogue": "direct"})
-    assert (packed["a"], packed["b"], packed["c"]) == (2, 2, 2)
+    assert (packed["a"], packed["b"], packed["c"]) == (2, 2, 16)
+    anywhere = needed(Problem.of(64, 65, 64), "sm90_wgmma", {"epilogue": "direct"})
+    assert (anywhere["a"], anywhere["b"], anywhere["c"]) == (16, 16, 2)
+    swapped = needed(Problem.of(64, 64, 64), "sm90_wgmma", {"epilogue": "direct", "swap_ab": 1})
+    assert swapped["c"] == 2
     narrow = needed(Problem.parse("1x64x64"), "gemv", {"load_bytes": 4})
     assert (narrow["a"], narrow["b"], narrow["c"]) == (4, 4, 2)

@@ -8,7 +8,14 @@ from functools import cached_property
 from typing import Final, cast
 
 from space.config import Config
-from space.families.sm90_wgmma.operands import TMA_ALIGN_BYTES, element_bytes, lies_mn_major, needs_packing
+from space.families.sm90_wgmma.operands import (
+    STORE_BYTES,
+    TMA_ALIGN_BYTES,
+    element_bytes,
+    lies_mn_major,
+    needs_packing,
+    rows_anywhere,
+)
 from space.family import family_named
 from space.instructions.tma import SWIZZLE_SPANS
 from space.problem import DTYPE_BYTES, Problem
@@ -76,7 +83,10 @@ class Gemm(PreparedLauncher):
     def alignment_bytes(self) -> dict[str, int]:
         """What addresses of operands must be multiples of; others of their elements alone."""
         found = {name: TMA_ALIGN_BYTES for name in "ab" if not needs_packing(self._problem, name)}
-        return found if self._direct else found | {"c": TMA_ALIGN_BYTES}
+        if not self._direct:
+            return found | {"c": TMA_ALIGN_BYTES}
+        chunks = DTYPE_BYTES[self._problem.dtype_c] == 2 and not self._swapped and not rows_anywhere(self._problem)
+        return found | {"c": STORE_BYTES} if chunks else found
 
     def _workspace(self) -> tuple[int, int]:
         """Split-K's sums, and a meeting for each warpgroup's part of a tile."""

@@ -37,6 +37,20 @@ __device__ __forceinline__ void transpose_quad(u32 (&pairs)[4]) {
     }
 }
 
+/// Eight of the sixteen 16-bit elements of two vectors, from element `first` (0 to 7) on.
+__device__ __forceinline__ uint4 window(const u32 (&low)[4], const u32 (&high)[4], int first) {
+    u32 words[8] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
+#pragma unroll
+    for (int by = 2; by >= 1; by /= 2) {
+#pragma unroll
+        for (int i = 0; i + by < 8; ++i) words[i] = first & 2 * by ? words[i + by] : words[i];
+    }
+    u32 shifted[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) shifted[i] = first & 1 ? __funnelshift_r(words[i], words[i + 1], 16) : words[i];
+    return make_uint4(shifted[0], shifted[1], shifted[2], shifted[3]);
+}
+
 template <class Config>
 struct DirectStore {
     using S = Shape<Config>;
@@ -45,22 +59,25 @@ struct DirectStore {
     using Element = typename F::Element;
     using Acc = Accumulator<Config>;
     static constexpr int kGroups = Config::kTileN / 8;
+    /// Rows of a 16-bit C begin at multiples of 16 bytes: eight of their elements are stored at once, or none.
+    static constexpr bool kChunks = sizeof(Element) == 2 && !Config::kSwapAb && !Config::kRowsAnywhere;
 
     const F& finish;
     Element* c;
     int m, n;
-    bool wide;  // rows start at multiples of 16 bytes
+    bool wide;  // rows start at multiples of 16 bytes, so that two elements are stored at once
 
     __device__ __forceinline__ explicit DirectStore(const F& finish_)
         : finish(finish_),
           c(static_cast<Element*>(finish_.args.c)),
           m(finish_.args.m),
           n(finish_.args.n),
-          wide(finish_.args.ldc * S::kOutputBytes % 16 == 0 && reinterpret_cast<u64>(c) % 16 == 0 &&
+          wide(!Config::kRowsAnywhere && finish_.args.ldc * S::kOutputBytes % 16 == 0 && reinterpret_cast<u64>(c) % 16 == 0 &&
                finish_.args.batch_stride_c * S::kOutputBytes % 16 == 0) {}
 
     /// One m64 block; rows from m on and columns from n on are left out.
     __device__ __forceinline__ void block(int first_row, int column, const Acc (&d)[S::kAccumulators]) {
+        if constexpr (Config::kRowsAnywhere) return block_anywhere(first_row, column, d);
 #pragma unroll
         for (int j = 0; j + 4 <= kGroups; j += 4) groups<4>(first_row, column + 8 * j, part<4>(d, j));
         constexpr int kRest = kGroups % 4;
@@ -86,22 +103,65 @@ struct DirectStore {
     }
 
 private:
+    /// One m64 block of a C whose rows start anywhere: each lane of a quad takes from the lane before it what memory's
+    /// next 16-byte chunk lacks, the first one from what the last held a round ago. Only a row's first and last chunk
+    /// are stored by elements.
+    __device__ __forceinline__ void block_anywhere(int first_row, int column, const Acc (&d)[S::kAccumulators]) {
+        const int lane = threadIdx.x % kWarpSize, quad = lane % 4;
+        const int end = min(n, column + Config::kTileN);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = first_row + fragment_row() + 8 * half;
+            const int ahead = -int(reinterpret_cast<u64>(c + finish.at(row, column)) / sizeof(Element)) & 7;
+            u32 before[4] = {};
+#pragma unroll
+            for (int j = 0; j <= kGroups; j += 4) {
+                u32 here[4] = {};
+#pragma unroll
+                for (int i = 0; i < 4 && j + i < kGroups; ++i) {
+                    const int from = 4 * (j + i) + 2 * half;
+                    here[i] = finish.pair(d[from], d[from + 1], row, column + 8 * (j + i) + 2 * quad);
+                }
+                if (j < kGroups) transpose_quad(here);
+                u32 left[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    left[i] = __shfl_sync(0xFFFFFFFF, quad == 3 ? before[i] : here[i], (lane & ~3) | (quad + 3) % 4);
+                    before[i] = here[i];
+                }
+                store_chunk(row, column + 8 * (j + quad) + ahead - 8, column, end, window(left, here, ahead));
+            }
+        }
+    }
+
+    /// Eight elements of one row from column `first` on, as far as they lie between `begin` and `end`.
+    __device__ __forceinline__ void store_chunk(int row, int first, int begin, int end, const uint4& chunk) {
+        if (row >= m) return;
+        if (first >= begin && first + 8 <= end) {
+            *reinterpret_cast<uint4*>(c + finish.at(row, first)) = chunk;
+            return;
+        }
+        const u32 words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+            if (first + i >= begin && first + i < end) c[finish.at(row, first + i)] = Element(words[i / 2] >> 16 * (i % 2));
+        }
+    }
+
     /// Up to four column groups of one row.
     __device__ __forceinline__ void store_groups(int row, int column, int groups, Pair (&pairs)[4]) {
         const int quad = threadIdx.x % 4;
-        if constexpr (sizeof(Element) == 2) {
-            if (wide && column + 8 * groups <= n) {
-                transpose_quad(pairs);
-                if (row < m && quad < groups) {
-                    *reinterpret_cast<uint4*>(c + finish.at(row, column + 8 * quad)) =
-                        make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
-                }
-                return;
+        if constexpr (kChunks) {
+            transpose_quad(pairs);
+            if (row < m && quad < groups && column + 8 * quad < n) {
+                *reinterpret_cast<uint4*>(c + finish.at(row, column + 8 * quad)) =
+                    make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
             }
-        }
+        } else {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            if (i < groups && row < m) store_pair(row, column + 8 * i + 2 * quad, pairs[i]);
+            for (int i = 0; i < 4; ++i) {
+                if (i < groups && row < m) store_pair(row, column + 8 * i + 2 * quad, pairs[i]);
+            }
         }
     }
 

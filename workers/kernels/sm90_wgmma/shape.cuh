@@ -80,6 +80,7 @@ struct Shape {
     static_assert(Config::kThreads == kWarpgroupSize * (kConsumers + (kSpecialised ? 1 : 0)), "warpgroups");
     static_assert(Config::kASource == ASource::kSmem || (!A::kMnMajor && Config::kSwizzleA != 0),
                   "ldmatrix reads K-major swizzled rows");
+    static_assert(!Config::kRowsAnywhere || (kOutputBytes == 2 && !Config::kSwapAb), "16-bit elements of a row are shifted");
     static_assert(Config::kEpilogue == Epilogue::kDirect || kOutputBytes != 1, "8-bit C leaves by direct stores");
     static_assert(Config::kEpilogue == Epilogue::kDirect || !Config::kSwapAb || kOutputBytes == 2,
                   "a swapped tile is staged by stmatrix, which moves 16-bit elements");
