@@ -1,0 +1,140 @@
+"""The direct epilogue's own text, run on the CPU: what each lane holds ends where it belongs in C, and nowhere else.
+
+The GPU runs the same text under every candidate that is verified. Needs a C++20 compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from space.config import Config
+from space.explain import explain
+from space.family import family_named
+from space.problem import Problem
+from tests.elements import decoded, encoded, size_bytes
+from workers.kernels.render import flatten, render
+
+arguments = pytest.importorskip("workers.cuda.families.arguments")
+
+COMPILER = shutil.which("g++")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+
+HERE = Path(__file__).parent
+FAMILY = family_named("sm90_wgmma")
+DIRECT = {"epilogue": "direct", "stages": 2, "consumer_warpgroups": 1, "producer_registers": 0, "tile_m": 64}
+#: (shape, dtypes, knobs): rows of C at every place between multiples of 16 bytes, at such multiples, shorter than a
+#: tile; C of 1, 2 and 4 bytes, as it is and transposed.
+CASES: list[tuple[str, str, dict[str, object]]] = [
+    ("70x101x64", "bf16", {"tile_n": 64}),
+    ("70x101x64", "fp16", {"tile_n": 72}),
+    ("64x46x64", "bf16", {"tile_n": 40}),
+    ("33x5x64", "bf16", {"tile_n": 32}),
+    ("70x136x64", "bf16", {"tile_n": 96}),
+    ("9x24x64", "bf16", {"tile_n": 56}),
+    ("70x101x64", "bf16", {"tile_n": 72, "swap_ab": 1}),
+    ("70x104x64", "bf16", {"tile_n": 40, "swap_ab": 1}),
+    ("70x101x64", "bf16,bf16,f32,f32", {"tile_n": 64}),
+    ("70x101x128", "fp8_e4m3,fp8_e4m3,fp8_e5m2,f32", {"tile_n": 64, "tile_k": 128}),
+]
+#: What the epilogue's headers ask of PTX: the transposition, and names of templates that nobody uses here.
+PTX = """
+inline u32 movmatrix_transposed(u32 pair) {
+    const unsigned row = threadIdx.x % 32 / 4, column = 2 * (threadIdx.x % 4);
+    const u32 low = on_cpu::exchanged(pair, column * 4 + row / 2) >> 16 * (row % 2);
+    const u32 high = on_cpu::exchanged(pair, (column + 1) * 4 + row / 2) >> 16 * (row % 2);
+    return (low & 0xFFFF) | high << 16;
+}
+inline u32 __funnelshift_r(u32 low, u32 high, u32 by) { return u32((u64(high) << 32 | low) >> by); }
+template <bool> void stmatrix_x4(u32, u32, u32, u32, u32);
+template <bool> void stmatrix_x2(u32, u32, u32);
+template <int> void wgmma_wait_group();
+template <int> u64 wgmma_descriptor(u32, u32, u32);
+"""
+STUBBED = ("ptx/barrier.cuh", "ptx/tma.cuh", "ptx/wgmma.cuh", "ptx/wgmma_mma_async.cuh")
+ENTRY = """
+extern "C" void run{number}(const GemmArguments* args, const float* sums, int row, int column) {{
+    run_grid(1, [=] {{
+        using S = Shape<{config}>;
+        Accumulator<{config}> d[S::kAccumulators];
+        const int lane = threadIdx.x % 32, first = 16 * (threadIdx.x / 32) + lane / 4;
+        for (int i = 0; i < S::kAccumulators; ++i) {{
+            const int down = first + 8 * (i / 2 % 2), across = 8 * (i / 4) + 2 * (lane % 4) + i % 2;
+            d[i] = sums[down * {config}::kTileN + across];
+        }}
+        const Finish<{config}> finish{{*args, 0}};
+        DirectStore<{config}> store(finish);
+        store.block(row, column, d);
+    }}, 128);
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    problem: Problem
+    config: Config
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    found = []
+    for shape, dtype, knobs in CASES:
+        case = Case(Problem.parse(shape, dtype), FAMILY.config(DIRECT | knobs))
+        assert explain(FAMILY, case.problem, case.config).broken == ()
+        found.append(case)
+    return found
+
+
+@pytest.fixture(scope="module")
+def stores(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """One program: the epilogue once, and each case's Config with an entry that stores one m64 block."""
+    folder = tmp_path_factory.mktemp("direct_store")
+    plain = dict.fromkeys(STUBBED, "//")
+    convert = (HERE / "ptx_on_cpu.h").read_text()
+    parts = [flatten("sm90_wgmma/epilogue.cuh", plain | {"ptx/matrix.cuh": PTX, "ptx/convert.cuh": convert})]
+    for number, case in enumerate(cases):
+        source = render("sm90_wgmma", FAMILY.compile_constants(case.problem, case.config))
+        config = source[source.index("struct Config {") :]
+        config = config[: config.index("};") + 2]
+        parts.append(re.sub(r"\bConfig\b", f"Config{number}", config))
+        parts.append(ENTRY.format(number=number, config=f"Config{number}"))
+    source = folder / "store.cpp"
+    text = re.sub(r"^#line", "//#line", "\n".join(parts), flags=re.MULTILINE)
+    source.write_text('#include "cuda_on_cpu.h"\n' + text)
+    library = folder / "store.so"
+    # Permissive: of PTX in templates that nobody uses, not even names are known.
+    flags = ["-std=c++20", "-O1", "-w", "-fpermissive", "-fPIC", "-shared", f"-I{HERE}"]
+    subprocess.run([COMPILER, *flags, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: "-".join(map(str, CASES[number])))
+def test_every_element_of_c_is_stored_once_and_nothing_beside_it(
+    stores: ctypes.CDLL, cases: list[Case], number: int
+) -> None:
+    problem, tile_n = cases[number].problem, cases[number].config.number("tile_n")
+    swapped = cases[number].config["swap_ab"] == 1
+    m, n = (problem.n, problem.m) if swapped else (problem.m, problem.n)
+    rng = np.random.default_rng(number)
+    whole = rng.standard_normal((-(-m // 64) * 64, -(-n // tile_n) * tile_n)).astype(np.float32)
+    held = np.full(size_bytes(problem.m * problem.n, problem.dtype_c) + 512, 0xA5, np.uint8)
+    start = 256 - held.ctypes.data % 256
+    args = arguments.GemmArguments(c=held.ctypes.data + start, ldc=problem.n, m=m, n=n, alpha=1.0)
+    for row in range(0, m, 64):
+        for column in range(0, n, tile_n):
+            block = np.ascontiguousarray(whole[row : row + 64, column : column + tile_n])
+            getattr(stores, f"run{number}")(ctypes.byref(args), ctypes.c_void_p(block.ctypes.data), row, column)
+    right = whole[:m, :n].T if swapped else whole[:m, :n]
+    expected = encoded(np.ascontiguousarray(right).astype(np.float64).ravel(), problem.dtype_c)
+    end = start + len(expected)
+    assert np.array_equal(decoded(held[start:end], problem.dtype_c), decoded(expected, problem.dtype_c))
+    assert (held[:start] == 0xA5).all()
+    assert (held[end:] == 0xA5).all()
