@@ -25,6 +25,8 @@ TILE_ALIGN_BYTES: Final = 1024
 BARRIER_BYTES_PER_STAGE: Final = 16
 #: Split-K tells each consumer warpgroup in one word whose shares of a tile it writes.
 FLAG_BYTES: Final = 4
+#: What memory is written by.
+SECTOR_BYTES: Final = 32
 #: Widths of a box of a TMA store of C but the least, best first: wide ones, but lines of 96 bytes, which no swizzle
 #: spreads over the banks, behind those of 64.
 STORE_BOX_BYTES: Final = (128, 112, 80, 64, 96, 48, 32)
@@ -87,6 +89,11 @@ def _store_box_n(c: Columns) -> IntColumn:
     staged = np.where(c["staged_columns"] == 0, c["tile_n"], c["staged_columns"])
     widths = [width_bytes // size for width_bytes in STORE_BOX_BYTES]
     return np.select([staged % width == 0 for width in widths], widths, 16 // size)
+
+
+def stored_row_bytes(c: Columns) -> IntColumn:
+    """What TMA writes of a row of C at a time; a transposed tile's boxes run along its rows."""
+    return np.where(c["swap_ab"] == 1, 128, c["store_box_n"] * DTYPE_BYTES[c.problem.dtype_c])
 
 
 def _staged_bytes(c: Columns) -> IntColumn:

@@ -15,6 +15,7 @@ import numpy as np
 from space.arch import DeviceLimits
 from space.columns import Columns, FloatColumn, IntColumn
 from space.families.dependent_launch import SAVES_US
+from space.families.sm90_wgmma.derive import SECTOR_BYTES, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing, pitch_bytes
 from space.problem import DTYPE_BYTES
@@ -37,9 +38,9 @@ CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 10, 110
 START_CLOCKS, CLUSTER_CLOCKS = 800, 400
 #: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
 HANDOVER_ELEMENTS, STORES_EXPOSED = 8, 0.6
-#: What memory is written by, and how often it moves C where TMA's rows end within one.
-SECTOR_BYTES, PART_SECTORS = 32, 2.5
-#: What TMA takes for a row of a box of C: by its bytes, at least so many clocks, more where it ends within one.
+#: How often memory moves C where TMA's rows end within a sector.
+PART_SECTORS: Final = 2.5
+#: What TMA takes for a row of a box of C: by its bytes, at least so many clocks, more where it ends in a sector.
 STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
 #: Learning that all slices are there, a trip to L2 for some of their sums, and the rate at which a block brings its own
 #: and fetches its share.
@@ -142,17 +143,12 @@ def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> Flo
 
 def _store_clocks(c: Columns) -> FloatColumn:
     """TMA writes C a row of a box at a time, beside the next tile: boxes are as wide as the tile can be cut."""
-    row_bytes = _stored_row_bytes(c)
+    row_bytes = stored_row_bytes(c)
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
     rows = elements * DTYPE_BYTES[c.problem.dtype_c] / row_bytes
     least = np.where(row_bytes % SECTOR_BYTES > 0, PART_ROW_CLOCKS, ROW_CLOCKS)
     clocks = np.maximum(row_bytes / STORED_BYTES_PER_CLOCK, least)
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, 0.0, rows * clocks)
-
-
-def _stored_row_bytes(c: Columns) -> IntColumn:
-    """What TMA writes of a row of C at a time; a transposed tile's boxes run along its rows."""
-    return np.where(c["swap_ab"] == 1, 128, c["store_box_n"] * DTYPE_BYTES[c.problem.dtype_c])
 
 
 def _split_clocks(c: Columns) -> FloatColumn:
@@ -203,7 +199,7 @@ def _reread(c: Columns) -> FloatColumn:
     l2_bytes = 30 * 2**20
     a_moved = np.where(a_bytes > l2_bytes, a_bytes * m_passes, a_bytes)
     b_moved = np.where(b_bytes > l2_bytes, b_bytes * n_passes, b_bytes)
-    parts = (c["epilogue"] != EPILOGUE_DIRECT) & (_stored_row_bytes(c) % SECTOR_BYTES > 0)
+    parts = (c["epilogue"] != EPILOGUE_DIRECT) & (stored_row_bytes(c) % SECTOR_BYTES > 0)
     c_bytes = c.problem.m * c.problem.n * c.problem.batch * DTYPE_BYTES[c.problem.dtype_c]
     written = c_bytes * np.where(parts, PART_SECTORS, 1)
     moved: FloatColumn = (a_moved + b_moved + written) / c.problem.min_bytes

@@ -8,7 +8,7 @@ import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families import dependent_launch
-from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE, FLAG_BYTES
+from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE, FLAG_BYTES, SECTOR_BYTES, stored_row_bytes
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
     EPILOGUE_DIRECT,
@@ -44,8 +44,6 @@ STREAMED_ROWS: Final = 64
 #: What all rings together should have asked memory for: 4.4 TB/s for some 2.5 µs. More makes what is wanted first wait
 #: behind what is wanted later (docs/kernels.md).
 STREAMED_BYTES: Final = 11_000_000
-#: What L2 and memory write at least.
-SECTOR_BYTES: Final = 32
 #: Bytes of K that one pipeline stage and one swizzle span hold best: a cache line.
 LINE_BYTES: Final = 128
 
@@ -173,7 +171,7 @@ def _schedule_useful(c: Columns) -> BoolColumn:
 def _epilogue_useful(c: Columns) -> BoolColumn:
     """Whole unless half buys a stage, and only by boxes of whole sectors; direct stores for all."""
     size = DTYPE_BYTES[c.problem.dtype_c]
-    sectors = (c["swap_ab"] == 1) | (c["store_box_n"] * size >= SECTOR_BYTES)
+    sectors = stored_row_bytes(c) >= SECTOR_BYTES
     whole = c["tile_m"] * (c["consumer_warpgroups"] // c["team"]) * c["tile_n"] * size
     free = c.arch.smem_per_block_bytes - FLAG_BYTES * c["consumer_warpgroups"]
     stage = c["stage_bytes"] + BARRIER_BYTES_PER_STAGE

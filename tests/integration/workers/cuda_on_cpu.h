@@ -97,6 +97,9 @@ inline double __longlong_as_double(long long bits) { return bit_copy<double>(bit
 inline float __logf(float x) { return std::log(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __cosf(float x) { return std::cos(x); }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) {
+    return unsigned(((unsigned long long)high << 32 | low) >> by);
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((unsigned long long)a * b >> 32); }
 inline unsigned long long __cvta_generic_to_shared(const void* p) { return reinterpret_cast<unsigned long long>(p); }
 struct float2 {

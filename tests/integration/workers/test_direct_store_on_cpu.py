@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,14 +17,13 @@ from space.explain import explain
 from space.family import family_named
 from space.problem import Problem
 from tests.elements import decoded, encoded, size_bytes
+from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.kernels.render import flatten, render
 
 arguments = pytest.importorskip("workers.cuda.families.arguments")
 
-COMPILER = shutil.which("g++")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 
-HERE = Path(__file__).parent
 FAMILY = family_named("sm90_wgmma")
 DIRECT = {"epilogue": "direct", "stages": 2, "consumer_warpgroups": 1, "producer_registers": 0, "tile_m": 64}
 #: (shape, dtypes, knobs): rows of C at every place between multiples of 16 bytes, at such multiples, shorter than a
@@ -52,7 +48,6 @@ inline u32 movmatrix_transposed(u32 pair) {
     const u32 high = on_cpu::exchanged(pair, (column + 1) * 4 + row / 2) >> 16 * (row % 2);
     return (low & 0xFFFF) | high << 16;
 }
-inline u32 __funnelshift_r(u32 low, u32 high, u32 by) { return u32((u64(high) << 32 | low) >> by); }
 template <bool> void stmatrix_x4(u32, u32, u32, u32, u32);
 template <bool> void stmatrix_x2(u32, u32, u32);
 template <int> void wgmma_wait_group();
@@ -96,9 +91,8 @@ def cases() -> list[Case]:
 @pytest.fixture(scope="module")
 def stores(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """One program: the epilogue once, and each case's Config with an entry that stores one m64 block."""
-    folder = tmp_path_factory.mktemp("direct_store")
     plain = dict.fromkeys(STUBBED, "//")
-    convert = (HERE / "ptx_on_cpu.h").read_text()
+    convert = (HEADERS / "ptx_on_cpu.h").read_text()
     parts = [flatten("sm90_wgmma/epilogue.cuh", plain | {"ptx/matrix.cuh": PTX, "ptx/convert.cuh": convert})]
     for number, case in enumerate(cases):
         source = render("sm90_wgmma", FAMILY.compile_constants(case.problem, case.config))
@@ -106,14 +100,8 @@ def stores(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctype
         config = config[: config.index("};") + 2]
         parts.append(re.sub(r"\bConfig\b", f"Config{number}", config))
         parts.append(ENTRY.format(number=number, config=f"Config{number}"))
-    source = folder / "store.cpp"
-    text = re.sub(r"^#line", "//#line", "\n".join(parts), flags=re.MULTILINE)
-    source.write_text('#include "cuda_on_cpu.h"\n' + text)
-    library = folder / "store.so"
     # Permissive: of PTX in templates that nobody uses, not even names are known.
-    flags = ["-std=c++20", "-O1", "-w", "-fpermissive", "-fPIC", "-shared", f"-I{HERE}"]
-    subprocess.run([COMPILER, *flags, str(source), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
+    return compiled("\n".join(parts), tmp_path_factory.mktemp("direct_store"), "-fpermissive")
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: "-".join(map(str, CASES[number])))

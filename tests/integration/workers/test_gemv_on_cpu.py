@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,16 +18,15 @@ from space.explain import explain
 from space.family import family_named
 from space.problem import DTYPE_BYTES, Problem
 from tests.elements import encoded, numbers, product
+from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.kernels.render import flatten, render
 
 launcher = pytest.importorskip("workers.cuda.families.gemv")
 operands = pytest.importorskip("workers.cuda.operands")
 bounds = pytest.importorskip("workers.cuda.bounds")
 
-COMPILER = shutil.which("g++")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 
-HERE = Path(__file__).parent
 FAMILY = family_named("gemv")
 #: (shape, dtype, layout, batch, epilogue, knobs): every dtype, 1 to 4 rows, odd extents, each knob away from its
 #: default at least once. Blocks are small: a CPU runs them one thread after another.
@@ -75,9 +71,8 @@ def cases() -> list[Case]:
 @pytest.fixture(scope="module")
 def kernels(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """One program: the kernel once, and each case's Config with the entry that names it."""
-    folder = tmp_path_factory.mktemp("gemv")
     plain = dict.fromkeys(("ptx/dot.cuh", "ptx/stream.cuh", "ptx/griddepcontrol.cuh", "ptx/wgmma_mma_async.cuh"), "//")
-    flat = flatten("gemv/entry.cuh", plain | {"ptx/convert.cuh": (HERE / "ptx_on_cpu.h").read_text()})
+    flat = flatten("gemv/entry.cuh", plain | {"ptx/convert.cuh": (HEADERS / "ptx_on_cpu.h").read_text()})
     parts = [flat[: flat.rindex('#line')]]
     for number, case in enumerate(cases):
         source = render("gemv", FAMILY.compile_constants(case.problem, case.config))
@@ -88,13 +83,7 @@ def kernels(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctyp
         parts.append(f"""extern "C" void run{number}(const GemvArguments* args, unsigned blocks, unsigned smem) {{
             run_grid(blocks, [=] {{ gemv{number}(*args); }}, Config{number}::kWarps * 32, smem);
         }}""")
-    source = folder / "gemv.cpp"
-    text = re.sub(r"^#line", "//#line", "\n".join(parts), flags=re.MULTILINE)
-    source.write_text('#include "cuda_on_cpu.h"\n' + text)
-    library = folder / "gemv.so"
-    flags = ["-std=c++20", "-O1", "-w", "-fPIC", "-shared", f"-I{HERE}"]
-    subprocess.run([COMPILER, *flags, str(source), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
+    return compiled("\n".join(parts), tmp_path_factory.mktemp("gemv"))
 
 
 class Memory:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,7 @@ import pytest
 
 from space.problem import DTYPE_BYTES, Problem
 from tests.elements import encoded, numbers, product
+from tests.on_cpu import compiled, needs_compiler
 from workers.kernels.render import render
 
 toolbox = pytest.importorskip("workers.cuda.toolbox")
@@ -25,8 +23,7 @@ operands = pytest.importorskip("workers.cuda.operands")
 reference = pytest.importorskip("workers.cuda.reference")
 verification = pytest.importorskip("workers.cuda.verification")
 
-COMPILER = shutil.which("g++")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
+pytestmark = needs_compiler
 
 #: Arguments of each kernel; structures go by address.
 KERNELS = {
@@ -50,8 +47,6 @@ PROBLEMS = [
 
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    folder = tmp_path_factory.mktemp("verify")
-    text = re.sub(r"^#line", "//#line", render("verify", {}), flags=re.MULTILINE)
     wrappers = []
     for name, arguments in KERNELS.items():
         given = []
@@ -60,12 +55,8 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
             given.append(("*" if by_value else "") + argument[-1])
         call = f"run_grid(blocks, [=] {{ {name}({', '.join(given)}); }});"
         wrappers.append(f"void cpu_{name}({arguments}, unsigned blocks) {{ {call} }}")
-    source = folder / "verify.cpp"
-    source.write_text('#include "cuda_on_cpu.h"\n' + text + 'extern "C" {\n' + "\n".join(wrappers) + "\n}\n")
-    library = folder / "verify.so"
-    flags = ["-std=c++20", "-O1", "-w", "-fPIC", "-shared", "-pthread", f"-I{Path(__file__).parent}"]
-    subprocess.run([COMPILER, *flags, str(source), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
+    text = render("verify", {}) + 'extern "C" {\n' + "\n".join(wrappers) + "\n}\n"
+    return compiled(text, tmp_path_factory.mktemp("verify"))
 
 
 @dataclass

@@ -68,7 +68,7 @@ struct Multiplier {
     static constexpr int kPromotionBytes = 128;
 
     u64 first_a, first_b;  // descriptors of stage 0, from this warpgroup's rows of A on
-    u32 tile_a;            // address of the same, for fragments
+    u32 tile_a;            // address of A in stage 0, for fragments
     int row;
 
     __device__ __forceinline__ Multiplier(const SharedMemory<Config>& smem, int row_)

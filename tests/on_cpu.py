@@ -1,0 +1,27 @@
+"""Kernels' own text as a program for the CPU: `cuda_on_cpu.h` stands in for CUDA."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+#: Where `cuda_on_cpu.h` and `ptx_on_cpu.h` are.
+HEADERS: Final = Path(__file__).parent / "integration" / "workers"
+_COMPILER: Final = shutil.which("g++")
+needs_compiler: Final = pytest.mark.skipif(_COMPILER is None, reason="no C++ compiler")
+
+
+def compiled(text: str, folder: Path, *flags: str) -> ctypes.CDLL:
+    """A library made of a rendered kernel and entries in C."""
+    assert _COMPILER is not None
+    source, library = folder / "kernel.cpp", folder / "kernel.so"
+    source.write_text('#include "cuda_on_cpu.h"\n' + re.sub(r"^#line", "//#line", text, flags=re.MULTILINE))
+    usual = ["-std=c++20", "-O1", "-w", "-fPIC", "-shared", "-pthread", f"-I{HEADERS}"]
+    subprocess.run([_COMPILER, *usual, *flags, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
