@@ -27,9 +27,10 @@ BARRIER_BYTES_PER_STAGE: Final = 16
 FLAG_BYTES: Final = 4
 #: What memory is written by.
 SECTOR_BYTES: Final = 32
-#: Widths of a box of a TMA store of C but the least, best first: wide ones, but lines of 96 bytes, which no swizzle
-#: spreads over the banks, behind those of 64.
-STORE_BOX_BYTES: Final = (128, 112, 80, 64, 96, 48, 32)
+#: Widths of a box of a TMA store of C that a swizzle spreads over the banks, best first. What none of them divides is
+#: one box, as wide as what is staged: of an odd number of 16-byte groups its lines meet all banks, of twice an odd
+#: number half of them, and memory is written in whole sectors but at the tile's edges.
+STORE_BOX_BYTES: Final = (128, 64)
 #: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
 UNSWIZZLED_SPAN_BYTES: Final = 16
 WARPGROUP_THREADS: Final = 128
@@ -84,11 +85,11 @@ def _staged_columns(c: Columns) -> IntColumn:
 
 
 def _store_box_n(c: Columns) -> IntColumn:
-    """The first width that divides what is staged; 16 bytes always do."""
+    """The first width that divides what is staged, or all of it."""
     size = DTYPE_BYTES[c.problem.dtype_c]
     staged = np.where(c["staged_columns"] == 0, c["tile_n"], c["staged_columns"])
     widths = [width_bytes // size for width_bytes in STORE_BOX_BYTES]
-    return np.select([staged % width == 0 for width in widths], widths, 16 // size)
+    return np.select([staged % width == 0 for width in widths], widths, staged)
 
 
 def stored_row_bytes(c: Columns) -> IntColumn:

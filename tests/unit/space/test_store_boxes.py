@@ -26,7 +26,7 @@ def test_every_tile_is_written_by_boxes_that_the_driver_takes(dtype: str, epilog
         staged, columns = derived["staged_columns"], derived["store_box_n"]
         assert staged % columns == 0
         better = [width for width in STORE_BOX_BYTES if staged * size % width == 0]
-        assert columns * size == (better[0] if better else 16)
+        assert columns * size == (better[0] if better else staged * size)
         row = problem.n * size
         rows = config.number("tile_m") // derived["team"]
         swizzle = columns * size if columns * size in SWIZZLE_SPANS else 0

@@ -22,10 +22,11 @@ template <class Config>
 using Accumulator = typename AccumulatorOf<Config::kIntegers != 0>::Type;
 
 /// Where 16-byte group `group` of line `line` lies in lines of `kSpanBytes`, swizzled over that span. Lines of another
-/// length than a swizzle's span lie as they come: of an odd number of groups, eight lines still meet all banks.
+/// length than a swizzle's span lie as they come: of an odd number of groups, eight lines still meet all banks, of twice
+/// an odd number half of them.
 template <int kSpanBytes>
 __device__ __forceinline__ u32 swizzled(int line, int group) {
-    static_assert(kSpanBytes % 16 == 0 && kSpanBytes <= 128, "whole groups, of one span");
+    static_assert(kSpanBytes % 16 == 0, "whole groups");
     const u32 offset = line * kSpanBytes + group * 16;
     constexpr u32 kMask = kSpanBytes == 128 ? 7 : kSpanBytes == 64 ? 3 : kSpanBytes == 32 ? 1 : 0;
     return offset ^ (((offset >> 7) & kMask) << 4);
