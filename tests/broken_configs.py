@@ -42,4 +42,10 @@ BREAKS: list[tuple[str, str, str, dict[str, object], str]] = [
     ("256x256x4096", "bf16", "nt", {"split_k": 2}, "split.epilogue"),
     ("256x256x4096", "bf16", "nt", {"split_k": 2, "tile_m": 256, "tile_n": 192, "stages": 3, "producer_registers": 24,
                                     "epilogue": "direct"}, "split.registers"),
+    ("256x256x4096", "bf16", "nt", {"cluster_k": 2, "cluster_m": 2, "epilogue": "direct"}, "cluster.k_alone"),
+    ("256x256x4096", "bf16", "nt", {"cluster_k": 2, "schedule": "pingpong", "tile_n": 64, "epilogue": "direct"},
+     "cluster.k_schedule"),
+    ("256x256x4096", "bf16", "nt", {"cluster_k": 2, "tile_n": 64}, "cluster.k_epilogue"),
+    # 256 of K are four stages of 64.
+    ("64x64x256", "bf16", "nt", {"cluster_k": 8, "tile_n": 64, "epilogue": "direct"}, "cluster.k"),
 ]

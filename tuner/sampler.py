@@ -31,8 +31,8 @@ from tuner.search.pool import Pool
 
 #: Knobs that make two candidates structurally different; those that a family lacks do not count.
 STRUCTURE: Final = (
-    "schedule", "swap_ab", "split_k", "tile_m", "tile_n", "consumer_warpgroups", "cluster_m", "cluster_n", "epilogue",
-    "split_warps", "lanes", "columns", "unroll", "a_path",
+    "schedule", "swap_ab", "split_k", "tile_m", "tile_n", "consumer_warpgroups", "cluster_m", "cluster_n", "cluster_k",
+    "epilogue", "split_warps", "lanes", "columns", "unroll", "a_path",
 )  # fmt: skip
 #: Of so many proposals, one is unlike all before it …
 STRANGER_EVERY: Final = 8

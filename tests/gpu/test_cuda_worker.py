@@ -34,6 +34,12 @@ CORNERS = [
       ((2, {}), (3, {"tile_n": 72}), (8, {"tile_n": 176}), (4, {"cluster_m": 2}), (4, {"tile_m": 256, "stages": 2}),
        (6, {"swap_ab": 1, "tile_n": 24}), (16, {"tile_n": 8}),
        (2, {"tile_m": 64, "schedule": "pingpong"}), (3, {"tile_m": 192, "consumer_warpgroups": 3, "stages": 3}))),
+    *({"cluster_k": blocks, "epilogue": "direct"} | knobs for blocks, knobs in
+      ((2, {}), (4, {"tile_n": 72}), (8, {"tile_n": 176, "stages": 2}), (2, {"tile_m": 256, "stages": 2}),
+       (4, {"swap_ab": 1, "tile_n": 24}), (8, {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 8}),
+       (4, {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 32, "pdl": 1}),
+       (2, {"tile_m": 192, "consumer_warpgroups": 3, "tile_n": 96, "stages": 3}),
+       (2, {"schedule": "multistage", "tile_n": 64, "producer_registers": 0}))),
 ]  # fmt: skip
 SHAPES = ["512x512x512", "1000x1000x1000", "333x4104x2056", "1x8x8", "129x257x72", "64x1001x64", "4095x4097x512"]
 

@@ -14,5 +14,6 @@ from space.family import Family
 
 SM90_WGMMA: Final = Family(
     "sm90_wgmma", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants,
-    structure=("swap_ab", "tile_m", "schedule", "consumer_warpgroups", "tile_n", "cluster_m", "cluster_n", "split_k"),
+    structure=("swap_ab", "tile_m", "schedule", "consumer_warpgroups", "tile_n", "cluster_m", "cluster_n",
+               "cluster_k", "split_k"),
 )  # fmt: skip

@@ -23,8 +23,9 @@ from space.problem import DTYPE_BYTES
 TILE_ALIGN_BYTES: Final = 1024
 #: One full and one empty mbarrier, 8 bytes each, per stage.
 BARRIER_BYTES_PER_STAGE: Final = 16
-#: Split-K tells each consumer warpgroup in one word whose shares of a tile it writes.
-FLAG_BYTES: Final = 4
+#: What split-K and clusters along K tell each consumer warpgroup: whose shares of a tile it writes, in a word, and
+#: that the sums of its share are there, an mbarrier.
+FLAG_BYTES: Final = 4 + 8
 #: What memory is written by.
 SECTOR_BYTES: Final = 32
 #: Widths of a box of a TMA store of C that a swizzle spreads over the banks, best first. What none of them divides is
@@ -34,6 +35,8 @@ STORE_BOX_BYTES: Final = (128, 64)
 #: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
 UNSWIZZLED_SPAN_BYTES: Final = 16
 WARPGROUP_THREADS: Final = 128
+#: 32-bit sums of eight columns of 64 rows.
+GROUP_BYTES: Final = 64 * 8 * 4
 #: K of one wgmma is 32 bytes of it, and a thread holds 4 registers of A for it.
 INSTRUCTION_K_BYTES: Final = 32
 #: Registers for the addresses of ldmatrix, and for what an epilogue loads or computes, until ptxas no longer spills.
@@ -99,7 +102,15 @@ def stored_row_bytes(c: Columns) -> IntColumn:
 
 def _staged_bytes(c: Columns) -> IntColumn:
     parts = c["consumer_warpgroups"] // c["team"]
-    return parts * c["tile_m"] * c["staged_columns"] * DTYPE_BYTES[c.problem.dtype_c]
+    staged = parts * c["tile_m"] * c["staged_columns"] * DTYPE_BYTES[c.problem.dtype_c]
+    return np.where(c["cluster_k"] == 1, staged, c["team"] * c["cluster_k"] * _share_groups(c) * GROUP_BYTES)
+
+
+def _share_groups(c: Columns) -> IntColumn:
+    """Of a warpgroup's groups of eight columns of m64 blocks, those that one block of a cluster along K writes."""
+    groups = np.maximum(c["tile_m"] // (64 * c["team"]), 1) * (c["tile_n"] // 8)
+    column: IntColumn = -(-groups // c["cluster_k"])
+    return column
 
 
 def _smem_bytes(c: Columns) -> IntColumn:
@@ -128,8 +139,8 @@ DERIVED: Final[tuple[Derived, ...]] = (
     Derived("staged_columns", ("epilogue", "tile_n"), _staged_columns, False,
             "columns of C that lie in shared memory at a time"),
     Derived("store_box_n", ("staged_columns",), _store_box_n, True, "columns of one TMA store of C"),
-    Derived("staged_bytes", ("tile_m", "staged_columns", "consumer_warpgroups", "team"), _staged_bytes, False,
-            "shared memory of the staged C"),
+    Derived("staged_bytes", ("tile_m", "tile_n", "staged_columns", "consumer_warpgroups", "team", "cluster_k"),
+            _staged_bytes, False, "shared memory of the staged C, or of the sums that meet in a cluster along K"),
     Derived("tile_a_bytes", ("tile_m", "tile_k", "swizzle_a", "swap_ab"),
             lambda c: _tile_bytes(c, c["tile_m"], "swizzle_a", mn_major_a(c)), False,
             "shared memory of A in one stage"),
@@ -141,8 +152,8 @@ DERIVED: Final[tuple[Derived, ...]] = (
             "shared memory of one pipeline stage, A and B"),
     Derived("shared_memory_bytes", ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups"), _smem_bytes, True,
             "dynamic shared memory of a block: the staged C, the stages, barriers, flags"),
-    Derived("cluster_size", ("cluster_m", "cluster_n"), lambda c: c["cluster_m"] * c["cluster_n"], False,
-            "blocks of one cluster"),
+    Derived("cluster_size", ("cluster_m", "cluster_n", "cluster_k"),
+            lambda c: c["cluster_m"] * c["cluster_n"] * c["cluster_k"], False, "blocks of one cluster"),
     Derived("tiles_m", ("swap_ab", "tile_m", "cluster_m"), lambda c: -(-extent_m(c) // (c["tile_m"] * c["cluster_m"])),
             False, "cluster tiles along M, the last one perhaps partial"),
     Derived("tiles_n", ("swap_ab", "tile_n", "cluster_n"), lambda c: -(-extent_n(c) // (c["tile_n"] * c["cluster_n"])),

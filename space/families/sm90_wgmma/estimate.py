@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from space.arch import DeviceLimits
-from space.columns import Columns, FloatColumn, IntColumn
+from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.families.dependent_launch import SAVES_US
 from space.families.sm90_wgmma.derive import SECTOR_BYTES, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
@@ -45,6 +45,8 @@ STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
 #: Learning that all slices are there, a trip to L2 for some of their sums, and the rate at which a block brings its own
 #: and fetches its share.
 SPLIT_CLOCKS, TRIP_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 150, 17
+#: The same in a cluster along K, where nobody asks and sums go from multiprocessor to multiprocessor.
+CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_000, 32
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
@@ -64,12 +66,12 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     waves = -(-tiles // slots)
     busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
     crowd = np.minimum(together, np.maximum(tiles * c["cluster_size"] / device.sm_count, 1))
-    mainloop = -(-c["k_iterations"] // c["split_k"]) * _stage_clocks(c, device, busy, crowd)
+    mainloop = -(-c["k_iterations"] // (c["split_k"] * c["cluster_k"])) * _stage_clocks(c, device, busy, crowd)
     epilogue = _epilogue_clocks(c, busy, device)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
     store = c.once(_store_clocks)
     walk = waves * np.maximum(mainloop + epilogue - hidden, store) + hidden + store
-    start = START_CLOCKS + np.where(c["cluster_size"] > 1, CLUSTER_CLOCKS, 0)
+    start = START_CLOCKS + np.where(_multicasts(c), CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
     hbm_us = c.problem.min_bytes * c.once(_reread) / device.hbm_tbs / 1e6 + start / clocks_per_us
     # Neither hides behind the other wholly.
@@ -78,7 +80,7 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     # Where blocks share a multiprocessor the next kernel's find no room beside them.
     early = (c["pdl"] == 1) & (together == 1)
     # Slices meet when all else is done.
-    split_us = c.once(_split_clocks) / clocks_per_us
+    split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) / clocks_per_us
     total: FloatColumn = ordered + split_us + device.launch_us - np.where(early, SAVES_US, 0.0) + _pack_us(c)
     return total
 
@@ -119,7 +121,7 @@ def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
     lines_a, lines_b = _lines_touched(c)
     from_l2 = (tile_m * lines_a / c["cluster_n"] + tile_n * lines_b / c["cluster_m"]) * bytes_k
     latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
-    unhidden = CLUSTER_STAGE_CLOCKS * (c["cluster_size"] > 1) + MULTISTAGE_CLOCKS * (
+    unhidden = CLUSTER_STAGE_CLOCKS * _multicasts(c) + MULTISTAGE_CLOCKS * (
         c["schedule"] == SCHEDULE_MULTISTAGE
     )
     slower = np.where(c["consumer_warpgroups"] == 3, THREE_WARPGROUPS, 1)
@@ -135,7 +137,7 @@ def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
 
 def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> FloatColumn:
     """Converting and handing over C; a TMA store itself runs beside the next tile."""
-    elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
+    elements = (c["tile_m"] * c["tile_n"]).astype(np.float64) / c["cluster_k"]
     written = elements * DTYPE_BYTES[c.problem.dtype_c] * busy / (device.hbm_tbs * 1e3 / device.clock_ghz)
     handover = elements / (HANDOVER_ELEMENTS * c["team"])
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, handover + STORES_EXPOSED * written, handover)
@@ -156,6 +158,19 @@ def _split_clocks(c: Columns) -> FloatColumn:
     sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
     clocks = SPLIT_CLOCKS + TRIP_CLOCKS * _split_trips(c) + 2 * sums / SPLIT_BYTES_PER_CLOCK
     return np.where(c["split_k"] > 1, clocks, 0.0)
+
+
+def _cluster_k_clocks(c: Columns) -> FloatColumn:
+    """A block sends its sums to the others of its cluster, and adds up what they send."""
+    sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
+    moved = 2 * sums * (c["cluster_k"] - 1) / c["cluster_k"]
+    return np.where(c["cluster_k"] > 1, CLUSTER_K_CLOCKS + moved / CLUSTER_K_BYTES_PER_CLOCK, 0.0)
+
+
+def _multicasts(c: Columns) -> BoolColumn:
+    """Whether blocks of a cluster load for one another."""
+    column: BoolColumn = c["cluster_m"] * c["cluster_n"] > 1
+    return column
 
 
 def _split_trips(c: Columns) -> IntColumn:

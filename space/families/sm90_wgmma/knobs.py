@@ -38,6 +38,8 @@ KNOBS: Final[tuple[Knob, ...]] = (
          "registers a thread that the producer keeps (setmaxnreg), consumers get the rest; 0 moves none"),
     Knob("cluster_m", (1, 2, 4), 1, "compile", "blocks of a cluster along M; they share B by multicast"),
     Knob("cluster_n", (1, 2, 4), 1, "compile", "blocks of a cluster along N; they share A by multicast"),
+    Knob("cluster_k", (1, 2, 4, 8), 1, "compile",
+         "blocks of a cluster along K; they multiply slices of one tile's K and add up in each other's shared memory"),
     Knob("split_k", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32), 1, "launch",
          "slices of K that different blocks multiply; each adds up, in order, and writes a share of the tile"),
     Knob("epilogue", EPILOGUES, "tma", "compile",

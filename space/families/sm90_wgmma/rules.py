@@ -89,11 +89,18 @@ def _instruction_spans(c: Columns) -> BoolColumn:
     return column
 
 
+def _slices(c: Columns) -> IntColumn:
+    """Cluster tiles of all products, slices of K counted."""
+    return c["tiles_m"] * c["tiles_n"] * c["split_k"] * c["cluster_k"] * c.problem.batch
+
+
 def _smem_numbers(c: Columns) -> str:
     size, size_c = element_bytes(c.problem), DTYPE_BYTES[c.problem.dtype_c]
     parts = f"({_one(c, 'tile_m')}·{_one(c, 'tile_k')} + {_one(c, 'tile_n')}·{_one(c, 'tile_k')})·{size} B"
     parts += f" · {_one(c, 'stages')} stages"
-    if _one(c, "staged_columns"):
+    if _one(c, "cluster_k") > 1:
+        parts += f" + {_one(c, 'staged_bytes'):,} B of sums"
+    elif _one(c, "staged_columns"):
         rows = _one(c, "tile_m") * _one(c, "consumer_warpgroups") // _one(c, "team")
         parts += f" + {rows}·{_one(c, 'staged_columns')}·{size_c} B of C"
     used, limit = _one(c, "shared_memory_bytes"), c.arch.smem_per_block_bytes
@@ -145,7 +152,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("producer_registers", "schedule", "consumer_warpgroups"),
          lambda c: (c["producer_registers"] > 0) == _moves_registers(c),
          lambda c: f"producer_registers {_one(c, 'producer_registers')} with {_one(c, 'threads')} threads"),
-    Rule("registers.producer", "a producer that multicasts keeps 40 registers", "NVRTC's spill report",
+    Rule("registers.producer", "a producer in a cluster keeps 40 registers", "NVRTC's spill report",
          ("producer_registers", "cluster_size"),
          lambda c: (c["producer_registers"] != 24) | (c["cluster_size"] == 1),
          lambda c: f"producer_registers 24 in a cluster of {_one(c, 'cluster_size')}"),
@@ -171,7 +178,23 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("cluster.size", "a cluster has at most 16 blocks, the largest that this arch can be asked for",
          "CUDA Hopper Tuning Guide: cudaFuncAttributeNonPortableClusterSizeAllowed above 8",
          ("cluster_size",), lambda c: c["cluster_size"] <= c.arch.cluster_largest,
-         lambda c: f"{_one(c, 'cluster_m')}·{_one(c, 'cluster_n')} = {_one(c, 'cluster_size')} blocks"),
+         lambda c: f"{_one(c, 'cluster_m')}·{_one(c, 'cluster_n')}·{_one(c, 'cluster_k')} = "
+                   f"{_one(c, 'cluster_size')} blocks"),
+    Rule("cluster.k_alone", "blocks of a cluster along K share nothing but the tile, and meet in no other way",
+         f"{_KERNEL}/cluster_k.cuh", ("cluster_k", "cluster_m", "cluster_n", "split_k"),
+         lambda c: (c["cluster_k"] == 1) | ((c["cluster_m"] == 1) & (c["cluster_n"] == 1) & (c["split_k"] == 1)),
+         lambda c: f"cluster_k {_one(c, 'cluster_k')} with cluster {_one(c, 'cluster_m')}x{_one(c, 'cluster_n')} and "
+                   f"split_k {_one(c, 'split_k')}"),
+    Rule("cluster.k_schedule", "a block of a cluster along K has one tile, so that nobody takes turns",
+         f"{_KERNEL}/cluster_k.cuh", ("cluster_k", "schedule"),
+         lambda c: (c["cluster_k"] == 1) | (c["schedule"] != SCHEDULE_PINGPONG),
+         lambda c: f"cluster_k {_one(c, 'cluster_k')}; use schedule=cooperative"),
+    Rule("cluster.k_epilogue", "shares of a cluster along K leave by direct stores", f"{_KERNEL}/cluster_k.cuh",
+         ("cluster_k", "epilogue"), lambda c: (c["cluster_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
+         lambda c: f"cluster_k {_one(c, 'cluster_k')}; use epilogue=direct"),
+    Rule("cluster.k", "every block of a cluster along K has a stage of its own", _KERNEL, ("cluster_k", "k_iterations"),
+         lambda c: c["cluster_k"] <= c["k_iterations"],
+         lambda c: f"cluster_k {_one(c, 'cluster_k')} > {_one(c, 'k_iterations')} stages in K"),
     Rule("multicast.slice_a", "each block of a cluster row loads a slice of A that is whole swizzle patterns",
          "8 lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_m", "tile_k", "cluster_n", "swap_ab"),
          lambda c: _lines(c, "a") % (8 * c["cluster_n"]) == 0,
@@ -210,15 +233,15 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
          lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
     Rule("split.registers", "what adds up slices fits beside a slice's own sums", "NVRTC's spill report",
-         ("split_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
-         lambda c: (c["split_k"] == 1) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
+         ("split_k", "cluster_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
+         lambda c: (c["split_k"] * c["cluster_k"] == 1) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
          lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
-                   f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}"),
+                   f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}, "
+                   f"cluster_k {_one(c, 'cluster_k')}"),
     Rule("split.epilogue", "shares of a split tile leave by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: f"split_k {_one(c, 'split_k')}; use epilogue=direct"),
-    Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),
-         lambda c: c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch <= MOST_BLOCKS,
-         lambda c: f"{_one(c, 'tiles_m') * _one(c, 'tiles_n') * _one(c, 'split_k') * c.problem.batch:,} tiles"),
+    Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k", "cluster_k"),
+         lambda c: _slices(c) <= MOST_BLOCKS, lambda c: f"{int(_slices(c)[0]):,} tiles, slices of K counted"),
 )  # fmt: skip
 

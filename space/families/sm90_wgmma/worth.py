@@ -33,6 +33,8 @@ MOST_STAGES: Final = 12
 MOST_PADDING: Final = 1.35
 #: Tiles in flight that fill the machine; every Hopper has between 114 and 144 multiprocessors.
 MACHINE_TILES: Final = 132
+#: Blocks of clusters along K that are tried: one a multiprocessor, and what little ones share.
+CLUSTER_K_BLOCKS: Final = 160
 #: A slice of K shorter than this spends its time filling the ring and summing.
 LEAST_SLICE_STAGES: Final = 4
 #: Rows up to which the transposed product wastes less of the instruction's 64 rows.
@@ -66,7 +68,7 @@ def _least_padded(c: Columns) -> IntColumn:
 
 
 def _slice_stages(c: Columns) -> IntColumn:
-    return -(-c["k_iterations"] // c["split_k"])
+    return -(-c["k_iterations"] // (c["split_k"] * c["cluster_k"]))
 
 
 def _blocks(c: Columns) -> IntColumn:
@@ -77,9 +79,10 @@ def _blocks(c: Columns) -> IntColumn:
 
 def _stages_deep(c: Columns) -> BoolColumn:
     # A producer runs into the next tile; without one a block that has a single tile can use no more than its K.
-    useful = np.maximum(np.minimum(_most_stages(c), np.maximum(c["k_iterations"], 2)), 2)
+    useful = np.maximum(np.minimum(_most_stages(c), -(-c["k_iterations"] // c["cluster_k"])), 2)
     if not _streams(c):
-        return (c["stages"] <= useful) & (c["stages"] >= useful - 1)
+        deep: BoolColumn = (c["stages"] <= useful) & (c["stages"] >= useful - 1)
+        return deep
     wanted = np.minimum(np.maximum(STREAMED_BYTES // (_blocks(c) * c["stage_bytes"]), 3), useful)
     beside = np.maximum(wanted // 4, 1)
     column: BoolColumn = (c["stages"] <= useful) & np.isin((c["stages"] - wanted) / beside, (-1, 0, 1))
@@ -110,6 +113,13 @@ def _split_useful(c: Columns) -> BoolColumn:
     """Slices that fill the machine about once or twice, and are long enough to be worth their sum."""
     fills = _blocks(c) <= 2 * MACHINE_TILES
     column: BoolColumn = (c["split_k"] == 1) | (fills & (_slice_stages(c) >= LEAST_SLICE_STAGES))
+    return column
+
+
+def _cluster_k_useful(c: Columns) -> BoolColumn:
+    """Slices that fill the machine about once, and are long enough to be worth their sum."""
+    fills = _blocks(c) <= CLUSTER_K_BLOCKS
+    column: BoolColumn = (c["cluster_k"] == 1) | (fills & (_slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
 
@@ -232,13 +242,17 @@ WORTH: Final[tuple[Rule, ...]] = (
            "the last stage is sometimes worth -5 %, never the last two; memory that was asked for too much answers "
            "what is wanted first too late",
            ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups", "k_iterations", "tiles_m", "tiles_n",
-            "cluster_size", "split_k"), _stages_deep),
+            "cluster_size", "cluster_k", "split_k"), _stages_deep),
     _worth("worth.cluster", "clusters are single blocks, pairs, or squares of four",
            "longer clusters strand multiprocessors and share no more than a pair does",
            ("cluster_m", "cluster_n"), lambda c: (c["cluster_m"] <= 2) & (c["cluster_n"] <= 2)),
     _worth("worth.split_k", "K is split where tiles alone don't fill the machine, into slices of four stages or more",
-           "summing slices costs a trip through L2", ("split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
+           "summing slices costs a trip through L2",
+           ("split_k", "cluster_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
            _split_useful),
+    _worth("worth.cluster_k", "clusters along K where tiles alone don't fill the machine, in slices of four stages",
+           "each multiprocessor takes 64 bytes a clock from L2: more of them take more; sums cost half a microsecond",
+           ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),
     _worth("worth.schedule", "ping-pong for several waves of tiles, no producer for one of small tiles",
            "taking turns hides epilogues that follow one another; a producer takes time to start",
            ("schedule", "tile_m", "tile_n", "tiles_m", "tiles_n", "cluster_size", "split_k"), _schedule_useful),

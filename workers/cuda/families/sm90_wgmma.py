@@ -54,7 +54,9 @@ class Gemm(PreparedLauncher):
             pdl=config.number("pdl") == 1,
         )  # fmt: skip
         self._tiles = derived["tiles_m"] * derived["tiles_n"] * problem.batch * config.number("split_k")
-        self.clusters = max(1, min(self._tiles, self._launch.resident(sm_count)))
+        resident = self._launch.resident(sm_count)
+        # A cluster along K adds up a single tile.
+        self.clusters = self._tiles if config.number("cluster_k") > 1 else max(1, min(self._tiles, resident))
         self._launch.set_grid(self.clusters)
         self._packing = Packing(problem, self._module, sm_count, shared)
         self._partials, self._meetings = self._workspace()
@@ -166,6 +168,7 @@ class Gemm(PreparedLauncher):
             across, along = along, across
         width = min(self._config.number("raster_group"), across)
         last = (across - 1) // width
-        dividers = (self._config.number("split_k"), across * along, width * along, width, across - last * width)
+        slices = self._config.number("split_k") * self._config.number("cluster_k")
+        dividers = (slices, across * along, width * along, width, across - last * width)
         splits, product, group, full, narrow = (Divider.of(number) for number in dividers)
         return int(along_n), last, splits, product, group, full, narrow

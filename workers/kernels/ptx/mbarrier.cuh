@@ -52,6 +52,22 @@ __device__ __forceinline__ bool mbarrier_try_wait_parity(u64* barrier, u32 parit
     return complete != 0;
 }
 
+/// Waits for what other blocks of the cluster stored and counted here.
+__device__ __forceinline__ void mbarrier_wait_cluster(u64* barrier, u32 parity) {
+    u32 complete;
+    do {
+        asm volatile(
+            "{\n"
+            ".reg .pred p;\n"
+            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+            "selp.b32 %0, 1, 0, p;\n"
+            "}\n"
+            : "=r"(complete)
+            : "r"(smem_address(barrier)), "r"(parity)
+            : "memory");
+    } while (complete == 0);
+}
+
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
     while (!mbarrier_try_wait_parity(barrier, parity)) {
     }

@@ -36,7 +36,7 @@ struct GemmArguments {
     int k_stages;       // of a whole tile
     int along_n;        // groups are columns of tiles instead of rows
     int last_group;     // number of the last group
-    Divider splits;     // slices of K
+    Divider splits;     // slices of K, of blocks that meet in memory or of a cluster
     Divider product;    // tiles of one product
     Divider group;      // tiles of one group
     Divider width;      // tiles across a group

@@ -13,6 +13,7 @@
 //
 // TMA fills what lies outside the operands with zeros, so that only the epilogue knows of edges. The kernel's
 // M, N, A and B are the problem's, or change places (swap_ab) so that few rows fill the narrow side.
+// Blocks that multiply slices of one tile's K meet in memory (split_k.cuh) or are a cluster (cluster_k.cuh).
 #pragma once
 
 #include "common/types.cuh"
@@ -23,6 +24,7 @@
 #include "ptx/tma.cuh"
 #include "ptx/wgmma.cuh"
 #include "sm90_wgmma/arguments.cuh"
+#include "sm90_wgmma/cluster_k.cuh"
 #include "sm90_wgmma/epilogue.cuh"
 #include "sm90_wgmma/load.cuh"
 #include "sm90_wgmma/multiply.cuh"
@@ -39,7 +41,7 @@ struct Gemm {
     using S = Shape<Config>;
     using Smem = SharedMemory<Config>;
     using Ring = RingPosition<Config::kStages>;
-    using Walk = TileWalk<Config::kSplits != 0>;
+    using Walk = TileWalk<Config>;
     using Products = Multiplier<Config>;
     using Accumulators = typename Products::Accumulators;
     static_assert(sizeof(Smem) == Config::kSharedMemoryBytes, "space/families/sm90_wgmma/derive.py says otherwise");
@@ -57,7 +59,7 @@ struct Gemm {
           place(S::kClusterSize == 1 ? 0 : int(cluster_ctarank())) {}
 
     __device__ __forceinline__ Walk walk() const {
-        return Walk(args, blockIdx.x / S::kClusterSize, gridDim.x / S::kClusterSize);
+        return Walk(args, blockIdx.x / S::kClusterSize, gridDim.x / S::kClusterSize, place.k);
     }
 
     __device__ __forceinline__ void run() {
@@ -74,6 +76,7 @@ struct Gemm {
                 }
                 ahead.drain();
             }
+            if constexpr (Config::kClusterK > 1) meet_cluster();
         } else {
             if constexpr (Config::kConsumerRegisters > 0) setmaxnreg_inc<Config::kConsumerRegisters>();
             consume(warpgroup - 1, ahead);
@@ -91,11 +94,15 @@ struct Gemm {
                 mbarrier_init(&smem.full[stage], 1);
                 mbarrier_init(&smem.empty[stage], 4 * S::kTeam * kSharers);
             }
+            if constexpr (Config::kClusterK > 1) {
+                for (int consumer = 0; consumer < S::kConsumers; ++consumer) sums_of(consumer).expect();
+            }
             fence_mbarrier_init();
-            if constexpr (S::kClusterSize == 1) fill(ahead);
+            if constexpr (!S::kMulticasts) fill(ahead);
         }
-        if constexpr (S::kClusterSize == 1) {
+        if constexpr (!S::kMulticasts) {
             __syncthreads();
+            if constexpr (Config::kClusterK > 1) barrier_cluster_arrive_relaxed();
         } else {
             __syncwarp();
             barrier_cluster_arrive_relaxed();
@@ -131,7 +138,8 @@ struct Gemm {
             if constexpr (S::kPingpong) bar_sync(kFirstTurnBarrier + consumer, 2 * kWarpgroupSize);
             Accumulators d;
             multiply(consumer, products, tile, ring, ahead, d);
-            if constexpr (Config::kSplits) write_share(consumer, member, tile, d);
+            if constexpr (Config::kClusterK > 1) write_sums(consumer, member, tile, d);
+            else if constexpr (Config::kSplits) write_share(consumer, member, tile, d);
             else write_tile(consumer, member, tile, d);
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
         }
@@ -187,7 +195,7 @@ struct Gemm {
     /// Tells every block that may refill this stage that this warp is done with it.
     __device__ __forceinline__ void release(int stage) {
         const int lane = threadIdx.x % kWarpSize;
-        if constexpr (S::kClusterSize == 1) {
+        if constexpr (!S::kMulticasts) {
             if (lane == 0) mbarrier_arrive(&smem.empty[stage]);
         } else if (lane < S::kClusterSize) {
             const bool shares = lane % Config::kClusterM == place.m || lane / Config::kClusterM == place.n;
@@ -210,6 +218,21 @@ struct Gemm {
         Slice<Config> slice(args, part, tile.split);
         const u32 shares = slice.meet(kFirstConsumerBarrier + consumer, &smem.shares[consumer], d);
         slice.write(shares, Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
+    }
+
+    /// A cluster along K: what this block has to write once all sums are there.
+    __device__ __forceinline__ void write_sums(int consumer, int member, const Tile& tile, const Accumulators& d) {
+        const ClusterSums<Config> sums = sums_of(consumer);
+        meet_cluster();
+        sums.send(d);
+        sums.write(Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
+    }
+    __device__ __forceinline__ ClusterSums<Config> sums_of(int consumer) const { return {smem, consumer, place.k}; }
+
+    /// Waits until every block of a cluster along K has readied its barriers: all arrived at the start.
+    __device__ __forceinline__ static void meet_cluster() {
+        __syncwarp();
+        barrier_cluster_wait();
     }
 
     __device__ __forceinline__ void write_tile(int consumer, int member, const Tile& tile, const Accumulators& d) {

@@ -7,13 +7,16 @@
 #include "sm90_wgmma/schedule.cuh"
 #include "sm90_wgmma/smem.cuh"
 
-/// Where this block stands in its cluster. Ranks run along M first.
+/// Where this block stands in its cluster. Ranks run along M first; a cluster along K is nothing else.
 template <class Config>
 struct ClusterPlace {
-    int rank, m, n;
+    int rank, m, n, k;
 
     __device__ __forceinline__ explicit ClusterPlace(int rank_)
-        : rank(rank_), m(rank_ % Config::kClusterM), n(rank_ / Config::kClusterM) {}
+        : rank(rank_),
+          m(rank_ % Config::kClusterM),
+          n(rank_ / Config::kClusterM % Config::kClusterN),
+          k(rank_ % Config::kClusterK) {}
 
     /// Blocks that share this block's rows of A: every column of its cluster row.
     __device__ __forceinline__ u16 row_mask() const {
@@ -38,13 +41,13 @@ struct Loader {
     const CUtensorMap* map_b;
     const GemmArguments& args;
     ClusterPlace<Config> place;
-    TileWalk<Config::kSplits != 0> walk;
+    TileWalk<Config> walk;
     Tile tile;
     RingPosition<Config::kStages> ring;
 
     __device__ __forceinline__ Loader(SharedMemory<Config>& smem_, const CUtensorMap* a, const CUtensorMap* b,
                                       const GemmArguments& args_, ClusterPlace<Config> place_,
-                                      TileWalk<Config::kSplits != 0> walk_)
+                                      TileWalk<Config> walk_)
         : smem(smem_), map_a(a), map_b(b), args(args_), place(place_), walk(walk_) {
         tile.k = tile.k_end = 0;
     }
@@ -70,7 +73,7 @@ struct Loader {
     /// Stays until every stage was released. No block of a cluster may leave while another may still signal its
     /// barriers; what others write into its stages its own consumers have waited for.
     __device__ __forceinline__ void drain() {
-        if constexpr (S::kClusterSize > 1) {
+        if constexpr (S::kMulticasts) {
             for (int stage = 0; stage < Config::kStages; ++stage, ring.advance()) {
                 mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
             }

@@ -21,6 +21,21 @@ struct AccumulatorOf<true> {
 template <class Config>
 using Accumulator = typename AccumulatorOf<Config::kIntegers != 0>::Type;
 
+/// Sums on their way to another block are 32 bits, whatever they count.
+__device__ __forceinline__ u32 bits(float value) { return __float_as_uint(value); }
+__device__ __forceinline__ u32 bits(int value) { return u32(value); }
+
+template <class Number>
+__device__ __forceinline__ Number number(u32 bits);
+template <>
+__device__ __forceinline__ float number<float>(u32 bits) {
+    return __uint_as_float(bits);
+}
+template <>
+__device__ __forceinline__ int number<int>(u32 bits) {
+    return int(bits);
+}
+
 /// Where 16-byte group `group` of line `line` lies in lines of `kSpanBytes`, swizzled over that span. Lines of another
 /// length than a swizzle's span lie as they come: of an odd number of groups, eight lines still meet all banks, of twice
 /// an odd number half of them.

@@ -16,20 +16,22 @@ struct Tile {
 /// Walks the grid of cluster tiles. Cluster i of n takes tiles i, i + n, …
 ///
 /// Slices of one tile are neighbours. Tiles are numbered group by group: inside a group the short side runs
-/// fastest. Products of a batch follow one another.
-template <bool kSplits>
+/// fastest. Products of a batch follow one another. In a cluster along K each block has a slice of the same tile.
+template <class Config>
 struct TileWalk {
+    static constexpr bool kSplits = Config::kSplits != 0;
     const GemmArguments& args;
     int at, step;
+    int place_k;  // in the cluster
 
-    __device__ __forceinline__ TileWalk(const GemmArguments& args_, int cluster, int clusters)
-        : args(args_), at(cluster), step(clusters) {}
+    __device__ __forceinline__ TileWalk(const GemmArguments& args_, int cluster, int clusters, int place_k_)
+        : args(args_), at(cluster), step(clusters), place_k(place_k_) {}
 
     /// Whether there is a tile, and which.
     __device__ __forceinline__ bool next(Tile& tile) {
         if (at >= args.tiles) return false;
         tile.index = kSplits ? args.splits.quotient(at) : at;
-        tile.split = kSplits ? at - tile.index * int(args.splits.divisor) : 0;
+        tile.split = kSplits ? at - tile.index * int(args.splits.divisor) : place_k;
         tile.batch = args.product.quotient(tile.index);
         const int place = tile.index - tile.batch * int(args.product.divisor);
         const int group = args.group.quotient(place);
@@ -41,7 +43,7 @@ struct TileWalk {
         tile.n = args.along_n ? fast : slow;
         tile.k = 0;
         tile.k_end = args.k_stages;
-        if constexpr (kSplits) {
+        if constexpr (kSplits || Config::kClusterK > 1) {
             // The first `k_stages % splits` slices are one stage longer.
             const int each = args.splits.quotient(args.k_stages);
             const int longer = args.k_stages - each * int(args.splits.divisor);

@@ -44,7 +44,9 @@ struct Shape {
     static constexpr bool kPingpong = Config::kSchedule == Schedule::kPingpong;
     static constexpr bool kSpecialised = Config::kSchedule != Schedule::kMultistage;
     static constexpr int kConsumers = Config::kConsumerWarpgroups;
-    static constexpr int kClusterSize = Config::kClusterM * Config::kClusterN;
+    static constexpr int kClusterSize = Config::kClusterM * Config::kClusterN * Config::kClusterK;
+    /// Whether blocks of a cluster load for one another: those along K have nothing in common but the tile.
+    static constexpr bool kMulticasts = Config::kClusterM * Config::kClusterN > 1;
     /// Warpgroups that work on one tile together, and the rows that each of them owns.
     static constexpr int kTeam = kPingpong ? 1 : kConsumers;
     static constexpr int kRows = Config::kTileM / kTeam;
@@ -65,8 +67,13 @@ struct Shape {
     static constexpr int kStagedColumns = Config::kEpilogue == Epilogue::kDirect ? 0
                                           : Config::kEpilogue == Epilogue::kTma  ? Config::kTileN
                                                                                  : Config::kTileN / 2;
-    /// One consumer's part of the staged C.
-    static constexpr int kPartBytes = kRows * kStagedColumns * kOutputBytes;
+    /// Groups of eight columns of m64 blocks that a warpgroup owns, and those of them that one block of a cluster
+    /// along K writes.
+    static constexpr int kGroups = kBlocks * Config::kTileN / 8;
+    static constexpr int kShareGroups = ceil_div(kGroups, Config::kClusterK);
+    /// One consumer's part of the staged C, or of the sums that a cluster along K brings together.
+    static constexpr int kPartBytes = Config::kClusterK > 1 ? Config::kClusterK * kShareGroups * kInstructionM * 8 * 4
+                                                            : kRows * kStagedColumns * kOutputBytes;
     static constexpr int kStagedBytes = kConsumers * kPartBytes;
 
     static_assert(Config::kTileM % (kInstructionM * kTeam) == 0, "each consumer owns whole m64 blocks");
@@ -81,6 +88,9 @@ struct Shape {
     static_assert(Config::kASource == ASource::kSmem || (!A::kMnMajor && Config::kSwizzleA != 0),
                   "ldmatrix reads K-major swizzled rows");
     static_assert(!Config::kRowsAnywhere || (kOutputBytes == 2 && !Config::kSwapAb), "16-bit elements of a row are shifted");
+    static_assert(Config::kClusterK == 1 || (!kMulticasts && !kPingpong && Config::kSplits == 0),
+                  "a cluster along K shares nothing else, and has one tile");
+    static_assert(Config::kClusterK == 1 || Config::kEpilogue == Epilogue::kDirect, "shares leave by direct stores");
     static_assert(Config::kEpilogue == Epilogue::kDirect || kOutputBytes != 1, "8-bit C leaves by direct stores");
     static_assert(Config::kEpilogue == Epilogue::kDirect || !Config::kSwapAb || kOutputBytes == 2,
                   "a swapped tile is staged by stmatrix, which moves 16-bit elements");

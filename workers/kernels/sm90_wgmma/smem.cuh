@@ -4,7 +4,7 @@
 #include "common/types.cuh"
 #include "sm90_wgmma/shape.cuh"
 
-/// The C tile exists only where the epilogue stages through shared memory.
+/// The C tile, or sums of it: only where the epilogue stages through shared memory, or a cluster along K adds up.
 template <int kBytes>
 struct alignas(1024) OutputTile {
     unsigned char bytes[kBytes];
@@ -26,6 +26,8 @@ struct SharedMemory : OutputTile<Shape<Config>::kStagedBytes> {
     TileB b[Config::kStages];
     u64 full[Config::kStages];
     u64 empty[Config::kStages];
+    /// A cluster along K: counts the sums of this block's share that have arrived, a consumer warpgroup each.
+    u64 gathered[Config::kConsumerWarpgroups];
     /// Split-K: the slices whose shares of a tile a consumer warpgroup writes, a bit each.
     u32 shares[Config::kConsumerWarpgroups];
 };

@@ -18,20 +18,6 @@
 /// Looks at the counter, each a trip to L2 of less than half a microsecond, before a slice withdraws.
 constexpr int kPatience = 64;
 
-__device__ __forceinline__ u32 bits(float value) { return __float_as_uint(value); }
-__device__ __forceinline__ u32 bits(int value) { return u32(value); }
-
-template <class Number>
-__device__ __forceinline__ Number number(u32 bits);
-template <>
-__device__ __forceinline__ float number<float>(u32 bits) {
-    return __uint_as_float(bits);
-}
-template <>
-__device__ __forceinline__ int number<int>(u32 bits) {
-    return int(bits);
-}
-
 /// What one thread of each slice does at a `Meeting`. Returns the slices whose shares are this one's to write, a bit
 /// each: its own; none after it withdrew; for the last to come also those of all that withdrew.
 __device__ __forceinline__ u32 attend(Meeting& meeting, int split, int splits) {
