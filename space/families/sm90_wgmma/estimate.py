@@ -156,7 +156,7 @@ def _store_clocks(c: Columns) -> FloatColumn:
 def _split_clocks(c: Columns) -> FloatColumn:
     """A slice brings a tile's sums, and fetches as much: one share of it from every slice."""
     sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
-    clocks = SPLIT_CLOCKS + TRIP_CLOCKS * _split_trips(c) + 2 * sums / SPLIT_BYTES_PER_CLOCK
+    clocks = SPLIT_CLOCKS + TRIP_CLOCKS * split_trips(c) + 2 * sums / SPLIT_BYTES_PER_CLOCK
     return np.where(c["split_k"] > 1, clocks, 0.0)
 
 
@@ -173,7 +173,7 @@ def _multicasts(c: Columns) -> BoolColumn:
     return column
 
 
-def _split_trips(c: Columns) -> IntColumn:
+def split_trips(c: Columns) -> IntColumn:
     """Trips to L2 of a warpgroup that adds up its share: unit by unit, and of each some slices at a time.
 
     The kernel's `Slice` in split_k.cuh says how many column groups make a unit, and of how many slices it asks at once.

@@ -107,6 +107,11 @@ def rows_anywhere(problem: Problem) -> bool:
     return size == 2 and problem.n * size % STORE_BYTES != 0
 
 
+def stores_chunks(problem: Problem, config: Config) -> bool:
+    """Whether direct stores move `STORE_BYTES` of a row of C at once, so that C has to begin at a multiple of them."""
+    return DTYPE_BYTES[problem.dtype_c] == 2 and not config["swap_ab"] and not rows_anywhere(problem)
+
+
 def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
     """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
     a, b = (problem.dtype_b, problem.dtype_a) if config["swap_ab"] else (problem.dtype_a, problem.dtype_b)

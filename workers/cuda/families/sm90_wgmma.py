@@ -14,7 +14,7 @@ from space.families.sm90_wgmma.operands import (
     element_bytes,
     lies_mn_major,
     needs_packing,
-    rows_anywhere,
+    stores_chunks,
 )
 from space.family import family_named
 from space.instructions.tma import SWIZZLE_SPANS
@@ -87,8 +87,7 @@ class Gemm(PreparedLauncher):
         found = {name: TMA_ALIGN_BYTES for name in "ab" if not needs_packing(self._problem, name)}
         if not self._direct:
             return found | {"c": TMA_ALIGN_BYTES}
-        chunks = DTYPE_BYTES[self._problem.dtype_c] == 2 and not self._swapped and not rows_anywhere(self._problem)
-        return found | {"c": STORE_BYTES} if chunks else found
+        return found | {"c": STORE_BYTES} if stores_chunks(self._problem, self._config) else found
 
     def _workspace(self) -> tuple[int, int]:
         """Split-K's sums, and a meeting for each warpgroup's part of a tile."""
