@@ -25,7 +25,7 @@ from space.enumerate import enumerate_space
 from space.family import family_for, family_named
 from space.problem import Problem
 from space.rank import rank
-from tuner.sampler import spread
+from tuner.candidates import spread
 from workers.build import Build, compile_source
 from workers.builder import Builder
 from workers.cuda.bench import Bench, Ready

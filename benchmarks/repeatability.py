@@ -16,13 +16,13 @@ from typing import Final
 
 from space.config import Config
 from space.problem import Problem
+from tuner.candidates import candidates_for, spread
 from tuner.picks import LIBRARY, TIE_BAND
 from tuner.records import Ratio
-from tuner.sampler import spread
 from tuner.settings import database_url
 from tuner.stats import ratio
 from tuner.store.store import Store
-from tuner.study import Budget, candidates_for, tune
+from tuner.study import Budget, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 

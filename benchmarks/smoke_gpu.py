@@ -17,7 +17,7 @@ from space.enumerate import enumerate_space
 from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
-from tuner.sampler import spread
+from tuner.candidates import spread
 from tuner.stats import ratio
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Outcome, Policy

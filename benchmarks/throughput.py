@@ -26,11 +26,11 @@ from typing import Any, Final
 
 from space.config import Config
 from space.problem import Problem
-from tuner.sampler import spread
+from tuner.candidates import candidates_for, spread
 from tuner.search.choice import usual
 from tuner.settings import database_url, settings
 from tuner.store.store import Store
-from tuner.study import Budget, Progress, candidates_for, tune
+from tuner.study import Budget, Progress, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Outcome, Policy
 

@@ -33,10 +33,10 @@ from tuner.campaigns.records import (
 from tuner.campaigns.rounds import Rounds
 from tuner.campaigns.sweep import Sweeper
 from tuner.campaigns.workers import Workers
+from tuner.candidates import candidates_for
 from tuner.rounds import Search
 from tuner.store.campaign_models import WorkerRow
 from tuner.store.store import Store
-from tuner.study import candidates_for
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
 from workers.ports import More, Round, Worker, no_more
 

@@ -24,7 +24,6 @@ from tuner.errors import NothingMeasured
 from tuner.model.examples import settled
 from tuner.model.learned import LearnedModel
 from tuner.picks import LIBRARY
-from tuner.sampler import structure_of
 from tuner.search.belief import Belief
 from tuner.search.coordinates import Coordinates
 from tuner.search.expectation import pool_of
@@ -209,8 +208,8 @@ def _expected(
 
 
 def _runners_up(times: dict[Config, float], winner: Config) -> list[RunnerUp]:
-    fastest: dict[tuple[object, ...], Config] = {}
+    fastest: dict[tuple[KnobValue, ...], Config] = {}
     for config in sorted(times, key=lambda each: (times[each], each.key)):
-        fastest.setdefault(structure_of(config), config)
+        fastest.setdefault(family_named(config.family).structure_of(config), config)
     behind = [config for config in fastest.values() if config != winner][:RUNNERS_UP]
     return [RunnerUp(config, times[config], times[config] / times[winner]) for config in behind]

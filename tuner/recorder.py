@@ -15,12 +15,12 @@ from typing import Final
 from space.config import Config
 from space.family import families_for, family_named
 from space.problem import Problem
+from tuner.candidates import candidates_for, spread
 from tuner.errors import NothingCorrect
 from tuner.picks import LIBRARY, enumeration_order
 from tuner.records import StoredMeasurement, StudyKey
-from tuner.sampler import spread
 from tuner.store.store import Store
-from tuner.study import candidates_for, names_of, source_of
+from tuner.study import names_of, source_of
 from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording

@@ -13,7 +13,7 @@ processes may propose for one study.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,15 +25,9 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from space.config import Config
 from tuner.search.belief import Belief
 from tuner.search.pool import Pool
 
-#: Knobs that make two candidates structurally different; those that a family lacks do not count.
-STRUCTURE: Final = (
-    "schedule", "swap_ab", "split_k", "tile_m", "tile_n", "consumer_warpgroups", "cluster_m", "cluster_n", "cluster_k",
-    "epilogue", "split_warps", "lanes", "columns", "unroll", "a_path",
-)  # fmt: skip
 #: Of so many proposals, one is unlike all before it …
 STRANGER_EVERY: Final = 8
 #: … which means: its likeness to each of them is below this.
@@ -238,27 +232,3 @@ def _believed(ranking: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
     head = MOST_BELIEVED * 3 // 4
     rest = np.linspace(head, len(ranking) - 1, MOST_BELIEVED - head, dtype=np.intp)
     return np.concatenate([ranking[:head], ranking[rest]])
-
-
-def structure_of(config: Config) -> tuple[object, ...]:
-    """What two candidates must differ in to be structurally different."""
-    knobs = config.knobs
-    return (config.family, *(knobs.get(name) for name in STRUCTURE))
-
-
-def spread(ranked: Sequence[Config], most: int) -> list[Config]:
-    """`most` of the ranked candidates: half from the top, half one of each structure in turn."""
-    chosen = dict.fromkeys(ranked[: most // 2])
-    groups: dict[tuple[object, ...], list[Config]] = {}
-    for config in ranked:
-        groups.setdefault(structure_of(config), []).append(config)
-    for config in _in_turn(list(groups.values())):
-        if len(chosen) >= most:
-            break
-        chosen.setdefault(config)
-    return list(chosen)
-
-
-def _in_turn(groups: Sequence[Sequence[Config]]) -> Iterator[Config]:
-    for depth in range(max(map(len, groups), default=0)):
-        yield from (group[depth] for group in groups if depth < len(group))

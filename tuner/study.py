@@ -12,16 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from space.arch import DEVICES, DeviceLimits, arch_named
-from space.columns import Columns
-from space.config import Config, parse_knobs
-from space.enumerate import Space, enumerate_all
-from space.explain import legal_mask
+from space.config import Config
 from space.family import Family, families_for
 from space.problem import Problem
-from space.rank import rank
+from tuner.candidates import candidates_for
 from tuner.errors import NothingCorrect
-from tuner.picks import TIE_BAND, best_of, enumeration_order
+from tuner.picks import TIE_BAND, best_of
 from tuner.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.rounds import Budget as Budget  # part of what `tune` takes
 from tuner.rounds import Search, Tried, screen
@@ -33,8 +29,6 @@ from tuner.store.store import Store
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage
 from workers.ports import Round, Worker
 
-#: Only candidates whose estimate is within this many times the best estimate are proposed.
-WITHIN_ESTIMATE = 2.0
 _ALONE: Final = Guidance()
 
 
@@ -127,82 +121,6 @@ def tune(
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
     return run.conclude(problem, len(candidates), because)
-
-
-def candidates_for(problem: Problem, worker: Worker, without: Collection[str] = ()) -> list[Config]:
-    """Legal candidates of all families that compete, those that the worker can measure, best estimate first.
-
-    Args:
-        without: ids of worth rules to switch off; what a recording holds is tried in any case.
-
-    Raises:
-        FamilyError: `without` names no worth rule.
-        NothingCorrect: there is none, with the rules that emptied the space.
-    """
-    families = families_for(worker.facts.arch, problem)
-    limits = DEVICES.get(worker.facts.name) or next(d for d in DEVICES.values() if d.arch == worker.facts.arch)
-    spaces = enumerate_all(families, problem, arch_named(worker.facts.arch), without=without)
-    if not any(map(len, spaces)):
-        raise NothingCorrect(_emptied(spaces[0], problem))
-    measurable = worker.measurable(problem)
-    if measurable is not None:
-        found = _recorded_candidates(families, problem, measurable, limits)
-    else:
-        found = [
-            (float(estimate), config)
-            for ranked in (rank(space, limits, within=WITHIN_ESTIMATE) for space in spaces)
-            for estimate, config in zip(ranked.estimates_us, ranked.configs(), strict=True)
-        ]
-    # Stable: each family's own order stays.
-    return [config for _, config in sorted(found, key=lambda each: each[0])]
-
-
-def _emptied(space: Space, problem: Problem) -> str:
-    # Rules are applied as soon as they can be: the last to remove anything removed all that was left.
-    last = {rule.id: rule for rule in space.family.rules}[next(reversed(space.removed))]
-    return (
-        f"no {space.family.name} config is legal for {problem.dtype} {problem.layout} {problem.shape}: rule {last.id} "
-        f"({last.sentence}) leaves none; `gemmtune space {problem.shape}` counts what each removes"
-    )
-
-
-def _recorded_candidates(
-    families: Sequence[Family], problem: Problem, keys: frozenset[str], limits: DeviceLimits
-) -> list[tuple[float, Config]]:
-    """Estimate and config of what was recorded and is legal now."""
-    found: list[tuple[float, Config]] = []
-    recorded, broken = 0, list[str]()
-    for family in families:
-        own = [family.config(parse_knobs(key.partition(":")[2])) for key in sorted(keys) if _is_of(key, family)]
-        if not own:
-            continue
-        columns = family.columns(problem, own)
-        legal, estimates = legal_mask(family, columns), family.estimate_us(columns, limits)
-        order = sorted(range(len(own)), key=lambda row: (estimates[row], enumeration_order(own[row])))
-        found += [(float(estimates[row]), own[row]) for row in order if legal[row]]
-        recorded += len(own)
-        broken.append(_broken_by(family, columns))
-    if not recorded:
-        raise NothingCorrect(
-            f"the recording holds nothing of {problem.dtype} {problem.layout} {problem.shape}: "
-            f"`gemmtune doctor` lists what was recorded, `gemmtune best {problem.shape}` predicts"
-        )
-    if not found:
-        raise NothingCorrect(
-            f"the recording of {problem.dtype} {problem.layout} {problem.shape} holds {recorded} candidates and "
-            f"none that is legal now: rules {', '.join(broken)} leave none; record the problem again"
-        )
-    return found
-
-
-def _is_of(key: str, family: Family) -> bool:
-    return key.startswith(f"{family.name}:")
-
-
-def _broken_by(family: Family, columns: Columns) -> str:
-    """The legal rules that most candidates break."""
-    broken = {rule.id: int((~rule.mask(columns)).sum()) for rule in family.rules if rule.kind == "legal"}
-    return ", ".join(rule for rule in sorted(broken, key=lambda rule: -broken[rule])[:3] if broken[rule])
 
 
 def names_of(families: Sequence[Family]) -> str:

@@ -14,8 +14,8 @@ from space.explain import is_legal
 from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
+from tuner.candidates import spread
 from tuner.devices import driver_present
-from tuner.sampler import spread
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 

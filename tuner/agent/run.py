@@ -12,11 +12,11 @@ from space.family import family_named
 from space.problem import Problem
 from tuner.agent.desk import Desk
 from tuner.campaigns.records import Announcement, Past, RoundReport, RoundTask
+from tuner.candidates import candidates_for
 from tuner.errors import NothingCorrect, ResultRefused
 from tuner.model.learned import LearnedModel
 from tuner.rounds import Search, screen
 from tuner.search.choice import Guidance
-from tuner.study import candidates_for
 from workers.errors import RecordingError, WorkerError
 from workers.measurement import Measurement, Provenance, Stage
 from workers.ports import Round, Worker

@@ -12,13 +12,13 @@ from space.family import families_for, family_named
 from space.problem import Problem
 from tests.support import FACTS, measured
 from tuner.answers import Answer, answer
+from tuner.candidates import candidates_for, spread
 from tuner.records import Best
 from tuner.rounds import Budget, Search, Tried
-from tuner.sampler import spread
 from tuner.search.belief import Belief
 from tuner.search.coordinates import Coordinates
 from tuner.search.expectation import pool_of
-from tuner.study import candidates_for, names_of
+from tuner.study import names_of
 from workers.measurement import DeviceFacts, Outcome, Policy
 
 PROBLEM = Problem.parse("2x4096x4096")
