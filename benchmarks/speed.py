@@ -32,7 +32,7 @@ from tuner.devices import open_worker
 from tuner.errors import TunerError
 from tuner.picks import LIBRARY, pick
 from tuner.records import Ratio
-from tuner.search.choice import usual
+from tuner.search.choice import guidance_for
 from tuner.settings import database_url, settings
 from tuner.stats import ratio
 from tuner.store.store import Store
@@ -125,7 +125,7 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
             int(one["m"]), int(one["n"]), int(one["k"]), str(one["dtype"]), str(one["layout"]),
             int(one.get("batch", 1)), str(one.get("epilogue", "none")),
         )  # fmt: skip
-        guidance = usual(worker.facts.name, settings().model_dir)
+        guidance = guidance_for(worker.facts.name, settings().model_dir)
         report = tune(store, worker, problem, budget, guidance=guidance)
     except (SpaceError, TunerError) as error:
         return str(error)

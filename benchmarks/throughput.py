@@ -27,7 +27,7 @@ from typing import Any, Final
 from space.config import Config
 from space.problem import Problem
 from tuner.candidates import candidates_for, spread
-from tuner.search.choice import usual
+from tuner.search.choice import guidance_for
 from tuner.settings import database_url, settings
 from tuner.store.store import Store
 from tuner.study import Budget, Progress, tune
@@ -117,7 +117,7 @@ def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iter
     db = database_url(str(folder / f"{problem.dtype}-{problem.shape}.db"))
     # The first tune builds what it proposes; the second one, with the same seed, finds it all in the cache.
     with Store.open(db) as store:
-        guidance = usual(worker.facts.name, settings().model_dir)
+        guidance = guidance_for(worker.facts.name, settings().model_dir)
         tune(store, worker, problem, Budget(count), fresh=True, guidance=guidance)
         begun, before = Started(worker), list[Watched]()
 

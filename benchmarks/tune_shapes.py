@@ -17,7 +17,7 @@ from space.problem import Problem
 from space.rank import roofline_us
 from tuner.devices import open_worker
 from tuner.picks import LIBRARY, pick
-from tuner.search.choice import usual
+from tuner.search.choice import guidance_for
 from tuner.settings import database_url, settings
 from tuner.stats import ratio
 from tuner.store.store import Store
@@ -51,7 +51,7 @@ def main() -> None:
                 problem = Problem.parse(shape, given.dtype)
                 started = time.perf_counter()
                 budget = Budget(given.candidates, None, given.rounds)
-                guidance = usual(worker.facts.name, settings().model_dir)
+                guidance = guidance_for(worker.facts.name, settings().model_dir)
                 report = tune(store, worker, problem, budget, guidance=guidance)
                 lines.append(row(problem, report, worker, time.perf_counter() - started))
                 print(lines[-1], flush=True)

@@ -28,9 +28,8 @@ from tuner.cli.options import (
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
 from tuner.commands import flags_of
 from tuner.devices import open_worker
-from tuner.model.files import model_for
 from tuner.picks import LIBRARY
-from tuner.search.choice import GUIDED, Guidance
+from tuner.search.choice import GUIDED, guidance_for
 from tuner.settings import settings
 from tuner.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
@@ -67,10 +66,9 @@ def tune(
     budget = Budget(candidates, seconds, rounds, gain=gain)
     with open_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
-        choice = model_for(worker.facts.name, settings().model_dir)
-        guidance = Guidance(sampler, seed, choice.model)
+        guidance = guidance_for(worker.facts.name, settings().model_dir, sampler, seed)
         if not as_json:
-            notes.print(f"expectations: {choice.why}", markup=False)
+            notes.print(f"expectations: {guidance.why}", markup=False)
         with Watcher(problem, quiet=as_json) as watcher:
             report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, guidance=guidance,
                                 without=no_rule or ())  # fmt: skip

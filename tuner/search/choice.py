@@ -31,17 +31,20 @@ class Guidance:
         seed: of Optuna's samplers; the guided one makes no random choice.
         model: what is expected of the candidates; the analytic model's estimate where there is none.
         winners: of similar problems, most similar first; the guided sampler tries them early.
+        why: which model that is, or why there is none, in one sentence; empty where nobody looked for one.
     """
 
     sampler: str = GUIDED
     seed: int = 0
     model: LearnedModel | None = None
     winners: tuple[Config, ...] = ()
+    why: str = ""
 
 
-def usual(device: str, model_dir: Path) -> Guidance:
-    """What a tune of `device` goes by where nobody says otherwise: our own sampler, and the model for that device."""
-    return Guidance(model=model_for(device, model_dir).model)
+def guidance_for(device: str, model_dir: Path, sampler: str = GUIDED, seed: int = 0) -> Guidance:
+    """What a tune of `device` goes by: a sampler, and the model of that device, one trained in `model_dir` first."""
+    choice = model_for(device, model_dir)
+    return Guidance(sampler, seed, choice.model, why=choice.why)
 
 
 def sampler_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config], device: str) -> BaseSampler:
