@@ -32,7 +32,7 @@ import psutil
 from sqlalchemy import func, select
 
 from benchmarks.fleet_table import Faulted, Phase, table
-from benchmarks.gpu_use import GpuUse
+from benchmarks.gpu_use import GpuUse, first_gpus
 from benchmarks.postgres import Postgres, new_folder, running_postgres
 from benchmarks.storm import running
 from benchmarks.storm_audit import audit
@@ -166,7 +166,7 @@ class Run:
             crew = host.start_crew(self._devices)
             with within(_READY_SECONDS + 60, f"{len(self._devices)} workers are there", self._folder):
                 until(lambda: _workers(store) == len(self._devices))
-            use = stack.enter_context(GpuUse(0 if options.recorded else len(self._devices)))
+            use = stack.enter_context(GpuUse(first_gpus(0 if options.recorded else len(self._devices))))
             campaign, started = self._begin(store), time.monotonic()
             struck: Faulted | None = None
             with within(options.seconds, f"{self._name}: the campaign has ended", self._folder):

@@ -1,53 +1,81 @@
-"""How busy GPUs are while something runs, as the driver counts it."""
+"""How busy GPUs are while something runs: NVML's own figure, the share of time with a kernel on the GPU."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from statistics import fmean
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
+
+_POLL_SECONDS: Final = 0.05
+
+#: What NVML says of one GPU now, in percent; None where it can't tell.
+Reading = Callable[[], int | None]
 
 
 class GpuUse:
-    """Asks `nvidia-smi` every second between `__enter__` and `__exit__`.
+    """Asks every 50 ms between `__enter__` and `__exit__`.
 
     Args:
-        gpus: how many are looked at, from the first on; 0 asks nothing.
+        readings: one a GPU; without any nothing is asked.
     """
 
-    def __init__(self, gpus: int) -> None:
-        self._gpus = gpus
-        self._process: subprocess.Popen[bytes] | None = None
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  (closed in `__exit__`)
+    def __init__(self, readings: Sequence[Reading]) -> None:
+        self._readings = tuple(readings)
+        self._percents: list[int] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> Self:
-        if self._gpus and shutil.which("nvidia-smi"):
-            command = ["nvidia-smi", "--query-gpu=index,utilization.gpu", "--format=csv,noheader,nounits", "-l", "1"]
-            self._process = subprocess.Popen(command, stdout=self._said, stderr=subprocess.DEVNULL)
+        if self._readings:
+            self._thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._said.close()
+        self._done.set()
+        if self._readings:
+            self._thread.join()
 
     def share(self) -> float | None:
         """Of the time so far, how much a kernel ran, over all of them; None where nobody can tell."""
-        if self._process is None:
+        return fmean(self._percents) / 100 if self._percents else None
+
+    def _poll(self) -> None:
+        while not self._done.wait(_POLL_SECONDS):
+            self._percents += [percent for reading in self._readings if (percent := reading()) is not None]
+
+
+def gpu_of(uuid: str) -> Reading:
+    """The GPU with the uuid that the CUDA driver gives it."""
+    nvml = _nvml()
+    return _reading(nvml, nvml.device_get_handle_by_uuid(uuid))
+
+
+def first_gpus(count: int) -> list[Reading]:
+    """The first `count` GPUs as NVML numbers them."""
+    if not count:
+        return []
+    nvml = _nvml()
+    return [_reading(nvml, nvml.device_get_handle_by_index_v2(number)) for number in range(count)]
+
+
+def _nvml() -> Any:  # noqa: ANN401  (the bindings are untyped)
+    from cuda.bindings import nvml
+
+    library: Any = nvml
+    library.init_v2()
+    return library
+
+
+def _reading(nvml: Any, handle: object) -> Reading:  # noqa: ANN401
+    def read() -> int | None:
+        try:
+            return int(nvml.device_get_utilization_rates(handle).gpu)
+        except nvml.NotSupportedError:
+            # A partition of a GPU has no figure of its own.
             return None
-        self._said.seek(0)
-        return mean_share(self._said.read().decode(), self._gpus)
 
-
-def mean_share(said: str, gpus: int) -> float | None:
-    """The mean of lines such as `0, 87`, in the first `gpus` GPUs; None without any."""
-    shares: list[float] = []
-    for line in said.splitlines():
-        index, _, percent = line.partition(",")
-        if index.strip().isdigit() and percent.strip().isdigit() and int(index) < gpus:
-            shares.append(int(percent) / 100)
-    return sum(shares) / len(shares) if shares else None
+    return read

@@ -11,19 +11,17 @@ time with a kernel on the GPU.
 from __future__ import annotations
 
 import argparse
-import math
 import shlex
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
+from benchmarks.gpu_use import GpuUse, gpu_of
 from space.config import Config
 from space.problem import Problem
 from tuner.candidates import candidates_for, spread
@@ -42,7 +40,6 @@ HEADER: Final = (
     "| problem | what | candidates | correct | built | s | candidates/s | busy | NVML |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
-_POLL_SECONDS: Final = 0.05
 
 
 @dataclass
@@ -51,7 +48,7 @@ class Watched:
 
     seconds: float = 0.0
     busy: float = 0.0
-    nvml: float = float("nan")
+    nvml: float | None = None
     built: int = 0
 
 
@@ -143,45 +140,16 @@ def build(worker: CudaWorker, problem: Problem, candidates: list[Config]) -> Non
 def watched(worker: CudaWorker) -> Iterator[Watched]:
     """Times what happens inside."""
     taken, started = Watched(), Started(worker)
-    with polled(worker.facts.uuid) as samples:
+    with GpuUse([gpu_of(worker.facts.uuid)]) as use:
         yield taken
         found = started.until_now()
-    taken.seconds, taken.busy, taken.built = found.seconds, found.busy, found.built
-    taken.nvml = fmean(samples) / 100 if samples else float("nan")
-
-
-@contextmanager
-def polled(uuid: str) -> Iterator[list[int]]:
-    """NVML's utilisation of the GPU while something happens inside, in percent."""
-    samples: list[int] = []
-    done = threading.Event()
-    thread = threading.Thread(target=_poll, args=(_utilisation(uuid), samples, done))
-    thread.start()
-    try:
-        yield samples
-    finally:
-        done.set()
-        thread.join()
-
-
-def _poll(read: Callable[[], int], samples: list[int], done: threading.Event) -> None:
-    while not done.wait(_POLL_SECONDS):
-        samples.append(read())
-
-
-def _utilisation(uuid: str) -> Callable[[], int]:
-    from cuda.bindings import nvml
-
-    library: Any = nvml
-    library.init_v2()
-    handle = library.device_get_handle_by_uuid(uuid)
-    return lambda: int(library.device_get_utilization_rates(handle).gpu)
+    taken.seconds, taken.busy, taken.built, taken.nvml = found.seconds, found.busy, found.built, use.share()
 
 
 def _row(problem: Problem, what: str, count: int, correct: int, taken: Watched) -> str:
     rate = f"{count / taken.seconds:.1f}" if count else "–"
     name = f"{problem.dtype} {problem.layout} {problem.shape}"
-    nvml = "–" if math.isnan(taken.nvml) else f"{taken.nvml:.0%}"
+    nvml = "–" if taken.nvml is None else f"{taken.nvml:.0%}"
     return (
         f"| {name} | {what} | {count or '–'} | {correct or '–'} | {taken.built} | {taken.seconds:.2f} | {rate} | "
         f"{taken.busy:.0%} | {nvml} |"

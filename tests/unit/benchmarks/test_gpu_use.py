@@ -1,16 +1,26 @@
-"""What `nvidia-smi` says becomes one share."""
+"""What is asked of GPUs while something runs becomes one share."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from benchmarks.gpu_use import mean_share
+from benchmarks.gpu_use import GpuUse
 
 
-def test_the_share_is_the_mean_over_the_gpus_that_are_used() -> None:
-    assert mean_share("0, 80\n1, 40\n2, 100\n0, 100\n1, 60\n2, 100\n", 2) == pytest.approx(0.7)
+def test_the_share_is_the_mean_over_the_gpus_that_can_tell() -> None:
+    asked = threading.Event()
+
+    def last() -> int:
+        asked.set()
+        return 60
+
+    with GpuUse([lambda: 80, lambda: None, last]) as use:
+        assert asked.wait(30)
+    assert use.share() == pytest.approx(0.7)
 
 
-@pytest.mark.parametrize("said", ["", "0, [N/A]\n", "No devices were found\n"])
-def test_no_share_without_numbers(said: str) -> None:
-    assert mean_share(said, 2) is None
+def test_no_share_without_gpus() -> None:
+    with GpuUse([]) as use:
+        assert use.share() is None
