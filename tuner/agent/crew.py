@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from tuner.exits import EXIT_DONE, EXIT_INPUT
+
 _log = logging.getLogger("gemmtune.crew")
 _PULSE_SECONDS: Final = 1.0
 #: A member that is silent for so long is killed. The service has given its round to another by then.
@@ -27,8 +29,7 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 #: One that lived for so long starts with the first pause again.
 _WELL_SECONDS: Final = 60.0
 #: Ends that another start would not change: it left as it was told to, or what it was given is wrong.
-LEFT: Final = 0
-WRONG_INPUT: Final = 3
+_FOR_GOOD: Final = (EXIT_DONE, EXIT_INPUT)
 
 
 def beat_for_crew(fd: int, leave: Callable[[], None]) -> None:
@@ -90,7 +91,7 @@ class Member:
         now = time.monotonic()
         if self._process is None:
             if leaving:
-                self.code = LEFT
+                self.code = EXIT_DONE
             elif now >= self._start_at:
                 self._start(now)
             return
@@ -127,7 +128,7 @@ class Member:
     def _bury(self, code: int, now: float, leaving: bool) -> None:
         pid, self._process = self.pid, None
         os.close(self._pipe)
-        if code in (LEFT, WRONG_INPUT) or leaving:
+        if code in _FOR_GOOD or leaving:
             _log.info("%s: process %d ended with %d", self.device, pid, code)
             self.code = code
             return
@@ -169,11 +170,11 @@ class Crew:
             for member in self.members:
                 member.look(leaving=told > 0)
             time.sleep(pause_seconds)
-        return max(_shell_code(member.code or LEFT) for member in self.members)
+        return max(_shell_code(member.code or EXIT_DONE) for member in self.members)
 
 
 def _shell_code(code: int) -> int:
     # Told to leave before it could listen: it had nothing to report.
     if code == -signal.SIGTERM:
-        return LEFT
+        return EXIT_DONE
     return code if code >= 0 else 128 - code

@@ -25,14 +25,15 @@ from tuner.errors import (
     UnknownCampaign,
     UnknownDevice,
 )
+from tuner.exits import (
+    EXIT_DEVICE,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_NOTHING,
+    EXIT_SERVICE,
+    EXIT_STORE,
+)
 from workers.errors import WorkerError
-
-EXIT_INPUT: Final = 3
-EXIT_DEVICE: Final = 4
-EXIT_STORE: Final = 5
-EXIT_NOTHING: Final = 6
-EXIT_SERVICE: Final = 7
-EXIT_INTERRUPTED: Final = 130
 
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NothingCorrect, EXIT_NOTHING),

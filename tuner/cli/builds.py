@@ -9,8 +9,7 @@ import typer
 from tuner.builds import verify as verify_builds
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit
-
-EXIT_BROKEN = 1
+from tuner.exits import EXIT_BROKEN
 
 app = typer.Typer(no_args_is_help=True, help="Builds that workers share.")
 

@@ -17,8 +17,7 @@ from space.nearest import MOST_CHANGES
 from space.rules import Rule
 from tuner.cli.options import ArchName, Batch, ConfigText, Dtype, Epilogue, Json, Layout, NoRule, Shape, problem_from
 from tuner.cli.output import config_json, console, emit, problem_json, table
-
-EXIT_ILLEGAL = 1
+from tuner.exits import EXIT_ILLEGAL
 
 _FamilyName = Annotated[
     str | None, typer.Option("--family", help="Kernel family. [default: the arch's that take it, or have the knobs]")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fleet import eventually
 from tuner.agent.crew import Crew, Member, beat_for_crew
+from tuner.exits import EXIT_DONE, EXIT_INPUT
 
 #: A member that beats until it is told to leave, and leaves a mark for each start.
 BODY = """
@@ -77,7 +78,7 @@ def test_a_member_that_is_killed_or_stopped_is_replaced_and_all_leave_when_told(
     assert host.code == 0
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("code", [EXIT_DONE, EXIT_INPUT])
 def test_a_member_that_left_or_has_wrong_input_is_not_replaced(tmp_path: Path, code: int) -> None:
     with Host(tmp_path, code=code) as host:
         eventually(lambda: host.ready(1, 1))
