@@ -18,7 +18,7 @@ from typing import Final
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
-from workers.builder import Builder
+from workers.builder import Builder, Constants
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 
@@ -135,9 +135,9 @@ class FaultyBuilder(Builder):
         super().__init__(cache_dir, threads=1)
         self._fault = fault
 
-    def source_of(self, problem: Problem, config: Config) -> str:
+    def source_of(self, config: Config, constants: Constants) -> str:
         """The broken source."""
-        return self._fault.plant(super().source_of(problem, config))
+        return self._fault.plant(super().source_of(config, constants))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from space.config import Config
 from space.family import family_named
+from space.knobs import KnobValue
 from space.problem import Problem
 from workers.build import Build, BuildFailure, Elsewhere, compile_source
 from workers.compilers import Compilers
@@ -31,6 +32,8 @@ MOST_COMPILERS: Final = 32
 FEW: Final = 4
 
 Made = Build | BuildFailure
+#: What a kernel's `Config` struct holds, by name (`Family.compile_constants`).
+Constants = Mapping[str, KnobValue]
 
 
 class Shelf(Protocol):
@@ -84,21 +87,21 @@ class Builder:
         finally:
             begun.cancel()
 
-    def source_of(self, problem: Problem, config: Config) -> str:
-        """The text that is compiled for a candidate."""
-        return source_of(problem, config)
+    def source_of(self, config: Config, constants: Constants) -> str:
+        """The text that is compiled for a candidate with these constants."""
+        return render(config.family, constants)
 
-    def submit(self, problem: Problem, config: Config) -> Future[Made]:
-        """Compiles one candidate on one of the threads."""
-        return self._pool.submit(self._compile, problem, config)
+    def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[Made]:
+        """Compiles one candidate, whose constants are these, on one of the threads."""
+        return self._pool.submit(self._compile, problem, config, constants)
 
     def close(self) -> None:
         """Lets the compilers that are at work finish, and starts no others."""
         self._pool.shutdown(cancel_futures=True)
         self._compilers.close()
 
-    def _compile(self, problem: Problem, config: Config) -> Made:
-        source, arch = self.source_of(problem, config), family_named(config.family).arch
+    def _compile(self, problem: Problem, config: Config, constants: Constants) -> Made:
+        source, arch = self.source_of(config, constants), family_named(config.family).arch
         if self._shelf is None:
             return compile_source(source, arch, self._cache_dir, elsewhere=self._elsewhere())
         made = compile_source(source, arch, self._cache_dir, self._shelf.fetch, self._elsewhere())
@@ -172,6 +175,6 @@ class Builds:
         constants = family_named(config.family).compile_constants(self._problem, config)
         identity = (config.family, tuple(constants.items()))
         if identity not in self._begun:
-            self._begun[identity] = self._builder.submit(self._problem, config)
+            self._begun[identity] = self._builder.submit(self._problem, config, constants)
         self._under_way += 1
         self._begun[identity].add_done_callback(lambda future: self._done.put((config, future)))

@@ -12,7 +12,7 @@ from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from workers.build import Build, BuildFailure
-from workers.builder import Builder, Made
+from workers.builder import Builder, Constants, Made
 from workers.cuda.worker import CudaWorker
 from workers.errors import DriverError
 from workers.measurement import Outcome, Policy
@@ -86,7 +86,7 @@ def worker(tmp_path: Path, script: Callable[..., str]) -> Iterator[CudaWorker]:
     process = [script(PROCESS, problem=PROBLEM.key)]
     with CudaWorker(0, tmp_path / "cache", deadline_seconds=3.0, process=process) as opened:
         # Nothing is compiled here: what a candidate's build is does not matter to the protocol.
-        opened.builder._compile = lambda problem, config: (  # type: ignore[method-assign]
+        opened.builder._compile = lambda problem, config, constants: (  # type: ignore[method-assign]
             BuildFailure("", "planted", "") if config["tile_n"] == 48 else Build(config.key, b"", 0, (), "", 0.0)
         )
         yield opened
@@ -152,7 +152,7 @@ def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log
 def test_compilers_that_have_nothing_to_do_are_given_more_before_the_first_build_is_done(worker: CudaWorker) -> None:
     together = threading.Barrier(4)
 
-    def compiled(problem: Problem, config: Config) -> Made:
+    def compiled(problem: Problem, config: Config, constants: Constants) -> Made:
         # Nobody's build is done before four are at work.
         together.wait(60)
         return Build(config.key, b"", 0, (), "", 0.0)

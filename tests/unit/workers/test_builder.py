@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+import pytest
+
 from space.config import Config
+from space.family import Family
+from space.knobs import KnobValue
 from space.problem import Problem
 from tests.support import FAMILY, PROBLEM
 from workers.build import BuildFailure
-from workers.builder import Builder, Made
+from workers.builder import Builder, Constants, Made, source_of
 
 
 class Counting(Builder):
@@ -18,7 +22,7 @@ class Counting(Builder):
         super().__init__(None, threads=1)
         self.compiled: list[Config] = []
 
-    def submit(self, problem: Problem, config: Config) -> Future[Made]:
+    def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[Made]:
         self.compiled.append(config)
         done: Future[Made] = Future()
         done.set_result(BuildFailure(config.key, "not compiled", ""))
@@ -46,3 +50,25 @@ def test_a_launch_knob_that_changes_the_text_gets_a_build_of_its_own() -> None:
 
 def test_a_compile_knob_gets_a_build_of_its_own() -> None:
     assert built(FAMILY.config({"stages": 3}), FAMILY.config({"stages": 4}))[0] == 2
+
+
+def test_constants_are_computed_once_a_candidate_and_are_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed, compiled = list[Config](), list[str]()
+    compute = Family.compile_constants
+
+    def counted(family: Family, problem: Problem, config: Config) -> dict[str, KnobValue]:
+        computed.append(config)
+        return compute(family, problem, config)
+
+    def remembered(source: str, *_: object, **__: object) -> Made:
+        compiled.append(source)
+        return BuildFailure("", "not compiled", "")
+
+    config = FAMILY.config({"stages": 3})
+    source = source_of(PROBLEM, config)
+    monkeypatch.setattr(Family, "compile_constants", counted)
+    monkeypatch.setattr("workers.builder.compile_source", remembered)
+    builder = Builder(None, threads=1)
+    assert [config for config, _ in builder.builds(PROBLEM, [config])] == [config]
+    builder.close()
+    assert (computed, compiled) == ([config], [source])
