@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gemmtune.torch import sources, streams
 from gemmtune.torch.operands import Refused
+from gemmtune.torch.private import current_device, current_stream, empty_strided
 from gemmtune.torch.streams import Queue
 from space.config import Config
 from space.explain import explain
@@ -29,8 +30,6 @@ log = logging.getLogger("gemmtune.torch")
 
 #: Compile targets by compute capability.
 _ARCHS: Final = {(9, 0): "sm_90a"}
-#: torch's own allocation without the dispatcher, as its compiled graphs call it: a third of the time.
-_empty: Final = torch._C._dynamo.guards._empty_strided_cuda
 #: Scratch memory up to this is kept for a stream's next call; it is what the library is given for its workspace, too.
 KEPT_BYTES: Final = 64 << 20
 #: Parts of scratch memory start at multiples of this, as torch's allocations do.
@@ -102,7 +101,7 @@ class Kernel:
             Refused: an address is not aligned as the config needs it.
         """
         device = self.device
-        if torch._C._cuda_getDevice() != device:
+        if current_device() != device:
             with torch.cuda.device(device):
                 return self.launch(a, b, bias, source, alpha, beta, out)
         if _THREAD.device != device:
@@ -110,14 +109,14 @@ class Kernel:
             torch.cuda.set_device(device)
             _THREAD.device = device
         if out is None:
-            out = _empty(self.shape, self._strides, self.dtype)
+            out = empty_strided(self.shape, self._strides, self.dtype)
         at_a, at_b, at_c = a.data_ptr(), b.data_ptr(), out.data_ptr()
         mask_a, mask_b, mask_c = self._masks
         if at_a & mask_a or at_b & mask_b or at_c & mask_c:
             self._refuse((at_a, at_b, at_c))
         at_source = source.data_ptr() if source is not None else 0
         at_bias = bias.data_ptr() if bias is not None else 0
-        stream = torch._C._cuda_getCurrentRawStream(device)
+        stream = current_stream(device)
         bound = self._bound.get(stream) or self._bind(stream)
         with bound.queue.lock:
             # What this keeps may go after the launch: torch hands it out again to later work of this stream only.

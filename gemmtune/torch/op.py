@@ -24,6 +24,7 @@ from gemmtune.torch.operands import (
     overlapping,
     problem_of,
 )
+from gemmtune.torch.private import modes
 from gemmtune.torch.sources import CHOSEN
 from space.problem import ACTIVATIONS
 
@@ -36,8 +37,6 @@ _LIBRARY: Final = torch.library.Library("gemmtune", "DEF")
 #: Why f32 operands are left to torch unless it was told otherwise.
 _EXACT: Final = "kernels multiply f32 as tf32, which torch.set_float32_matmul_precision('high') allows"
 _PLAIN: Final = (Tensor, Parameter)
-#: How many dispatch modes are on, which want to see every operator.
-_modes: Final = torch._C._len_torch_dispatch_stack
 
 
 def gemm(
@@ -63,7 +62,7 @@ def gemm(
         Refused: operands that no kernel takes as they lie, with the reason; nothing was launched.
     """
     # The dispatcher would only bring plain tensors back here, and takes as long as the launch.
-    direct = not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not _modes()
+    direct = not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
     graded = is_grad_enabled() and _wants_gradient(a, b, bias, source)
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype

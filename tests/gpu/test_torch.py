@@ -13,7 +13,7 @@ from tuner.devices import driver_present
 
 torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
 
-from gemmtune.torch import Refused, configure, gemm, kernels  # noqa: E402
+from gemmtune.torch import Refused, configure, gemm, kernels, private  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
@@ -226,3 +226,14 @@ def test_f32_is_torchs_unless_tf32_is_allowed(caplog: pytest.LogCaptureFixture) 
         assert launched()[-1].config.family == "sm90_wgmma"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def test_what_is_public_does_what_is_called_past_it() -> None:
+    ours, theirs = (make((2, 3), (3, 1), BF16) for make in (private.empty_strided, private.public_empty_strided))
+    assert private.empty_strided is not private.public_empty_strided
+    assert (ours.shape, ours.stride(), ours.dtype, ours.device) == (
+        theirs.shape, theirs.stride(), theirs.dtype, theirs.device
+    )  # fmt: skip
+    assert private.current_device() == torch.cuda.current_device()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        assert private.current_stream(0) == private.public_current_stream(0) != 0

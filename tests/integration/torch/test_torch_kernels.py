@@ -82,8 +82,8 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
         yield
         now.device = before
 
-    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: now.stream, raising=False)
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: now.device, raising=False)
+    monkeypatch.setattr(kernels, "current_stream", lambda device: now.stream)
+    monkeypatch.setattr(kernels, "current_device", lambda: now.device)
     monkeypatch.setattr(torch.cuda, "device", device)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: now.capturing)
@@ -91,7 +91,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: now.stream)
     monkeypatch.setattr(torch.cuda, "stream", stream)
     monkeypatch.setattr(streams, "_QUEUES", {})
-    monkeypatch.setattr(kernels, "_empty", torch._C._dynamo.guards._empty_strided_cpu)
+    monkeypatch.setattr(kernels, "empty_strided", torch._C._dynamo.guards._empty_strided_cpu)
     return now
 
 

@@ -1,0 +1,40 @@
+"""Where torch lacks what is not public, calls go the public way. On CPU tensors; skipped without PyTorch.
+
+That both ways give the same on a GPU is `tests/gpu/test_torch.py`'s to say.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
+
+from gemmtune.torch import gemm, op, private  # noqa: E402
+
+
+def test_what_torch_has_is_taken_and_what_it_lacks_is_replaced() -> None:
+    def public() -> int:
+        return 1
+
+    guards = torch._C._dynamo.guards
+    assert private.torchs("_dynamo.guards._empty_strided_cpu", public) is guards._empty_strided_cpu
+    for missing in ("_no_such_call", "_no_such_module.call", "_dynamo.guards._no_such_call"):
+        assert private.torchs(missing, public) is public
+
+
+def test_the_public_ways_make_and_name_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=40 + device))
+    assert private.public_current_stream(2) == 42
+    asked = {}
+    monkeypatch.setattr(torch, "empty_strided", lambda *at, **how: asked.update(at=at, how=how))
+    private.public_empty_strided((2, 3), (3, 1), torch.bfloat16)
+    assert asked == {"at": ((2, 3), (3, 1)), "how": {"dtype": torch.bfloat16, "device": "cuda"}}
+
+
+def test_without_a_count_of_modes_every_call_goes_through_the_dispatcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = (torch.randn(16, 16, dtype=torch.bfloat16) for _ in range(2))
+    usual = gemm(a, b)
+    monkeypatch.setattr(op, "modes", private.public_modes)
+    assert torch.equal(gemm(a, b), usual)
