@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import shlex
 import statistics
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
+from benchmarks.published import publish
 from space.arch import H200, arch_named
 from space.enumerate import enumerate_space
 from space.family import family_for, family_named
@@ -66,10 +65,7 @@ def main() -> None:
                 lines.append(line)
                 print(line, flush=True)
         builder.close()
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.agreement", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, ""]))
+    publish("agreement", given.out, about, "\n".join(lines))
 
 
 def rows(

@@ -10,7 +10,6 @@ where it uses more registers than the rules count with, or where shared memory i
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from collections import Counter
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.published import publish
 from space.config import Config
 from space.explain import legal_mask
 from space.family import Family, family_named
@@ -53,9 +53,7 @@ def main() -> None:
         verdicts = list(pool.map(lambda sample: verdict(*sample), drawn))
     lines = list(report(drawn, verdicts, time.perf_counter() - started))
     print("\n".join(lines))
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.compile_space", *sys.argv[1:]])
-        given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+    publish("compile_space", given.out, "\n".join(lines))
     sys.exit(any(verdicts))
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import argparse
 import resource
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from benchmarks.published import publish
 from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -56,9 +55,7 @@ def main() -> None:
         rows.append((f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"))
     lines = ["| what | |", "| --- | --- |", *(f"| {what} | {value} |" for what, value in rows)]
     print("\n".join(lines))
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.enumerate_space", *sys.argv[1:]])
-        given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+    publish("enumerate_space", given.out, "\n".join(lines))
 
 
 def configs_of(family: Family, legal: Config) -> Iterator[tuple[str, Config]]:

@@ -9,13 +9,12 @@ recordings: this says how well they fit, not how well they foretell a problem th
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.published import publish
 from benchmarks.search.replay import Replay, class_of, read_replays
 from benchmarks.search.report import Curves
 from space.arch import DEVICES
@@ -50,11 +49,9 @@ def main() -> None:
     options.add_argument("--out", type=Path)
     given = options.parse_args()
     replays = [replay for replay in read_replays(given.recordings, family_named(given.family)) if replay.configs]
-    command = shlex.join(["python", "-m", "benchmarks.estimate", *sys.argv[1:]])
-    text = f"`{command}`\n\n{_table(replays, [fit(replay, given.family) for replay in replays])}\n"
+    text = _table(replays, [fit(replay, given.family) for replay in replays])
     print(text)
-    if given.out:
-        given.out.write_text(text)
+    publish("estimate", given.out, text)
 
 
 def fit(replay: Replay, family_name: str) -> Fit:

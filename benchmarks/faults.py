@@ -6,7 +6,6 @@ python -m benchmarks.faults --out benchmarks/results/faults_h200.md
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from benchmarks.published import publish
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
@@ -202,10 +202,7 @@ def main() -> None:
         about = f"{worker.facts.name}, driver {worker.facts.driver}; {SHAPE} bf16; deadline {given.deadline:g} s."
     summary = f"{right} of {len(FAULTS)} ended as they should, and the candidate behind each measured normally."
     print(summary)
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.faults", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, "", summary, ""]))
+    publish("faults", given.out, about, "\n".join(lines), summary)
     sys.exit(0 if right == len(FAULTS) else 1)
 
 

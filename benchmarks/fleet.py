@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import shutil
 import signal
 import socket
@@ -34,6 +33,7 @@ from sqlalchemy import func, select
 from benchmarks.fleet_table import Faulted, Phase, table
 from benchmarks.gpu_use import GpuUse, first_gpus
 from benchmarks.postgres import Postgres, new_folder, running_postgres
+from benchmarks.published import publish
 from benchmarks.storm import running
 from benchmarks.storm_audit import audit
 from benchmarks.storm_recordings import plant
@@ -305,8 +305,7 @@ def main() -> None:
     shutil.rmtree(folder)
     text = table(phases, devices, len(shapes), given.candidates, given.heartbeat, os.cpu_count() or 0)
     print(text)
-    if given.out:
-        given.out.write_text(f"`{shlex.join(['python', '-m', 'benchmarks.fleet', *sys.argv[1:]])}`\n\n{text}\n")
+    publish("fleet", given.out, text)
     if not all(check.holds for phase in phases for check in phase.audit.checks):
         sys.exit(1)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+from benchmarks.published import publish
 from benchmarks.service_table import fill
 from benchmarks.serving import serving
 from tuner import tokens
@@ -46,9 +46,7 @@ def main() -> None:
         defects = (folder / "service.log").read_text().count('"unexpected failure"')
     text = "\n".join([*lines, "", f"Failures that the service logged: {defects}."])
     print(text)
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.fuzz_api", *sys.argv[1:]])
-        given.out.write_text(f"`{command}`\n\n{text}\n")
+    publish("fuzz_api", given.out, text)
 
 
 def ask(url: str, who: str, header: str, examples: int, folder: Path) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shlex
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.published import publish
 from tuner.settings import database_url
 from tuner.store.store import Store
 
@@ -54,10 +54,7 @@ def main() -> None:
     text = "\n".join([*lines, "", f"The run after the last kill ended by itself: `{ending}`",
                       f"Measurements in the store: {kept}, of which twice in the study: {twice}."])  # fmt: skip
     print(text)
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.kill_tune", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(f"`{shown}`\n\n{text}\n")
+    publish("kill_tune", given.out, text)
 
 
 def count(db: str) -> tuple[int, int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.published import publish
 from tuner.settings import database_url
 from tuner.store.store import Store
 
@@ -77,10 +77,7 @@ def main() -> None:
     )
     print(summary)
     text = "\n".join([*lines, "", summary])
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.kill_worker", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(f"`{shown}`\n\n{text}\n")
+    publish("kill_worker", given.out, text)
 
 
 def one_kill(

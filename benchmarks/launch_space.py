@@ -9,7 +9,6 @@ divide nothing.
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
+from benchmarks.published import publish
 from space.config import Config
 from space.family import Family, family_named
 from space.problem import DTYPES, LAYOUTS, Problem
@@ -54,10 +54,8 @@ def main() -> None:
         about = f"{worker.facts.name}, driver {worker.facts.driver}"
     lines = report(measured)
     print("\n".join(lines))
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.launch_space", *sys.argv[1:]])
-        head = f"`{command}`\n\n{about}, {len(measured)} configs in {time.perf_counter() - started:.0f} s."
-        given.out.write_text("\n".join([head, "", *lines, ""]))
+    about = f"{about}, {len(measured)} configs in {time.perf_counter() - started:.0f} s."
+    publish("launch_space", given.out, about, "\n".join(lines))
     sys.exit(any(one.outcome is not Outcome.CORRECT for _, one in measured))
 
 

@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import random
-import shlex
 import socket
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ import psutil
 
 from benchmarks.line import Line
 from benchmarks.postgres import running_postgres
+from benchmarks.published import publish
 from benchmarks.storm_recordings import measured, some_configs
 from space.problem import Problem
 from tuner import tokens
@@ -245,10 +245,7 @@ def main() -> None:
             left = store.counts()["campaign_problem"]
     text = table(given, seen, made_in, left, cores, megabytes)
     print(text)
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.queue_load", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(f"`{shown}`\n\n{text}\n")
+    publish("queue_load", given.out, text)
 
 
 def backlog(store: Store, problems: int) -> float:

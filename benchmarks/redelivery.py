@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import shlex
 import signal
 import statistics
 import sys
@@ -25,6 +24,7 @@ from typing import Final
 from sqlalchemy import select
 
 from benchmarks.postgres import running_postgres
+from benchmarks.published import publish
 from benchmarks.storm import Fleet, begin_campaign, running
 from benchmarks.storm_recordings import plant
 from tuner.campaigns import results
@@ -85,9 +85,7 @@ def main() -> None:
             lines.append(f"| {word} | {len(found)} | {statistics.median(found):.1f} s | {max(found):.1f} s |")
     text = "\n".join(lines)
     print(text)
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.redelivery", *sys.argv[1:]])
-        given.out.write_text(f"`{command}`\n\n{text}\n")
+    publish("redelivery", given.out, text)
     if max(seconds for found in took.values() for seconds in found) > limit:
         sys.exit(1)
 

@@ -6,14 +6,13 @@ python -m benchmarks.repeatability --out benchmarks/results/repeatability_h200.m
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.published import publish
 from space.config import Config
 from space.problem import Problem
 from tuner.candidates import candidates_for, spread
@@ -73,10 +72,7 @@ def main() -> None:
             tell(line)
         for line in tuned_twice([_problem(text) for text in given.tuned], given, cache, Path(folder)):
             tell(line)
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.repeatability", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text("\n".join([f"`{shown}`", "", *lines, ""]))
+    publish("repeatability", given.out, "\n".join(lines))
 
 
 def repeated(problems: Sequence[Problem], given: argparse.Namespace, cache: Path) -> Iterator[str]:

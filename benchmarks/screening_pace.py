@@ -9,15 +9,14 @@ import argparse
 import math
 import random
 import re
-import shlex
 import statistics
-import sys
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
+from benchmarks.published import publish
 from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -77,9 +76,7 @@ def main() -> None:
                          f"{scatter([*settled.values()]):.2%} |")  # fmt: skip
             print(lines[-1], flush=True)
         about = f"{worker.facts.name}, driver {worker.facts.driver}; {given.configs} configs, {given.turns} times each."
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.screening_pace", *sys.argv[1:]])
-        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, ""]))
+    publish("screening_pace", given.out, about, "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ import http.client
 import json
 import math
 import os
-import shlex
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 
+from benchmarks.published import publish
 from benchmarks.serving import serving
 from space.arch import H200
 from space.family import family_named
@@ -60,11 +59,8 @@ def main() -> None:
         *_proposals(),
     ]  # fmt: skip
     lines = [f"| {name} | {value} |" for name, value in (("cost", "median / 95th percentile"), ("---", "---:"), *rows)]
-    command = shlex.join(["python", "-m", "benchmarks.search_costs", *sys.argv[1:]])
-    text = f"`{command}`\n\n{about}\n\n" + "\n".join(lines)
-    print(text)
-    if given.out:
-        given.out.write_text(text + "\n")
+    print(about, *lines, sep="\n")
+    publish("search_costs", given.out, about, "\n".join(lines))
 
 
 def _proposals() -> Iterator[tuple[str, str]]:

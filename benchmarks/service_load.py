@@ -13,7 +13,6 @@ import json
 import os
 import random
 import re
-import shlex
 import shutil
 import statistics
 import subprocess
@@ -27,6 +26,7 @@ from typing import Any, Final
 
 import httpx2
 
+from benchmarks.published import publish
 from benchmarks.service_table import DEVICE, fill
 from benchmarks.serving import Running, process, serving
 from space.problem import Problem
@@ -68,9 +68,7 @@ def main() -> None:
         lines = measure(folder, db, problems, secret, given.seconds, given.rounds)
     text = "\n".join(lines)
     print(text)
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.service_load", *sys.argv[1:]])
-        given.out.write_text(f"`{command}`\n\n{text}\n")
+    publish("service_load", given.out, text)
 
 
 def stored_problems(store: Store) -> list[Problem]:

@@ -15,14 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.published import publish
 from space.arch import DEVICES
 from space.errors import SpaceError
 from space.problem import Problem
@@ -95,7 +94,7 @@ def main() -> None:
                 rows.append(row)
                 print(row, flush=True)
                 write(given.out, rows, about)
-    print("\n".join(summary([Ratios.of(row) for row in rows])))
+    print("", *summary([Ratios.of(row) for row in rows]), sep="\n")
 
 
 def options() -> argparse.Namespace:
@@ -181,7 +180,8 @@ def merged(parts: Sequence[Path], out: Path | None) -> None:
     if len({about for _, about in abouts}) != 1:
         raise SystemExit(f"the parts are of different machines or sources: {', '.join(about for _, about in abouts)}")
     lines = [line for text in texts for line in text[1].strip().splitlines()]
-    whole = [*(command for command, _ in abouts), "", abouts[0][1], *summary([Ratios.read(line) for line in lines])]
+    means = summary([Ratios.read(line) for line in lines])
+    whole = [*(command for command, _ in abouts), "", abouts[0][1], "", *means]
     print("\n".join(whole))
     if out:
         out.write_text("\n".join([*whole, "", HEADER, *lines, ""]))
@@ -189,7 +189,6 @@ def merged(parts: Sequence[Path], out: Path | None) -> None:
 
 def summary(rows: Sequence[Ratios]) -> Iterator[str]:
     """Geometric means by class and over all, and the worst problem."""
-    yield ""
     yield "| class | problems | against first | against best | worst against first | worst against best |"
     yield "| --- | --- | --- | --- | --- | --- |"
     kinds = dict.fromkeys(row.kind for row in rows)
@@ -206,12 +205,8 @@ def summary(rows: Sequence[Ratios]) -> Iterator[str]:
 
 def write(out: Path | None, rows: Sequence[Row], about: str) -> None:
     """The whole table so far: a run that is cut short leaves what it has measured."""
-    if out is None:
-        return
-    command = shlex.join(["python", "-m", "benchmarks.speed", *sys.argv[1:]])
-    out.parent.mkdir(parents=True, exist_ok=True)
-    means = summary([Ratios.of(row) for row in rows])
-    out.write_text("\n".join([f"`{command}`", "", about, *means, "", HEADER, *map(str, rows), ""]))
+    means = "\n".join(summary([Ratios.of(row) for row in rows]))
+    publish("speed", out, about, means, "\n".join([HEADER, *map(str, rows)]))
 
 
 def _matches(one: Mapping[str, str | int], only: str) -> bool:

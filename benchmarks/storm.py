@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import shlex
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from sqlalchemy import select
 
 from benchmarks.ports import free_port
 from benchmarks.postgres import Postgres, running_postgres
+from benchmarks.published import publish
 from benchmarks.storm_audit import Audit, audit
 from benchmarks.storm_recordings import plant
 from benchmarks.storm_watch import Watch
@@ -298,10 +298,7 @@ def main() -> None:
     storm, found = run(given.problems, given.workers, given.faults, given.heartbeat, given.seed, given.seconds)
     text = report(storm, found, given)
     print(text)
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.storm", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(f"`{command}`\n\n{text}\n")
+    publish("storm", given.out, text)
     if not all(check.holds for check in found.checks):
         sys.exit(1)
 

@@ -11,8 +11,6 @@ time with a kernel on the GPU.
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.gpu_use import GpuUse, gpu_of
+from benchmarks.published import publish
 from space.config import Config
 from space.problem import Problem
 from tuner.candidates import candidates_for, spread
@@ -93,10 +92,7 @@ def main() -> None:
                 for line in rows(worker, Problem.parse(shape, dtype), given.candidates, Path(folder)):
                     lines.append(line)
                     print(line, flush=True)
-    if given.out:
-        shown = shlex.join(["python", "-m", "benchmarks.throughput", *sys.argv[1:]])
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text("\n".join([f"`{shown}`", "", about, "", *lines, ""]))
+    publish("throughput", given.out, about, "\n".join(lines))
 
 
 def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iterator[str]:

@@ -9,7 +9,6 @@ figure is the median over batches, of processor and wall time alike as one threa
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.published import publish
 from gemmtune.torch import configure, gemm, kernels
 
 #: Of A and B; the last one is packed, and K of the third is split where its config says so.
@@ -55,9 +55,7 @@ def main() -> None:
             lines.append(f"| {m}×{n}×{k} | `{name}` | {ours:.1f} | {dispatched:.1f} | {theirs:.1f} |")
     lines.append(f"\nThe slowest takes {slowest:.1f} µs; the limit is {MOST_US:g} µs.")
     print("\n".join(lines))
-    if given.out:
-        command = shlex.join(["python", "-m", "benchmarks.torch_overhead", *sys.argv[1:]])
-        given.out.write_text("\n".join([f"`{command}`", "", *lines, ""]))
+    publish("torch_overhead", given.out, "\n".join(lines))
     sys.exit(slowest > MOST_US)
 
 

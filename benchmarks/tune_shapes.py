@@ -6,12 +6,11 @@ python -m benchmarks.tune_shapes 4096x4096x4096 8192x8192x8192 --device cuda:0 -
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.published import publish
 from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
@@ -57,10 +56,7 @@ def main() -> None:
                 print(lines[-1], flush=True)
             about = provenance(worker, report)
     text = "\n".join([HEADER, *lines])
-    command = shlex.join(["python", "-m", "benchmarks.tune_shapes", *sys.argv[1:]])
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(f"`{command}`\n\n{about}\n\n{text}\n")
+    publish("tune_shapes", given.out, about, text)
 
 
 def row(problem: Problem, report: Report, worker: Worker, seconds: float) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.published import publish
 from benchmarks.search.child import Plan, quiet
 from benchmarks.search.plot import plot
 from benchmarks.search.replay import Floats, Replay, class_of
@@ -57,9 +57,7 @@ def main() -> None:
         raise SystemExit("no run has ended: there is no table to make")
     text = _text(given, setting, places, done, _gaps(failures, len(asked) - len(done)))
     print(text)
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(text + "\n")
+    publish("search", given.out, text)
 
 
 def _arguments() -> argparse.Namespace:
@@ -103,9 +101,8 @@ def _text(
     runs = {name: sum(len(problem.shares) for problem in each.values()) for name, each in per_problem.items()}
     if given.plot:
         plot(curves, given.plot, f"{len(places)} recorded problems of {setting.replays[0].device}")
-    command = shlex.join(["python", "-m", "benchmarks.search", *sys.argv[1:]])
     return "\n\n".join([
-        f"`{command}`", _about(setting, places, given), table(curves, runs), *gaps,
+        _about(setting, places, given), table(curves, runs), *gaps,
         "After 16 measurements, by problem:", by_problem(per_problem, list(curves), min(16, given.most)),
     ])  # fmt: skip
 

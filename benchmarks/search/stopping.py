@@ -8,8 +8,6 @@ Walks the path of a study (`tuner.rounds.Search`) over recorded problems, each w
 from __future__ import annotations
 
 import argparse
-import shlex
-import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Final
 import numpy as np
 import optuna
 
+from benchmarks.published import publish
 from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
 from space.config import Config
@@ -57,16 +56,13 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     family = family_named(given.family)
     setting = Setting(read_replays(given.recordings, family), family, 1, given.trees)
-    command = shlex.join(["python", "-m", "benchmarks.search.stopping", *sys.argv[1:]])
     text = "\n\n".join([
-        f"`{command}`",
         f"{len(setting.replays)} recorded problems, each searched with a model of the others and with the analytic "
         f"model alone; at most {given.most} measurements.",
         _stops(setting, given.most), _calibration(setting, given.most),
     ])  # fmt: skip
     print(text)
-    if given.out:
-        given.out.write_text(text + "\n")
+    publish("search.stopping", given.out, text)
 
 
 def _stops(setting: Setting, most: int) -> str:
