@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from space.arch import H200
+from tuner.model.files import model_for
 from tuner.search.choice import guidance_for
 
 
 def test_guidance_says_which_model_answers_or_why_none_does(tmp_path: Path) -> None:
-    shipped = guidance_for(H200.name, tmp_path, "tpe", 3)
+    choice, shipped = model_for(H200.name, tmp_path), guidance_for(H200.name, tmp_path, "tpe", 3)
     assert (shipped.sampler, shipped.seed) == ("tpe", 3)
-    assert shipped.model is not None
-    assert f"measured on {H200.name}" in shipped.why
+    assert (shipped.model, shipped.why) == (choice.model, choice.why)
     unknown = guidance_for("NVIDIA Imaginary", tmp_path)
     assert unknown.model is None
     assert "no model was trained on NVIDIA Imaginary" in unknown.why
