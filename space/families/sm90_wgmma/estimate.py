@@ -46,7 +46,7 @@ STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
 #: and fetches its share.
 SPLIT_CLOCKS, TRIP_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 150, 17
 #: The same in a cluster along K, where nobody asks and sums go from multiprocessor to multiprocessor.
-CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_000, 32
+CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_500, 10
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
@@ -98,7 +98,7 @@ def _blocks_together(c: Columns) -> IntColumn:
     by_smem = (c.arch.smem_per_block_bytes + 1024) // (c["shared_memory_bytes"] + 1024)
     registers = np.minimum(c["accumulator_registers"] + BESIDE_REGISTERS, 255)
     by_registers = c.arch.registers_per_block // (c["threads"] * registers)
-    alone = (c["producer_registers"] > 0) | (c["cluster_size"] > 1)
+    alone = (c["producer_registers"] > 0) | _multicasts(c)
     return np.where(alone, 1, np.maximum(np.minimum(by_smem, by_registers), 1))
 
 
