@@ -14,7 +14,6 @@ import argparse
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from sqlalchemy import func, select
 
 from benchmarks.fleet_table import Faulted, Phase, table
 from benchmarks.gpu_use import GpuUse, first_gpus
+from benchmarks.installation import Installation
 from benchmarks.postgres import Postgres, new_folder, running_postgres
 from benchmarks.published import publish
 from benchmarks.storm import running
@@ -92,30 +92,22 @@ class Host:
 
     def __post_init__(self) -> None:
         self.folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self._port = int(probe.getsockname()[1])
-        self._settings = {
-            "GEMMTUNE_DB": self.url, "GEMMTUNE_RECORDED_DIR": str(self.folder.parent / "recorded"),
-            "GEMMTUNE_CACHE_DIR": str(self.folder / "cache"), "GEMMTUNE_TOKEN_FILE": str(self.folder / "token"),
-            "GEMMTUNE_URL": f"http://127.0.0.1:{self._port}",
-            "GEMMTUNE_HEARTBEAT_SECONDS": str(self.options.heartbeat_seconds),
-            "GEMMTUNE_ROUND_SECONDS": str(_ROUND_SECONDS),
-        }  # fmt: skip
+        self._installed = Installation(
+            self.folder, self.url, self.options.heartbeat_seconds, _ROUND_SECONDS, self.folder.parent / "recorded"
+        )
 
     def start_service(self) -> None:
         """`gemmtune serve`, ready."""
         with within(_READY_SECONDS, "a token is made", self.folder):
-            made = subprocess.run(self._words("token", "create", "fleet", "-s", "work"), capture_output=True, text=True)
-        if made.returncode:
-            give_up(f"gemmtune token create ended with {made.returncode}: {made.stderr}", [self.folder])
-        (self.folder / "token").write_text(made.stdout.strip())
-        service = self._start("service.log", "serve", "--port", str(self._port))
+            self._installed.make_token()
+        self.processes.append(service := self._installed.start_service())
         with within(_READY_SECONDS, "the service is ready", self.folder):
             until(lambda: self._ready(service))
 
     def start_crew(self, devices: Sequence[str]) -> subprocess.Popen[bytes]:
         """`gemmtune worker run` on so many devices."""
-        return self._start("workers.log", "worker", "run", *(word for name in devices for word in ("--device", name)))
+        self.processes.append(crew := self._installed.start_worker(*devices))
+        return crew
 
     def stop(self) -> None:
         """Ends every process that was started here, workers first."""
@@ -132,18 +124,8 @@ class Host:
         if service.poll() is not None:
             give_up(f"the service ended with {service.returncode}", [self.folder])
         with suppress(httpx2.TransportError):
-            return httpx2.get(f"http://127.0.0.1:{self._port}/readyz", timeout=5).status_code == 200
+            return httpx2.get(f"{self._installed.url}/readyz", timeout=5).status_code == 200
         return False
-
-    def _start(self, log: str, *words: str) -> subprocess.Popen[bytes]:
-        with (self.folder / log).open("ab") as file:
-            process = subprocess.Popen(self._words(*words), stdout=file, stderr=file, stdin=subprocess.DEVNULL)
-        self.processes.append(process)
-        return process
-
-    def _words(self, *words: str) -> list[str]:
-        settings = [f"{name}={value}" for name, value in self._settings.items()]
-        return ["env", *settings, sys.executable, "-m", "tuner.cli", *words]
 
 
 class Run:

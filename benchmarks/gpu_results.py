@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.waiting import say
 from tuner.devices import gpu_count
 
 #: Lines of what a failed step printed that are shown.
@@ -144,11 +145,6 @@ def main() -> int:
     failed = side_by_side.failed + together.failed
     say(f"{len(wanted) - len(failed)} of {len(wanted)} steps done" + (f", not {', '.join(failed)}" if failed else ""))
     return 1 if failed else 0
-
-
-def say(line: str) -> None:
-    """One line with the time of day."""
-    print(time.strftime("%H:%M:%S"), line, flush=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from typing import Any, Final
 import psutil
 
 from benchmarks.line import Line
+from benchmarks.ports import free_port
 from benchmarks.postgres import running_postgres
 from benchmarks.published import publish
 from benchmarks.storm_recordings import measured, some_configs
@@ -224,8 +225,7 @@ def main() -> None:
         with Store.open(url) as store:
             _, secret = tokens.make(store, "load", ["work", "read"])
             made_in = backlog(store, given.problems)
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                port = probe.getsockname()[1]
+            port = free_port()
             settings = ["env", f"GEMMTUNE_DB={url}", "GEMMTUNE_REQUESTS_PER_SECOND=0"]
             command = [*settings, sys.executable, "-m", "tuner.cli", "serve", "--port", str(port)]
             with (Path(folder) / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as service:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+
+from benchmarks.ports import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,7 @@ def serving(folder: Path, db: Path, auth: str = "on") -> Iterator[Running]:
 @contextmanager
 def process(command: list[str], log: Path, *behind: str) -> Iterator[Running]:
     """A server on a free port, which stands between `command` and `behind`, until the block ends."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    begin = time.monotonic()
+    port, begin = free_port(), time.monotonic()
     with log.open("wb") as out, subprocess.Popen([*command, str(port), *behind], stdout=out, stderr=out) as child:
         try:
             wait_ready(port, child)

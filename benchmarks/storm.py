@@ -26,7 +26,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from benchmarks.ports import free_port
+from benchmarks.installation import Installation
 from benchmarks.postgres import Postgres, running_postgres
 from benchmarks.published import publish
 from benchmarks.storm_audit import Audit, audit
@@ -37,6 +37,7 @@ from tuner.campaigns import results
 from tuner.campaigns.campaigns import Campaigns
 from tuner.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.errors import StoreError
+from tuner.exits import EXIT_SERVICE, EXIT_STORE
 from tuner.store.campaign_models import RoundRow, WorkerRow
 from tuner.store.models import ProblemRow
 from tuner.store.store import Store
@@ -50,8 +51,9 @@ FAULTS: Final = {
     "database killed -9": 1,
 }
 _CANDIDATES: Final = 24
-#: Exit codes of a command that could not open the store, or reach the service.
-_UNREACHABLE: Final = (5, 7)
+_ROUND_SECONDS: Final = 3
+#: What a command ends with that could not open the store, or reach the service.
+_UNREACHABLE: Final = (EXIT_STORE, EXIT_SERVICE)
 
 
 @dataclass(slots=True)
@@ -89,38 +91,20 @@ class Fleet:
     """
 
     def __init__(self, folder: Path, url: str, heartbeat_seconds: float, device: str = "recorded:h200") -> None:
-        self._folder, self._database, self._device = folder, url, device
-        self._port = free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-        self._settings = {
-            "GEMMTUNE_DB": url, "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"),
-            "GEMMTUNE_CACHE_DIR": str(folder / "cache"), "GEMMTUNE_MODEL_DIR": str(folder / "models"),
-            "GEMMTUNE_URL": self.url, "GEMMTUNE_TOKEN_FILE": str(folder / "token"),
-            "GEMMTUNE_HEARTBEAT_SECONDS": str(heartbeat_seconds), "GEMMTUNE_ROUND_SECONDS": "3",
-        }  # fmt: skip
-        secret = self._command("token", "create", "storm", "-s", "work")
-        (folder / "token").write_text(secret)
+        self._device = device
+        self._installed = Installation(folder, url, heartbeat_seconds, _ROUND_SECONDS)
+        self.url = self._installed.url
+        self._installed.make_token()
         self.service = self.start_service()
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def start_service(self) -> subprocess.Popen[bytes]:
         """`gemmtune serve`."""
-        return self._start("serve", "serve", "--port", str(self._port))
+        return self._installed.start_service()
 
     def start_worker(self) -> subprocess.Popen[bytes]:
         """`gemmtune worker run`."""
-        return self._start("worker", "worker", "run", "--device", self._device)
-
-    def _start(self, log: str, *words: str) -> subprocess.Popen[bytes]:
-        with (self._folder / f"{log}.log").open("ab") as file:
-            return subprocess.Popen(self._words(*words), stdout=file, stderr=file, stdin=subprocess.DEVNULL)
-
-    def _command(self, *words: str) -> str:
-        return subprocess.run(self._words(*words), check=True, capture_output=True, text=True).stdout.strip()
-
-    def _words(self, *words: str) -> list[str]:
-        settings = [f"{name}={value}" for name, value in self._settings.items()]
-        return ["env", *settings, sys.executable, "-m", "tuner.cli", *words]
+        return self._installed.start_worker(self._device)
 
     def keep(self) -> None:
         """Starts again what found no database or no service when it began, as systemd and compose do."""

@@ -1,0 +1,59 @@
+"""`gemmtune` as a fleet has it: commands in processes of their own, with their settings, logs and token in a folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.ports import free_port
+
+
+class Installation:
+    """One service and its workers, of which none is running yet.
+
+    Args:
+        folder: of logs, builds, models and the token.
+        database: SQLAlchemy's URL.
+        recorded: folder of recordings; that in `folder` by default.
+    """
+
+    def __init__(
+        self, folder: Path, database: str, heartbeat_seconds: float, round_seconds: float, recorded: Path | None = None
+    ) -> None:
+        self._folder, self._port = folder, free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._settings = {
+            "GEMMTUNE_DB": database, "GEMMTUNE_RECORDED_DIR": str(recorded or folder / "recorded"),
+            "GEMMTUNE_CACHE_DIR": str(folder / "cache"), "GEMMTUNE_MODEL_DIR": str(folder / "models"),
+            "GEMMTUNE_URL": self.url, "GEMMTUNE_TOKEN_FILE": str(folder / "token"),
+            "GEMMTUNE_HEARTBEAT_SECONDS": str(heartbeat_seconds), "GEMMTUNE_ROUND_SECONDS": str(round_seconds),
+        }  # fmt: skip
+
+    def make_token(self) -> None:
+        """A token with which workers may work.
+
+        Raises:
+            RuntimeError: the command failed; the message is what it said.
+        """
+        command = self._words("token", "create", "fleet", "-s", "work")
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode:
+            raise RuntimeError(f"gemmtune token create ended with {made.returncode}: {made.stderr}")
+        (self._folder / "token").write_text(made.stdout.strip())
+
+    def start_service(self) -> subprocess.Popen[bytes]:
+        """`gemmtune serve`."""
+        return self._start("service", "serve", "--port", str(self._port))
+
+    def start_worker(self, *devices: str) -> subprocess.Popen[bytes]:
+        """`gemmtune worker run` on these devices."""
+        return self._start("worker", "worker", "run", *(word for name in devices for word in ("--device", name)))
+
+    def _start(self, log: str, *words: str) -> subprocess.Popen[bytes]:
+        with (self._folder / f"{log}.log").open("ab") as file:
+            return subprocess.Popen(self._words(*words), stdout=file, stderr=file, stdin=subprocess.DEVNULL)
+
+    def _words(self, *words: str) -> list[str]:
+        settings = [f"{name}={value}" for name, value in self._settings.items()]
+        return ["env", *settings, sys.executable, "-m", "tuner.cli", *words]
