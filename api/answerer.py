@@ -23,7 +23,6 @@ _REMEMBERED: Final = 4096
 #: Fields of a query that name the problem, with what they are when left out.
 _OPTIONAL: Final = {"dtype": "bf16", "layout": "nt", "batch": "1", "epilogue": "none"}
 _REQUIRED: Final = ("m", "n", "k")
-_OTHERS: Final = frozenset({"device", "require"})
 _REQUIRE: Final = ("any", "measured")
 
 

@@ -289,7 +289,7 @@ def table(given: argparse.Namespace, seen: Seen, made_in: float, rows: int, core
         ms = sorted(seen.ms[kind])
         if not ms:
             continue
-        cuts = statistics.quantiles(ms, n=100) if len(ms) > 1 else ms * 99
+        cuts = statistics.quantiles(ms, n=100, method="inclusive") if len(ms) > 1 else ms * 99
         answers = ", ".join(f"{count} × {status}" for (of, status), count in sorted(seen.answers.items()) if of == kind)
         lines.append(
             f"| {kind} | {len(ms) / given.seconds:.1f} | {cuts[49]:.1f} | {cuts[94]:.1f} | {cuts[98]:.1f} | "

@@ -173,10 +173,6 @@ class Family:
         """What two configs share that are one kernel tuned differently."""
         return (self.name, *(config[name] for name in self.structure))
 
-    def launch_knobs(self, config: Config) -> dict[str, KnobValue]:
-        """The knobs that do not decide the cubin."""
-        return {knob.name: config[knob.name] for knob in self.knobs if knob.decides == "launch"}
-
 
 def family_named(name: str) -> Family:
     """A registered family.

@@ -32,8 +32,6 @@ MOST_ELEMENT_STRIDE: Final = 8
 MOST_BOX_BYTES: Final = 228 * 1024
 #: Where a box may begin in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
 SMEM_STEP_BYTES: Final = 128
-#: Blocks of a cluster that one multicast may name: the bits of its mask (same source).
-MOST_MULTICAST: Final = 16
 #: Swizzle spans in bytes; 0 is no swizzle.
 SWIZZLE_SPANS: Final = (0, 32, 64, 128)
 

@@ -58,11 +58,6 @@ class Swizzle:
         """Bytes after which the pattern repeats: what a tile's start is aligned to."""
         return 1 << (self.base + self.shift + self.bits) if self.bits else self.chunk_bytes
 
-    @property
-    def pattern_rows(self) -> int:
-        """Rows of `span_bytes` in one pattern."""
-        return self.pattern_bytes // self.span_bytes
-
     def base_offset(self, pattern_start: int) -> int:
         """The descriptor field of that name: 0 where the pattern starts at its own alignment.
 

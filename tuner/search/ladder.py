@@ -111,11 +111,6 @@ def cliffs(table: Sequence[Rung], band: float = BAND) -> list[Cliff]:
     return sorted(worst.values(), key=lambda cliff: cliff.bound_us / cliff.suspect.time_us)
 
 
-def confirmed(cliff: Cliff, again_us: float, band: float = BAND) -> bool:
-    """Whether the cliff is still there when the suspect's best time is `again_us` after measuring again."""
-    return again_us > cliff.bound_us * (1 + band)
-
-
 _Bound = tuple[Literal["inversion", "jump"], float, Rung]
 
 

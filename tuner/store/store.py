@@ -194,12 +194,6 @@ class Store:
         with self.transaction() as session:
             return current_revision(session.connection()) or "none"
 
-    def content_version(self) -> str:
-        """Changes whenever a best or a measurement is added or replaced."""
-        with self.transaction() as session:
-            measured = session.scalar(select(func.max(MeasurementRow.id))) or 0
-            return f"{measured}.{session.scalar(select(func.max(BestRow.version))) or 0}"
-
     def changed(self) -> dict[str, int]:
         """Every counter of `tuner.store.changes`; cheap enough to ask several times a second."""
         with self.transaction() as session:

@@ -19,7 +19,6 @@ SOURCES: Final = {
 COUNTS: Final = (1, 2, 4)
 #: Of one matrix.
 ROWS: Final = 8
-ROW_BYTES: Final = 16
 
 
 def matrix_fragment(instruction: str, count: int, trans: bool) -> Fragment:

@@ -126,14 +126,6 @@ def test_postgresql_refuses_to_truncate_measurements(postgres: Postgres) -> None
             connection.execute(sa.text("TRUNCATE measurement CASCADE"))
 
 
-def test_the_content_version_follows_every_write(store: Store) -> None:
-    versions = [store.content_version()]
-    for us in (3.0, 2.0):
-        keep_best(store, us=us)
-        versions.append(store.content_version())
-    assert len(set(versions)) == len(versions)
-
-
 def test_a_corrupt_file_is_one_sentence_with_a_fix(tmp_path: Path) -> None:
     (tmp_path / "bad.db").write_bytes(b"this is no database" * 100)
     with pytest.raises(StoreError, match=r"bad\.db.*not a database.*--db"):
