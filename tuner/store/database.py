@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ WRITES: Final = "gemmtune_writes"
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
 _BUSY_TIMEOUT_SECONDS: Final = 30
+_ASK_AGAIN_SECONDS: Final = 0.01
 _CONNECT_TIMEOUT_SECONDS: Final = 5
 #: Of every PostgreSQL session; times in milliseconds.
 _SESSION: Final = {"statement_timeout": 60_000, "lock_timeout": 30_000, "timezone": "UTC"}
@@ -197,6 +199,23 @@ def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
     cursor.execute("PRAGMA foreign_keys=ON")
     # Readers go on while one writes. FULL syncs the log at every commit: a measurement that was reported as
     # kept is on the disk, at a few milliseconds each, which is less than taking it again.
-    cursor.execute("PRAGMA journal_mode=WAL")
+    write_ahead(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()
+
+
+def write_ahead(cursor: sqlite3.Cursor) -> None:
+    """Gives the file a write-ahead log, which it then keeps.
+
+    SQLite waits for nobody when a file's journal changes, whatever the timeout says: of several that open a new file
+    at the same moment some are told at once that it is locked. They ask again.
+    """
+    until = time.monotonic() + _BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(_ASK_AGAIN_SECONDS)
