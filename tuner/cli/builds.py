@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from tuner.builds import verify as verify_builds
+from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit
 from tuner.exits import EXIT_BROKEN
 
-app = typer.Typer(no_args_is_help=True, help="Builds that workers share.")
+app = group("builds")
 
 
 @app.callback()

@@ -22,6 +22,7 @@ from tuner.campaigns.office import Change, HttpOffice, LocalOffice, Office
 from tuner.campaigns.records import CampaignBudget, CampaignRequest
 from tuner.campaigns.results import summary
 from tuner.cli import campaign_output as shown
+from tuner.cli.commands import group
 from tuner.cli.options import Db, Device, Json, open_store, timing_of
 from tuner.cli.output import emit, notes
 from tuner.cli.tune import say_device
@@ -30,7 +31,7 @@ from tuner.model.files import model_for
 from tuner.settings import settings
 from workers.ports import Worker
 
-app = typer.Typer(no_args_is_help=True, help="Many problems with one budget: make, run, watch, pause, cancel.")
+app = group("campaign")
 
 Url = Annotated[str | None, typer.Option(help="Service to ask instead of the store. [default: GEMMTUNE_URL]")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]

@@ -74,6 +74,11 @@ COMMANDS: Final = (
 _BY_NAME: Final = {command.name: command for command in COMMANDS}
 
 
+def group(name: str) -> typer.Typer:
+    """The app of a command that has sub-commands."""
+    return typer.Typer(no_args_is_help=True, add_completion=False, help=_BY_NAME[name].help)
+
+
 class LazyGroup(TyperGroup):
     """Shows `COMMANDS` by their sentences and imports the one that is called."""
 

@@ -10,6 +10,7 @@ import typer
 
 from space.arch import H200
 from space.family import family_for
+from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit, notes
 from tuner.model import files
@@ -19,7 +20,7 @@ from tuner.model.train import train as train_model
 from tuner.model.train import with_portfolio
 from tuner.settings import settings
 
-app = typer.Typer(no_args_is_help=True, help="The learned model of a GPU: train it, look at it.")
+app = group("model")
 
 _Device = Annotated[str, typer.Option(help="GPU model as the driver names it.")]
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from tuner.cli.commands import group
 from tuner.cli.output import console, emit
 from tuner.errors import ExportError
 from tuner.settings import settings
@@ -18,7 +19,7 @@ from workers.recording import Recording, read_recording
 
 FORMATS: Final = ("t4",)
 
-app = typer.Typer(help="Recordings of real GPUs: what they hold, and as files for other tools.", no_args_is_help=True)
+app = group("recordings")
 
 Source = Annotated[Path | None, typer.Argument(help="A recording or a folder of them. [default: all of ours]")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from tuner import tokens
+from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit, notes, table
 from tuner.tokens import Scope, Token
 
-app = typer.Typer(no_args_is_help=True, help="API tokens: make, list and revoke.")
+app = group("token")
 
 _Name = Annotated[str, typer.Argument(help="What the token is for, as in node-7 or ci.")]
 

@@ -19,6 +19,7 @@ from tuner.agent.service import Service
 from tuner.agent.shelf import HttpShelf
 from tuner.cli import campaign_output as shown
 from tuner.cli.campaign import Insecure, Url, office_at
+from tuner.cli.commands import group
 from tuner.cli.options import Db, Json
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
@@ -28,7 +29,7 @@ from tuner.model.files import model_for
 from tuner.settings import Settings, settings
 from workers.ports import Worker
 
-app = typer.Typer(no_args_is_help=True, help="Workers: run one here, list them, let one leave.")
+app = group("worker")
 
 
 @app.command()

@@ -47,6 +47,13 @@ def test_the_list_of_commands_says_what_each_says_of_itself(command: Command) ->
     assert " ".join(first.split()) == command.help
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_no_command_has_options_that_only_the_shell_is_for(command: Command) -> None:
+    said = CliRunner().invoke(app, [command.name, "--help"]).stdout
+    assert "--help" in said
+    assert "completion" not in said
+
+
 def test_every_command_is_listed_in_order() -> None:
     said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
     places = [said.find(f" {command.name} ") for command in COMMANDS]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
+from tuner.cli.commands import group
 from tuner.cli.layout import memory, registers, words
 
-app = typer.Typer(
-    no_args_is_help=True,
-    help="Layouts behind the kernels: swizzles, fragments, descriptors, TMA boxes, bank conflicts.",
-)
+app = group("layout")
 app.command()(memory.swizzle)
 app.command()(registers.fragment)
 app.command()(registers.scales)
