@@ -32,7 +32,7 @@ class Family:
             not from the rows: rows that agree in it share an estimate.
         problem_constants: what the kernel's `Config` struct takes from the problem: dtypes, layout, epilogue.
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
-        grounded: whether its estimate was held against measurements; one that was not ranks the family's own
+        grounded: whether enough measurements hold its estimate; one that is not ranks the family's own
             candidates, and answers for nothing that was not measured.
         structure: knobs that tell kernels of different build apart; the others only tune one.
     """

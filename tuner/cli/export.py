@@ -33,4 +33,5 @@ def export(
     if as_json:
         emit({"out": str(out), "entries": count, "content": document["content"]})
     else:
-        console.print(f"{out}: {count} bests of {device}, content {document['content'][:12]}", markup=False)
+        held = f"{count} {'best' if count == 1 else 'bests'}"
+        console.print(f"{out}: {held} of {device}, content {document['content'][:12]}", markup=False)

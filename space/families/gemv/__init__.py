@@ -11,7 +11,8 @@ from space.families.gemv.rules import LEGAL
 from space.families.gemv.worth import WORTH
 from space.family import Family
 
-#: Its estimate was held against no measurement yet: it is tried, and never answers for what was not measured.
+#: Three recorded problems, all of one row of A, are too few to ground its estimate: it is tried, and never answers for
+#: what was not measured.
 GEMV: Final = Family(
     "gemv", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False,
     structure=("rows", "split_warps", "lanes", "columns", "split_k"),
