@@ -13,7 +13,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DatabaseError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from tuner.errors import StoreError
 
@@ -27,6 +29,9 @@ _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://use
 _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
 _CONNECT_TIMEOUT_SECONDS: Final = 5
+#: A connection that was used within them is taken to be good. No server restarts sooner.
+_TRUSTED_SECONDS: Final = 0.2
+_USED_AT: Final = "gemmtune_used_at"
 #: Of every PostgreSQL session; times in milliseconds.
 _SESSION: Final = {"statement_timeout": 60_000, "lock_timeout": 30_000, "timezone": "UTC"}
 #: Taken while a PostgreSQL schema changes, so that services that start together migrate one after the other.
@@ -66,6 +71,8 @@ def connect(url: str, create: bool = True) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+    else:
+        _ask_after_pauses(engine)
     return engine
 
 
@@ -77,7 +84,7 @@ def engine_for_notes(engine: Engine) -> Engine:
     """
     if engine.dialect.name == "sqlite":
         return engine.execution_options(**{WRITES: True})
-    arguments = _arguments(engine.url.render_as_string(hide_password=False)) | {"pool_pre_ping": False}
+    arguments = _arguments(engine.url.render_as_string(hide_password=False))
     arguments["connect_args"] = arguments["connect_args"] | {"options": _options(synchronous_commit="off")}
     return create_engine(engine.url, isolation_level="AUTOCOMMIT", **arguments)
 
@@ -172,13 +179,35 @@ def _arguments(url: str) -> dict[str, Any]:
         "pool_size": 40,
         "max_overflow": 5,
         "pool_use_lifo": True,
-        "pool_pre_ping": True,
         "connect_args": {
             "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
             "options": _options(),
             "application_name": "gemmtune",
         },
     }
+
+
+def _ask_after_pauses(engine: Engine) -> None:
+    """Asks the server whether it is still there before a connection is used again that was idle for a moment.
+
+    SQLAlchemy's `pool_pre_ping` asks before every use: one way to the database more, of the few that a claim takes.
+    """
+
+    def idle(_: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+        record.info[_USED_AT] = time.monotonic()
+
+    def wanted(connection: DBAPIConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+        used_at = record.info.get(_USED_AT)
+        if used_at is None or time.monotonic() - used_at < _TRUSTED_SECONDS:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            # All connections that are as old go with it.
+            raise InvalidatePoolError(str(error)) from error
+
+    event.listen(engine, "checkin", idle)
+    event.listen(engine, "checkout", wanted)
 
 
 def _options(**more: str) -> str:
