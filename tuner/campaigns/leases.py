@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import JSON, bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager, joinedload
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from space.problem import Problem
 from tuner.errors import LeaseLost
 from tuner.store.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.store.models import ProblemRow, StudyRow
-from workers.measurement import DeviceFacts, Policy
+from workers.measurement import DeviceFacts, Policy, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,38 +22,36 @@ class Held:
     """A round as its holder sees it, with everything that checks of its words need.
 
     Attributes:
+        problem_id, device_id: their rows.
         source: of the study that it was begun with; None before.
     """
 
     problem: Problem
+    problem_id: int
     policy: Policy
     facts: DeviceFacts
+    device_id: int
     worker_id: int
     study_id: int | None
     source: str | None
 
 
-def whole() -> Select[RoundRow]:
-    """Rounds with their problem and campaign."""
-    item = joinedload(RoundRow.campaign_problem, innerjoin=True)
-    return select(RoundRow).options(
-        item.joinedload(CampaignProblemRow.campaign, innerjoin=True), joinedload(RoundRow.problem, innerjoin=True)
-    )
-
-
 # Statements of calls that a large fleet makes all the time are made once: to make one costs as much as to run it.
 _OURS: Final = (
-    RoundRow.id == bindparam("round"), RoundRow.lease == bindparam("lease"), RoundRow.status == "running",
+    RoundRow.id == bindparam("round"), RoundRow.lease == bindparam("under"), RoundRow.status == "running",
 )  # fmt: skip
 _HELD: Final = (
-    select(RoundRow.worker_id, RoundRow.study_id, ProblemRow.key, CampaignRow.policy, WorkerRow.facts, StudyRow.source)
+    select(
+        RoundRow.worker_id, RoundRow.study_id, RoundRow.problem_id, CampaignProblemRow.device_id, ProblemRow.key,
+        CampaignRow.policy, WorkerRow.facts, StudyRow.source,
+    )
     .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
     .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
     .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
     .join(WorkerRow, WorkerRow.id == RoundRow.worker_id)
     .outerjoin(StudyRow, StudyRow.id == RoundRow.study_id)
     .where(*_OURS)
-)
+)  # fmt: skip
 _LOCKED: Final = (
     select(RoundRow)
     .join(RoundRow.campaign_problem)
@@ -59,6 +59,11 @@ _LOCKED: Final = (
     .where(*_OURS)
     .with_for_update(of=(RoundRow, CampaignProblemRow))
 )
+_OURS_CHANGED: Final = update(RoundRow).where(*_OURS).execution_options(synchronize_session=False)
+_BEGIN: Final = _OURS_CHANGED.values(study_id=bindparam("study")).returning(RoundRow.id)
+_ANNOUNCE: Final = _OURS_CHANGED.values(
+    announced_stage=bindparam("stage"), announced=bindparam("configs", type_=JSON)
+).returning(RoundRow.id)
 
 
 def held(session: Session, round_id: int, lease: str) -> Held:
@@ -67,11 +72,12 @@ def held(session: Session, round_id: int, lease: str) -> Held:
     Raises:
         LeaseLost: it has ended, or the lease is of no round.
     """
-    row = session.execute(_HELD, {"round": round_id, "lease": lease}).one_or_none()
+    row = session.execute(_HELD, {"round": round_id, "under": lease}).one_or_none()
     if row is None or row.worker_id is None:
         raise lost(round_id)
     problem, policy = Problem.from_key(row.key), Policy(row.policy)
-    return Held(problem, policy, DeviceFacts(**row.facts), row.worker_id, row.study_id, row.source)
+    facts = DeviceFacts(**row.facts)
+    return Held(problem, row.problem_id, policy, facts, row.device_id, row.worker_id, row.study_id, row.source)
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:
@@ -80,10 +86,33 @@ def locked(session: Session, round_id: int, lease: str) -> RoundRow:
     Raises:
         LeaseLost: it is not the caller's any more.
     """
-    row = session.scalars(_LOCKED, {"round": round_id, "lease": lease}).one_or_none()
+    row = session.scalars(_LOCKED, {"round": round_id, "under": lease}).one_or_none()
     if row is None:
         raise lost(round_id)
     return row
+
+
+def keep_study(session: Session, round_id: int, lease: str, study_id: int) -> None:
+    """Notes which study a round goes on with; the round's row is ours until the transaction ends.
+
+    Raises:
+        LeaseLost: it is not the caller's any more.
+    """
+    _keep(session, _BEGIN, {"round": round_id, "under": lease, "study": study_id})
+
+
+def keep_announced(session: Session, round_id: int, lease: str, stage: Stage, configs: Sequence[str]) -> None:
+    """Notes which candidates are measured next; the round's row is ours until the transaction ends.
+
+    Raises:
+        LeaseLost: it is not the caller's any more.
+    """
+    _keep(session, _ANNOUNCE, {"round": round_id, "under": lease, "stage": stage, "configs": list(configs)})
+
+
+def _keep(session: Session, what: ReturningUpdate[int], said: Mapping[str, Any]) -> None:
+    if session.scalar(what, said) is None:
+        raise lost(said["round"])
 
 
 def reported(session: Session, round_id: int, lease: str) -> bool:

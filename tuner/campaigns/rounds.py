@@ -16,35 +16,31 @@ from sqlalchemy.orm import Session
 
 from space.family import families_for
 from tuner.campaigns.checks import check_legal, check_provenance, config_from_key
-from tuner.campaigns.endings import finalists_next, suspects_next
+from tuner.campaigns.claims import give, running, take
 from tuner.campaigns.feed import feed, feed_begun
-from tuner.campaigns.leases import held, locked, reported, whole
-from tuner.campaigns.records import TIMING, Announcement, CampaignBudget, Past, RoundReport, RoundTask, Timing
+from tuner.campaigns.leases import held, keep_announced, keep_study, locked, reported
+from tuner.campaigns.records import TIMING, Announcement, Past, RoundReport, RoundTask, Timing
 from tuner.campaigns.reports import check_report, conclude_study, fresh, outcomes, settle
-from tuner.campaigns.workers import live_worker, touch
+from tuner.campaigns.workers import touch
 from tuner.errors import LeaseLost
 from tuner.queue.choice import queue_of
 from tuner.queue.port import Queue
 from tuner.records import StudyKey
 from tuner.rounds import Tried
 from tuner.store import bests, codec, measurements, studies
-from tuner.store.campaign_models import RoundRow, WorkerRow
 from tuner.store.models import ConfigRow, MeasurementRow
 from tuner.store.store import Store
 from tuner.study import names_of, source_of
-from workers.measurement import Outcome, Policy, Provenance
+from workers.measurement import Outcome, Provenance
 
-#: Jobs that stand for nothing any more that one claim clears away before it gives up until the next.
-_MOST_STALE: Final = 50
 #: After so many candidates what won elsewhere has been tried.
 _LATE: Final = 64
-#: What a claim looks for: the round that a worker holds already, or that of a job.
-_RUNNING: Final = whole().where(RoundRow.worker_id == bindparam("worker"), RoundRow.status == "running")
-_QUEUED: Final = whole().where(RoundRow.id == bindparam("round")).with_for_update(of=RoundRow)
-_SCREENED: Final = (
-    select(ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us)
+_MEASURED: Final = (
+    select(
+        ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us, MeasurementRow.stage, MeasurementRow.series
+    )
     .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
-    .where(MeasurementRow.study_id == bindparam("study"), MeasurementRow.stage == "screen")
+    .where(MeasurementRow.study_id == bindparam("study"))
     .order_by(MeasurementRow.id)
 )
 
@@ -64,21 +60,21 @@ class Rounds:
         Raises:
             WorkerGone: it counts as gone.
         """
+        seconds = self._timing.round_seconds
         with self._store.transaction(writes=True) as session:
-            worker, moment = live_worker(session, worker_id)
-            worker.beat_at = moment
-            if (row := session.scalars(_RUNNING, {"worker": worker_id}).one_or_none()) is not None:
-                return self._task(row)
+            worker = touch(session, worker_id)
+            if (held_already := running(session, worker_id)) is not None:
+                return held_already.task(held_already.lease or "", seconds)
             if worker.status == "draining":
                 return None
-            taken = self._take(session, worker)
-            if taken is None and feed(session, self._queue, worker.queue, self._timing.window):
-                taken = self._take(session, worker)
-            if taken is None:
+            found = take(session, self._queue, worker)
+            if found is None and feed(session, self._queue, worker.queue, self._timing.window):
+                found = take(session, self._queue, worker)
+            if found is None:
                 return None
-            taken.status, taken.worker_id, taken.lease = "running", worker_id, secrets.token_hex(16)
-            taken.claimed_at = moment
-            return self._task(taken)
+            lease = secrets.token_hex(16)
+            give(session, found, worker_id, lease, worker.at)
+            return found.task(lease, seconds)
 
     def begin(self, round_id: int, lease: str, provenance: Provenance) -> Past:
         """The study that the round goes on with, on a device with this provenance.
@@ -91,18 +87,16 @@ class Rounds:
             holder = held(session, round_id, lease)
             check_provenance(provenance, holder.facts)
             touch(session, holder.worker_id)
-            row = locked(session, round_id, lease)
             competing = names_of(families_for(holder.facts.arch, holder.problem))
             of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
-            place = (row.problem_id, row.campaign_problem.device_id)
-            study = studies.begin_at(session, StudyKey(holder.problem, *of_device), *place)
-            row.study_id = study.id
-            finals = measurements.final_series(session, study.id)
-            tried = tuple(_tried(session, study.id))
+            key = StudyKey(holder.problem, *of_device)
+            study = studies.begin_at(session, key, holder.problem_id, holder.device_id)
+            keep_study(session, round_id, lease, study.id)
+            tried, finals_done = _past(session, study.id)
             winners = (
                 () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
             )
-            return Past(study.id, tried, bool(finals), winners)
+            return Past(study.id, tried, finals_done, winners)
 
     def announce(self, round_id: int, lease: str, announcement: Announcement) -> None:
         """Names the candidates that are measured next, before they are.
@@ -111,14 +105,12 @@ class Rounds:
             LeaseLost: the round is not the caller's any more.
             ResultRefused: one of them is malformed or illegal.
         """
-        with self._store.transaction() as session:
-            holder = held(session, round_id, lease)
-        configs = [config_from_key(key) for key in announcement.configs]
-        check_legal(holder.problem, holder.facts.arch, configs, announcement.stage)
         with self._store.transaction(writes=True) as session:
+            holder = held(session, round_id, lease)
+            configs = [config_from_key(key) for key in announcement.configs]
+            check_legal(holder.problem, holder.facts.arch, configs, announcement.stage)
             touch(session, holder.worker_id)
-            row = locked(session, round_id, lease)
-            row.announced_stage, row.announced = announcement.stage, [config.key for config in configs]
+            keep_announced(session, round_id, lease, announcement.stage, [config.key for config in configs])
 
     def finish(self, round_id: int, lease: str, report: RoundReport) -> None:
         """Stores what a round measured, ends it and queues what follows, in one transaction.
@@ -136,7 +128,7 @@ class Rounds:
                 raise
         decided = check_report(holder, report)
         with self._store.transaction(writes=True) as session:
-            _, moment = touch(session, holder.worker_id)
+            moment = touch(session, holder.worker_id).at
             row = locked(session, round_id, lease)
             screened = outcomes(session, row.study_id)
             new = fresh(session, row, holder, report, screened)
@@ -153,37 +145,16 @@ class Rounds:
             if concluding:
                 conclude_study(session, row, holder.problem, report, decided, stored, self._timing.attempts, moment)
 
-    def _take(self, session: Session, worker: WorkerRow) -> RoundRow | None:
-        """A queued round of a running campaign, locked; what is queued for nothing is cleared away."""
-        for _ in range(_MOST_STALE):
-            job = self._queue.take(session, worker.queue, worker.engine_id)
-            if job is None:
-                return None
-            row = session.scalars(_QUEUED, {"round": job.round_id}).one_or_none()
-            if row is None or row.status != "queued" or row.job_id != job.id:
-                self._queue.end(session, job.id)
-            elif row.campaign_problem.campaign.status != "running":
-                self._queue.end(session, job.id)
-                row.status, row.reason = "withdrawn", f"the campaign is {row.campaign_problem.campaign.status}"
-                row.job_id = None
-                row.campaign_problem.status = "waiting"
-                session.flush()
-            else:
-                return row
-        return None
 
-    def _task(self, row: RoundRow) -> RoundTask:
-        item, campaign = row.campaign_problem, row.campaign_problem.campaign
-        budget = CampaignBudget(**campaign.budget).of_problem(item.tried if item.closing else None)
-        return RoundTask(
-            row.id, row.lease or "", row.problem.key, Policy(campaign.policy), budget.candidates, budget.rounds,
-            budget.target, self._timing.round_seconds, suspects_next(item.attempts, item.suspects),
-            finalists_next(item.attempts),
-        )  # fmt: skip
-
-
-def _tried(session: Session, study_id: int) -> list[Tried]:
-    return [
+def _past(session: Session, study_id: int) -> tuple[tuple[Tried, ...], bool]:
+    """What a study has screened, in order, and whether its finals are done: nothing was screened after its last."""
+    rows = session.execute(_MEASURED, {"study": study_id}).all()
+    tried = tuple(
         Tried(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)
-        for key, outcome, median_us in session.execute(_SCREENED, {"study": study_id})
-    ]
+        for key, outcome, median_us, stage, _ in rows
+        if stage == "screen"
+    )
+    if not rows or rows[-1].stage == "screen":
+        return tried, False
+    last = max(row.series for row in rows)
+    return tried, any(row.series == last and row.outcome == "correct" for row in rows)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from sqlalchemy import Integer, Select, bindparam, select, text, update
+from sqlalchemy import Integer, bindparam, select, text, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 from sqlalchemy.sql.dml import ReturningUpdate
@@ -97,7 +97,7 @@ class Workers:
     def _beat_embedded(self, worker_id: int, round_id: int | None) -> Orders | WorkerGone:
         try:
             with self._store.transaction(writes=True) as session:
-                status, _ = touch(session, worker_id)
+                status = touch(session, worker_id).status
                 return _orders(status, session.scalar(_HELD, {"round": round_id, "worker": worker_id}), round_id)
         except WorkerGone as gone:
             return gone
@@ -109,7 +109,9 @@ class Workers:
             WorkerGone: it has left already.
         """
         with self._store.transaction(writes=True) as session:
-            row, _ = live_worker(session, worker_id)
+            row = session.scalars(_PRESENT, {"worker": worker_id}).one_or_none()
+            if row is None:
+                raise _gone(worker_id)
             row.status = "draining"
             session.flush()
             return _worker(row, _running(session, [worker_id]).get(worker_id))
@@ -165,8 +167,22 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
         raise FleetError(f"{facts.name} has {most} SMs, the worker says {facts.sm_count}: it has not that device")
 
 
-def touch(session: Session, worker_id: int) -> tuple[str, datetime]:
-    """Notes that a worker was heard; its status, and the moment by the database's clock.
+class Heard(NamedTuple):
+    """A worker that has just been heard: its row is locked until the transaction ends.
+
+    Attributes:
+        at: by the database's clock.
+        engine_id: its number at the queue's engine.
+    """
+
+    status: str
+    at: datetime
+    queue: str
+    engine_id: int | None
+
+
+def touch(session: Session, worker_id: int) -> Heard:
+    """Notes that a worker was heard.
 
     Raises:
         WorkerGone: it counts as gone.
@@ -174,20 +190,7 @@ def touch(session: Session, worker_id: int) -> tuple[str, datetime]:
     row = session.execute(_touching(session.get_bind().dialect.name), {"worker": worker_id}).one_or_none()
     if row is None:
         raise _gone(worker_id)
-    return row.status, utc(row.beat_at)
-
-
-def live_worker(session: Session, worker_id: int) -> tuple[WorkerRow, datetime]:
-    """The locked row of a worker that is not gone, and the moment by the database's clock.
-
-    Raises:
-        WorkerGone: it is.
-    """
-    found = session.execute(_locking(session.get_bind().dialect.name), {"worker": worker_id}).one_or_none()
-    if found is None:
-        raise _gone(worker_id)
-    row, moment = found
-    return row, utc(moment)
+    return Heard(row.status, utc(row.beat_at), row.queue, row.engine_id)
 
 
 def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
@@ -198,18 +201,21 @@ def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
 
 
 @cache
-def _touching(dialect: str) -> ReturningUpdate[str, datetime]:
+def _touching(dialect: str) -> ReturningUpdate[str, datetime, str, int | None]:
     heard = update(WorkerRow).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
-    told = heard.values(beat_at=clock(dialect)).returning(WorkerRow.status, WorkerRow.beat_at)
+    told = heard.values(beat_at=clock(dialect)).returning(
+        WorkerRow.status, WorkerRow.beat_at, WorkerRow.queue, WorkerRow.engine_id
+    )
     return told.execution_options(synchronize_session=False)
 
 
-@cache
-def _locking(dialect: str) -> Select[WorkerRow, datetime]:
-    query = select(WorkerRow, clock(dialect)).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
-    return query.options(joinedload(WorkerRow.device)).with_for_update(of=WorkerRow)
-
-
+#: A worker that is not gone, locked.
+_PRESENT = (
+    select(WorkerRow)
+    .where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
+    .options(joinedload(WorkerRow.device))
+    .with_for_update(of=WorkerRow)
+)
 #: Status of the campaign whose round a worker holds.
 _HELD = (
     select(CampaignRow.status)
