@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Final
 
 import numpy as np
 
 from space.arch import Arch, DeviceLimits, arch_named
 from space.columns import Columns, Derived, FloatColumn, IntTable
-from space.config import Config, assign
+from space.config import Config, assign, parse_knobs
 from space.errors import FamilyError
 from space.knobs import Knob, KnobValue
 from space.problem import Problem
 from space.rules import Rule
+
+#: The same few come again and again in tables, reports and answers, and configs never change.
+_KEPT_CONFIGS: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,17 @@ def family_named(name: str) -> Family:
     if name not in FAMILIES:
         raise FamilyError(f"family {name!r} is unknown: use one of {', '.join(FAMILIES)}")
     return FAMILIES[name]
+
+
+@lru_cache(maxsize=_KEPT_CONFIGS)
+def config_named(key: str) -> Config:
+    """The config that `Config.key` gave this key.
+
+    Raises:
+        SpaceError: no family has such a config.
+    """
+    family, _, knobs = key.partition(":")
+    return family_named(family).config(parse_knobs(knobs))
 
 
 def families_for(arch: str, problem: Problem | None = None) -> tuple[Family, ...]:

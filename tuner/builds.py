@@ -21,10 +21,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import undefer
 
 from space.arch import arch_named
-from space.config import parse_knobs
 from space.errors import SpaceError
 from space.explain import is_legal
-from space.family import family_named
+from space.family import config_named, family_named
 from space.problem import Problem
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.store.build_models import BuildRow
@@ -129,9 +128,8 @@ def check(offered: Offer) -> None:
     """
     build = offered.build
     try:
-        name, _, knobs = offered.config_key.partition(":")
-        arch, family = arch_named(offered.arch), family_named(name)
-        config = family.config(parse_knobs(knobs))
+        arch, config = arch_named(offered.arch), config_named(offered.config_key)
+        family = family_named(config.family)
         legal = family.arch == arch.name and is_legal(family, offered.problem, config, arch)
     except SpaceError as error:
         raise BuildRefused(str(error)) from error

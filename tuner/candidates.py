@@ -7,10 +7,10 @@ from typing import Final
 
 from space.arch import DEVICES, DeviceLimits, arch_named
 from space.columns import Columns
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.enumerate import Space, enumerate_all
 from space.explain import legal_mask
-from space.family import Family, families_for, family_named
+from space.family import Family, config_named, families_for, family_named
 from space.knobs import KnobValue
 from space.problem import Problem
 from space.rank import rank
@@ -79,7 +79,7 @@ def _recorded_candidates(
     found: list[tuple[float, Config]] = []
     recorded, broken = 0, list[str]()
     for family in families:
-        own = [family.config(parse_knobs(key.partition(":")[2])) for key in sorted(keys) if _is_of(key, family)]
+        own = [config_named(key) for key in sorted(keys) if _is_of(key, family)]
         if not own:
             continue
         columns = family.columns(problem, own)

@@ -7,8 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from space.config import Config, parse_knobs
-from space.family import family_named
+from space.family import config_named
 from tuner.agent.service import Service
 from tuner.campaigns.records import Announcement, Orders, Past, RoundReport, RoundTask, Welcome
 from tuner.rounds import Tried
@@ -46,10 +45,10 @@ class HttpDesk:
         body = {"lease": task.lease, "provenance": asdict(provenance)}
         said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
         tried = tuple(
-            Tried(_config(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
+            Tried(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
             for entry in said["tried"]
         )
-        winners = tuple(_config(key) for key in said["winners"])
+        winners = tuple(config_named(key) for key in said["winners"])
         return Past(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 
     def announce(self, task: RoundTask, announcement: Announcement) -> None:
@@ -83,8 +82,3 @@ def measurement_document(measurement: Measurement) -> dict[str, Any]:
         "clocks": json.loads(to_json(clocks)) if clocks else None,
         "build_digest": measurement.build_digest, "note": measurement.note[:4_000],
     }  # fmt: skip
-
-
-def _config(key: str) -> Config:
-    family, _, knobs = key.partition(":")
-    return family_named(family).config(parse_knobs(knobs))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from space.config import Config, parse_knobs
-from space.family import family_named
+from space.config import Config
+from space.family import config_named
 from space.problem import Problem
 from tuner.agent.desk import Desk
 from tuner.campaigns.records import Announcement, Past, RoundReport, RoundTask
@@ -22,7 +22,7 @@ from workers.measurement import Measurement, Provenance, Stage
 from workers.ports import Round, Worker
 
 #: Screened at most by one round, so that a report stays far below the limit on bodies.
-MOST_CANDIDATES: Final = 512
+MOST_OF_A_ROUND: Final = 512
 T = TypeVar("T")
 
 
@@ -95,7 +95,7 @@ class RoundRun:
             return ""
 
         def go_on() -> bool:
-            return time.monotonic() < until and not self._stopping() and len(self._measured) < MOST_CANDIDATES
+            return time.monotonic() < until and not self._stopping() and len(self._measured) < MOST_OF_A_ROUND
 
         self._screen(screen(round_, search, self._announce, go_on))
         if not search.ended or self._stopping():
@@ -105,7 +105,7 @@ class RoundRun:
     def _only(self, round_: Round, search: Search) -> None:
         """Measures the suspects that were not measured before."""
         tried = {entry.config for entry in search.tried}
-        left = [config for config in map(_config, self._task.only) if config not in tried]
+        left = [config for config in map(config_named, self._task.only) if config not in tried]
         if left and not self._stopping():
             self._announce("screen", left)
             self._screen(round_.screen(left))
@@ -139,8 +139,3 @@ class RoundRun:
             yield
         finally:
             self._busy_seconds += time.monotonic() - started
-
-
-def _config(key: str) -> Config:
-    family, _, knobs = key.partition(":")
-    return family_named(family).config(parse_knobs(knobs))

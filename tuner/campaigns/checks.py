@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Final
 
 from space.arch import DEVICES, Arch, arch_named
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.errors import SpaceError
 from space.explain import explain, legal_mask
-from space.family import Family, families_for, family_named
+from space.family import Family, config_named, families_for
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.errors import ResultRefused
@@ -29,21 +28,17 @@ MOST_SAMPLES: Final = 2_000
 MOST_TEXT: Final = 4_000
 #: The bound is of sustained rates; a short burst may be a little faster, never twice as fast.
 FASTEST_SHARE_OF_BOUND: Final = 0.5
-#: Workers name the same few configs again and again: once to announce them, once to report them, at every problem.
-_KNOWN_KEYS: Final = 4_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
 
 
-@lru_cache(maxsize=_KNOWN_KEYS)
 def config_from_key(key: str) -> Config:
-    """The config that a key names.
+    """The config that a worker names.
 
     Raises:
         ResultRefused: it names none.
     """
-    family, _, knobs = key.partition(":")
     try:
-        return family_named(family).config(parse_knobs(knobs))
+        return config_named(key)
     except SpaceError as error:
         raise ResultRefused(f"{key[:200]!r} is no config: {error}") from error
 

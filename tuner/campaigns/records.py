@@ -13,7 +13,7 @@ from space.config import Config
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.records import Ratio
-from tuner.rounds import Budget, Tried
+from tuner.rounds import FINALISTS, Budget, Tried
 from workers.measurement import Clocks as Clocks  # what reports are made of
 from workers.measurement import DeviceFacts as DeviceFacts
 from workers.measurement import Measurement as Measurement
@@ -223,7 +223,7 @@ class RoundTask:
     target: float | None
     seconds: float
     only: tuple[str, ...] = ()
-    finalists: int = 4
+    finalists: int = FINALISTS
 
     @property
     def budget(self) -> Budget:

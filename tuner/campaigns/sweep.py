@@ -137,7 +137,7 @@ class Sweeper:
         end_badly(round_, item, reason, (), self._timing.attempts, moment)
 
     def _withdraw_rounds(self) -> int:
-        """Takes queued rounds out of the queue whose campaign does not run, or whose problem has no use for them."""
+        """Takes queued rounds out of the queue whose campaign does not run."""
         query = (
             select(Round.id, Round.job_id)
             .join(Item, Item.id == Round.campaign_problem_id)

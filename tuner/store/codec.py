@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from space.config import Config, parse_knobs
+from space.config import Config
 from space.errors import SpaceError
-from space.family import family_named
+from space.family import config_named
 from space.problem import Problem
 from tuner.errors import StoreError
 from tuner.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
@@ -84,16 +84,14 @@ def ratio(content: dict[str, Any] | None) -> Ratio | None:
     return Ratio(**content) if content else None
 
 
-@lru_cache(maxsize=16_384)
 def config_of(key: str) -> Config:
-    """The config that a key names. The same few come again and again, and configs never change.
+    """The config that a stored key names.
 
     Raises:
         StoreError: this version's families know no such config.
     """
-    family, _, knobs = key.partition(":")
     try:
-        return family_named(family).config(parse_knobs(knobs))
+        return config_named(key)
     except SpaceError as error:
         raise StoreError(
             f"the store holds a config that this version does not know ({error}): upgrade gemmtune"

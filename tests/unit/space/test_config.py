@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from space.config import Config, parse_knobs
-from space.errors import ConfigError, FamilyError
-from space.family import family_for, family_named
+from space.errors import ConfigError, FamilyError, SpaceError
+from space.family import config_named, family_for, family_named
 
 FAMILY = family_named("sm90_wgmma")
 
@@ -64,3 +64,11 @@ def test_unknown_families_are_refused_with_the_known_ones() -> None:
 
 def test_configs_hash_by_value() -> None:
     assert len({FAMILY.config({}), FAMILY.config({"tile_m": 128}), Config("x", ())}) == 2
+
+
+def test_a_key_names_its_config_and_nothing_else() -> None:
+    config = FAMILY.config({"tile_n": 96, "raster": "along_n"})
+    assert config_named(config.key) == config
+    for key, said in (("sm90:tile_n=96", "family 'sm90'"), ("sm90_wgmma:tile_n=7", "tile_n"), ("sm90_wgmma:x", "'x'")):
+        with pytest.raises(SpaceError, match=said):
+            config_named(key)
