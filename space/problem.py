@@ -49,8 +49,12 @@ EPILOGUE_PARTS: Final = ("alpha", "beta", "bias", *ACTIVATIONS)
 #: TMA extents and our kernels' loop counters are 32-bit.
 MAX_EXTENT: Final = 2**31 - 1
 
-_SHAPE = re.compile(r"(-?\d+)x(-?\d+)x(-?\d+)")
-_KEY = re.compile(r"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):(\d+)x(\d+)x(\d+):b(\d+):([\w+]+)")
+#: Neither digits of other scripts nor numbers without end are extents.
+_NUMBER: Final = "[0-9]{1,20}"
+_SHAPE: Final = re.compile(rf"(-?{_NUMBER})x(-?{_NUMBER})x(-?{_NUMBER})")
+_KEY: Final = re.compile(
+    rf"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):({_NUMBER})x({_NUMBER})x({_NUMBER}):b({_NUMBER}):([\w+]+)"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ FIELDS: Final = ("m", "n", "k", "dtype", "layout", "batch", "epilogue")
 _NUMBERS: Final = ("m", "n", "k", "batch")
 #: What a list may carry beside a problem's fields, for its readers.
 _REMARKS: Final = frozenset({"name", "class", "source", "comment", "key"})
-_STEPS: Final = re.compile(r"(\d{1,10})\.\.(\d{1,10})(?::([x+])(\d{1,10}))?")
+#: Neither digits of other scripts nor numbers without end.
+_NUMBER: Final = re.compile("[0-9]{1,10}")
+_STEPS: Final = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})(?::([x+])([0-9]{1,10}))?")
 
 
 def ladder(expression: str) -> list[Problem]:
@@ -83,11 +85,11 @@ def from_csv(text: str, where: str = "the CSV") -> list[Problem]:
             place = f"{where}, row {len(problems) + 1}"
             if None in row or None in row.values():
                 raise ProblemError(f"{place} has not as many cells as the header: give each field, or leave it empty")
-            numbers: dict[str, Any] = {
-                name: int(value) if name in _NUMBERS and value.strip().isdigit() else value.strip()
+            fields: dict[str, Any] = {
+                name: _number(value.strip()) if name in _NUMBERS else value.strip()
                 for name, value in row.items()
             }
-            problems.append(from_fields(numbers, place))
+            problems.append(from_fields(fields, place))
     except csv.Error as error:
         raise ProblemError(f"{where} is no CSV ({error}): give a header with {', '.join(FIELDS)}") from error
     return problems
@@ -135,11 +137,16 @@ def distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return found
 
 
+def _number(text: str) -> int | str:
+    """The number that a text is, or the text, to be named as what is none."""
+    return int(text) if _NUMBER.fullmatch(text) else text
+
+
 def _numbers(part: str, text: str) -> list[int]:
     numbers: list[int] = []
     for piece in text.split(","):
-        if piece.isdigit() and len(piece) <= 10:
-            numbers.append(int(piece))
+        if isinstance(number := _number(piece), int):
+            numbers.append(number)
         elif steps := _STEPS.fullmatch(piece):
             numbers += _steps(part, int(steps[1]), int(steps[2]), steps[3] or "+", int(steps[4] or 1))
         else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -22,6 +23,7 @@ from workers.measurement import Measurement
 from workers.recording import file_name
 
 _LINE_EVERY = 50
+_PART: Final = re.compile("([0-9]{1,9})/([0-9]{1,9})")
 Listed = TypeVar("Listed")
 
 
@@ -73,10 +75,11 @@ def part_of(listed: Sequence[Listed], part: str) -> list[Listed]:
     Raises:
         ProblemError: no such part.
     """
-    place, _, count = part.partition("/")
-    if not (place.isdigit() and count.isdigit() and 1 <= int(place) <= int(count)):
+    found = _PART.fullmatch(part)
+    place, count = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= place <= count:
         raise ProblemError(f"part = {part!r} is none: give I/N with 1 ≤ I ≤ N, as 2/4")
-    return list(listed[int(place) - 1 :: int(count)])
+    return list(listed[place - 1 :: count])
 
 
 def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, Problem]]:

@@ -69,7 +69,7 @@ def test_parts_of_a_list_are_the_whole_list() -> None:
     assert [len(part) for part in parts] == [3, 2, 2]
 
 
-@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2"])
+@pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/²"])
 def test_a_part_that_is_none_is_named(part: str) -> None:
     with pytest.raises(ProblemError, match="give I/N"):
         part_of([], part)

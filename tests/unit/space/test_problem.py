@@ -39,6 +39,8 @@ def test_flops_and_bytes_are_those_of_the_textbook() -> None:
         ("16x16x3000000000", "bf16", "nt", "k = 3000000000"),
         ("16x16", "bf16", "nt", "'16x16'"),
         ("axbxc", "bf16", "nt", "'axbxc'"),
+        ("٣x16x16", "bf16", "nt", "is not MxNxK"),
+        (f"{'9' * 5_000}x16x16", "bf16", "nt", "is not MxNxK"),
         ("", "bf16", "nt", "''"),
         ("16x16x16", "bf17", "nt", "'bf17'"),
         ("16x16x16", "bf16", "NT", "'NT'"),
@@ -48,6 +50,11 @@ def test_bad_input_is_named_in_the_refusal(shape: str, dtype: str, layout: str, 
     with pytest.raises(ProblemError) as refusal:
         Problem.parse(shape, dtype, layout)
     assert named in str(refusal.value)
+
+
+def test_a_number_without_end_is_no_key() -> None:
+    with pytest.raises(ProblemError, match="not a problem key"):
+        Problem.from_key(f"gemm:bf16,bf16,bf16,f32:nt:{'9' * 5_000}x1x1:b1:none")
 
 
 @pytest.mark.parametrize("epilogue", ["none", "alpha", "alpha+beta+bias+gelu", "relu", "bias+silu"])

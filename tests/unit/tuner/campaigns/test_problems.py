@@ -60,6 +60,8 @@ def test_steps_stay_within_their_ends(first: int, more: int, factor: int) -> Non
         ("m=1..2147483647 n=64 k=64", "more than 20,000"),
         ("m=1..200 n=1..200 k=64", "40,000 problems"),
         ("m=99999999999999 n=64 k=64", "no list of numbers"),
+        ("m=² n=64 k=64", "no list of numbers"),
+        ("m=٣..٤ n=64 k=64", "no list of numbers"),
         ("m=64 n=64 k=64 dtype=bf17", "bf17"),
         ("m=64 n=64 k=64 layout=qq", "qq"),
     ],
@@ -86,6 +88,8 @@ def test_csv_and_json_mean_the_same(tmp_path: Path) -> None:
         ("m,n,k\n1,2\n", "as many cells"),
         ("m,n,k\n1,2,3,4\n", "as many cells"),
         ("m,n,k\n1,2,-3\n", "k = '-3'"),
+        ("m,n,k\n1,2,³\n", "k = '³'"),
+        (f"m,n,k\n1,2,{'9' * 5_000}\n", "k = '9999"),
         ('m,n,k\n"1,2,3\n', "no CSV"),
     ],
 )
