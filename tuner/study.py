@@ -23,7 +23,6 @@ from tuner.rounds import Budget as Budget  # part of what `tune` takes
 from tuner.rounds import Search, Tried, screen
 from tuner.sampler import Outlook
 from tuner.search.choice import Guidance
-from tuner.search.winners import winners_near
 from tuner.stats import chance_within
 from tuner.store.store import Store
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage
@@ -115,7 +114,7 @@ def tune(
     facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
     key = StudyKey(problem, facts.name, facts.kind, policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
-    guided = replace(guidance, winners=guidance.winners or winners_near(store, problem, facts.name))
+    guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name))
     tried = [Tried.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)

@@ -83,7 +83,7 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
 def in_order(ladder: Sequence[Problem]) -> list[Problem]:
     """The order in which a ladder is tuned: both ends, then the middle of the widest gap, and so on.
 
-    Each problem then begins with the winners of the nearest ones on either side (`tuner.search.winners`).
+    The more of them are tuned, the nearer are those whose winners the next one begins with (`Store.winners_near`).
     """
     left = sorted(ladder, key=lambda problem: problem.m)
     if len(left) <= 2:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
+from tuner.errors import StoreError
 from tuner.model.kinship import octaves
 from tuner.records import Best
 from tuner.store import changes, codec, measurements
@@ -62,7 +63,8 @@ def read(session: Session, query: Select[BestRow]) -> list[Best]:
 def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
     """Own configs that won or came second on similar problems of a device model, most similar first.
 
-    Similar differs in the extents alone, and in each of them by a factor of `_REACH` at most.
+    Similar differs in the extents alone, and in each of them by a factor of `_REACH` at most. Configs that this version
+    does not know are passed over.
     """
     head, _, tail = problem.key.rpartition(problem.shape)
     query = (
@@ -79,5 +81,12 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
     found = [(Problem.from_key(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
     keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
-    configs = (codec.config_of(key) for key in keys)
-    return tuple(config for config in configs if family_named(config.family).own)
+    configs = [_known_config(key) for key in keys]
+    return tuple(config for config in configs if config and family_named(config.family).own)
+
+
+def _known_config(key: str) -> Config | None:
+    try:
+        return codec.config_of(key)
+    except StoreError:
+        return None

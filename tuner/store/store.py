@@ -11,6 +11,7 @@ from sqlalchemy import Engine, Executable, Row, Select, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
+from space.config import Config
 from space.problem import Problem
 from tuner.distance import log_distance
 from tuner.errors import StoreError
@@ -170,6 +171,11 @@ class Store:
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
         found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
         return sorted(found, key=lambda best: log_distance(problem, best.problem))
+
+    def winners_near(self, problem: Problem, device: str) -> tuple[Config, ...]:
+        """Own configs that won or came second on similar problems of a device model, most similar first."""
+        with self.transaction() as session:
+            return bests.winners_near(session, problem, device)
 
     def _bests(self, query: Select[BestRow]) -> list[Best]:
         with self.transaction() as session:

@@ -20,6 +20,7 @@ from space.problem import Problem
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.records import StudyStatus
+from tuner.store.models import BestRow
 from tuner.store.store import Store
 from workers.measurement import Outcome, Policy, Verification
 
@@ -124,6 +125,22 @@ def test_postgresql_refuses_to_truncate_measurements(postgres: Postgres) -> None
         keep_best(store)
         with pytest.raises(sa.exc.IntegrityError, match="append-only"), store._engine.begin() as connection:
             connection.execute(sa.text("TRUNCATE measurement CASCADE"))
+
+
+def test_winners_of_similar_problems_come_nearest_first_without_those_of_another_version(store: Store) -> None:
+    near, far, beyond = (replace(PROBLEM, m=PROBLEM.m * factor) for factor in (2, 8, 16))
+    for problem in (far, near, beyond):
+        keep_best(store, problem)
+    won = keep_best(store, replace(PROBLEM, n=PROBLEM.n * 2)).config
+    assert store.winners_near(PROBLEM, DEVICE) == (won,)
+    second = FAMILY.config({"tile_n": 64})
+    with store.transaction(writes=True) as session:
+        row = sa.update(BestRow).where(BestRow.problem.has(key=near.key))
+        session.execute(row.values(runner_up="sm90_wgmma:tile_n=7"))
+        session.execute(sa.update(BestRow).where(BestRow.problem.has(key=far.key)).values(runner_up=second.key))
+        session.execute(sa.update(BestRow).where(BestRow.problem.has(key=beyond.key)).values(runner_up=CONFIGS[0].key))
+    assert store.winners_near(PROBLEM, DEVICE) == (won, second)
+    assert store.winners_near(PROBLEM, "NVIDIA Imaginary") == ()
 
 
 def test_a_corrupt_file_is_one_sentence_with_a_fix(tmp_path: Path) -> None:
