@@ -24,6 +24,7 @@ from pathlib import Path
 from benchmarks.published import publish
 from space.arch import DEVICES
 from space.errors import SpaceError
+from space.family import families_for
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.record import part_of
@@ -36,6 +37,7 @@ from tuner.settings import database_url, settings
 from tuner.stats import ratio
 from tuner.store.store import Store
 from tuner.study import Budget, Report, tune
+from workers.kernels.render import sources_digest
 from workers.measurement import Measurement
 from workers.ports import Worker
 
@@ -139,15 +141,16 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
         str(one["name"]), str(one.get("class", "–")), problem, ours, _against(library[:1], ours),
         _against(library[-1:], ours), share, report.best.tried, time.perf_counter() - started,
     )  # fmt: skip
-    return row, provenance(report)
+    return row, provenance(report, worker.facts.arch)
 
 
-def provenance(report: Report) -> str:
-    """What the numbers depend on, in one line."""
+def provenance(report: Report, arch: str) -> str:
+    """What the numbers depend on, in one line: the sources of all our families, whichever took part in this problem."""
     by = report.best.winner.provenance
+    sources = sources_digest(family.name for family in families_for(arch))
     return (
-        f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel source "
-        f"{by.kernel_source_digest[:12]}, policy {report.best.winner.measurement.policy.value}. "
+        f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel sources "
+        f"{sources[:12]}, policy {report.best.winner.measurement.policy.value}. "
         f"Ratios: cuBLASLt's time / ours; above 1 ours is faster."
     )
 
