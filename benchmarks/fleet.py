@@ -32,6 +32,7 @@ from sqlalchemy import func, select
 from benchmarks.fleet_table import Faulted, Phase, table
 from benchmarks.gpu_use import GpuUse, first_gpus
 from benchmarks.installation import Installation
+from benchmarks.kill_worker import gpu_process_of
 from benchmarks.postgres import Postgres, new_folder, running_postgres
 from benchmarks.published import publish
 from benchmarks.storm import running
@@ -193,7 +194,8 @@ def strike(options: Options) -> Callable[[Store, Host, subprocess.Popen[bytes]],
         say(f"its round began anew after {anew:.1f} s, and another worker is there after {back:.1f} s")
         until(lambda: _ended_problems(store) >= 2 * len(options.problems) // 3)
         agent, hung_key = _holder(store, crew)
-        hung_at, victim = datetime.now(UTC), _gpu_process(agent) or agent
+        gpu_process = gpu_process_of(agent.pid)
+        hung_at, victim = datetime.now(UTC), psutil.Process(gpu_process) if gpu_process else agent
         victim.suspend()
         what = "worker" if victim == agent else "GPU process"
         say(f"{what} {victim.pid} was stopped in a round of {hung_key}")
@@ -233,11 +235,6 @@ def _holder(store: Store, crew: subprocess.Popen[bytes]) -> tuple[psutil.Process
             if agent := agents.get(int(name.rpartition("-")[2])):
                 return agent, key
         time.sleep(0.05)
-
-
-def _gpu_process(agent: psutil.Process) -> psutil.Process | None:
-    children = agent.children(recursive=True)
-    return children[-1] if children else None
 
 
 def _claimed_again(store: Store, problem_key: str, at: datetime) -> datetime:

@@ -46,8 +46,8 @@ def main() -> None:
     options.add_argument("shape")
     options.add_argument("--device", default="cuda:0")
     options.add_argument("--kills", type=int, default=20)
-    options.add_argument("--candidates", type=int, default=1000)
-    options.add_argument("--longest", type=float, default=5.0, help="seconds until a kill, at most")
+    options.add_argument("--candidates", type=int, default=2500)
+    options.add_argument("--longest", type=float, default=2.5, help="seconds until a kill, at most")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path)
     given = options.parse_args()
@@ -64,6 +64,8 @@ def main() -> None:
             run, line = one_kill(number, run, command, db, whole, moments.uniform(0.3, given.longest))
             lines.append(line)
             print(line, flush=True)
+            # A run that is cut short leaves what it has seen.
+            publish("kill_worker", given.out, "\n".join(lines))
         run.wait(timeout=3600)
         if run.returncode:
             # It had ended badly: the next one goes on and finishes.

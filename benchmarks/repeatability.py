@@ -62,6 +62,8 @@ def main() -> None:
     def tell(line: str) -> None:
         lines.append(line)
         print(line, flush=True)
+        # A run that is cut short leaves what it has measured.
+        publish("repeatability", given.out, "\n".join(lines))
 
     with tempfile.TemporaryDirectory() as folder:
         cache = given.cache or Path(folder) / "cache"
@@ -72,7 +74,6 @@ def main() -> None:
             tell(line)
         for line in tuned_twice([_problem(text) for text in given.tuned], given, cache, Path(folder)):
             tell(line)
-    publish("repeatability", given.out, "\n".join(lines))
 
 
 def repeated(problems: Sequence[Problem], given: argparse.Namespace, cache: Path) -> Iterator[str]:
@@ -164,11 +165,12 @@ def _width(values: Sequence[float]) -> float:
 
 
 def _short(config: Config) -> str:
-    """Tile, stages and cluster; the whole config would fill the table."""
-    if config.family == LIBRARY:
+    """Tile, stages and cluster of the family that has most knobs; the whole config would fill the table."""
+    if "tile_m" not in config.knobs:
         return config.key
     words = [f"{config['tile_m']}x{config['tile_n']}x{config['tile_k']}", f"{config['stages']} stages"]
-    words += [f"cluster {config['cluster_m']}x{config['cluster_n']}", str(config["schedule"]), str(config["epilogue"])]
+    words.append(f"cluster {config['cluster_m']}x{config['cluster_n']}x{config['cluster_k']}")
+    words += [str(config["schedule"]), str(config["epilogue"])]
     words += [f"group {config['raster_group']} {config['raster']}", f"split {config['split_k']}"]
     return ", ".join(words)
 

@@ -20,7 +20,7 @@ from workers.cuda.supervisor import Died, Supervisor
 from workers.errors import CacheError
 
 #: How long one source may take; the largest kernels take some seconds, on a machine that does much else.
-DEADLINE_SECONDS: Final = 120.0
+DEADLINE_SECONDS: Final = 60.0
 #: Processes that may end at one source before it is blamed: one may be ended from outside.
 TRIES: Final = 2
 #: Compilers fill every core; whoever feeds the GPU goes first.
