@@ -21,21 +21,24 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import httpx2
 
 from benchmarks.published import publish
-from benchmarks.service_table import DEVICE, fill
+from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import Running, process, serving
 from space.problem import Problem
-from tests.support import keep_best
 from tuner import tokens
 from tuner.settings import database_url
+from tuner.store.follow import bests_after
 from tuner.store.store import Store
 
 _CONNECTIONS: Final = 32
+#: Problems of one batch: as many as the service takes.
+_BATCH: Final = 10_000
 _LUA: Final = """
 local paths = {}
 for line in io.lines("%s") do paths[#paths + 1] = line end
@@ -65,16 +68,14 @@ def main() -> None:
         with Store.open(database_url(str(db))) as store:
             problems = stored_problems(store) or fill(store, given.bests)
             _, secret = tokens.make(store, f"load-{time.time_ns()}", ["read"])
-        lines = measure(folder, db, problems, secret, given.seconds, given.rounds)
-    text = "\n".join(lines)
+        found = measure(folder, db, problems, secret, given.seconds, given.rounds)
+    text = "\n".join(report(found, len(problems)))
     print(text)
     publish("service_load", given.out, text)
 
 
 def stored_problems(store: Store) -> list[Problem]:
     """The problems that a store has bests of."""
-    from tuner.store.follow import bests_after
-
     found: list[Problem] = []
     after = 0
     while part := bests_after(store, after, 5_000):
@@ -83,61 +84,95 @@ def stored_problems(store: Store) -> list[Problem]:
     return found
 
 
-def measure(folder: Path, db: Path, problems: list[Problem], secret: str, seconds: float, rounds: int) -> list[str]:
-    """Every figure, as lines of Markdown."""
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything that was measured.
+
+    Attributes:
+        service, plain: requests a second of our service and of the bare endpoint, round by round in turn.
+        slow, plain_slow: of runs at half of our service's load: requests a second, p50 and p99 in ms.
+        batches: ms of each batch, and its bytes.
+        fresh_ms: from a best's commit to its answer.
+        answer_bytes: of one answer.
+        start_mb, end_mb, highest_mb: of the service's memory.
+    """
+
+    seconds_to_ready: float
+    service: list[float]
+    plain: list[float]
+    slow: list[tuple[float, float, float]]
+    plain_slow: list[tuple[float, float, float]]
+    batches: list[tuple[float, int]]
+    fresh_ms: list[float]
+    answer_bytes: int
+    start_mb: float
+    end_mb: float
+    highest_mb: float
+
+    @property
+    def ratios(self) -> list[float]:
+        """Our service's requests a second over the bare endpoint's, round by round."""
+        return [ours / bare for ours, bare in zip(self.service, self.plain, strict=True)]
+
+    @property
+    def half(self) -> float:
+        """Half of our service's load."""
+        return statistics.median(self.service) / 2
+
+
+def measure(folder: Path, db: Path, problems: list[Problem], secret: str, seconds: float, rounds: int) -> Found:
+    """Every figure."""
     paths = folder / "paths.txt"
     queries = [f"/v1/best?m={p.m}&n={p.n}&k={p.k}&dtype={p.dtype}&layout={p.layout}" for p in problems]
     paths.write_text("\n".join(queries))
     with serving(folder, db) as ours:
         http = httpx2.Client(base_url=f"http://127.0.0.1:{ours.port}", headers={"Authorization": f"Bearer {secret}"})
-        at_start = ours.memory_mb("VmRSS")
+        start_mb = ours.memory_mb("VmRSS")
         answer = http.get(queries[0]).content
         assert json.loads(answer)["source"] == "measured"
         (folder / "answer.json").write_bytes(answer)
         with serving_bare(folder / "answer.json") as bare:
             load = Load(paths, folder, secret, seconds)
-            service, plain = [], []
-            for _ in range(rounds):
-                plain.append(load.run(bare.port)[0])
-                service.append(load.run(ours.port)[0])
+            turns = [(load.run(bare.port)[0], load.run(ours.port)[0]) for _ in range(rounds)]
+            plain, service = [turn[0] for turn in turns], [turn[1] for turn in turns]
             half = statistics.median(service) / 2
-            slow = [load.run(port, half) for _ in range(rounds) for port in (ours.port, bare.port)]
-        batches = [batch_ms(http, problems, turn) for turn in range(15)]
-        fresh = [freshness_ms(http, db, turn) for turn in range(10)]
-        highest, at_end = ours.memory_mb("VmHWM"), ours.memory_mb("VmRSS")
-    ratio = statistics.median(a / b for a, b in zip(service, plain, strict=True))
-    return report(locals())
+            slow = [(load.run(ours.port, half), load.run(bare.port, half)) for _ in range(rounds)]
+        return Found(
+            ours.seconds_to_ready, service, plain, [turn[0] for turn in slow], [turn[1] for turn in slow],
+            [batch_ms(http, problems, turn) for turn in range(15)],
+            [freshness_ms(http, db, turn) for turn in range(10)],
+            len(answer), start_mb, ours.memory_mb("VmRSS"), ours.memory_mb("VmHWM"),
+        )  # fmt: skip
 
 
-def report(found: dict[str, Any]) -> list[str]:
-    """The table."""
-    ours, plain, service = found["ours"], found["plain"], found["service"]
-    half, slow, batches, fresh = found["half"], found["slow"], found["batches"], found["fresh"]
-    rate, p50, p99 = (statistics.median(run[place] for run in slow[::2]) for place in range(3))
-    bare99 = statistics.median(run[2] for run in slow[1::2])
+def report(found: Found, bests: int) -> list[str]:
+    """The table, as lines of Markdown."""
+    rate, p50, p99 = (statistics.median(run[place] for run in found.slow) for place in range(3))
+    bare99 = statistics.median(run[2] for run in found.plain_slow)
+    batches, fresh = found.batches, found.fresh_ms
     load = os.getloadavg()[0]
     return [
-        f"{len(found['problems']):,} bests on {DEVICE} (made-up times), {os.cpu_count()} CPU cores shared with the "
-        f"load generators, load average {load:.1f}; answers of about {len(found['answer']):,} bytes.",
+        f"{bests:,} bests on {DEVICE} (made-up times), {os.cpu_count()} CPU cores shared with the "
+        f"load generators, load average {load:.1f}; answers of about {found.answer_bytes:,} bytes.",
         "",
         "| figure | value |",
         "| --- | --- |",
-        f"| from start to ready | {ours.seconds_to_ready:.1f} s |",
-        f"| GET /v1/best, random problems, {_CONNECTIONS} connections (median of {len(service)} rounds) "
-        f"| {statistics.median(service):,.0f} requests/s |",
-        f"| bare FastAPI endpoint, in turn with it | {statistics.median(plain):,.0f} requests/s |",
-        f"| ratio (median of the rounds' ratios; lowest {min(a / b for a, b in zip(service, plain, strict=True)):.2f}) "
-        f"| {found['ratio']:.2f} |",
-        f"| latency at half that load (of {half:,.0f} requests/s, {rate:,.0f} came about): p50, p99 "
+        f"| from start to ready | {found.seconds_to_ready:.1f} s |",
+        f"| GET /v1/best, random problems, {_CONNECTIONS} connections (median of {len(found.service)} rounds) "
+        f"| {statistics.median(found.service):,.0f} requests/s |",
+        f"| bare FastAPI endpoint, in turn with it | {statistics.median(found.plain):,.0f} requests/s |",
+        f"| ratio (median of the rounds' ratios; lowest {min(found.ratios):.2f}) "
+        f"| {statistics.median(found.ratios):.2f} |",
+        f"| latency at half that load (of {found.half:,.0f} requests/s, {rate:,.0f} came about): p50, p99 "
         f"| {p50:.2f} ms, {p99:.2f} ms |",
         f"| the bare endpoint's p99 at the same load | {bare99:.2f} ms |",
-        f"| POST /v1/best:batch, 10,000 problems, {batches[0][1] / 1e6:.0f} MB of answers, to the last byte: median, "
-        f"worst of {len(batches)} | {statistics.median(ms for ms, _ in batches):.0f} ms, "
+        f"| POST /v1/best:batch, {min(_BATCH, bests):,} problems, {batches[0][1] / 1e6:.0f} MB of answers, to the last "
+        f"byte: median, worst of {len(batches)} | {statistics.median(ms for ms, _ in batches):.0f} ms, "
         f"{max(ms for ms, _ in batches):.0f} ms |",
         f"| from a best's commit to its answer: median, worst of {len(fresh)} | {statistics.median(fresh):.0f} ms, "
         f"{max(fresh):.0f} ms |",
-        f"| memory of the service: after start, at the end, highest | {found['at_start']:.0f} MB, "
-        f"{found['at_end']:.0f} MB, {found['highest']:.0f} MB |",
+        f"| memory of the service: after start, at the end, highest | {found.start_mb:.0f} MB, "
+        f"{found.end_mb:.0f} MB, {found.highest_mb:.0f} MB |",
     ]
 
 
@@ -183,7 +218,7 @@ def _ms(said: str, line: str) -> float:
 
 def batch_ms(http: httpx2.Client, problems: list[Problem], seed: int) -> tuple[float, int]:
     """Milliseconds from the first byte sent to the last byte received, and the bytes received."""
-    chosen = random.Random(seed).sample(problems, min(10_000, len(problems)))
+    chosen = random.Random(seed).sample(problems, min(_BATCH, len(problems)))
     asked = [{"m": p.m, "n": p.n, "k": p.k, "dtype": p.dtype, "layout": p.layout} for p in chosen]
     body = json.dumps({"problems": asked}).encode()
     begin = time.perf_counter()
@@ -199,7 +234,7 @@ def freshness_ms(http: httpx2.Client, db: Path, place: int) -> float:
     """From the commit of a new best to the first answer that tells it."""
     problem = Problem(7 + place, 7_919, random.SystemRandom().randrange(1, 1_000_000))
     with Store.open(database_url(str(db))) as store:
-        keep_best(store, problem)
+        put_best(store, problem)
     begin = time.perf_counter()
     query: dict[str, str | int] = {"m": problem.m, "n": problem.n, "k": problem.k, "require": "measured"}
     while http.get("/v1/best", params=query).status_code != 200:

@@ -14,6 +14,7 @@ from space.config import Config
 from space.enumerate import enumerate_space
 from space.family import family_for
 from space.problem import DTYPES, Problem
+from tuner.records import Best, StudyKey
 from tuner.store.models import (
     BestRow,
     ConfigRow,
@@ -25,9 +26,10 @@ from tuner.store.models import (
     StudyRow,
 )
 from tuner.store.store import Store
-from workers.measurement import Clocks, Policy, Provenance, Verification
+from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification
 
 DEVICE: Final = "NVIDIA H200"
+_PROVENANCE: Final = Provenance(DEVICE, "GPU-made-up", "580.0", "13.0", "0" * 64, "130000", "0.1.0", 0)
 _CONFIGS: Final = 2_000
 _SAMPLES: Final = 30
 _AT_ONCE: Final = 5_000
@@ -41,8 +43,7 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Problem]:
     configs = _configs(dice)
     with store.transaction(writes=True) as session:
         device = session.scalars(insert(DeviceRow).returning(DeviceRow.id), {"name": DEVICE, "kind": "cuda"}).one()
-        provenance = Provenance(DEVICE, "GPU-made-up", "580.0", "13.0", "0" * 64, "130000", "0.1.0", 0)
-        columns = {"digest": provenance.digest, "content": asdict(provenance)}
+        columns = {"digest": _PROVENANCE.digest, "content": asdict(_PROVENANCE)}
         came_from = session.scalars(insert(ProvenanceRow).returning(ProvenanceRow.id), columns).one()
         session.execute(insert(ConfigRow), [
             {"id": place, "key": config.key, "family": config.family, "knobs": config.knobs}
@@ -60,6 +61,17 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Problem]:
             session.execute(insert(BestRow), [_best(dice, place, device, configs) for place, _ in part])
         session.execute(update(CounterRow).where(CounterRow.name.in_(("best", "measurement"))).values(value=count))
     return problems
+
+
+def put_best(store: Store, problem: Problem) -> None:
+    """One best more, the way in which bests come: its measurement is recorded first."""
+    config = family_for("sm_90a").config({})
+    samples = (10.0,) * _SAMPLES
+    check = Verification(problem.m * problem.n, 0, 0.5, "made up")
+    made = Measurement(problem.key, config, "final", Policy.COLD_GRAPH, Outcome.CORRECT, samples, verification=check)
+    key = StudyKey(problem, DEVICE, "cuda", Policy.COLD_GRAPH, config.family, "made up")
+    (stored,) = store.record_many(store.begin_study(key).id, [made], _PROVENANCE)
+    store.set_best(Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {}))
 
 
 def _problems(dice: random.Random, count: int) -> Iterator[Problem]:

@@ -76,11 +76,6 @@ def park(item: CampaignProblemRow, reason: str, failing_config: str, at: datetim
     item.status, item.reason, item.failing_config, item.ended_at = "parked", reason, failing_config, at
 
 
-def skip(item: CampaignProblemRow, reason: str, at: datetime) -> None:
-    """Ends a problem whose campaign ended first."""
-    item.status, item.reason, item.ended_at = "skipped", reason, at
-
-
 def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> Best | NothingCorrect | None:
     """The winner of finals that are not stored yet; None without finals. Bootstraps: not for inside a transaction."""
     if not finals:

@@ -1,4 +1,4 @@
-"""Ladders: one weight, every M. Which problems they are made of, in which order, and where the table has cliffs.
+"""Ladders: one weight, every M. Which problems they are made of, and where the table has cliffs.
 
 Two facts hold for correct times of one weight, whatever the kernels. The kernel of a larger M computes a smaller
 one too, by padding: t(M) ≤ t(M'). And a larger M can be computed by repeating a smaller one: t(M') ≤ ⌈M'/M⌉ · t(M).
@@ -78,25 +78,6 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
     if not ms:
         raise ProblemError("a ladder needs at least one M: give some, or leave them out for 1 to 16,384")
     return [replace(weight, m=m) for m in sorted(set(ms))]
-
-
-def in_order(ladder: Sequence[Problem]) -> list[Problem]:
-    """The order in which a ladder is tuned: both ends, then the middle of the widest gap, and so on.
-
-    The more of them are tuned, the nearer are those whose winners the next one begins with (`Store.winners_near`).
-    """
-    left = sorted(ladder, key=lambda problem: problem.m)
-    if len(left) <= 2:
-        return left
-    ordered, gaps = [left[-1], left[0]], [(0, len(left) - 1)]
-    while gaps:
-        low, high = max(gaps, key=lambda gap: (gap[1] - gap[0], gap[1]))
-        gaps.remove((low, high))
-        middle = (low + high) // 2
-        if middle > low:
-            ordered.append(left[middle])
-            gaps += [gap for gap in ((low, middle), (middle, high)) if gap[1] - gap[0] > 1]
-    return ordered
 
 
 def cliffs(table: Sequence[Rung], band: float = BAND) -> list[Cliff]:

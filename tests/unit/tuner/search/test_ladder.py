@@ -7,7 +7,7 @@ import pytest
 from space.errors import ProblemError
 from space.problem import Problem
 from tests.support import FAMILY
-from tuner.search.ladder import MS, Cliff, Rung, cliffs, in_order, problems
+from tuner.search.ladder import MS, Cliff, Rung, cliffs, problems
 
 WEIGHT = Problem.parse("1x4096x4096")
 CONFIGS = {m: FAMILY.config({"tile_n": 64 + 8 * place}) for place, m in enumerate(MS)}
@@ -27,16 +27,6 @@ def test_a_ladder_is_one_weight_from_1_to_16384() -> None:
     for wrong in ((), (0,), (-4,)):
         with pytest.raises(ProblemError):
             problems(WEIGHT, wrong)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7, len(MS)])
-def test_each_problem_is_tuned_once_and_between_others_that_were(count: int) -> None:
-    ladder = problems(WEIGHT, MS[:count])
-    order = in_order(ladder)
-    assert sorted(problem.m for problem in order) == sorted(problem.m for problem in ladder)
-    done = sorted(problem.m for problem in order[:2])
-    for problem in order[2:]:
-        assert done[0] < problem.m < done[-1]
 
 
 def test_a_table_that_can_be_right_has_no_cliffs() -> None:
