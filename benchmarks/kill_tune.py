@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.published import publish
+from tuner.errors import StoreError
 from tuner.settings import database_url
 from tuner.store.store import Store
 
@@ -45,8 +46,11 @@ def main() -> None:
             with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                 time.sleep(after)
                 os.kill(process.pid, signal.SIGKILL)
-            kept, twice = count(db)
-            lines.append(f"| {kill} | {after:.2f} | {kept} | {twice} | yes |")
+            try:
+                kept, twice = count(db)
+                lines.append(f"| {kill} | {after:.2f} | {kept} | {twice} | yes |")
+            except StoreError as error:
+                lines.append(f"| {kill} | {after:.2f} | – | – | NO: {error} |")
             print(lines[-1], flush=True)
         last = subprocess.run(command, check=True, capture_output=True, text=True)
         kept, twice = count(db)

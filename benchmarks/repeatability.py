@@ -12,13 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from benchmarks.named import problem_of
 from benchmarks.published import publish
 from space.config import Config
 from space.problem import Problem
 from tuner.candidates import candidates_for, spread
 from tuner.picks import LIBRARY, TIE_BAND
 from tuner.records import Ratio
-from tuner.settings import database_url
+from tuner.search.choice import guidance_for
+from tuner.settings import database_url, settings
 from tuner.stats import ratio
 from tuner.store.store import Store
 from tuner.study import Budget, tune
@@ -70,9 +72,9 @@ def main() -> None:
         with CudaWorker(given.device, cache) as worker:
             alone = "; ".join(worker.notices) or "alone on the GPU"
             tell(f"{worker.facts.name}, driver {worker.facts.driver}, {alone}.")
-        for line in repeated([_problem(text) for text in given.repeated], given, cache):
+        for line in repeated([problem_of(text) for text in given.repeated], given, cache):
             tell(line)
-        for line in tuned_twice([_problem(text) for text in given.tuned], given, cache, Path(folder)):
+        for line in tuned_twice([problem_of(text) for text in given.tuned], given, cache, Path(folder)):
             tell(line)
 
 
@@ -129,11 +131,6 @@ def tuned_twice(problems: Sequence[Problem], given: argparse.Namespace, cache: P
     yield f"\n{agreed} of {len(problems)} tunes named the same winner, or one inside the tie band of {TIE_BAND:.0%}."
 
 
-def _problem(text: str) -> Problem:
-    dtype, _, shape = text.partition(":")
-    return Problem.parse(shape, dtype)
-
-
 def _fresh(problem: Problem, given: argparse.Namespace, cache: Path) -> dict[Config, Measurement]:
     """Finals of the same configs in a GPU process of their own."""
     with CudaWorker(given.device, cache) as worker:
@@ -149,7 +146,8 @@ def _library_us(run: dict[Config, Measurement]) -> float:
 
 def _tuned(problem: Problem, given: argparse.Namespace, cache: Path, db: Path) -> Config:
     with Store.open(database_url(str(db))) as store, CudaWorker(given.device, cache) as worker:
-        report = tune(store, worker, problem, Budget(given.candidates, None, given.rounds))
+        guidance = guidance_for(worker.facts.name, settings().model_dir)
+        report = tune(store, worker, problem, Budget(given.candidates, None, given.rounds), guidance=guidance)
     return report.best.config
 
 

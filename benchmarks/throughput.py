@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.gpu_use import GpuUse, gpu_of
+from benchmarks.named import problem_of
 from benchmarks.published import publish
 from space.config import Config
 from space.problem import Problem
@@ -88,8 +89,7 @@ def main() -> None:
             alone = "; ".join(worker.notices) or "alone on the GPU"
             about = f"{worker.facts.name}, driver {worker.facts.driver}; {alone}"
             for text in given.problems:
-                dtype, _, shape = text.partition(":")
-                for line in rows(worker, Problem.parse(shape, dtype), given.candidates, Path(folder)):
+                for line in rows(worker, problem_of(text), given.candidates, Path(folder)):
                     lines.append(line)
                     print(line, flush=True)
                 # A run that is cut short leaves what it has measured.
