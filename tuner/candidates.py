@@ -14,6 +14,7 @@ from space.family import Family, config_named, families_for, family_named
 from space.knobs import KnobValue
 from space.problem import Problem
 from space.rank import rank
+from tuner.commands import flags_of
 from tuner.errors import NothingCorrect
 from tuner.picks import enumeration_order
 from workers.ports import Worker
@@ -68,7 +69,7 @@ def _emptied(space: Space, problem: Problem) -> str:
     last = {rule.id: rule for rule in space.family.rules}[next(reversed(space.removed))]
     return (
         f"no {space.family.name} config is legal for {problem.dtype} {problem.layout} {problem.shape}: rule {last.id} "
-        f"({last.sentence}) leaves none; `gemmtune space {problem.shape}` counts what each removes"
+        f"({last.sentence}) leaves none; `gemmtune space {problem.shape}{flags_of(problem)}` counts what each removes"
     )
 
 
@@ -91,7 +92,7 @@ def _recorded_candidates(
     if not recorded:
         raise NothingCorrect(
             f"the recording holds nothing of {problem.dtype} {problem.layout} {problem.shape}: "
-            f"`gemmtune doctor` lists what was recorded, `gemmtune best {problem.shape}` predicts"
+            f"`gemmtune doctor` lists what was recorded, `gemmtune best {problem.shape}{flags_of(problem)}` predicts"
         )
     if not found:
         raise NothingCorrect(

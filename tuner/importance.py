@@ -20,6 +20,7 @@ from space.explain import legal_mask
 from space.family import Family, family_named
 from space.knobs import KnobValue
 from space.problem import Problem
+from tuner.commands import tune_command
 from tuner.errors import NothingMeasured
 from tuner.model.examples import settled
 from tuner.model.learned import LearnedModel
@@ -120,7 +121,7 @@ def why(
     if len(times) < LEAST:
         raise NothingMeasured(
             f"{len(times)} correct candidates of {problem.dtype} {problem.layout} {problem.shape} were measured on "
-            f"{device}: {LEAST} are needed to tell why one won; run `gemmtune tune {problem.shape}`"
+            f"{device}: {LEAST} are needed to tell why one won; run `{tune_command(problem)}`"
         )
     winner = min(times, key=lambda config: (times[config], config.key))
     family = family_named(winner.family)

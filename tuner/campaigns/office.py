@@ -42,8 +42,8 @@ class Office(Protocol):
         """What one came to."""
         ...
 
-    def problems(self, campaign_id: int, status: str | None) -> Iterator[Document]:
-        """Its problems."""
+    def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
+        """Its problems, or those of one status."""
         ...
 
     def change(self, campaign_id: int, change: Change) -> Document:
@@ -88,10 +88,10 @@ class LocalOffice:
         """See `Office`."""
         return documents.summary(results.summary(self._store, campaign_id))
 
-    def problems(self, campaign_id: int, status: str | None) -> Iterator[Document]:
+    def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
         """See `Office`."""
-        after, wanted = 0, ProblemStatus(status) if status else None
-        while page := results.problems(self._store, campaign_id, after, _PAGE, wanted):
+        after = 0
+        while page := results.problems(self._store, campaign_id, after, _PAGE, status):
             yield from map(documents.campaign_problem, page)
             after = page[-1].id
 
@@ -139,9 +139,9 @@ class HttpOffice:
         """See `Office`."""
         return dict(self._service.call("GET", f"/v1/campaigns/{campaign_id}/summary"))
 
-    def problems(self, campaign_id: int, status: str | None) -> Iterator[Document]:
+    def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
         """See `Office`."""
-        return self._pages(f"/v1/campaigns/{campaign_id}/problems", {"status": status} if status else {})
+        return self._pages(f"/v1/campaigns/{campaign_id}/problems", {"status": status.value} if status else {})
 
     def change(self, campaign_id: int, change: Change) -> Document:
         """See `Office`."""

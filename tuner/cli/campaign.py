@@ -19,7 +19,7 @@ from tuner.campaigns import documents, problems
 from tuner.campaigns.campaigns import Campaigns, request_key
 from tuner.campaigns.embedded import EmbeddedRun
 from tuner.campaigns.office import Change, HttpOffice, LocalOffice, Office
-from tuner.campaigns.records import CampaignBudget, CampaignRequest
+from tuner.campaigns.records import CampaignBudget, CampaignRequest, ProblemStatus
 from tuner.campaigns.results import summary
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
@@ -155,7 +155,7 @@ def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = F
 @app.command("results")
 def list_results(
     number: Number,
-    status: Annotated[str | None, typer.Option(help="done, parked, skipped, open or waiting. [default: all]")] = None,
+    status: Annotated[ProblemStatus | None, typer.Option(help="Only those that stand there. [default: all]")] = None,
     db: Db = None,
     url: Url = None,
     insecure: Insecure = False,

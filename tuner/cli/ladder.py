@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from space.problem import Problem
 from tuner.answers import Answer, answer
 from tuner.cli.options import Db, Dtype, Json, Layout, open_store
 from tuner.cli.output import config_json, console, emit, table
+from tuner.commands import tune_command
 from tuner.model.files import model_for
 from tuner.search.ladder import MS, Cliff, Rung, cliffs, problems
 from tuner.settings import settings
@@ -33,6 +33,8 @@ def ladder(
     A smaller M never takes longer than a larger one, which a larger kernel computes by padding; a larger one never
     longer than repeating a smaller one. Where the measured answers break that, the configs to measure again are named.
     """
+    if weight.lower().count("x") != 1:
+        raise ProblemError(f"weight {weight!r} is not NxK: write two whole numbers, as in 28672x4096")
     rungs = problems(Problem.parse(f"1x{weight}", dtype, layout), _numbers(ms) if ms else MS)
     model = model_for(device, settings().model_dir).model
     with open_store(db) as store:
@@ -52,8 +54,8 @@ def ladder(
     ]  # fmt: skip
     table(("M", "source", "µs", "TFLOP/s", "knobs that differ along the ladder"), rows)
     for cliff in found:
-        console.print(f"cliff: {cliff.sentence}; measure again with {len(cliff.again)} configs: gemmtune tune "
-                      f"{cliff.suspect.problem.shape}", markup=False)  # fmt: skip
+        console.print(f"cliff: {cliff.sentence}; measure again with {len(cliff.again)} configs: "
+                      f"{tune_command(cliff.suspect.problem)}", markup=False)  # fmt: skip
     if known and not found:
         console.print(f"no cliffs among {len(known)} measured rungs")
 
@@ -85,5 +87,5 @@ def _cliff_json(cliff: Cliff) -> dict[str, Any]:
     return {
         "kind": cliff.kind, "m": cliff.suspect.problem.m, "time_us": cliff.suspect.time_us,
         "witness_m": cliff.witness.problem.m, "bound_us": cliff.bound_us, "sentence": cliff.sentence,
-        "again": [dataclasses.asdict(config) | {"key": config.key} for config in cliff.again],
+        "again": [config_json(config) for config in cliff.again],
     }  # fmt: skip

@@ -113,6 +113,8 @@ def test_pause_resume_cancel_and_watch(shell: Shell) -> None:
         (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--device", "TPU"), 3, "TPU"),
         (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--priority", "1000"), 3, "priority = 1000"),
         (("campaign", "show", "999"), 6, "no campaign 999"),
+        (("campaign", "results", "1", "--status", "lost"), 2, "'lost' is not one of"),
+        (("ladder", "4096"), 3, "weight '4096' is not NxK"),
         (("campaign", "list", "--url", "http://127.0.0.1:9"), 7, "does not answer"),
         (("campaign", "list", "--url", "nonsense"), 7, "no URL"),
         (("worker", "run"), 3, "GEMMTUNE_URL"),

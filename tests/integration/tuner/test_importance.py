@@ -125,3 +125,9 @@ def test_the_ladder_of_a_weight_names_its_cliffs(tmp_path: Path) -> None:
     assert (cliff["m"], cliff["witness_m"], cliff["kind"]) == (64, 128, "inversion")
     wrong = subprocess.run([*command[:5], "--m", "1,x"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 3
+
+
+def test_what_to_type_next_names_all_of_the_problem(url: str) -> None:
+    problem = Problem.parse("512x512x512", "fp8_e4m3", "nn")
+    with Store.open(url) as store, pytest.raises(NothingMeasured, match="512x512x512 --dtype fp8_e4m3 --layout nn`"):
+        why(store, problem, DEVICE)
