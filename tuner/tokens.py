@@ -20,6 +20,7 @@ from sqlalchemy.orm import Session
 
 from tuner.errors import TokenError
 from tuner.store import changes
+from tuner.store.codec import utc
 from tuner.store.models import TokenRow
 from tuner.store.store import Store
 
@@ -137,15 +138,6 @@ def _token(row: TokenRow) -> Token:
     # A scope of a later version grants nothing here.
     scopes = frozenset(scope for scope in Scope if scope.value in row.scopes)
     return Token(
-        row.id, row.name, row.digest, scopes, _utc(row.created_at), _utc_or_none(row.expires_at),
-        _utc_or_none(row.revoked_at),
+        row.id, row.name, row.digest, scopes, utc(row.created_at), row.expires_at and utc(row.expires_at),
+        row.revoked_at and utc(row.revoked_at),
     )  # fmt: skip
-
-
-def _utc_or_none(moment: datetime | None) -> datetime | None:
-    return None if moment is None else _utc(moment)
-
-
-def _utc(moment: datetime) -> datetime:
-    # SQLite keeps no time zone; what we write is UTC.
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

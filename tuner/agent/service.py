@@ -75,7 +75,7 @@ class Service:
 
         Raises:
             Unreachable: no answer, or one that says to come again.
-            FleetError: a refusal for good, of a kind that is told by its class.
+            FleetError: a refusal for good, of a kind that is told by its class, or an answer that is no JSON.
         """
         try:
             response = self._http.request(
@@ -87,7 +87,10 @@ class Service:
             raise Unreachable(f"{self.url} does not answer ({error}): start it with `gemmtune serve`") from error
         if response.status_code >= 400:
             raise refusal(response.status_code, response.content)
-        return response.json() if response.content else None
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            raise FleetError(f"{self.url} answers, but not as gemmtune does: check the URL and its port") from error
 
     def close(self) -> None:
         """Closes connections."""

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, DateTime, Engine, LargeBinary, Table, delete,
 
 from tuner.errors import StoreError
 from tuner.files import whole_file
+from tuner.store.codec import utc
 from tuner.store.database import FAILURES, WRITES, connect, current_revision, migrate, shown, unusable
 from tuner.store.models import Base
 
@@ -184,8 +185,7 @@ def _move_sequences(connection: Connection, tables: Sequence[Table]) -> None:
 
 def _plain(value: object) -> str:
     if isinstance(value, datetime):
-        # SQLite keeps no time zone; what we write is UTC.
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+        return utc(value).isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     raise TypeError(f"{type(value).__name__} is no column of ours")
