@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from space.arch import DEVICES, Arch, arch_named
 from space.config import Config
 from space.errors import SpaceError
 from space.explain import explain, legal_mask
-from space.family import Family, config_named, families_for
+from space.family import Family, config_named, families_for, family_named
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.errors import ResultRefused
@@ -28,6 +29,8 @@ MOST_SAMPLES: Final = 2_000
 MOST_TEXT: Final = 4_000
 #: The bound is of sustained rates; a short burst may be a little faster, never twice as fast.
 FASTEST_SHARE_OF_BOUND: Final = 0.5
+#: Workers name the same few configs again and again: once to announce them, once to report them, at every problem.
+_KNOWN_CONFIGS: Final = 4_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
 
 
@@ -59,9 +62,10 @@ def check_legal(problem: Problem, arch: str, configs: Sequence[Config], stage: S
 
 
 def _check_legal_of(own: Family, problem: Problem, arch: Arch, configs: Sequence[Config]) -> None:
-    _check_domains(own, configs)
     if not configs:
         return
+    if misfit := next(filter(None, map(_misfit, configs)), ""):
+        raise ResultRefused(misfit)
     legal = legal_mask(own, own.columns(problem, configs, arch))
     if not legal.all():
         first = configs[int(legal.argmin())]
@@ -135,13 +139,16 @@ def _wrong(measurement: Measurement, problem: Problem, policy: Policy, least_us:
     return ""
 
 
-def _check_domains(family: Family, configs: Iterable[Config]) -> None:
-    for config in configs:
-        try:
-            if family.config(config.knobs) != config:
-                raise ResultRefused(f"{config.key[:200]} does not name the knobs of {family.name} in their order")
-        except SpaceError as error:
-            raise ResultRefused(f"{config.key[:200]}: {error}") from error
+@lru_cache(maxsize=_KNOWN_CONFIGS)
+def _misfit(config: Config) -> str:
+    """Why a config is no assignment of its family's knobs; empty when it is one."""
+    family = family_named(config.family)
+    try:
+        if family.config(config.knobs) != config:
+            return f"{config.key[:200]} does not name the knobs of {family.name} in their order"
+    except SpaceError as error:
+        return f"{config.key[:200]}: {error}"
+    return ""
 
 
 def _all_positive(numbers: Iterable[float]) -> bool:

@@ -8,11 +8,13 @@ that has them prepared.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, cast
 
-from sqlalchemy import ColumnElement, DateTime, Select, bindparam, exists, func, select, update
+from sqlalchemy import ColumnElement, DateTime, Select, Table, bindparam, exists, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningInsert
 
 from tuner.queue.port import Queue
 from tuner.store.campaign_models import CampaignProblemRow, CampaignRow, RoundRow
@@ -118,16 +120,29 @@ def _queue_rounds(session: Session, queue: Queue, name: str, turns: list[_Turn],
         # In one order everywhere: two feeds that meet at the same problems wait for each other, never in a ring.
         for item, priority in sorted(turns, key=lambda turn: turn[0].problem_id)
     ]  # fmt: skip
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    insert = dialect.insert(RoundRow).on_conflict_do_nothing()
-    returning = insert.returning(RoundRow.id, RoundRow.priority, RoundRow.campaign_problem_id)
     # In the order of their campaign's list.
-    made = sorted(session.execute(returning, rows), key=lambda row: int(row.campaign_problem_id))
+    inserted = session.execute(_inserting(session.get_bind().dialect.name), rows)
+    made = sorted(inserted, key=lambda row: int(row.campaign_problem_id))
     if not made:
         return 0
     jobs = queue.put(session, name, [(row.id, row.priority) for row in made])
     pairs = zip(made, jobs, strict=True)
-    session.execute(update(RoundRow), [{"id": row.id, "job_id": job} for row, job in pairs])
-    opened = [row.campaign_problem_id for row in made]
-    session.execute(update(CampaignProblemRow).where(CampaignProblemRow.id.in_(opened)).values(status="open"))
+    session.execute(_PUT, [{"round": row.id, "job": job} for row, job in pairs])
+    session.execute(_OPENED, {"items": [row.campaign_problem_id for row in made]})
     return len(made)
+
+
+# Made once, and of the tables: to make one, and to bring the rows to what objects hold, costs as much as to run it.
+_ROUND: Final = cast(Table, RoundRow.__table__)
+_ITEM: Final = cast(Table, CampaignProblemRow.__table__)
+_PUT: Final = update(_ROUND).where(_ROUND.c.id == bindparam("round")).values(job_id=bindparam("job"))
+_OPENED: Final = update(_ITEM).where(_ITEM.c.id.in_(bindparam("items", expanding=True))).values(status="open")
+
+
+@cache
+def _inserting(dialect: str) -> ReturningInsert[int, int, int]:
+    insert = (postgresql if dialect == "postgresql" else sqlite).insert(_ROUND).on_conflict_do_nothing()
+    made: ReturningInsert[int, int, int] = insert.returning(
+        _ROUND.c.id, _ROUND.c.priority, _ROUND.c.campaign_problem_id
+    )
+    return made

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from sqlalchemy import Select, func, insert, select
+from sqlalchemy import Select, Table, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
@@ -119,7 +119,8 @@ def _insert(
 ) -> list[int]:
     if not rows:
         return []
-    statement = insert(MeasurementRow)
+    # Into the table: nobody asks for them as objects.
+    statement = insert(cast(Table, MeasurementRow.__table__))
     try:
         if ids:
             return list(session.scalars(statement.returning(MeasurementRow.id, sort_by_parameter_order=True), rows))
