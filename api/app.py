@@ -42,8 +42,9 @@ from tuner.store.store import Store
 
 #: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
 _FIRST_READING_SECONDS: Final = 2.0
+#: They are asked one after the other whose a path is: first those that a large fleet asks for all the time.
 _ROUTERS: Final = (
-    best, tables, devices, measurements, campaigns, workers, rounds, builds, explain, importance, health, routes,
+    workers, rounds, best, tables, devices, measurements, campaigns, builds, explain, importance, health, routes,
 )  # fmt: skip
 #: Schemas that no endpoint's signature shows.
 _SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)
