@@ -1,4 +1,4 @@
-"""Heartbeats: those that arrive while others are being noted are noted together, with one statement.
+"""Heartbeats: those that arrive within a moment are noted together, with one statement.
 
 A thousand workers send two hundred a second, each with next to nothing to do: what they cost is the hops between
 threads and the way to the database, and these they share.
@@ -15,6 +15,8 @@ from tuner.campaigns.records import Orders
 from tuner.campaigns.workers import Workers
 
 _AT_ONCE: Final = 500
+#: How long the first one waits for others. Nobody waits for the answer to a sign of life.
+_GATHER_SECONDS: Final = 0.02
 _Waiting = tuple[int, int | None, "asyncio.Future[Orders]"]
 
 
@@ -36,6 +38,7 @@ class Heartbeats:
 
     async def _work(self) -> None:
         while self._waiting:
+            await asyncio.sleep(_GATHER_SECONDS)
             part, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
             try:
                 heard = await run_in_threadpool(self._workers.beat_all, [(worker, held) for worker, held, _ in part])
