@@ -23,6 +23,10 @@ from tuner.store.store import Store
 _KEEP_ALIVE_SECONDS = 75
 #: What may still be under way when the service is told to stop.
 _GRACE_SECONDS = 30
+#: Objects made, and collections of each younger generation, before the next one. Most of what a request makes goes by
+#: itself; each collection of the oldest generation goes through what thousands of connections keep, and nobody is
+#: answered meanwhile.
+_GARBAGE = (10_000, 20, 20)
 
 
 class Server(uvicorn.Server):
@@ -71,6 +75,7 @@ def serve(
     # of a second each time, and nobody would be answered meanwhile.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_GARBAGE)
     with Caretaker(store, timing):
         Server(config, app.state.stopping).run(sockets=[listener])
 
