@@ -41,6 +41,21 @@ def test_a_random_sample_of_the_legal_space_compiles_without_spills_or_warnings(
         assert build.registers <= FAMILY.derive(PROBLEM, config)["entry_registers"]
 
 
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        # Shares of as many column groups as there are blocks, of fewer, and uneven ones: the kernel holds the size.
+        {"cluster_k": 2}, {"cluster_k": 4, "tile_n": 72}, {"cluster_k": 8, "tile_m": 64, "tile_n": 8},
+        {"cluster_k": 8, "tile_m": 64, "tile_n": 24, "swap_ab": 1},
+    ],
+)  # fmt: skip
+def test_sums_of_a_cluster_along_k_take_the_shared_memory_that_is_derived(knobs: dict[str, object]) -> None:
+    single = {"consumer_warpgroups": 1, "producer_registers": 0} if knobs.get("tile_m") == 64 else {}
+    config = FAMILY.config({"epilogue": "direct", "tile_n": 128, "stages": 3} | single | knobs)
+    assert explain(FAMILY, PROBLEM, config).legal
+    assert isinstance(compile_source(source(**config.knobs), "sm_90a", None), Build)
+
+
 def test_random_legal_configs_of_gemv_compile_within_their_registers() -> None:
     drawn = list(samples(family_named("gemv"), 16, np.random.default_rng(5)))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -73,6 +88,10 @@ def test_the_verification_kernels_compile() -> None:
         {"tile_m": 192, "consumer_warpgroups": 2},
         {"tile_k": 32},
         {"tile_n": 40, "cluster_m": 4},
+        {"cluster_k": 2, "cluster_m": 2, "epilogue": "direct"},
+        {"cluster_k": 2, "split_k": 2, "epilogue": "direct"},
+        {"cluster_k": 2, "schedule": "pingpong", "tile_m": 64, "epilogue": "direct"},
+        {"cluster_k": 2, "stages": 3},
     ],
 )
 def test_what_the_rules_refuse_the_compiler_refuses(knobs: dict[str, object]) -> None:
