@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from benchmarks.published import publish
 from space.arch import DEVICES
@@ -46,6 +47,9 @@ HEADER = (
     "worst error / bound | tried | s | config |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
+
+#: Classes of products that the tensor core bounds, beside those of training.
+LARGE: Final = ("square", "prefill", "lm_head")
 
 
 @dataclass(frozen=True)
@@ -160,20 +164,29 @@ class Ratios:
     """What a row counts for in the summary: against cuBLASLt's first choice, and the best of its candidates."""
 
     kind: str
+    dtype: str
     first: float | None
     best: float | None
 
     @classmethod
     def of(cls, row: Row) -> Ratios:
         """Of one row measured here."""
-        return cls(row.kind, row.first.value if row.first else None, row.best.value if row.best else None)
+        first, best = (against.value if against else None for against in (row.first, row.best))
+        return cls(row.kind, row.problem.dtype, first, best)
 
     @classmethod
     def read(cls, line: str) -> Ratios:
         """Of one line of a table."""
         cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
         first, best = (None if cell == "–" else float(cell.split()[0]) for cell in cells[5:7])
-        return cls(cells[1], first, best)
+        return cls(cells[1], cells[0].split()[-3], first, best)
+
+    @property
+    def group(self) -> str:
+        """Classes that are bound alike, and dtypes that the library treats alike."""
+        if self.kind not in LARGE and not self.kind.startswith("train"):
+            return "odd" if self.kind == "odd" else "few rows or columns"
+        return "large, 16 bits" if self.dtype in ("bf16", "fp16") else "large, other dtypes"
 
 
 def merged(parts: Sequence[Path], out: Path | None) -> None:
@@ -191,12 +204,13 @@ def merged(parts: Sequence[Path], out: Path | None) -> None:
 
 
 def summary(rows: Sequence[Ratios]) -> Iterator[str]:
-    """Geometric means by class and over all, and the worst problem."""
+    """Geometric means by class, by groups of them and over all, and the worst problem."""
     yield "| class | problems | against first | against best | worst against first | worst against best |"
     yield "| --- | --- | --- | --- | --- | --- |"
     kinds = dict.fromkeys(row.kind for row in rows)
-    for kind in [*kinds, "all"]:
-        chosen = [row for row in rows if kind in (row.kind, "all")]
+    groups = dict.fromkeys(row.group for row in rows if row.group not in kinds)
+    for kind in [*kinds, *groups, "all"]:
+        chosen = [row for row in rows if kind in (row.kind, row.group, "all")]
         first = [row.first for row in chosen if row.first]
         best = [row.best for row in chosen if row.best]
         if first:
