@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from benchmarks.search.replay import Replay, class_of
 from space.config import Config
 from space.family import Family
-from tuner.model.kinship import kind_of, octaves
+from tuner.model.kinship import kind_of, octaves, reaches
 from tuner.model.learned import LearnedModel
 from tuner.model.train import TREES, Judgement, judge, train
 
@@ -51,7 +51,8 @@ class Setting:
     def winners(self, replay: Replay, teachers: tuple[int, ...]) -> tuple[Config, ...]:
         """First and second of each teacher of the same kind, most similar first, as a store would name them."""
         known = [self.replays[place] for place in teachers]
-        kin = [other for other in known if kind_of(other.problem) == kind_of(replay.problem)]
+        alike = [other for other in known if kind_of(other.problem) == kind_of(replay.problem)]
+        kin = [other for other in alike if reaches(replay.problem, other.problem)]
         kin.sort(key=lambda other: octaves(replay.problem, other.problem))
         return tuple(dict.fromkeys(other.configs[place] for other in kin for place in other.time_us.argsort()[:2]))
 

@@ -12,7 +12,7 @@ from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from tuner.errors import StoreError
-from tuner.model.kinship import octaves
+from tuner.model.kinship import REACH, octaves
 from tuner.records import Best
 from tuner.store import changes, codec, measurements
 from tuner.store.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
@@ -25,8 +25,6 @@ WHOLE: Final = (
     *(joinedload(BestRow.measurement).options(option) for option in measurements.WHOLE),
 )
 
-#: Factor within which each extent of a similar problem lies.
-_REACH: Final = 8
 #: Bests that are compared, and those that are taken.
 _MOST_LOOKED_AT: Final = 2_000
 _MOST_NEAR: Final = 8
@@ -63,7 +61,7 @@ def read(session: Session, query: Select[BestRow]) -> list[Best]:
 def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
     """Own configs that won or came second on similar problems of a device model, most similar first.
 
-    Similar differs in the extents alone, and in each of them by a factor of `_REACH` at most. Configs that this version
+    Similar is what differs in the extents alone and is near enough (`kinship.reaches`). Configs that this version
     does not know are passed over.
     """
     head, _, tail = problem.key.rpartition(problem.shape)
@@ -77,7 +75,7 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
         .where(DeviceRow.name == device, ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
     )
     for column, extent in ((ProblemRow.m, problem.m), (ProblemRow.n, problem.n), (ProblemRow.k, problem.k)):
-        query = query.where(column.between(extent // _REACH, extent * _REACH))
+        query = query.where(column.between(extent // REACH, extent * REACH))
     found = [(Problem.from_key(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
     keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)

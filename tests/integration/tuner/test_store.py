@@ -19,6 +19,7 @@ from benchmarks.postgres import Postgres
 from space.problem import Problem
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
+from tuner.model.kinship import reaches
 from tuner.records import StudyStatus
 from tuner.store.models import BestRow
 from tuner.store.store import Store
@@ -131,6 +132,7 @@ def test_winners_of_similar_problems_come_nearest_first_without_those_of_another
     near, far, beyond = (replace(PROBLEM, m=PROBLEM.m * factor) for factor in (2, 8, 16))
     for problem in (far, near, beyond):
         keep_best(store, problem)
+    assert [reaches(PROBLEM, problem) for problem in (near, far, beyond)] == [True, True, False]
     won = keep_best(store, replace(PROBLEM, n=PROBLEM.n * 2)).config
     assert store.winners_near(PROBLEM, DEVICE) == (won,)
     second = FAMILY.config({"tile_n": 64})
