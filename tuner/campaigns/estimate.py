@@ -18,7 +18,7 @@ from tuner.store.campaign_models import RoundRow, WorkerRow
 from tuner.store.store import Store
 
 #: Before anything was measured: 96 candidates and their finals took an H200 7 to 10 s
-#: (benchmarks/results/tune_shapes_h200.md, 256 candidates in 12 to 21 s).
+#: (benchmarks/results/tune_shapes_h200.md, 256 candidates in 14 to 20 s).
 ASSUMED_CANDIDATE_SECONDS: Final = 0.06
 #: Preparing, and the finals.
 ASSUMED_PROBLEM_SECONDS: Final = 3.0
@@ -36,7 +36,8 @@ class Estimate:
     Attributes:
         problems, devices: how many; every problem is tuned on every device.
         most_candidates: upper bound on what is measured.
-        untunable: problems that no config is legal for, with the rules, among the `looked_at` first.
+        looked_at: problems whose candidates were counted, spread over the list.
+        untunable: those of them that no config is legal for, with the rules.
         gpu_seconds: of all workers together, and no more than the budget's.
         seconds: on the wall with the workers that are live now; None without any.
         seconds_a_candidate, seconds_a_problem: what it was computed with.
