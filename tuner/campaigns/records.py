@@ -298,7 +298,7 @@ class Timing:
 
     Attributes:
         heartbeat_seconds: between two signs of life of a worker.
-        round_seconds: after these a round begins no further batch; 10 to 60.
+        round_seconds: after these a round begins no further batch.
         attempts: rounds in a row that may end badly before a problem is parked.
         window: most queued rounds a queue; the backlog waits in `campaign_problem`.
     """

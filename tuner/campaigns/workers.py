@@ -106,12 +106,12 @@ class Workers:
         """Lets a worker finish its round and leave.
 
         Raises:
-            WorkerGone: it has left already.
+            WorkerGone: it has left already, or never was there.
         """
         with self._store.transaction(writes=True) as session:
             row = session.scalars(_PRESENT, {"worker": worker_id}).one_or_none()
             if row is None:
-                raise _gone(worker_id)
+                raise WorkerGone(f"worker {worker_id} is gone: `gemmtune worker list` names those that are not")
             row.status = "draining"
             session.flush()
             return _worker(row, _running(session, [worker_id]).get(worker_id))

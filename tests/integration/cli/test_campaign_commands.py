@@ -118,7 +118,7 @@ def test_pause_resume_cancel_and_watch(shell: Shell) -> None:
         (("campaign", "list", "--url", "http://127.0.0.1:9"), 7, "does not answer"),
         (("campaign", "list", "--url", "nonsense"), 7, "no URL"),
         (("worker", "run"), 3, "GEMMTUNE_URL"),
-        (("worker", "drain", "999"), 7, "counts as gone"),
+        (("worker", "drain", "999"), 7, "worker 999 is gone: `gemmtune worker list`"),
     ],
 )
 def test_bad_input_is_one_sentence_and_an_exit_code(
