@@ -47,8 +47,28 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", type=Path)
     given = options.parse_args()
-    chance, limit = random.Random(given.seed), 2 * given.heartbeat + 5
-    faults = [signal.SIGKILL] * given.kills + [signal.SIGSTOP] * given.stops
+    limit = 2 * given.heartbeat + 5
+    took = measure(given.kills, given.stops, given.workers, given.heartbeat, random.Random(given.seed))
+    lines = [
+        f"{given.workers} workers, heartbeat {given.heartbeat:g} s: the promise is {limit:g} s.",
+        "", "| a worker that holds a round is | times | begins anew after, median | longest |",
+        "| --- | --- | --- | --- |",
+    ]  # fmt: skip
+    for fault, word in ((signal.SIGKILL, "killed -9"), (signal.SIGSTOP, "stopped")):
+        if found := took[fault]:
+            lines.append(f"| {word} | {len(found)} | {statistics.median(found):.1f} s | {max(found):.1f} s |")
+    text = "\n".join(lines)
+    print(text)
+    publish("redelivery", given.out, text)
+    if max(seconds for found in took.values() for seconds in found) > limit:
+        sys.exit(1)
+
+
+def measure(
+    kills: int, stops: int, workers: int, heartbeat_seconds: float, chance: random.Random
+) -> dict[signal.Signals, list[float]]:
+    """Seconds from each fault until the round that it hit began anew, by the signal that was sent."""
+    faults = [signal.SIGKILL] * kills + [signal.SIGSTOP] * stops
     chance.shuffle(faults)
     took: dict[signal.Signals, list[float]] = {signal.SIGKILL: [], signal.SIGSTOP: []}
     with ExitStack() as stack:
@@ -57,9 +77,9 @@ def main() -> None:
         shapes = plant(folder / "recorded" / "h200", 20 * len(faults), _CANDIDATES)
         url = postgres.database()
         store = stack.enter_context(Store.open(url))
-        fleet = Fleet(folder, url, given.heartbeat, "recorded:h200:realtime")
+        fleet = Fleet(folder, url, heartbeat_seconds, "recorded:h200:realtime")
         stack.callback(fleet.stop)
-        fleet.workers = [fleet.start_worker() for _ in range(given.workers)]
+        fleet.workers = [fleet.start_worker() for _ in range(workers)]
         campaign = begin_campaign(store, shapes, _CANDIDATES)
         struck = set[str]()
         while faults:
@@ -75,19 +95,7 @@ def main() -> None:
             fleet.workers[place].kill()
             fleet.workers[place].wait()
             fleet.workers[place] = fleet.start_worker()
-    lines = [
-        f"{given.workers} workers, heartbeat {given.heartbeat:g} s: the promise is {limit:g} s.",
-        "", "| a worker that holds a round is | times | begins anew after, median | longest |",
-        "| --- | --- | --- | --- |",
-    ]  # fmt: skip
-    for fault, word in ((signal.SIGKILL, "killed -9"), (signal.SIGSTOP, "stopped")):
-        if found := took[fault]:
-            lines.append(f"| {word} | {len(found)} | {statistics.median(found):.1f} s | {max(found):.1f} s |")
-    text = "\n".join(lines)
-    print(text)
-    publish("redelivery", given.out, text)
-    if max(seconds for found in took.values() for seconds in found) > limit:
-        sys.exit(1)
+    return took
 
 
 def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random, spared: Container[str]) -> tuple[int, str]:
