@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from benchmarks.published import publish
+from benchmarks.speed import provenance
 from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
@@ -54,7 +55,7 @@ def main() -> None:
                 report = tune(store, worker, problem, budget, guidance=guidance)
                 lines.append(row(problem, report, worker, time.perf_counter() - started))
                 print(lines[-1], flush=True)
-            about = provenance(worker, report)
+            about = provenance(report, worker.facts.arch)
     text = "\n".join([HEADER, *lines])
     publish("tune_shapes", given.out, about, text)
 
@@ -74,16 +75,6 @@ def row(problem: Problem, report: Report, worker: Worker, seconds: float) -> str
         f"`{ours.config.key}`",
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
-
-
-def provenance(worker: Worker, report: Report) -> str:
-    """What the numbers depend on, in one line."""
-    by = report.best.winner.provenance
-    return (
-        f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel source "
-        f"{by.kernel_source_digest[:12]}, policy {report.best.winner.measurement.policy.value}. "
-        f"Ratio: cuBLASLt's time / ours."
-    )
 
 
 def _time(measured: list[Measurement]) -> str:
