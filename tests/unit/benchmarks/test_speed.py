@@ -11,8 +11,8 @@ from benchmarks.speed import HEADER, merged
 
 def part(folder: Path, name: str, about: str, *ratios: tuple[str, str]) -> Path:
     path = folder / name
-    lines = [f"| p{place} | square | 1.0 | 2.0 | 50% | {first} (1.0–1.0) | {best} | 1700 | 0.9 | 20 | 1.0 | `a=1` |"
-             for place, (first, best) in enumerate(ratios)]  # fmt: skip
+    lines = [f"| p{place} bf16 nt 1x2x3 | square | 1.0 | 2.0 | 50% | {first} (1.0–1.0) | {best} | 1700 | 0.9 | 20 | "
+             "1.0 | `a=1` |" for place, (first, best) in enumerate(ratios)]  # fmt: skip
     path.write_text("\n".join([f"`{name}`", "", about, "", "| class | … |", "", HEADER, *lines, ""]))
     return path
 
@@ -21,7 +21,7 @@ def test_the_parts_become_one_table_with_one_summary(tmp_path: Path, capsys: pyt
     parts = [part(tmp_path, "one", "H200", ("1.000", "–"), ("4.000", "1.500 (1–2)")), part(tmp_path, "two", "H200")]
     merged(parts, tmp_path / "whole.md")
     text = (tmp_path / "whole.md").read_text()
-    assert [text.count(f"| p{place} |") for place in (0, 1, 2)] == [1, 1, 0]
+    assert [text.count(f"| p{place} bf16 ") for place in (0, 1, 2)] == [1, 1, 0]
     assert "| square | 2 | 2.000 | 1.500 | 1.000 | 1.500 |" in text
     assert text.startswith("`one`\n`two`\n")
     assert capsys.readouterr().out.strip() in text
