@@ -19,7 +19,7 @@ from tuner.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatu
 from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, WorkerGone
 from tuner.store.campaign_models import RoundRow
 from tuner.store.store import Store
-from workers.measurement import Outcome, Policy
+from workers.measurement import Measurement, Outcome, Policy
 
 
 @pytest.fixture
@@ -71,6 +71,26 @@ def test_a_problem_goes_on_where_its_last_round_stopped(fleet: Fleet) -> None:
     assert not set(hand.work(again)) & set(batch)
     done = results.problems(fleet.store, campaign.id)[0]
     assert (done.status, done.rounds, done.tried) == (ProblemStatus.DONE, 2, 20)
+
+
+def test_a_round_is_told_whether_its_finals_are_done(fleet: Fleet) -> None:
+    fleet.campaign(PROBLEMS[:1])
+    hand = fleet.hand()
+
+    def told(*reported: Measurement) -> bool:
+        task = hand.claimed()
+        past = fleet.rounds.begin(task.round_id, task.lease, provenance())
+        assert not {entry.config for entry in past.tried} & {entry.config for entry in reported}
+        hand.report(task, reported)
+        return past.finals_done
+
+    own = PROBLEMS[0]
+    first, second, third = hand.begin(hand.claimed()).propose()[:3]
+    assert not told(measured(first, 20.0, own), measured(first, 20.0, own, "final", samples=11))
+    assert told(measured(second, 21.0, own))
+    # Something was screened after them.
+    assert not told(measured(third, 22.0, own))
+    assert not told()
 
 
 def test_one_claim_too_many_gives_the_same_round_again(fleet: Fleet) -> None:

@@ -20,7 +20,8 @@ from space.problem import Problem
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.model.kinship import reaches
-from tuner.records import StudyStatus
+from tuner.records import Best, StudyStatus
+from tuner.store import database
 from tuner.store.models import BestRow
 from tuner.store.store import Store
 from workers.measurement import Outcome, Policy, Verification
@@ -202,6 +203,27 @@ def test_a_store_comes_back_after_its_server_restarted(postgres: Postgres) -> No
     with Store.open(postgres.database()) as store:
         best = keep_best(store)
         postgres.restart()
+        assert store.bests() == [best]
+
+
+def test_a_connection_that_broke_while_it_was_idle_is_noticed(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.database()
+    ours = f"datname = '{sa.make_url(url).database}'"
+    with Store.open(url) as store:
+        best = keep_best(store)
+
+        def broken() -> list[Best]:
+            postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+            return store.bests()
+
+        monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)
+        assert broken() == [best]
+        # Used just now, and believed in: one call fails, and the next one has a new connection.
+        monkeypatch.setattr(database, "_TRUSTED_SECONDS", 3_600.0)
+        with pytest.raises(StoreError):
+            broken()
         assert store.bests() == [best]
 
 

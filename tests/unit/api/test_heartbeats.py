@@ -1,0 +1,54 @@
+"""Heartbeats that arrive within a moment share one note, and each is answered with what its own worker should know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+
+from api.heartbeats import Heartbeats
+from tuner.campaigns.records import Orders
+from tuner.campaigns.workers import Workers
+from tuner.errors import WorkerGone
+
+
+class FakeWorkers:
+    """Notes what it is told; worker 3 is gone, worker 5 should stop."""
+
+    def __init__(self) -> None:
+        self.notes = list[list[tuple[int, int | None]]]()
+
+    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[Orders | WorkerGone]:
+        self.notes.append(list(beats))
+        return [WorkerGone("gone") if worker == 3 else Orders(worker == 5, drain=False) for worker, _ in beats]
+
+
+def test_beats_of_one_moment_are_one_note() -> None:
+    workers = FakeWorkers()
+
+    async def all_at_once() -> list[Orders | BaseException]:
+        heartbeats = Heartbeats(cast(Workers, workers))
+        return await asyncio.gather(*(heartbeats.beat(n, 10 * n) for n in range(1, 7)), return_exceptions=True)
+
+    answers = asyncio.run(all_at_once())
+    assert workers.notes == [[(n, 10 * n) for n in range(1, 7)]]
+    assert isinstance(answers.pop(2), WorkerGone)
+    assert answers == [Orders(n == 5, drain=False) for n in (1, 2, 4, 5, 6)]
+
+
+def test_who_hangs_up_takes_nobody_else_along() -> None:
+    workers = FakeWorkers()
+
+    async def one_hangs_up() -> Orders:
+        heartbeats = Heartbeats(cast(Workers, workers))
+        leaving, staying = (asyncio.create_task(heartbeats.beat(n, None)) for n in (1, 5))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        return await staying
+
+    assert asyncio.run(one_hangs_up()).stop
+    assert workers.notes == [[(1, None), (5, None)]]
