@@ -12,7 +12,7 @@ from space.arch import Arch, arch_named
 from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.family import Family, family_named
-from space.nearest import MOST_CHANGES, nearest_legal
+from space.nearest import MOST_CHANGES, columns_of, nearest_legal, neighbours
 from space.problem import Problem
 from space.rules import Rule
 
@@ -65,11 +65,14 @@ class Explanation:
 def explain(family: Family, problem: Problem, config: Config, arch: Arch | None = None) -> Explanation:
     """What the rules say of one config; never raises for a well-formed one."""
     arch = arch or arch_named(family.arch)
-    columns = family.columns(problem, [config], arch)
-    broken = _broken_by(family, "legal", columns)
+    # The config is the first of its neighbours: to ask of all of them takes hardly longer than of one.
+    near = neighbours(family, config)
+    columns = columns_of(family, problem, arch, near)
+    held = [rule.mask(columns) for rule in family.legal]
+    broken = [rule for rule, mask in zip(family.legal, held, strict=True) if not mask[0]]
     # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
-    not_worth = [] if broken else _broken_by(family, "worth", columns)
-    change = nearest_legal(family, problem, config, arch, broken, MOST_CHANGES) if broken else {}
+    not_worth = [] if broken else [rule for rule in family.rules if rule.kind == "worth" and not rule.mask(columns)[0]]
+    change = nearest_legal(family, problem, arch, near, held, MOST_CHANGES) if broken else {}
     derived = {value.name: int(columns[value.name][0]) for value in family.derived}
     return Explanation(
         config, problem, arch.name, _told(broken, columns), _told(not_worth, columns),
@@ -108,15 +111,13 @@ def nearest_config(
     family: Family, problem: Problem, config: Config, arch: Arch | None = None, most: int = MOST_CHANGES
 ) -> Config | None:
     """The config itself where it is legal, else the nearest legal one within so many changes; None without one."""
-    broken = _broken_by(family, "legal", family.columns(problem, [config], arch))
-    if not broken:
+    near = neighbours(family, config)
+    columns = columns_of(family, problem, arch or arch_named(family.arch), near)
+    held = [rule.mask(columns) for rule in family.legal]
+    if all(mask[0] for mask in held):
         return config
-    change = nearest_legal(family, problem, config, arch, broken, most)
+    change = nearest_legal(family, problem, arch, near, held, most)
     return family.config(config.knobs | change) if change else None
-
-
-def _broken_by(family: Family, kind: str, columns: Columns) -> list[Rule]:
-    return [rule for rule in family.rules if rule.kind == kind and not rule.mask(columns)[0]]
 
 
 def _told(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:

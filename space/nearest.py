@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from space.arch import Arch
-from space.columns import Columns
+from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.family import Family
 from space.knobs import KnobValue
@@ -24,8 +25,24 @@ _FEW_ROWS, _STILL_MOST = 512, 0.8
 _Rows: TypeAlias = npt.NDArray[np.intp]
 
 
+def neighbours(family: Family, config: Config) -> _Rows:
+    """The config, and behind it each that differs in one knob: places of values in their domains, one a knob."""
+    here = np.array([knob.domain.index(value) for knob, (_, value) in zip(family.knobs, config.values, strict=True)])
+    knob, place = _places(family)
+    other = place != here[knob]
+    rows = np.repeat(here[None], 1 + np.count_nonzero(other), axis=0)
+    rows[np.arange(1, len(rows)), knob[other]] = place[other]
+    return rows
+
+
+def columns_of(family: Family, problem: Problem, arch: Arch | None, rows: _Rows) -> Columns:
+    """The configs whose values stand at these places of their domains."""
+    knobs, values = family.codes.shape
+    return family.rows_of(problem, family.codes.ravel().take(rows + np.arange(0, knobs * values, values)), arch)
+
+
 def nearest_legal(
-    family: Family, problem: Problem, config: Config, arch: Arch | None, broken: Sequence[Rule], most: int
+    family: Family, problem: Problem, arch: Arch | None, near: _Rows, held: Sequence[BoolColumn], most: int
 ) -> dict[str, KnobValue]:
     """The change that makes a config legal: the knobs to change and their values; empty where nothing helps.
 
@@ -34,18 +51,23 @@ def nearest_legal(
     a rule becomes legal only if one of the knobs that the rule reads changes, so each of these is tried in turn.
 
     Args:
-        broken: the legal rules that the config breaks.
+        near: the config and its neighbours.
+        held: for each legal rule, which of `near` hold it.
         most: so many knobs may change.
     """
-    here = np.array([knob.domain.index(value) for knob, (_, value) in zip(family.knobs, config.values, strict=True)])
-    now = {rule.id for rule in broken}
-    rows, breaks = here[None], np.array([[rule.id in now for rule in family.legal].index(True)])
-    for _ in range(most):
+    here, legal = near[0], np.logical_and.reduce(held)
+    if legal.any():
+        return _smallest(family, here, near[legal])
+    breaks = np.argmin(np.array(held), axis=0)
+    first = family.knobs_read(family.legal[int(breaks[0])])
+    read = np.array([knob.name in first for knob in family.knobs])
+    mends = (near != here)[:, read].any(axis=1)
+    rows, breaks = near[mends], breaks[mends]
+    for _ in range(1, most):
         rows = _changed_once_more(family, here, rows, breaks)
-        breaks = _first_broken(_columns(family, problem, arch, rows), family.legal)
-        legal = rows[breaks == len(family.legal)]
-        if len(legal):
-            return _smallest(family, here, legal)
+        breaks = _first_broken(columns_of(family, problem, arch, rows), family.legal)
+        if len(found := rows[breaks == len(family.legal)]):
+            return _smallest(family, here, found)
     return {}
 
 
@@ -54,8 +76,7 @@ def _changed_once_more(family: Family, here: _Rows, rows: _Rows, breaks: _Rows) 
 
     Rows are places of values in their domains, one a knob.
     """
-    sizes = np.array([len(knob.domain) for knob in family.knobs])
-    knob, place = np.nonzero(np.arange(sizes.max()) < sizes[:, None])
+    knob, place = _places(family)
     other = place != here[knob]
     found = [rows[:0]]
     for rule in set(breaks.tolist()):
@@ -69,10 +90,12 @@ def _changed_once_more(family: Family, here: _Rows, rows: _Rows, breaks: _Rows) 
     return np.concatenate(found)
 
 
-def _columns(family: Family, problem: Problem, arch: Arch | None, rows: _Rows) -> Columns:
-    """The configs whose values stand at these places of their domains."""
-    knobs, values = family.codes.shape
-    return family.rows_of(problem, family.codes.ravel().take(rows + np.arange(0, knobs * values, values)), arch)
+@cache
+def _places(family: Family) -> tuple[_Rows, _Rows]:
+    """Every value of every knob: the knob's number, and the value's place in its domain."""
+    sizes = np.array([len(knob.domain) for knob in family.knobs])
+    knob, place = np.nonzero(np.arange(sizes.max()) < sizes[:, None])
+    return knob, place
 
 
 def _first_broken(columns: Columns, rules: Sequence[Rule]) -> _Rows:
