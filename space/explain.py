@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
+import numpy.typing as npt
 
 from space.arch import Arch, arch_named
 from space.columns import BoolColumn, Columns
@@ -65,10 +66,7 @@ class Explanation:
 def explain(family: Family, problem: Problem, config: Config, arch: Arch | None = None) -> Explanation:
     """What the rules say of one config; never raises for a well-formed one."""
     arch = arch or arch_named(family.arch)
-    # The config is the first of its neighbours: to ask of all of them takes hardly longer than of one.
-    near = neighbours(family, config)
-    columns = columns_of(family, problem, arch, near)
-    held = [rule.mask(columns) for rule in family.legal]
+    near, columns, held = _asked(family, problem, config, arch)
     broken = [rule for rule, mask in zip(family.legal, held, strict=True) if not mask[0]]
     # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
     not_worth = [] if broken else [rule for rule in family.rules if rule.kind == "worth" and not rule.mask(columns)[0]]
@@ -111,13 +109,23 @@ def nearest_config(
     family: Family, problem: Problem, config: Config, arch: Arch | None = None, most: int = MOST_CHANGES
 ) -> Config | None:
     """The config itself where it is legal, else the nearest legal one within so many changes; None without one."""
-    near = neighbours(family, config)
-    columns = columns_of(family, problem, arch or arch_named(family.arch), near)
-    held = [rule.mask(columns) for rule in family.legal]
+    near, _, held = _asked(family, problem, config, arch)
     if all(mask[0] for mask in held):
         return config
     change = nearest_legal(family, problem, arch, near, held, most)
     return family.config(config.knobs | change) if change else None
+
+
+def _asked(
+    family: Family, problem: Problem, config: Config, arch: Arch | None
+) -> tuple[npt.NDArray[np.intp], Columns, list[BoolColumn]]:
+    """The config and its neighbours, their columns, and for each legal rule which of them hold it.
+
+    The config is the first of them: to ask of all takes hardly longer than of one.
+    """
+    near = neighbours(family, config)
+    columns = columns_of(family, problem, arch, near)
+    return near, columns, [rule.mask(columns) for rule in family.legal]
 
 
 def _told(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:

@@ -59,9 +59,7 @@ def nearest_legal(
     if legal.any():
         return _smallest(family, here, near[legal])
     breaks = np.argmin(np.array(held), axis=0)
-    first = family.knobs_read(family.legal[int(breaks[0])])
-    read = np.array([knob.name in first for knob in family.knobs])
-    mends = (near != here)[:, read].any(axis=1)
+    mends = (near != here)[:, _read_by(family, int(breaks[0]))].any(axis=1)
     rows, breaks = near[mends], breaks[mends]
     for _ in range(1, most):
         rows = _changed_once_more(family, here, rows, breaks)
@@ -80,8 +78,7 @@ def _changed_once_more(family: Family, here: _Rows, rows: _Rows, breaks: _Rows) 
     other = place != here[knob]
     found = [rows[:0]]
     for rule in set(breaks.tolist()):
-        read = np.array([one.name in family.knobs_read(family.legal[rule]) for one in family.knobs])
-        mends = np.flatnonzero(read[knob] & other)
+        mends = np.flatnonzero(_read_by(family, rule)[knob] & other)
         breaking = rows[breaks == rule]
         row, mend = np.nonzero((breaking == here)[:, knob[mends]])
         changed = breaking.take(row, axis=0)
@@ -96,6 +93,12 @@ def _places(family: Family) -> tuple[_Rows, _Rows]:
     sizes = np.array([len(knob.domain) for knob in family.knobs])
     knob, place = np.nonzero(np.arange(sizes.max()) < sizes[:, None])
     return knob, place
+
+
+def _read_by(family: Family, rule: int) -> BoolColumn:
+    """Which knobs the legal rule at this place of the table reads."""
+    read = family.knobs_read(family.legal[rule])
+    return np.array([knob.name in read for knob in family.knobs])
 
 
 def _first_broken(columns: Columns, rules: Sequence[Rule]) -> _Rows:

@@ -69,13 +69,18 @@ def _consumer_registers(c: Columns) -> IntColumn:
     return np.where(c["producer_registers"] == 0, 0, np.minimum(most, MOST_SETMAXNREG))
 
 
+def _m64_blocks(c: Columns) -> IntColumn:
+    """Blocks of 64 rows, an instruction's, that one consumer warpgroup owns of a tile."""
+    column: IntColumn = np.maximum(c["tile_m"] // (64 * c["team"]), 1)
+    return column
+
+
 def _held_registers(c: Columns) -> IntColumn:
     """Accumulators, a second set where sums are promoted, A's fragments of a stage where it comes by registers, and
     what an epilogue that reads a source or a bias has in flight."""
     sums = 2 if c.problem.numerics == "promoted" else 1
     steps = c["tile_k"] * element_bytes(c.problem) // INSTRUCTION_K_BYTES
-    blocks = np.maximum(c["tile_m"] // (64 * c["team"]), 1)
-    fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * blocks + FRAGMENT_ADDRESSES, 0)
+    fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * _m64_blocks(c) + FRAGMENT_ADDRESSES, 0)
     parts = c.problem.epilogue_parts
     finish = ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & {"beta", "bias", "silu"} else 0
     column: IntColumn = sums * c["accumulator_registers"] + fragments + finish
@@ -95,6 +100,18 @@ def _store_box_n(c: Columns) -> IntColumn:
     return np.select([staged % width == 0 for width in widths], widths, staged)
 
 
+def slices(c: Columns) -> IntColumn:
+    """Slices of one tile's K, be they of blocks that meet in memory or of a cluster."""
+    column: IntColumn = c["split_k"] * c["cluster_k"]
+    return column
+
+
+def slice_stages(c: Columns) -> IntColumn:
+    """Pipeline stages that the longest slice of a tile's K consumes."""
+    column: IntColumn = -(-c["k_iterations"] // slices(c))
+    return column
+
+
 def stored_row_bytes(c: Columns) -> IntColumn:
     """What TMA writes of a row of C at a time; a transposed tile's boxes run along its rows."""
     return np.where(c["swap_ab"] == 1, 128, c["store_box_n"] * DTYPE_BYTES[c.problem.dtype_c])
@@ -108,8 +125,7 @@ def _staged_bytes(c: Columns) -> IntColumn:
 
 def _share_groups(c: Columns) -> IntColumn:
     """Of a warpgroup's groups of eight columns of m64 blocks, those that one block of a cluster along K writes."""
-    groups = np.maximum(c["tile_m"] // (64 * c["team"]), 1) * (c["tile_n"] // 8)
-    column: IntColumn = -(-groups // c["cluster_k"])
+    column: IntColumn = -(-_m64_blocks(c) * (c["tile_n"] // 8) // c["cluster_k"])
     return column
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from space.arch import DeviceLimits
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.families.dependent_launch import SAVES_US
-from space.families.sm90_wgmma.derive import SECTOR_BYTES, stored_row_bytes
+from space.families.sm90_wgmma.derive import SECTOR_BYTES, slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing, pitch_bytes
 from space.problem import DTYPE_BYTES
@@ -66,7 +66,7 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     waves = -(-tiles // slots)
     busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
     crowd = np.minimum(together, np.maximum(tiles * c["cluster_size"] / device.sm_count, 1))
-    mainloop = -(-c["k_iterations"] // (c["split_k"] * c["cluster_k"])) * _stage_clocks(c, device, busy, crowd)
+    mainloop = slice_stages(c) * _stage_clocks(c, device, busy, crowd)
     epilogue = _epilogue_clocks(c, busy, device)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
     store = c.once(_store_clocks)

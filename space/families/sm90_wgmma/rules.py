@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn, among
+from space.families.sm90_wgmma.derive import slices
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
     EPILOGUE_DIRECT,
@@ -89,9 +90,9 @@ def _instruction_spans(c: Columns) -> BoolColumn:
     return column
 
 
-def _slices(c: Columns) -> IntColumn:
+def _all_slices(c: Columns) -> IntColumn:
     """Cluster tiles of all products, slices of K counted."""
-    return c["tiles_m"] * c["tiles_n"] * c["split_k"] * c["cluster_k"] * c.problem.batch
+    return c["tiles_m"] * c["tiles_n"] * slices(c) * c.problem.batch
 
 
 def _smem_numbers(c: Columns) -> str:
@@ -234,7 +235,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
     Rule("split.registers", "what adds up slices fits beside a slice's own sums", "NVRTC's spill report",
          ("split_k", "cluster_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
-         lambda c: (c["split_k"] * c["cluster_k"] == 1) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
+         lambda c: (slices(c) == 1) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
          lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
                    f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}, "
                    f"cluster_k {_one(c, 'cluster_k')}"),
@@ -242,6 +243,6 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: f"split_k {_one(c, 'split_k')}; use epilogue=direct"),
     Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k", "cluster_k"),
-         lambda c: _slices(c) <= MOST_BLOCKS, lambda c: f"{int(_slices(c)[0]):,} tiles, slices of K counted"),
+         lambda c: _all_slices(c) <= MOST_BLOCKS, lambda c: f"{int(_all_slices(c)[0]):,} tiles, slices of K counted"),
 )  # fmt: skip
 

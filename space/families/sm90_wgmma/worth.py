@@ -8,7 +8,13 @@ import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families import dependent_launch
-from space.families.sm90_wgmma.derive import BARRIER_BYTES_PER_STAGE, FLAG_BYTES, SECTOR_BYTES, stored_row_bytes
+from space.families.sm90_wgmma.derive import (
+    BARRIER_BYTES_PER_STAGE,
+    FLAG_BYTES,
+    SECTOR_BYTES,
+    slice_stages,
+    stored_row_bytes,
+)
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
     EPILOGUE_DIRECT,
@@ -67,10 +73,6 @@ def _least_padded(c: Columns) -> IntColumn:
     return -(-extent_m(c) // 64) * 64 * -(-extent_n(c) // 8) * 8
 
 
-def _slice_stages(c: Columns) -> IntColumn:
-    return -(-c["k_iterations"] // (c["split_k"] * c["cluster_k"]))
-
-
 def _blocks(c: Columns) -> IntColumn:
     """Tiles of single blocks, all slices and products counted."""
     column: IntColumn = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
@@ -112,14 +114,14 @@ def _pdl_useful(c: Columns) -> BoolColumn:
 def _split_useful(c: Columns) -> BoolColumn:
     """Slices that fill the machine about once or twice, and are long enough to be worth their sum."""
     fills = _blocks(c) <= 2 * MACHINE_TILES
-    column: BoolColumn = (c["split_k"] == 1) | (fills & (_slice_stages(c) >= LEAST_SLICE_STAGES))
+    column: BoolColumn = (c["split_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
 
 def _cluster_k_useful(c: Columns) -> BoolColumn:
     """Slices that fill the machine about once, and are long enough to be worth their sum."""
     fills = _blocks(c) <= CLUSTER_K_BLOCKS
-    column: BoolColumn = (c["cluster_k"] == 1) | (fills & (_slice_stages(c) >= LEAST_SLICE_STAGES))
+    column: BoolColumn = (c["cluster_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
 
