@@ -38,14 +38,25 @@ LOOK_AROUND_SECONDS: Final = 1.0
 
 
 @dataclass
-class Ready:
-    """A candidate that only has to be run: loaded, its arguments packed, its graph recorded."""
+class Loaded:
+    """A candidate whose program is on the GPU."""
 
     config: Config
     digest: str
     policy: Policy
     note: str
-    loaded: Launcher
+    launcher: Launcher
+
+    def discard(self) -> None:
+        """Frees everything; a lost context says so again at the next call."""
+        with contextlib.suppress(CudaError):
+            self.launcher.unload()
+
+
+@dataclass
+class Ready(Loaded):
+    """A candidate that only has to be run: its arguments packed, its graph recorded."""
+
     launch: Callable[[Copy], None]
     timed: TimedGraph
 
@@ -55,10 +66,9 @@ class Ready:
             self.timed.destroy()
 
     def discard(self) -> None:
-        """Frees everything; a lost context says so again at the next call."""
+        """See `Loaded`."""
         self.rest()
-        with contextlib.suppress(CudaError):
-            self.loaded.unload()
+        super().discard()
 
 
 class Bench:
@@ -119,23 +129,42 @@ class Bench:
         return self._matmul.ranks if self._matmul else range(0)
 
     def ready(self, config: Config, digest: str, policy: Policy) -> Ready:
-        """Loads a candidate and records its graph; the GPU may be busy with another meanwhile.
+        """Loads a candidate and records its graph.
 
         Raises:
             CudaError: it can't be loaded or launched that way.
         """
-        loaded, note = self._load(config, digest)
-        try:
-            timed = self._recorded(loaded, self._expected_us)
-        except CudaError:
-            with contextlib.suppress(CudaError):
-                loaded.unload()
-            raise
-        return Ready(config, digest, policy, note, loaded, lambda copy: loaded.launch(self.stream, copy), timed)
+        return self.record(self.load(config, digest, policy))
 
-    def _recorded(self, loaded: Launcher, expected_us: float) -> TimedGraph:
+    def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
+        """Brings a candidate's program to the GPU. The driver waits for whatever is at work there before it does so.
+
+        Raises:
+            CudaError: it can't be loaded.
+        """
+        launcher, note = self._launcher(config, digest)
+        return Loaded(config, digest, policy, note, launcher)
+
+    def record(self, loaded: Loaded) -> Ready:
+        """Records the graph of a candidate; the GPU may be busy with another meanwhile.
+
+        Raises:
+            CudaError: it can't be launched that way; it was unloaded.
+        """
+        launcher = loaded.launcher
+        try:
+            timed = self._recorded(launcher, self._expected_us)
+        except CudaError:
+            loaded.discard()
+            raise
+        return Ready(
+            loaded.config, loaded.digest, loaded.policy, loaded.note, launcher,
+            lambda copy: launcher.launch(self.stream, copy), timed,
+        )  # fmt: skip
+
+    def _recorded(self, launcher: Launcher, expected_us: float) -> TimedGraph:
         recorder = self._recorder
-        return TimedGraph(lambda copy: loaded.launch(recorder, copy), self._operands.copies, expected_us, recorder)
+        return TimedGraph(lambda copy: launcher.launch(recorder, copy), self._operands.copies, expected_us, recorder)
 
     def verify(self, ready: Ready, meanwhile: Callable[[], None] = lambda: None) -> Verdict:
         """Judges a candidate's results.
@@ -158,7 +187,8 @@ class Bench:
         """Verifies and briefly times one candidate.
 
         Args:
-            begun: called once when the GPU has got to work, to tell of what came before.
+            begun: called once when the GPU has got to work, and is waited for in a moment: to tell of what came
+                before, and for what waits for the GPU by itself.
             meanwhile: called once while it is at work for long, to prepare what comes next.
 
         Raises:
@@ -169,7 +199,7 @@ class Bench:
             return self.outcome(ready, Outcome.WRONG_RESULT, verdict.reason, verdict)
         if verdict.once_us * ready.timed.launches > LONGEST_REPLAY_US:
             ready.timed.destroy()
-            ready.timed = self._recorded(ready.loaded, verdict.once_us)
+            ready.timed = self._recorded(ready.launcher, verdict.once_us)
             if self._expecting:
                 self._expected_us = verdict.once_us
         if not self._hot:
@@ -256,14 +286,14 @@ class Bench:
         self.busy_us += beside.spent_us
         return tuple(sample * beside.pace for sample in taken[1:]), f"pace {beside.pace:.3f}", beside.steady
 
-    def _load(self, config: Config, digest: str) -> tuple[Launcher, str]:
+    def _launcher(self, config: Config, digest: str) -> tuple[Launcher, str]:
         assert self._problem is not None
         if config.family == "cublaslt":
-            return self._load_library(config.number("rank"))
+            return self._library_launcher(config.number("rank"))
         cubin = kept_cubin(self._cache_dir, digest)
         return load(self._problem, config, cubin, self.facts.sm_count, self._shared), ""
 
-    def _load_library(self, rank: int) -> tuple[Launcher, str]:
+    def _library_launcher(self, rank: int) -> tuple[Launcher, str]:
         if self._matmul is None or rank not in self._matmul.ranks:
             raise CudaError(f"cublasLtMatmulAlgoGetHeuristic returns no rank {rank}", "CUDA_ERROR_NOT_FOUND")
         return cublaslt.Candidate(self._matmul, rank), self._matmul.note(rank)

@@ -21,7 +21,7 @@ from space.config import Config, parse_knobs
 from space.family import family_named
 from space.problem import Problem
 from workers.build import nvrtc_version
-from workers.cuda.bench import Bench, Ready
+from workers.cuda.bench import Bench, Loaded, Ready
 from workers.cuda.driver import CudaError
 from workers.cuda.finals import Finals
 from workers.cuda.framing import Hangup, arrived, receive, send
@@ -62,26 +62,26 @@ class Inbox:
 class Failed:
     """A candidate that could not be made ready; told when it is its turn, so that answers stay in order."""
 
-    question: Question
+    config: Config
+    digest: str
+    policy: Policy
     error: CudaError | WorkerError
-
-    def rest(self) -> None:
-        """Nothing is left of it."""
-
-    def discard(self) -> None:
-        """Nothing is left of it."""
 
 
 class Screenings:
     """A run of screenings, each candidate made ready while the one before it is on the GPU.
+
+    Loading a program waits for the GPU, which is why it is done while that one is verified: there it is waited for
+    anyway, and soon. What is left to do, milliseconds for a problem of tiny operands, is done while it is timed.
 
     Where the next one is ready, an answer is sent when that has begun: the GPU does not wait for the pipe.
     """
 
     def __init__(self, bench: Bench, inbox: Inbox, reply: Callable[[dict[str, Any]], None]) -> None:
         self._bench, self._inbox, self._reply = bench, inbox, reply
+        self._loaded: Loaded | Failed | None = None
         self._next: Ready | Failed | None = None
-        self._done: list[Ready | Failed] = []
+        self._done: list[Ready] = []
         self._untold: Measurement | None = None
 
     def run(self, question: Question) -> None:
@@ -91,23 +91,26 @@ class Screenings:
             CudaError: the context is lost; the candidate that was on the GPU has no answer yet.
             WorkerError: a candidate can't be loaded for a reason that is not its own; it has no answer yet.
         """
-        current: Ready | Failed | None = self._made_ready(question)
+        self._load(question)
         try:
-            while current is not None:
-                self._next = None
+            while (current := self._taken()) is not None:
                 try:
                     measured = self._measured(current)
                 finally:
                     self._tell()
                 self._untold = measured
                 self._retire(current)
-                current = self._next
-                if current is None:
-                    self._tell()
-                    if waiting := self._inbox.take_screen():
-                        current = self._made_ready(waiting)
         finally:
             self._discard()
+
+    def _taken(self) -> Ready | Failed | None:
+        """The next candidate, made ready; None when no further one has arrived."""
+        if self._next is None:
+            self._tell()
+            self._load_next()
+            self._record_next()
+        taken, self._next = self._next, None
+        return taken
 
     def _tell(self) -> None:
         untold, self._untold = self._untold, None
@@ -118,31 +121,50 @@ class Screenings:
         if isinstance(current, Failed):
             if isinstance(current.error, WorkerError) or current.error.sticky:
                 raise current.error
-            asked = current.question
-            policy, reason = Policy(asked["policy"]), str(current.error)
-            return self._bench.failure(_config(asked), asked["digest"], policy, Outcome.LAUNCH, reason)
+            reason = str(current.error)
+            return self._bench.failure(current.config, current.digest, current.policy, Outcome.LAUNCH, reason)
         try:
-            return self._bench.screen(current, self._tell, self._meanwhile)
+            return self._bench.screen(current, self._begun, self._meanwhile)
         except CudaError as error:
             if error.sticky:
                 raise
             return self._bench.outcome(current, Outcome.LAUNCH, str(error))
 
+    def _begun(self) -> None:
+        self._tell()
+        self._load_next()
+
     def _meanwhile(self) -> None:
-        if waiting := self._inbox.take_screen():
-            self._next = self._made_ready(waiting)
+        self._load_next()
+        self._record_next()
         for done in self._done:
             done.rest()
 
-    def _made_ready(self, question: Question) -> Ready | Failed:
+    def _load_next(self) -> None:
+        if self._loaded is None and (waiting := self._inbox.take_screen()):
+            self._load(waiting)
+
+    def _load(self, question: Question) -> None:
+        asked = _config(question), question["digest"], Policy(question["policy"])
         try:
-            return self._bench.ready(_config(question), question["digest"], Policy(question["policy"]))
+            self._loaded = self._bench.load(*asked)
         except (CudaError, WorkerError) as error:
             # A lost context shows here first when the candidate on the GPU lost it: that one is heard of first.
-            return Failed(question, error)
+            self._loaded = Failed(*asked, error)
+
+    def _record_next(self) -> None:
+        loaded, self._loaded = self._loaded, None
+        if loaded is None or isinstance(loaded, Failed):
+            self._next = loaded
+            return
+        try:
+            self._next = self._bench.record(loaded)
+        except CudaError as error:
+            self._next = Failed(loaded.config, loaded.digest, loaded.policy, error)
 
     def _retire(self, current: Ready | Failed) -> None:
-        self._done.append(current)
+        if not isinstance(current, Failed):
+            self._done.append(current)
         if len(self._done) >= _UNLOAD_AT_ONCE:
             # The answer has waited for the GPU; it need not wait for this.
             self._tell()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,8 +19,17 @@ driver = pytest.importorskip("workers.cuda.driver")
 LOST, REFUSED = "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_IMAGE"
 
 
-class Ready:
+@dataclass
+class Loaded:
     """Takes a loaded candidate's place."""
+
+    config: Config
+    digest: str
+    policy: Policy
+
+
+class Ready:
+    """Takes the place of one that is ready."""
 
     def __init__(self, config: Config, log: list[str]) -> None:
         self.config, self._log = config, log
@@ -38,13 +48,18 @@ class Bench:
         self.log: list[str] = []
         self._errors = errors
 
-    def ready(self, config: Config, digest: str, policy: Policy) -> Ready:
-        self._do("ready", config)
-        return Ready(config, self.log)
+    def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
+        self._do("load", config)
+        return Loaded(config, digest, policy)
+
+    def record(self, loaded: Loaded) -> Ready:
+        self._do("record", loaded.config)
+        return Ready(loaded.config, self.log)
 
     def screen(self, ready: Ready, begun: Callable[[], None], meanwhile: Callable[[], None]) -> Measurement:
         self._do("start", ready.config)
         begun()
+        self._do("verified", ready.config)
         meanwhile()
         self._do("end", ready.config)
         return measured(ready.config)
@@ -94,12 +109,15 @@ def run(
     return told, bench.log, ended
 
 
-def test_the_next_candidate_is_made_ready_while_one_is_on_the_gpu() -> None:
+def test_the_next_candidate_is_loaded_while_one_is_verified_and_recorded_while_it_is_timed() -> None:
     told, log, ended = run([64, 72, 80])
     assert told == [(64, "correct"), (72, "correct"), (80, "correct")]
-    work = [line for line in log if line.split()[0] in ("ready", "start", "end")]
+    work = [line for line in log if line.split()[0] in ("load", "record", "start", "verified", "end")]
     assert work == [
-        "ready 64", "start 64", "ready 72", "end 64", "start 72", "ready 80", "end 72", "start 80", "end 80",
+        "load 64", "record 64",
+        "start 64", "load 72", "verified 64", "record 72", "end 64",
+        "start 72", "load 80", "verified 72", "record 80", "end 72",
+        "start 80", "verified 80", "end 80",
     ]  # fmt: skip
     assert [line for line in log if line.startswith("discard")] == ["discard 64", "discard 72", "discard 80"]
     # What frees without waiting is freed while the GPU is at work.
@@ -113,16 +131,17 @@ def test_an_answer_is_sent_when_the_gpu_has_work_again_and_at_once_when_there_is
     assert log.index("tell 72") < log.index("discard 72")
 
 
-@pytest.mark.parametrize("where", ["start", "ready", "end"])
+@pytest.mark.parametrize("where", ["load", "record", "start", "verified", "end"])
 def test_a_candidate_that_the_driver_refuses_is_an_outcome(where: str) -> None:
     told, _, ended = run([64, 72, 80], {(where, 72): driver.CudaError("call", REFUSED)})
     assert told == [(64, "correct"), (72, "launch"), (80, "correct")]
     assert ended is None
 
 
-def test_a_context_that_is_lost_on_the_gpu_ends_the_run_before_the_next_one_is_blamed() -> None:
-    # The driver tells of it first when the next candidate is loaded.
-    errors = {("ready", 72): driver.CudaError("load", LOST), ("end", 64): driver.CudaError("wait", LOST)}
+@pytest.mark.parametrize("where", ["load", "record"])
+def test_a_context_that_is_lost_on_the_gpu_ends_the_run_before_the_next_one_is_blamed(where: str) -> None:
+    # The driver tells of it first when the next candidate is loaded, or recorded.
+    errors = {(where, 72): driver.CudaError("load", LOST), ("end", 64): driver.CudaError("wait", LOST)}
     told, log, ended = run([64, 72, 80], errors)
     assert told == []
     assert str(ended).startswith("wait")
@@ -136,15 +155,22 @@ def test_a_context_that_is_lost_at_the_launch_is_told_after_the_answer_before() 
 
 
 def test_a_context_that_is_lost_while_loading_is_told_after_the_answer_before() -> None:
-    told, _, ended = run([64, 72, 80], {("ready", 72): driver.CudaError("load", LOST)})
+    told, _, ended = run([64, 72, 80], {("load", 72): driver.CudaError("load", LOST)})
     assert told == [(64, "correct")]
     assert str(ended).startswith("load")
 
 
 def test_a_cache_that_fails_is_told_after_the_answer_before() -> None:
-    told, _, ended = run([64, 72, 80], {("ready", 72): CacheError("the cache is gone")})
+    told, _, ended = run([64, 72, 80], {("load", 72): CacheError("the cache is gone")})
     assert told == [(64, "correct")]
     assert isinstance(ended, CacheError)
+
+
+def test_one_that_was_loaded_has_its_turn_where_the_one_before_it_was_not_timed() -> None:
+    told, log, _ = run([64, 72, 80], {("verified", 64): driver.CudaError("call", REFUSED)})
+    assert told == [(64, "launch"), (72, "correct"), (80, "correct")]
+    assert log.count("load 72") == log.count("record 72") == 1
+    assert log.index("tell 64") < log.index("record 72")
 
 
 def test_errors_that_concern_one_call_alone_do_not_lose_the_context() -> None:
