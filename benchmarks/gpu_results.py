@@ -56,6 +56,7 @@ STEPS: Final = (
     Step("faults", ("benchmarks.faults",), 45, "faults_h200.md"),
     Step("agreement", ("benchmarks.agreement",), 30, "agreement_h200.md"),
     Step("throughput", ("benchmarks.throughput",), 150, "throughput_h200.md"),
+    Step("timeline", ("benchmarks.timeline", "bf16:512x512x512", "bf16:1024x1024x1024"), 90, "timeline_h200.md"),
     Step("torch", ("benchmarks.torch_overhead",), 60, "torch_overhead_h200.md"),
     Step("kill_worker", ("benchmarks.kill_worker", "4096x4096x4096"), 180, "kill_worker_h200.md"),
     Step("repeatability", ("benchmarks.repeatability",), 420, "repeatability_h200.md"),

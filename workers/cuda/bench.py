@@ -137,7 +137,8 @@ class Bench:
         return self.record(self.load(config, digest, policy))
 
     def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
-        """Brings a candidate's program to the GPU. The driver waits for whatever is at work there before it does so.
+        """Brings a candidate's program to the GPU; the driver may wait for whatever is at work there before it does so
+        (CUDA programming guide, lazy loading: loading kernels might require context synchronization).
 
         Raises:
             CudaError: it can't be loaded.

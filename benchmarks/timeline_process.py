@@ -1,0 +1,109 @@
+"""The GPU process, which also writes down what it does when, and when the GPU is at work.
+
+python -m benchmarks.timeline_process LOG ORDINAL CACHE_DIR READ_FD WRITE_FD
+
+Whenever it is asked how long the GPU was busy, LOG holds what happened since it was asked before.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.host_log import HostLog, Interval
+from workers.cuda import bench, clocks, driver, process, timing, verification
+from workers.cuda.families.cublaslt import Matmul
+from workers.cuda.families.prepared import PreparedLauncher
+
+
+class GpuLog:
+    """When the GPU was at work: the product's own stopwatches, on the host's clock."""
+
+    def __init__(self) -> None:
+        self.busy: list[Interval] = []
+        self._zero: driver.Event | None = None
+        self._zero_seconds = 0.0
+
+    def begin(self, stream: driver.Stream) -> None:
+        """Takes the time of a moment of the stream, which has nothing to do."""
+        stream.synchronize()
+        self._zero = driver.Event()
+        self._zero.record(stream)
+        self._zero.wait()
+        self._zero_seconds = time.monotonic()
+
+    def read(self, begin: driver.Event, end: driver.Event) -> float:
+        """Microseconds between two events, which are logged."""
+        taken_us = begin.until_us(end)
+        if self._zero is not None:
+            at = self._zero_seconds + self._zero.until_us(begin) / 1e6
+            self.busy.append((at, at + taken_us / 1e6))
+        return taken_us
+
+
+def observe(log: HostLog, gpu: GpuLog, out: Path) -> None:
+    """Wraps what the process does, and its stopwatches."""
+    for owner, name, label in (
+        (process, "receive", "wait for a question"),
+        (process, "send", "send the answer"),
+        (bench.Bench, "prepare", "operands and reference"),
+        (bench.Bench, "load", "load: the rest"),
+        (driver.Module, "__init__", "load: cuLibraryLoadData"),
+        (driver.Module, "function", "load: cuKernelGetFunction"),
+        (driver.Launch, "__init__", "load: launch configuration"),
+        (driver.Launch, "resident", "load: occupancy"),
+        (bench.Bench, "record", "record: the rest"),
+        (PreparedLauncher, "prepare", "record: arguments"),
+        (Matmul, "launch", "record: cublasLtMatmul"),
+        (timing.TimedGraph, "__init__", "record: launches into the graph"),
+        (driver.Graph, "__init__", "record: cuGraphInstantiate"),
+        (driver.Graph, "upload", "record: cuGraphUpload"),
+        (driver.Event, "__init__", "events made"),
+        (driver.Event, "destroy", "events destroyed"),
+        (verification.Verifier, "verify", "verify: launches"),
+        (driver.Stream, "synchronize", "verify: wait"),
+        (verification.Verifier, "_judge", "verify: verdict"),
+        (timing.TimedGraph, "start", "start replays"),
+        (driver.Event, "wait", "wait for replays"),
+        (timing.TimedGraph, "samples_us", "read samples"),
+        (timing.TimedGraph, "destroy", "free: the rest of a graph"),
+        (driver.Graph, "destroy", "free: cuGraphExecDestroy"),
+        (driver.Module, "unload", "free: cuLibraryUnload"),
+        (clocks.Monitor, "read", "NVML: clocks"),
+        (clocks.Monitor, "others", "NVML: processes"),
+        (timing.StoppingRule, "satisfied", "finals: stopping rule"),
+    ):
+        log.watch(owner, name, label)
+    driver.Stopwatch.us = property(lambda self: gpu.read(self._begin, self._end))  # type: ignore[assignment, method-assign]
+
+    opened, answered = bench.Bench.__init__, process.Desk._answer
+
+    def open_bench(self: bench.Bench, ordinal: int, cache_dir: Path) -> None:
+        opened(self, ordinal, cache_dir)
+        gpu.begin(self.stream)
+
+    def answer(self: process.Desk, question: dict[str, Any]) -> dict[str, Any]:
+        if question["do"] == "busy":
+            out.write_text(json.dumps({"spans": log.taken(), "busy": gpu.busy}))
+            gpu.busy = []
+        return answered(self, question)
+
+    bench.Bench.__init__ = open_bench  # type: ignore[method-assign]
+    process.Desk._answer = answer  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """As `workers.cuda.process`."""
+    out, ordinal, cache_dir, read_fd, write_fd = sys.argv[1:]
+    log = HostLog()
+    gc.callbacks.append(lambda phase, _: log.enter("garbage collection") if phase == "start" else log.leave())
+    observe(log, GpuLog(), Path(out))
+    process.main(int(ordinal), Path(cache_dir), int(read_fd), int(write_fd))
+
+
+if __name__ == "__main__":
+    main()
