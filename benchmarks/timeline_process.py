@@ -50,7 +50,9 @@ def observe(log: HostLog, gpu: GpuLog, out: Path) -> None:
     for owner, name, label in (
         (process, "receive", "wait for a question"),
         (process, "send", "send the answer"),
+        (process, "_json", "answer as JSON"),
         (bench.Bench, "prepare", "operands and reference"),
+        (bench.Bench, "foresee", "foresee"),
         (bench.Bench, "load", "load: the rest"),
         (driver.Module, "__init__", "load: cuLibraryLoadData"),
         (driver.Module, "function", "load: cuKernelGetFunction"),

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,14 @@ from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_versio
 from workers.cuda.clocks import POWER_LIMITED, Monitor, processes_of
 from workers.cuda.device import open_device
 from workers.cuda.driver import CudaError, Stream
-from workers.cuda.families import Launcher, cublaslt, load
+from workers.cuda.families import Launcher, cublaslt, foresee, load
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy, Operands
 from workers.cuda.pace import Pace
 from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, hopeless, spread
 from workers.cuda.toolbox import Toolbox
 from workers.cuda.verification import Verdict, Verifier
-from workers.errors import DriverError
+from workers.errors import DriverError, WorkerError
 from workers.kernels.render import render
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Stage
 
@@ -81,7 +82,7 @@ class Bench:
     """
 
     def __init__(self, ordinal: int, cache_dir: Path) -> None:
-        self._cache_dir = cache_dir
+        self._cubin = lru_cache(maxsize=4)(partial(kept_cubin, cache_dir))
         present = processes_of(ordinal)
         self.facts = open_device(ordinal)
         self.stream, self._recorder = Stream(), Stream()
@@ -135,6 +136,14 @@ class Bench:
             CudaError: it can't be loaded or launched that way.
         """
         return self.record(self.load(config, digest, policy))
+
+    def foresee(self, config: Config, digest: str) -> None:
+        """Does ahead what `load` needs no GPU for; what goes wrong is told there."""
+        assert self._problem is not None
+        foresee(self._problem, config)
+        if digest:
+            with contextlib.suppress(WorkerError):
+                self._cubin(digest)
 
     def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
         """Brings a candidate's program to the GPU; the driver may wait for whatever is at work there before it does so
@@ -291,8 +300,7 @@ class Bench:
         assert self._problem is not None
         if config.family == "cublaslt":
             return self._library_launcher(config.number("rank"))
-        cubin = kept_cubin(self._cache_dir, digest)
-        return load(self._problem, config, cubin, self.facts.sm_count, self._shared), ""
+        return load(self._problem, config, self._cubin(digest), self.facts.sm_count, self._shared), ""
 
     def _library_launcher(self, rank: int) -> tuple[Launcher, str]:
         if self._matmul is None or rank not in self._matmul.ranks:

@@ -8,6 +8,7 @@ Questions may be sent ahead. While the GPU works on one candidate, the next one 
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -53,9 +54,13 @@ class Inbox:
 
     def take_screen(self) -> Question | None:
         """The next question if it is here already and asks for a screening."""
+        return self.take() if self.coming_screen() else None
+
+    def coming_screen(self) -> Question | None:
+        """The same, but left to be taken."""
         if self._held is None and arrived(self._fd):
             self._held = receive(self._fd)
-        return self.take() if self._held is not None and self._held["do"] == "screen" else None
+        return self._held if self._held is not None and self._held["do"] == "screen" else None
 
 
 @dataclass
@@ -72,7 +77,8 @@ class Screenings:
     """A run of screenings, each candidate made ready while the one before it is on the GPU.
 
     Loading a program waits for the GPU, which is why it is done while that one is verified: there it is waited for
-    anyway, and soon. What is left to do, milliseconds for a problem of tiny operands, is done while it is timed.
+    anyway, and soon. What is left to do, milliseconds for a problem of tiny operands, is done while it is timed; and so
+    is what loading needs no GPU for, of the candidate behind.
 
     Where the next one is ready, an answer is sent when that has begun: the GPU does not wait for the pipe.
     """
@@ -139,6 +145,8 @@ class Screenings:
         self._record_next()
         for done in self._done:
             done.rest()
+        if coming := self._inbox.coming_screen():
+            self._bench.foresee(_config(coming), coming["digest"])
 
     def _load_next(self) -> None:
         if self._loaded is None and (waiting := self._inbox.take_screen()):
@@ -187,7 +195,10 @@ def main(ordinal: int, cache_dir: Path, read_fd: int, write_fd: int) -> None:
         except Hangup:
             return
         try:
-            desk = desk or Desk(Bench(ordinal, cache_dir), inbox, lambda answer: send(write_fd, answer))
+            if desk is None:
+                desk = Desk(Bench(ordinal, cache_dir), inbox, lambda answer: send(write_fd, answer))
+                # What is there by now stays: looking through it for garbage takes tens of milliseconds, every time.
+                gc.freeze()
             desk.answer(question)
         except Hangup:
             return

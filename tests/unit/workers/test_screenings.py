@@ -48,6 +48,9 @@ class Bench:
         self.log: list[str] = []
         self._errors = errors
 
+    def foresee(self, config: Config, digest: str) -> None:
+        self._do("foresee", config)
+
     def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
         self._do("load", config)
         return Loaded(config, digest, policy)
@@ -83,6 +86,9 @@ class Inbox:
     def take_screen(self) -> dict[str, Any] | None:
         return self.questions.pop(0) if self.questions else None
 
+    def coming_screen(self) -> dict[str, Any] | None:
+        return self.questions[0] if self.questions else None
+
 
 def question(tile_n: int) -> dict[str, Any]:
     config = FAMILY.config({"tile_n": tile_n})
@@ -112,10 +118,10 @@ def run(
 def test_the_next_candidate_is_loaded_while_one_is_verified_and_recorded_while_it_is_timed() -> None:
     told, log, ended = run([64, 72, 80])
     assert told == [(64, "correct"), (72, "correct"), (80, "correct")]
-    work = [line for line in log if line.split()[0] in ("load", "record", "start", "verified", "end")]
+    work = [line for line in log if line.split()[0] in ("foresee", "load", "record", "start", "verified", "end")]
     assert work == [
         "load 64", "record 64",
-        "start 64", "load 72", "verified 64", "record 72", "end 64",
+        "start 64", "load 72", "verified 64", "record 72", "foresee 80", "end 64",
         "start 72", "load 80", "verified 72", "record 80", "end 72",
         "start 80", "verified 80", "end 80",
     ]  # fmt: skip

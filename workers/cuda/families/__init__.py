@@ -10,7 +10,7 @@ from space.problem import Problem
 from workers.cuda.driver import Stream
 from workers.cuda.families.arguments import GemmArguments
 from workers.cuda.families.gemv import Gemv
-from workers.cuda.families.prepared import Passes
+from workers.cuda.families.prepared import Passes, derived_of
 from workers.cuda.families.shared import Place, Shared
 from workers.cuda.families.sm90_wgmma import Gemm
 from workers.cuda.operands import Copy
@@ -43,6 +43,12 @@ class Movable(Launcher, Protocol):
 LAUNCHERS: Final[dict[str, Callable[[Problem, Config, bytes, int, Shared], Movable]]] = {
     "sm90_wgmma": Gemm, "gemv": Gemv,
 }  # fmt: skip
+
+
+def foresee(problem: Problem, config: Config) -> None:
+    """Does ahead what `load` needs no GPU for."""
+    if config.family in LAUNCHERS:
+        derived_of(problem, config)
 
 
 def load(problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> Movable:

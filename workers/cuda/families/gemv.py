@@ -9,11 +9,10 @@ from typing import Final, cast
 
 from space.config import Config
 from space.families.gemv.derive import row_bytes, transposed_a
-from space.family import family_named
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, epilogue_places
-from workers.cuda.families.prepared import Passes, PreparedLauncher, split_k_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_k_workspace
 from workers.cuda.families.shared import Place, Shared, word
 from workers.cuda.operands import Copy
 
@@ -64,7 +63,7 @@ class Gemv(PreparedLauncher):
     def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
         super().__init__(cubin)
         self._problem, self._config = problem, config
-        self._derived = derived = family_named("gemv").derive(problem, config)
+        self._derived = derived = derived_of(problem, config)
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"],
             pdl=config.number("pdl") == 1,

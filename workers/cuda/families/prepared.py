@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import lru_cache
 
+from space.config import Config
 from space.families.split_k import MEETING_BYTES
+from space.family import family_named
+from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch, Module, Stream
 from workers.cuda.families.arguments import GemmArguments
 from workers.cuda.families.shared import Place, Shared
@@ -46,6 +51,12 @@ class PreparedLauncher(ABC):
     def unload(self) -> None:
         """Frees the program."""
         self._module.unload()
+
+
+@lru_cache(maxsize=8)
+def derived_of(problem: Problem, config: Config) -> Mapping[str, int]:
+    """All derived values of a candidate; kept, so that they can be computed while there is time."""
+    return family_named(config.family).derive(problem, config)
 
 
 def split_k_workspace(shared: Shared, slices: int, sums: int, parts: int) -> tuple[int, int]:

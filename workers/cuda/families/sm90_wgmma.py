@@ -16,7 +16,6 @@ from space.families.sm90_wgmma.operands import (
     needs_packing,
     stores_chunks,
 )
-from space.family import family_named
 from space.instructions.tma import SWIZZLE_SPANS
 from space.problem import DTYPE_BYTES, Problem
 from workers.cuda.driver import Arguments, Launch
@@ -29,7 +28,7 @@ from workers.cuda.families.arguments import (
     epilogue_places,
 )
 from workers.cuda.families.packing import OperandName, Packing
-from workers.cuda.families.prepared import Passes, PreparedLauncher, split_k_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_k_workspace
 from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
 from workers.cuda.operands import Copy
 
@@ -47,7 +46,7 @@ class Gemm(PreparedLauncher):
     def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
         super().__init__(cubin)
         self._problem, self._config, self._shared = problem, config, shared
-        self._derived = derived = family_named("sm90_wgmma").derive(problem, config)
+        self._derived = derived = derived_of(problem, config)
         self._swapped, self._direct = config.number("swap_ab") == 1, config["epilogue"] == "direct"
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"], derived["cluster_size"],
