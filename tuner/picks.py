@@ -9,6 +9,7 @@ knows no noise, then by the order of the family's enumeration.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from space.arch import DEVICES
@@ -26,6 +27,9 @@ TIE_BAND: Final = 0.02
 STEP: Final = 0.005
 #: The library's family: a baseline, and served only when nothing of ours ties with it.
 LIBRARY: Final = "cublaslt"
+
+# A pick asks for those of the same few rivals again and again.
+_interval_us = lru_cache(maxsize=64)(median_interval_us)
 
 
 def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measurement:
@@ -72,7 +76,7 @@ def steps_behind(rival: Measurement, fastest: Measurement) -> int:
 
 def overlap(rival: Measurement, fastest: Measurement) -> bool:
     """Whether the 95 % interval of `rival`'s median reaches into the fastest's."""
-    return median_interval_us(rival.samples_us)[0] <= median_interval_us(fastest.samples_us)[1]
+    return _interval_us(rival.samples_us)[0] <= _interval_us(fastest.samples_us)[1]
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:

@@ -180,7 +180,7 @@ class Bench:
         """Judges a candidate's results.
 
         Args:
-            meanwhile: called once while the GPU is at work, for some microseconds.
+            meanwhile: called once when the GPU has got to work.
 
         Raises:
             CudaError: it failed.

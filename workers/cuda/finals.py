@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,12 +60,12 @@ class Finals:
 
     def add_library(self, policy: Policy) -> None:
         """cuBLASLt's first choice, and the fastest of its candidates where that is another one."""
-        found = [rival for rank in self._bench.library_ranks if (rival := self._library_rival(rank, policy))]
+        found = [*self._library_rivals(policy)]
         if not found:
             return
-        fastest = min(found, key=self._brief_us)
-        for rival in found:
-            if rival is found[0] or rival is fastest:
+        first, (_, fastest) = found[0][1], min(found, key=lambda timed: timed[0])
+        for _, rival in found:
+            if rival is first or rival is fastest:
                 self._rivals.append(rival)
             else:
                 rival.ready.discard()
@@ -118,23 +119,40 @@ class Finals:
             self._bench.busy_us += times[place] * timed.launches
         return RoundOf(tuple(times), clocks)
 
-    def _library_rival(self, rank: int, policy: Policy) -> Rival | None:
+    def _library_rivals(self, policy: Policy) -> Iterator[tuple[float, Rival]]:
+        """cuBLASLt's correct candidates, each with a brief time; one runs while the next one is made ready."""
+        running: Rival | None = None
+        for rank in self._bench.library_ranks:
+            ready = self._library_ready(rank, policy)
+            if running:
+                yield self._brief_us(running), running
+            running = self._verified(ready) if ready else None
+            if running:
+                running.ready.timed.start(self._bench.stream, 1 + SCREEN_REPLAYS)
+        if running:
+            yield self._brief_us(running), running
+
+    def _library_ready(self, rank: int, policy: Policy) -> Ready | None:
         try:
-            ready = self._bench.ready(family_named("cublaslt").config({"rank": rank}), "", policy)
+            return self._bench.ready(family_named("cublaslt").config({"rank": rank}), "", policy)
         except CudaError as error:
             if error.sticky:
                 raise
             # The library refuses some of its own candidates when they are run.
             return None
+
+    def _verified(self, ready: Ready) -> Rival | None:
         verdict = self._bench.verify(ready)
         if verdict.reason:
             ready.discard()
             return None
         return Rival(ready, verdict)
 
-    def _brief_us(self, rival: Rival) -> float:
-        rival.ready.timed.start(self._bench.stream, 1 + SCREEN_REPLAYS)
-        return statistics.median(rival.ready.timed.samples_us()[1:])
+    def _brief_us(self, running: Rival) -> float:
+        timed = running.ready.timed
+        taken = timed.samples_us()
+        self._bench.busy_us += sum(taken) * timed.launches
+        return statistics.median(taken[1:])
 
 
 def undisturbed(rounds: list[RoundOf]) -> list[RoundOf]:

@@ -51,7 +51,7 @@ class Verifier:
 
         Args:
             launch: runs it once on a copy's operands, on the stream.
-            meanwhile: called once while the GPU is at work.
+            meanwhile: called once when the GPU has got to work.
 
         Raises:
             CudaError: the kernel itself failed.
