@@ -39,6 +39,11 @@ class Derived:
     meaning: str
 
 
+def kept(compute: Callable[[Columns], T]) -> Callable[[Columns], T]:
+    """The same function of columns, computed once for each and kept with them (see `Columns.once`)."""
+    return lambda c: c.once(compute)
+
+
 def among(column: IntColumn, values: tuple[int, ...]) -> BoolColumn:
     """Whether each of a column of numbers from 0 on is one of a few of them: `np.isin`, where rows are few."""
     return _table_of(values).take(column, mode="clip")
@@ -131,7 +136,7 @@ class Columns:
         return {name: numbers[place] for name, place in self._places.items()}
 
     def _knob(self, name: str) -> IntColumn:
-        return self._table[:, self._places[name]].astype(np.int64)
+        return self._table[:, self._places[name]].astype(np.int64, copy=False)
 
     def _computed(self, name: str) -> IntColumn:
         column = self._derived[name].compute(self)

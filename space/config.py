@@ -52,6 +52,10 @@ class Config:
             raise ConfigError(f"{knob} = {value!r} is a word, not a number")
         return value
 
+    def changed(self, values: Mapping[str, KnobValue]) -> Config:
+        """The same with other values of some knobs, each from its knob's domain."""
+        return Config(self.family, tuple((name, values.get(name, value)) for name, value in self.values))
+
     def __str__(self) -> str:
         return self.key
 

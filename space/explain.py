@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
-import numpy.typing as npt
 
 from space.arch import Arch, arch_named
 from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.family import Family, family_named
-from space.nearest import MOST_CHANGES, columns_of, nearest_legal, neighbours
+from space.nearest import MOST_CHANGES, Neighbourhood
 from space.problem import Problem
 from space.rules import Rule
 
@@ -66,15 +65,16 @@ class Explanation:
 def explain(family: Family, problem: Problem, config: Config, arch: Arch | None = None) -> Explanation:
     """What the rules say of one config; never raises for a well-formed one."""
     arch = arch or arch_named(family.arch)
-    near, columns, held = _asked(family, problem, config, arch)
-    broken = [rule for rule, mask in zip(family.legal, held, strict=True) if not mask[0]]
+    near = Neighbourhood(family, problem, config, arch)
+    columns = near.columns
+    broken = [rule for rule, held in zip(family.legal, near.held, strict=True) if not held[0]]
     # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
     not_worth = [] if broken else [rule for rule in family.rules if rule.kind == "worth" and not rule.mask(columns)[0]]
-    change = nearest_legal(family, problem, arch, near, held, MOST_CHANGES) if broken else {}
+    change = near.nearest_legal(MOST_CHANGES) if broken else {}
     derived = {value.name: int(columns[value.name][0]) for value in family.derived}
     return Explanation(
         config, problem, arch.name, _told(broken, columns), _told(not_worth, columns),
-        family.config(config.knobs | change) if change else None,
+        config.changed(change) if change else None,
         ",".join(f"{knob}={value}" for knob, value in change.items()), derived,
     )  # fmt: skip
 
@@ -109,23 +109,11 @@ def nearest_config(
     family: Family, problem: Problem, config: Config, arch: Arch | None = None, most: int = MOST_CHANGES
 ) -> Config | None:
     """The config itself where it is legal, else the nearest legal one within so many changes; None without one."""
-    near, _, held = _asked(family, problem, config, arch)
-    if all(mask[0] for mask in held):
+    near = Neighbourhood(family, problem, config, arch)
+    if all(held[0] for held in near.held):
         return config
-    change = nearest_legal(family, problem, arch, near, held, most)
-    return family.config(config.knobs | change) if change else None
-
-
-def _asked(
-    family: Family, problem: Problem, config: Config, arch: Arch | None
-) -> tuple[npt.NDArray[np.intp], Columns, list[BoolColumn]]:
-    """The config and its neighbours, their columns, and for each legal rule which of them hold it.
-
-    The config is the first of them: to ask of all takes hardly longer than of one.
-    """
-    near = neighbours(family, config)
-    columns = columns_of(family, problem, arch, near)
-    return near, columns, [rule.mask(columns) for rule in family.legal]
+    change = near.nearest_legal(most)
+    return config.changed(change) if change else None
 
 
 def _told(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:

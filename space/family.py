@@ -22,9 +22,11 @@ from space.rules import Rule
 _KEPT_CONFIGS: Final = 16_384
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Family:
     """Knobs, rules, derived values and a time estimate of one kernel family.
+
+    Equal to itself alone: what is kept by family is asked for too often to compare all knobs and rules.
 
     Attributes:
         name: as in `configs`, SQL and URLs.

@@ -1,130 +1,197 @@
-"""The nearest legal config: the fewest knobs to change, and of those changes the smallest."""
+"""The nearest legal config: the fewest knobs to change, and of those changes the smallest.
+
+Where some knobs of a config change, a rule that reads none of them says what it says of the config, and a rule that
+reads one of them what it says where only that one changes. So all neighbours of a config are asked about once,
+together, and changes of several knobs only of the rules that read two of these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from space.arch import Arch
-from space.columns import BoolColumn, Columns
+from space.columns import Columns
 from space.config import Config
+from space.errors import FamilyError
 from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
-from space.rules import Rule
 
 #: More knobs at once are another config, not a change of this one.
 MOST_CHANGES: Final = 3
-#: So few rows, or while so large a share of them is left, are looked at faster by every rule than cut after each.
-_FEW_ROWS, _STILL_MOST = 512, 0.8
+#: So many changes are looked at first, the smallest: what is sought is among them, most often.
+_NEAREST: Final = 1024
+#: So few rows take as long as fewer.
+_FEW_ROWS: Final = 64
+#: Legal rules that a family may have. The bit behind theirs stands for "no change".
+_MOST_RULES: Final = 62
 
-_Rows: TypeAlias = npt.NDArray[np.intp]
-
-
-def neighbours(family: Family, config: Config) -> _Rows:
-    """The config, and behind it each that differs in one knob: places of values in their domains, one a knob."""
-    here = np.array([knob.domain.index(value) for knob, (_, value) in zip(family.knobs, config.values, strict=True)])
-    knob, place = _places(family)
-    other = place != here[knob]
-    rows = np.repeat(here[None], 1 + np.count_nonzero(other), axis=0)
-    rows[np.arange(1, len(rows)), knob[other]] = place[other]
-    return rows
+_Numbers: TypeAlias = npt.NDArray[np.intp]
+#: Values of knobs, numbered as they lie in `Family.codes`.
+_Values: TypeAlias = npt.NDArray[np.intp]
+#: Sets of legal rules: one bit a rule, in the order of `Family.legal`.
+_Bits: TypeAlias = npt.NDArray[np.int64]
 
 
-def columns_of(family: Family, problem: Problem, arch: Arch | None, rows: _Rows) -> Columns:
-    """The configs whose values stand at these places of their domains."""
-    knobs, values = family.codes.shape
-    return family.rows_of(problem, family.codes.ravel().take(rows + np.arange(0, knobs * values, values)), arch)
+class Neighbourhood:
+    """A config and each that differs from it in one knob that a legal rule reads.
 
+    To ask of all takes hardly longer than of one.
 
-def nearest_legal(
-    family: Family, problem: Problem, arch: Arch | None, near: _Rows, held: Sequence[BoolColumn], most: int
-) -> dict[str, KnobValue]:
-    """The change that makes a config legal: the knobs to change and their values; empty where nothing helps.
-
-    The fewest knobs; of several such changes the one whose knobs move the fewest places in their domains, all
-    places together; of those the first in the order of knobs and values. The search misses none of them: what breaks
-    a rule becomes legal only if one of the knobs that the rule reads changes, so each of these is tried in turn.
-
-    Args:
-        near: the config and its neighbours.
-        held: for each legal rule, which of `near` hold it.
-        most: so many knobs may change.
+    Attributes:
+        columns: the config, and its neighbours behind it.
+        held: `legal rules x rows`, which of `columns` hold them.
     """
-    here, legal = near[0], np.logical_and.reduce(held)
-    if legal.any():
-        return _smallest(family, here, near[legal])
-    breaks = np.argmin(np.array(held), axis=0)
-    mends = (near != here)[:, _read_by(family, int(breaks[0]))].any(axis=1)
-    rows, breaks = near[mends], breaks[mends]
-    for _ in range(1, most):
-        rows = _changed_once_more(family, here, rows, breaks)
-        breaks = _first_broken(columns_of(family, problem, arch, rows), family.legal)
-        if len(found := rows[breaks == len(family.legal)]):
-            return _smallest(family, here, found)
-    return {}
+
+    def __init__(self, family: Family, problem: Problem, config: Config, arch: Arch | None = None) -> None:
+        self._family, self._problem, self._arch = family, problem, arch
+        values = zip(family.knobs, config.values, strict=True)
+        self._places = np.array([knob.domain.index(value) for knob, (_, value) in values])
+        self._own = self._places + np.arange(len(family.knobs)) * family.codes.shape[1]
+        # The first row changes a knob to the value that it has. So do others, which does no harm.
+        self._values = np.concatenate((self._own[:1], _bound_values(family)))
+        self.columns = self._changed(self._values[None])
+        self.held = np.empty((len(family.legal), len(self._values)), dtype=np.bool_)
+        for held, rule in zip(self.held, family.legal, strict=True):
+            held[:] = rule.holds(self.columns)
+
+    def nearest_legal(self, most: int) -> dict[str, KnobValue]:
+        """The change that makes an illegal config legal: knobs and their values; empty where nothing helps.
+
+        The fewest knobs, up to `most`; of several such changes the one whose knobs move the fewest places in their
+        domains, all places together; of those the first in the order of knobs and values. None is missed: a change
+        that is not looked at breaks a rule for certain.
+        """
+        breaks: _Bits = (1 << np.arange(len(self.held))) @ ~self.held
+        alone: _Bits = np.full(self._family.codes.shape, -1)
+        alone.ravel()[self._values] = breaks
+        alone.ravel()[self._own] = -1
+        distance = np.abs(np.arange(alone.shape[1]) - self._places[:, None]).astype(np.int16)
+        hardest = self.held.sum(axis=1).argsort(kind="stable").tolist()
+        for count in range(2 if breaks.all() else 1, most + 1):
+            changes = self._changes(count, int(breaks[0]), alone)
+            # Sorted stably: of equal distances, in the order of knobs and values.
+            order = distance.take(changes.values).sum(axis=0, dtype=np.int16).argsort(kind="stable")
+            for part in filter(len, (order[:_NEAREST], order[_NEAREST:])):
+                if found := self._first_legal(changes.take(part), hardest):
+                    return found
+        return {}
+
+    def _changes(self, count: int, broken: int, alone: _Bits) -> _Changes:
+        """Changes of so many knobs, in order, less those that break a rule for certain.
+
+        Args:
+            broken: the rules that the config breaks.
+            alone: `knobs x values`, the rules that each breaks as the only change; all bits where it is no change.
+        """
+        sets, width = _knob_sets(self._family, count), alone.shape[1]
+        always = np.bitwise_and.reduce(alone, axis=1)
+        broken_still = broken & ~sets.read | np.bitwise_or.reduce(always.take(sets.knobs) & sets.alone, axis=0)
+        hopeful = np.flatnonzero(broken_still == 0)
+        row, values = np.arange(len(hopeful)), np.empty((0, len(hopeful)), dtype=np.intp)
+        for knob, rules in zip(sets.knobs.take(hopeful, axis=1), sets.alone.take(hopeful, axis=1), strict=True):
+            mends = alone.take(knob, axis=0) & rules[:, None] == 0
+            before, place = np.divmod(np.flatnonzero(mends.take(row, axis=0)), width)
+            row = row.take(before)
+            values = np.vstack((values.take(before, axis=1), knob.take(row) * width + place))
+        return _Changes(values, sets.shared.take(hopeful.take(row)))
+
+    def _first_legal(self, changes: _Changes, hardest: list[int]) -> dict[str, KnobValue]:
+        """The first of some changes that breaks no rule; empty where all do.
+
+        Args:
+            hardest: all rules, those first that are expected to leave the fewest changes.
+        """
+        columns = self._changed(changes.values)
+        legal = np.ones(len(changes.shared), dtype=np.bool_)
+        asked = int(np.bitwise_or.reduce(changes.shared))
+        for rule in hardest:
+            if not asked >> rule & 1:
+                continue
+            legal &= self._family.legal[rule].holds(columns)
+            left = np.flatnonzero(legal)
+            if not len(left):
+                return {}
+            asked = int(np.bitwise_or.reduce(changes.shared.take(left)))
+            if len(legal) > max(_FEW_ROWS, 2 * len(left)):
+                changes, legal = changes.take(left), legal.take(left)
+                columns = self._changed(changes.values)
+        return self._named(changes.values[:, legal.argmax()])
+
+    def _changed(self, values: _Values) -> Columns:
+        """The config once a row, with these values of some knobs, `knobs x rows`."""
+        codes, rows = self._family.codes, np.arange(values.shape[1])
+        table = np.repeat(codes.take(self._own).astype(np.int64)[:, None], len(rows), axis=1)
+        for each in values:
+            table[each // codes.shape[1], rows] = codes.take(each)
+        return self._family.rows_of(self._problem, table.T, self._arch)
+
+    def _named(self, values: _Values) -> dict[str, KnobValue]:
+        knobs, width = self._family.knobs, self._family.codes.shape[1]
+        places = (divmod(value, width) for value in values.tolist())
+        return {knobs[knob].name: knobs[knob].domain[place] for knob, place in places}
 
 
-def _changed_once_more(family: Family, here: _Rows, rows: _Rows, breaks: _Rows) -> _Rows:
-    """Each row with each other value of each knob that stands as it did and that the rule which the row breaks reads.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Changes:
+    """Changes of a config, all of as many knobs.
 
-    Rows are places of values in their domains, one a knob.
+    Attributes:
+        values: that the knobs take, `knobs x changes`.
+        shared: of each change, the rules that read two of its knobs or more.
     """
-    knob, place = _places(family)
-    other = place != here[knob]
-    found = [rows[:0]]
-    for rule in set(breaks.tolist()):
-        mends = np.flatnonzero(_read_by(family, rule)[knob] & other)
-        breaking = rows[breaks == rule]
-        row, mend = np.nonzero((breaking == here)[:, knob[mends]])
-        changed = breaking.take(row, axis=0)
-        changed[np.arange(len(row)), knob[mends].take(mend)] = place[mends].take(mend)
-        found.append(changed)
-    return np.concatenate(found)
+
+    values: _Values
+    shared: _Bits
+
+    def take(self, rows: _Numbers) -> _Changes:
+        return _Changes(self.values.take(rows, axis=1), self.shared.take(rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _KnobSets:
+    """Every set of so many knobs that legal rules read, in order.
+
+    Attributes:
+        knobs: `knobs x sets`.
+        read: the rules that read any of them.
+        alone: `knobs x sets`, the rules that read this one and none of the others; and the bit of "no change".
+        shared: the rules that read two of them or more.
+    """
+
+    knobs: _Numbers
+    read: _Bits
+    alone: _Bits
+    shared: _Bits
 
 
 @cache
-def _places(family: Family) -> tuple[_Rows, _Rows]:
-    """Every value of every knob: the knob's number, and the value's place in its domain."""
-    sizes = np.array([len(knob.domain) for knob in family.knobs])
-    knob, place = np.nonzero(np.arange(sizes.max()) < sizes[:, None])
-    return knob, place
+def _knob_sets(family: Family, count: int) -> _KnobSets:
+    if len(family.legal) > _MOST_RULES:
+        raise FamilyError(
+            f"{family.name} has {len(family.legal)} legal rules, more than the {_MOST_RULES} that a search for the "
+            "nearest legal config tells apart: join some"
+        )
+    reads = np.array([
+        sum(1 << at for at, rule in enumerate(family.legal) if knob.name in family.knobs_read(rule))
+        for knob in family.knobs
+    ])  # fmt: skip
+    knobs = np.array(list(combinations(np.flatnonzero(reads), count)), dtype=np.intp).reshape(-1, count).T.copy()
+    read, shared = np.zeros((2, knobs.shape[1]), dtype=np.int64)
+    for own in reads[knobs]:
+        shared |= read & own
+        read |= own
+    return _KnobSets(knobs, read, reads[knobs] & ~shared | 1 << _MOST_RULES, shared)
 
 
-def _read_by(family: Family, rule: int) -> BoolColumn:
-    """Which knobs the legal rule at this place of the table reads."""
-    read = family.knobs_read(family.legal[rule])
-    return np.array([knob.name in read for knob in family.knobs])
-
-
-def _first_broken(columns: Columns, rules: Sequence[Rule]) -> _Rows:
-    """For each row the first rule that it breaks, by its place; for legal ones the number of rules."""
-    breaks = np.full(len(columns), len(rules))
-    rows = np.arange(len(columns))
-    legal = np.ones(len(columns), dtype=np.bool_)
-    for place, rule in enumerate(rules):
-        held = rule.mask(columns)
-        if held.all():
-            continue
-        breaks[rows[legal & ~held]] = place
-        legal &= held
-        left = np.count_nonzero(legal)
-        if not left:
-            break
-        if len(rows) > _FEW_ROWS and left < _STILL_MOST * len(rows):
-            columns, rows = columns.take(legal), rows[legal]
-            legal = np.ones(left, dtype=np.bool_)
-    return breaks
-
-
-def _smallest(family: Family, here: _Rows, rows: _Rows) -> dict[str, KnobValue]:
-    """Of some rows, what the one changes that moves fewest places, and of several the first."""
-    distances = np.abs(rows - here).sum(axis=1)
-    nearest = rows[distances == distances.min()].tolist()
-    changes = [[(knob, place) for knob, place in enumerate(row) if place != here[knob]] for row in nearest]
-    change = min(changes, key=lambda change: tuple(zip(*change, strict=True)))
-    return {family.knobs[knob].name: family.knobs[knob].domain[place] for knob, place in change}
+@cache
+def _bound_values(family: Family) -> _Values:
+    """Every value of every knob that a legal rule reads."""
+    sizes = np.array([0 if knob in family.free else len(knob.domain) for knob in family.knobs])
+    return np.flatnonzero(np.arange(family.codes.shape[1]) < sizes[:, None])

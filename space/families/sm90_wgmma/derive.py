@@ -6,11 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import BoolColumn, Columns, Derived, IntColumn
+from space.columns import BoolColumn, Columns, Derived, IntColumn, kept
 from space.families.sm90_wgmma.knobs import (
     A_REGISTERS,
-    EPILOGUE_DIRECT,
-    EPILOGUE_TMA_HALF,
     SCHEDULE_MULTISTAGE,
     SCHEDULE_PINGPONG,
 )
@@ -42,21 +40,30 @@ INSTRUCTION_K_BYTES: Final = 32
 #: Registers for the addresses of ldmatrix, and for what an epilogue loads or computes, until ptxas no longer spills.
 FRAGMENT_ADDRESSES: Final = 16
 FINISH_REGISTERS, ERF_REGISTERS = 104, 112
+#: Halves of a tile of C that are staged at a time, by epilogue: `direct`, `tma`, `tma_half`.
+_STAGED_HALVES: Final = np.array([0, 2, 1])
 #: Largest count that a thread can use of what setmaxnreg takes, 24 to 256 in steps of 8 (PTX ISA, setmaxnreg).
 MOST_SETMAXNREG: Final = 248
 
 
 def _align(value: IntColumn) -> IntColumn:
-    return -(-value // TILE_ALIGN_BYTES) * TILE_ALIGN_BYTES
+    # A power of two: neither divided by nor multiplied with.
+    return value + (TILE_ALIGN_BYTES - 1) & -TILE_ALIGN_BYTES
 
 
 def _tile_bytes(c: Columns, rows: IntColumn, swizzle: str, mn_major: BoolColumn) -> IntColumn:
     """Shared memory of one operand tile; MN-major ones are whole spans of rows; elsewhere no swizzle is looked at."""
     size = element_bytes(c.problem)
     if not any(lies_mn_major(c.problem, operand) for operand in "ab"):
-        return rows * c["tile_k"] * size
+        return rows * stage_k_bytes(c)
     span = np.where(c[swizzle] == 0, UNSWIZZLED_SPAN_BYTES, c[swizzle]) // size
-    return np.where(mn_major, -(-rows // span) * span, rows) * c["tile_k"] * size
+    return np.where(mn_major, -(-rows // span) * span, rows) * stage_k_bytes(c)
+
+
+@kept
+def stage_k_bytes(c: Columns) -> IntColumn:
+    """Bytes of K that one stage holds."""
+    return c["tile_k"] * element_bytes(c.problem)
 
 
 def _entry_registers(c: Columns) -> IntColumn:
@@ -69,6 +76,7 @@ def _consumer_registers(c: Columns) -> IntColumn:
     return np.where(c["producer_registers"] == 0, 0, np.minimum(most, MOST_SETMAXNREG))
 
 
+@kept
 def _m64_blocks(c: Columns) -> IntColumn:
     """Blocks of 64 rows, an instruction's, that one consumer warpgroup owns of a tile."""
     column: IntColumn = np.maximum(c["tile_m"] // (64 * c["team"]), 1)
@@ -79,7 +87,7 @@ def _held_registers(c: Columns) -> IntColumn:
     """Accumulators, a second set where sums are promoted, A's fragments of a stage where it comes by registers, and
     what an epilogue that reads a source or a bias has in flight."""
     sums = 2 if c.problem.numerics == "promoted" else 1
-    steps = c["tile_k"] * element_bytes(c.problem) // INSTRUCTION_K_BYTES
+    steps = stage_k_bytes(c) // INSTRUCTION_K_BYTES
     fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * _m64_blocks(c) + FRAGMENT_ADDRESSES, 0)
     parts = c.problem.epilogue_parts
     finish = ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & {"beta", "bias", "silu"} else 0
@@ -88,16 +96,18 @@ def _held_registers(c: Columns) -> IntColumn:
 
 
 def _staged_columns(c: Columns) -> IntColumn:
-    halves = np.where(c["epilogue"] == EPILOGUE_TMA_HALF, 2, 1)
-    return np.where(c["epilogue"] == EPILOGUE_DIRECT, 0, c["tile_n"] // halves)
+    column: IntColumn = c["tile_n"] * _STAGED_HALVES.take(c["epilogue"]) // 2
+    return column
 
 
 def _store_box_n(c: Columns) -> IntColumn:
     """The first width that divides what is staged, or all of it."""
     size = DTYPE_BYTES[c.problem.dtype_c]
     staged = np.where(c["staged_columns"] == 0, c["tile_n"], c["staged_columns"])
-    widths = [width_bytes // size for width_bytes in STORE_BOX_BYTES]
-    return np.select([staged % width == 0 for width in widths], widths, staged)
+    box = staged
+    for width in (width_bytes // size for width_bytes in reversed(STORE_BOX_BYTES)):
+        box = np.where(staged % width == 0, width, box)
+    return box
 
 
 def slices(c: Columns) -> IntColumn:

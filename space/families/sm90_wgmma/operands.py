@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import BoolColumn, Columns, IntColumn
+from space.columns import BoolColumn, Columns, IntColumn, kept
 from space.config import Config
 from space.families.epilogue import epilogue_constants
 from space.instructions.operand import majors_of
@@ -76,19 +76,21 @@ def lies_mn_major(problem: Problem, operand: str) -> bool:
 
 def mn_major_a(c: Columns) -> BoolColumn:
     """Whether the kernel's A is MN-major."""
-    return _by_swap(c, lies_mn_major(c.problem, "b"), lies_mn_major(c.problem, "a"))
+    return _mn_major(c)[0]
 
 
 def mn_major_b(c: Columns) -> BoolColumn:
     """Whether the kernel's B is MN-major."""
-    return _by_swap(c, lies_mn_major(c.problem, "a"), lies_mn_major(c.problem, "b"))
+    return _mn_major(c)[1]
 
 
-def _by_swap(c: Columns, swapped: bool, straight: bool) -> BoolColumn:
-    if swapped == straight:
-        return np.asarray(straight)
-    column: BoolColumn = (c["swap_ab"] == 1) == swapped
-    return column
+@kept
+def _mn_major(c: Columns) -> tuple[BoolColumn, BoolColumn]:
+    a, b = (lies_mn_major(c.problem, operand) for operand in "ab")
+    if a == b:
+        return np.asarray(a), np.asarray(b)
+    swapped = c["swap_ab"] == 1
+    return swapped != a, swapped != b
 
 
 def extent_m(c: Columns) -> IntColumn:

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.sm90_wgmma.derive import slices
+from space.columns import BoolColumn, Columns, IntColumn, among, kept
+from space.families.sm90_wgmma.derive import slices, stage_k_bytes
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
     EPILOGUE_DIRECT,
@@ -55,10 +55,7 @@ def _c_pitch_bytes(c: Columns) -> int:
     return c.problem.n * DTYPE_BYTES[c.problem.dtype_c]
 
 
-def _stage_k_bytes(c: Columns) -> IntColumn:
-    return c["tile_k"] * element_bytes(c.problem)
-
-
+@kept
 def _register_limit(c: Columns) -> IntColumn:
     split = c["consumer_registers"] - BESIDE_HELD_REGISTERS
     beside = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, BESIDE_HELD_LOADING, BESIDE_HELD_UNSPLIT)
@@ -71,16 +68,22 @@ def _moves_registers(c: Columns) -> BoolColumn:
     return column
 
 
-def _lines(c: Columns, operand: str) -> IntColumn:
-    """Lines of one span of an operand tile: rows where it is K-major, K where it is not."""
-    mn_major, rows = (mn_major_a(c), "tile_m") if operand == "a" else (mn_major_b(c), "tile_n")
-    return np.where(mn_major, c["tile_k"], c[rows])
+@kept
+def _lines_a(c: Columns) -> IntColumn:
+    """Lines of one span of a tile of A: rows where it is K-major, K where it is not."""
+    return np.where(mn_major_a(c), c["tile_k"], c["tile_m"])
+
+
+@kept
+def _lines_b(c: Columns) -> IntColumn:
+    """The same of B."""
+    return np.where(mn_major_b(c), c["tile_k"], c["tile_n"])
 
 
 def _span_whole(c: Columns, operand: str) -> BoolColumn:
     """K-major tiles are cut along K into whole spans; MN-major ones may reach past the tile."""
     mn_major = mn_major_a(c) if operand == "a" else mn_major_b(c)
-    column: BoolColumn = mn_major | (_stage_k_bytes(c) % np.maximum(c[f"swizzle_{operand}"], 16) == 0)
+    column: BoolColumn = mn_major | (stage_k_bytes(c) % np.maximum(c[f"swizzle_{operand}"], 16) == 0)
     return column
 
 
@@ -119,8 +122,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("arch.wgmma", "wgmma and setmaxnreg exist on sm_90a only", _WGMMA, (),
          lambda c: c.arch.wgmma, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
-         lambda c: among(_stage_k_bytes(c), STAGE_K_BYTES),
-         lambda c: f"tile_k {_one(c, 'tile_k')} is {int(_stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
+         lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
+         lambda c: f"tile_k {_one(c, 'tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
     Rule("wgmma.m", "each warpgroup of a tile owns a multiple of the instruction's 64 rows", _WGMMA,
          ("tile_m", "team"), lambda c: c["tile_m"] % (64 * c["team"]) == 0,
          lambda c: f"tile_m {_one(c, 'tile_m')} is no multiple of 64·{_one(c, 'team')}"),
@@ -172,10 +175,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("threads",), lambda c: c["threads"] <= c.arch.threads_per_block, lambda c: f"{_one(c, 'threads')} threads"),
     Rule("swizzle.a", "a stage is a whole number of a K-major A's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
          ("tile_k", "swizzle_a", "swap_ab"), lambda c: _span_whole(c, "a"),
-         lambda c: f"{int(_stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_a')} B"),
+         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_a')} B"),
     Rule("swizzle.b", "a stage is a whole number of a K-major B's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
          ("tile_k", "swizzle_b", "swap_ab"), lambda c: _span_whole(c, "b"),
-         lambda c: f"{int(_stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_b')} B"),
+         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_b')} B"),
     Rule("cluster.size", "a cluster has at most 16 blocks, the largest that this arch can be asked for",
          "CUDA Hopper Tuning Guide: cudaFuncAttributeNonPortableClusterSizeAllowed above 8",
          ("cluster_size",), lambda c: c["cluster_size"] <= c.arch.cluster_largest,
@@ -198,18 +201,18 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"cluster_k {_one(c, 'cluster_k')} > {_one(c, 'k_iterations')} stages in K"),
     Rule("multicast.slice_a", "each block of a cluster row loads a slice of A that is whole swizzle patterns",
          "8 lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_m", "tile_k", "cluster_n", "swap_ab"),
-         lambda c: _lines(c, "a") % (8 * c["cluster_n"]) == 0,
-         lambda c: f"{int(_lines(c, 'a')[0])} lines over {_one(c, 'cluster_n')} blocks"),
+         lambda c: _lines_a(c) % (8 * c["cluster_n"]) == 0,
+         lambda c: f"{int(_lines_a(c)[0])} lines over {_one(c, 'cluster_n')} blocks"),
     Rule("multicast.slice_b", "each block of a cluster column loads a slice of B that is whole swizzle patterns",
          "8 lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_n", "tile_k", "cluster_m", "swap_ab"),
-         lambda c: _lines(c, "b") % (8 * c["cluster_m"]) == 0,
-         lambda c: f"{int(_lines(c, 'b')[0])} lines over {_one(c, 'cluster_m')} blocks"),
+         lambda c: _lines_b(c) % (8 * c["cluster_m"]) == 0,
+         lambda c: f"{int(_lines_b(c)[0])} lines over {_one(c, 'cluster_m')} blocks"),
     Rule("tma.box", "a TMA box has at most 256 lines", f"{_TMA}: boxDim",
          ("tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "swap_ab"),
-         lambda c: (_lines(c, "a") // c["cluster_n"] <= TMA_BOX_LINES)
-         & (_lines(c, "b") // c["cluster_m"] <= TMA_BOX_LINES),
-         lambda c: f"boxes of {int(_lines(c, 'a')[0]) // _one(c, 'cluster_n')} and "
-                   f"{int(_lines(c, 'b')[0]) // _one(c, 'cluster_m')} lines"),
+         lambda c: (_lines_a(c) // c["cluster_n"] <= TMA_BOX_LINES)
+         & (_lines_b(c) // c["cluster_m"] <= TMA_BOX_LINES),
+         lambda c: f"boxes of {int(_lines_a(c)[0]) // _one(c, 'cluster_n')} and "
+                   f"{int(_lines_b(c)[0]) // _one(c, 'cluster_m')} lines"),
     Rule("epilogue.bytes", "C of 8-bit elements leaves by direct stores", _KERNEL, ("epilogue",),
          lambda c: (c["epilogue"] == EPILOGUE_DIRECT) | (DTYPE_BYTES[c.problem.dtype_c] > 1),
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),

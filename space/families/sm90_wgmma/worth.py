@@ -13,6 +13,7 @@ from space.families.sm90_wgmma.derive import (
     FLAG_BYTES,
     SECTOR_BYTES,
     slice_stages,
+    stage_k_bytes,
     stored_row_bytes,
 )
 from space.families.sm90_wgmma.knobs import (
@@ -155,7 +156,7 @@ def _swizzle_widest(c: Columns, operand: str) -> BoolColumn:
 
 def _tile_k_useful(c: Columns) -> BoolColumn:
     """One line of K a stage, or two where stages are brief."""
-    stage_k = c["tile_k"] * element_bytes(c.problem)
+    stage_k = stage_k_bytes(c)
     brief = c["tile_m"] * c["tile_n"] <= 128 * 128
     column: BoolColumn = (stage_k == LINE_BYTES) | ((stage_k == 2 * LINE_BYTES) & brief)
     return column
