@@ -8,7 +8,7 @@ together, and changes of several knobs only of the rules that read two of these.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import combinations
 from typing import Final, TypeAlias
 
@@ -27,6 +27,8 @@ from space.problem import Problem
 MOST_CHANGES: Final = 3
 #: So many changes are looked at first, the smallest: what is sought is among them, most often.
 _NEAREST: Final = 1024
+#: More changes of the first knobs are asked of so many rules, the hardest, before further knobs change.
+_MANY, _MANY_RULES = 1024, 2
 #: So few rows take as long as fewer.
 _FEW_ROWS: Final = 64
 #: Legal rules that a family may have. The bit behind theirs stands for "no change".
@@ -68,50 +70,70 @@ class Neighbourhood:
         domains, all places together; of those the first in the order of knobs and values. None is missed: a change
         that is not looked at breaks a rule for certain.
         """
-        breaks: _Bits = (1 << np.arange(len(self.held))) @ ~self.held
-        alone: _Bits = np.full(self._family.codes.shape, -1)
-        alone.ravel()[self._values] = breaks
-        alone.ravel()[self._own] = -1
-        distance = np.abs(np.arange(alone.shape[1]) - self._places[:, None]).astype(np.int16)
-        hardest = self.held.sum(axis=1).argsort(kind="stable").tolist()
-        for count in range(2 if breaks.all() else 1, most + 1):
-            changes = self._changes(count, int(breaks[0]), alone)
+        distance = np.abs(np.arange(self._alone.shape[1]) - self._places[:, None]).astype(np.int16)
+        for count in range(2 if self._breaks.all() else 1, most + 1):
+            changes = self._changes(count)
             # Sorted stably: of equal distances, in the order of knobs and values.
             order = distance.take(changes.values).sum(axis=0, dtype=np.int16).argsort(kind="stable")
             for part in filter(len, (order[:_NEAREST], order[_NEAREST:])):
-                if found := self._first_legal(changes.take(part), hardest):
+                if found := self._first_legal(changes.take(part)):
                     return found
         return {}
 
-    def _changes(self, count: int, broken: int, alone: _Bits) -> _Changes:
-        """Changes of so many knobs, in order, less those that break a rule for certain.
+    @cached_property
+    def _breaks(self) -> _Bits:
+        """Of each row, the rules that it breaks."""
+        breaks: _Bits = (1 << np.arange(len(self.held))) @ ~self.held
+        return breaks
 
-        Args:
-            broken: the rules that the config breaks.
-            alone: `knobs x values`, the rules that each breaks as the only change; all bits where it is no change.
-        """
-        sets, width = _knob_sets(self._family, count), alone.shape[1]
-        always = np.bitwise_and.reduce(alone, axis=1)
-        broken_still = broken & ~sets.read | np.bitwise_or.reduce(always.take(sets.knobs) & sets.alone, axis=0)
-        hopeful = np.flatnonzero(broken_still == 0)
+    @cached_property
+    def _alone(self) -> _Bits:
+        """The rules that each value breaks as the only change, `knobs x values`; all bits where it is no change."""
+        alone: _Bits = np.full(self._family.codes.shape, -1)
+        alone.ravel()[self._values] = self._breaks
+        alone.ravel()[self._own] = -1
+        return alone
+
+    @cached_property
+    def _hardest(self) -> list[int]:
+        """The rules, those first that the fewest rows hold: of other changes too they leave the fewest."""
+        hardest: list[int] = self.held.sum(axis=1).argsort(kind="stable").tolist()
+        return hardest
+
+    def _changes(self, count: int) -> _Changes:
+        """Changes of so many knobs, in order, less such as break a rule for certain."""
+        sets, width = _knob_sets(self._family, count), self._alone.shape[1]
+        always = np.bitwise_and.reduce(self._alone, axis=1)
+        still = self._breaks[0] & ~sets.read | np.bitwise_or.reduce(always.take(sets.knobs) & sets.alone, axis=0)
+        hopeful = np.flatnonzero(still == 0)
         row, values = np.arange(len(hopeful)), np.empty((0, len(hopeful)), dtype=np.intp)
-        for knob, rules in zip(sets.knobs.take(hopeful, axis=1), sets.alone.take(hopeful, axis=1), strict=True):
-            mends = alone.take(knob, axis=0) & rules[:, None] == 0
-            before, place = np.divmod(np.flatnonzero(mends.take(row, axis=0)), width)
+        for at in range(count):
+            knob = sets.knobs[at].take(hopeful)
+            mends = self._alone.take(knob, axis=0) & sets.alone[at].take(hopeful)[:, None] == 0
+            each = np.flatnonzero(mends.take(row, axis=0))
+            before = each // width
             row = row.take(before)
-            values = np.vstack((values.take(before, axis=1), knob.take(row) * width + place))
-        return _Changes(values, sets.shared.take(hopeful.take(row)))
+            value = each + (knob.take(row) - before) * width
+            values = np.array([*(other.take(before) for other in values), value])
+            if at + 1 < count and len(row) > _MANY:
+                left = self._left(_Changes(values, sets.shared[at].take(hopeful.take(row))))
+                row, values = row.take(left), values.take(left, axis=1)
+        return _Changes(values, sets.shared[-1].take(hopeful.take(row)))
 
-    def _first_legal(self, changes: _Changes, hardest: list[int]) -> dict[str, KnobValue]:
-        """The first of some changes that breaks no rule; empty where all do.
+    def _left(self, changes: _Changes) -> _Numbers:
+        """Those of many changes that don't break one of the hardest of the rules that they are asked of."""
+        left = np.ones(len(changes.shared), dtype=np.bool_)
+        for rule in self._hardest[:_MANY_RULES]:
+            asked = np.flatnonzero(changes.shared >> rule & left)
+            left[asked] = self._family.legal[rule].holds(self._changed(changes.values.take(asked, axis=1)))
+        return np.flatnonzero(left)
 
-        Args:
-            hardest: all rules, those first that are expected to leave the fewest changes.
-        """
+    def _first_legal(self, changes: _Changes) -> dict[str, KnobValue]:
+        """The first of some changes that breaks no rule; empty where all do."""
         columns = self._changed(changes.values)
         legal = np.ones(len(changes.shared), dtype=np.bool_)
         asked = int(np.bitwise_or.reduce(changes.shared))
-        for rule in hardest:
+        for rule in self._hardest:
             if not asked >> rule & 1:
                 continue
             legal &= self._family.legal[rule].holds(columns)
@@ -126,11 +148,11 @@ class Neighbourhood:
 
     def _changed(self, values: _Values) -> Columns:
         """The config once a row, with these values of some knobs, `knobs x rows`."""
-        codes, rows = self._family.codes, np.arange(values.shape[1])
-        table = np.repeat(codes.take(self._own).astype(np.int64)[:, None], len(rows), axis=1)
+        codes, rows = self._family.codes, values.shape[1]
+        table = np.repeat(codes.take(self._own).astype(np.int64), rows)
         for each in values:
-            table[each // codes.shape[1], rows] = codes.take(each)
-        return self._family.rows_of(self._problem, table.T, self._arch)
+            table[each // codes.shape[1] * rows + np.arange(rows)] = codes.take(each)
+        return self._family.rows_of(self._problem, table.reshape(len(codes), rows).T, self._arch)
 
     def _named(self, values: _Values) -> dict[str, KnobValue]:
         knobs, width = self._family.knobs, self._family.codes.shape[1]
@@ -144,7 +166,7 @@ class _Changes:
 
     Attributes:
         values: that the knobs take, `knobs x changes`.
-        shared: of each change, the rules that read two of its knobs or more.
+        shared: of each change, the rules that it is asked of: they read two of its knobs or more.
     """
 
     values: _Values
@@ -162,7 +184,7 @@ class _KnobSets:
         knobs: `knobs x sets`.
         read: the rules that read any of them.
         alone: `knobs x sets`, the rules that read this one and none of the others; and the bit of "no change".
-        shared: the rules that read two of them or more.
+        shared: `knobs x sets`, the rules that read two or more of the knobs up to this one, and none behind it.
     """
 
     knobs: _Numbers
@@ -183,11 +205,11 @@ def _knob_sets(family: Family, count: int) -> _KnobSets:
         for knob in family.knobs
     ])  # fmt: skip
     knobs = np.array(list(combinations(np.flatnonzero(reads), count)), dtype=np.intp).reshape(-1, count).T.copy()
-    read, shared = np.zeros((2, knobs.shape[1]), dtype=np.int64)
-    for own in reads[knobs]:
-        shared |= read & own
-        read |= own
-    return _KnobSets(knobs, read, reads[knobs] & ~shared | 1 << _MOST_RULES, shared)
+    own = reads[knobs]
+    read = np.bitwise_or.accumulate(own, axis=0)
+    shared = np.bitwise_or.accumulate(np.vstack((np.zeros_like(own[:1]), read[:-1] & own[1:])), axis=0)
+    behind = np.vstack((np.bitwise_or.accumulate(own[:0:-1], axis=0)[::-1], np.zeros_like(own[:1])))
+    return _KnobSets(knobs, read[-1], own & ~shared[-1] | 1 << _MOST_RULES, shared & ~behind)
 
 
 @cache

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from space import nearest
 from space.config import Config
 from space.errors import FamilyError
 from space.explain import explain, legal_mask
@@ -47,11 +48,16 @@ def first_of_all_changes(problem: Problem, config: Config) -> dict[str, object]:
     return {}
 
 
-@settings(max_examples=12)
-@given(problems_up_to(4, 9000, 70_000), configs_of(FAMILY))
-def test_it_is_the_first_of_all_changes(problem: Problem, config: Config) -> None:
+@pytest.mark.parametrize("many", [None, 4])
+@settings(max_examples=10)
+@given(problem=problems_up_to(4, 9000, 70_000), config=configs_of(FAMILY))
+def test_it_is_the_first_of_all_changes(many: int | None, problem: Problem, config: Config) -> None:
     problem = replace(problem, layout="nt")
-    said = explain(FAMILY, problem, config)
+    with pytest.MonkeyPatch.context() as patch:
+        # What is done where there are very many changes is right for few, too.
+        for limit in ("_MANY", "_NEAREST", "_FEW_ROWS") if many else ():
+            patch.setattr(nearest, limit, many)
+        said = explain(FAMILY, problem, config)
     change = {} if said.legal else first_of_all_changes(problem, config)
     assert said.change == ",".join(f"{knob}={value}" for knob, value in change.items())
 
