@@ -158,7 +158,7 @@ class DeviceLimits:
         tensor_tflops: sustained dense rate by dtype of A.
         hbm_tbs, l2_tbs: bytes per second, in 10^12, as kernels get them.
         hbm_read_tbs: the fastest that any kernel, the library's too, was seen to read weights.
-        clock_ghz: SM clock under sustained tensor load.
+        clock_ghz, highest_clock_ghz: SM clock under sustained tensor load, and where power limits nothing.
         launch_us: time of an almost empty kernel inside a CUDA graph.
         resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block a multiprocessor. Clusters
             live within a GPC, and GPCs are of unequal sizes, so that larger ones strand multiprocessors.
@@ -173,6 +173,7 @@ class DeviceLimits:
     hbm_read_tbs: float
     l2_tbs: float
     clock_ghz: float
+    highest_clock_ghz: float
     launch_us: float
     resident_clusters: dict[int, int]
 
@@ -199,7 +200,8 @@ H200: Final = DeviceLimits(
     name="NVIDIA H200", arch="sm_90a", sm_count=132, l2_bytes=60 * 2**20,
     tensor_tflops={"bf16": 790.0, "fp16": 790.0, "tf32": 430.0, "fp8_e4m3": 1450.0, "fp8_e5m2": 1450.0,
                    "int8": 1450.0},
-    hbm_tbs=4.0, hbm_read_tbs=4.6, l2_tbs=9.7, clock_ghz=1.6, launch_us=2.2, resident_clusters={1: 132, 2: 66, 4: 30},
+    hbm_tbs=4.0, hbm_read_tbs=4.6, l2_tbs=9.7, clock_ghz=1.4, highest_clock_ghz=1.98, launch_us=2.2,
+    resident_clusters={1: 132, 2: 66, 4: 30},
 )  # fmt: skip
 
 DEVICES: Final[dict[str, DeviceLimits]] = {device.name: device for device in (H200,)}

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from space.arch import DeviceLimits
+from space.clock import clock_ghz
 from space.columns import Columns
 from space.family import Family
 from space.problem import DTYPE_BYTES, EPILOGUE_PARTS, Problem
@@ -137,11 +138,14 @@ def _model(
     family: Family, problem: Problem, columns: Columns, limits: DeviceLimits, estimate: Floats
 ) -> dict[str, Floats]:
     """The estimate beside the roofline, and the share of it that a faster resource would take away."""
+    # Another rate alone: the clock stays the one that the problem runs at.
+    clock = clock_ghz(problem, limits)
+    fixed = replace(limits, clock_ghz=clock, highest_clock_ghz=clock)
     raised = {
-        "tensor": replace(limits, tensor_tflops={dtype: RAISED * v for dtype, v in limits.tensor_tflops.items()}),
-        "hbm": replace(limits, hbm_tbs=RAISED * limits.hbm_tbs),
-        "l2": replace(limits, l2_tbs=RAISED * limits.l2_tbs),
-        "clock": replace(limits, clock_ghz=RAISED * limits.clock_ghz),
+        "tensor": replace(fixed, tensor_tflops={dtype: RAISED * v for dtype, v in limits.tensor_tflops.items()}),
+        "hbm": replace(fixed, hbm_tbs=RAISED * limits.hbm_tbs),
+        "l2": replace(fixed, l2_tbs=RAISED * limits.l2_tbs),
+        "clock": replace(fixed, clock_ghz=RAISED * clock, highest_clock_ghz=RAISED * clock),
     }
     found = {"model.estimate": np.log(estimate / roofline_us(problem, limits))}
     for name, faster in raised.items():

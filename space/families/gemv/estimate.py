@@ -57,7 +57,7 @@ def _work_us(c: Columns, device: DeviceLimits, slots: FloatColumn) -> FloatColum
     elements = c.problem.n * c.problem.k * c.problem.batch
     work = (c["rows"] + 1 + c["rows"] / c["columns"]) * elements / (4 if c.problem.dtype_acc == "s32" else 1)
     loads = 4 * elements * element_bytes(c.problem) / c["load_bytes"]
-    rate = FLOPS_PER_CLOCK * SHARE_OF_IT * device.clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
+    rate = FLOPS_PER_CLOCK * SHARE_OF_IT * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
     column: FloatColumn = (work + loads) / rate
     return column
 
@@ -66,6 +66,6 @@ def _a_us(c: Columns, device: DeviceLimits, tiles: FloatColumn, slots: FloatColu
     """A from L2, once a tile, and again for every few columns from shared memory or L1."""
     slice_bytes = c["rows"] * row_bytes(c.problem) / c["split_k"]
     again = c["tile_n"] / c["columns"] * slice_bytes * tiles
-    rate = SMEM_BYTES_PER_CLOCK * device.clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
+    rate = SMEM_BYTES_PER_CLOCK * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
     column: FloatColumn = tiles * slice_bytes / (device.l2_tbs * 1e6) + again / rate
     return column

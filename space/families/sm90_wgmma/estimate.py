@@ -13,8 +13,9 @@ from typing import Final
 import numpy as np
 
 from space.arch import DeviceLimits
+from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
-from space.families.dependent_launch import SAVES_US
+from space.families.dependent_launch import saved_us
 from space.families.sm90_wgmma.derive import SECTOR_BYTES, slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing, pitch_bytes
@@ -30,7 +31,7 @@ TENSOR_SLOWDOWN: Final = 1.2
 #: The same for three consumer warpgroups, and for a walk along N.
 THREE_WARPGROUPS, ALONG_N = 1.06, 1.04
 #: From issuing a load to its barrier, under load; a ring of S stages hides S - 1 stages of it.
-LOAD_LATENCY_CLOCKS: Final = 700
+LOAD_LATENCY_CLOCKS: Final = 1_250
 #: Clocks a stage that nothing hides: freeing it in the other blocks of a cluster, and loading it where the thread that
 #: loads also multiplies.
 CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 10, 110
@@ -45,12 +46,14 @@ STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
 #: Learning that all slices are there, a trip to L2 for some of their sums, and the rate at which a block brings its own
 #: and fetches its share.
 SPLIT_CLOCKS, TRIP_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 150, 17
+#: Share of it that each further wave adds: the others of a multiprocessor go on meanwhile.
+SPLIT_WAVES: Final = 0.5
 #: The same in a cluster along K, where nobody asks and sums go from multiprocessor to multiprocessor.
 CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_500, 10
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
-#: Registers of a thread beside its accumulators, where blocks share a multiprocessor.
-BESIDE_REGISTERS: Final = 72
+#: Registers of a thread beside its accumulators, and what adding up slices takes more: as the compiler has it.
+BESIDE_REGISTERS, SPLIT_REGISTERS = 48, 48
 
 
 def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
@@ -59,15 +62,16 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     What does not depend on the device is kept with the columns: which rate bounds a candidate is asked by raising one
     rate after the other.
     """
-    clocks_per_us = device.clock_ghz * 1e3
+    clock = clock_ghz(c.problem, device)
+    clocks_per_us = clock * 1e3
     tiles = c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch
     together = c.once(_blocks_together)
     slots = device.cluster_slots(c["cluster_size"]) * together
     waves = -(-tiles // slots)
     busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
     crowd = np.minimum(together, np.maximum(tiles * c["cluster_size"] / device.sm_count, 1))
-    mainloop = slice_stages(c) * _stage_clocks(c, device, busy, crowd)
-    epilogue = _epilogue_clocks(c, busy, device)
+    mainloop = slice_stages(c) * _stage_clocks(c, device.l2_tbs * 1e3 / clock, busy, crowd)
+    epilogue = _epilogue_clocks(c, busy, device.hbm_tbs * 1e3 / clock)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
     store = c.once(_store_clocks)
     walk = waves * np.maximum(mainloop + epilogue - hidden, store) + hidden + store
@@ -77,11 +81,11 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     # Neither hides behind the other wholly.
     both = _eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
-    # Where blocks share a multiprocessor the next kernel's find no room beside them.
-    early = (c["pdl"] == 1) & (together == 1)
+    held = tiles / (device.cluster_slots(c["cluster_size"]) * c.once(_resident))
+    early = np.where(c["pdl"] == 1, saved_us(held, ordered), 0.0)
     # Slices meet when all else is done.
-    split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) / clocks_per_us
-    total: FloatColumn = ordered + split_us + device.launch_us - np.where(early, SAVES_US, 0.0) + _pack_us(c)
+    split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + SPLIT_WAVES * (waves - 1)) / clocks_per_us
+    total: FloatColumn = ordered + split_us + device.launch_us - early + _pack_us(c)
     return total
 
 
@@ -94,17 +98,24 @@ def _eighth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
 
 
 def _blocks_together(c: Columns) -> IntColumn:
-    """Blocks that share a multiprocessor: as many as shared memory and registers allow."""
-    by_smem = (c.arch.smem_per_block_bytes + 1024) // (c["shared_memory_bytes"] + 1024)
-    registers = np.minimum(c["accumulator_registers"] + BESIDE_REGISTERS, 255)
-    by_registers = c.arch.registers_per_block // (c["threads"] * registers)
+    """Blocks that work side by side on a multiprocessor: those that fit, unless they are wide or wait for others."""
     alone = (c["producer_registers"] > 0) | _multicasts(c)
-    return np.where(alone, 1, np.maximum(np.minimum(by_smem, by_registers), 1))
+    return np.where(alone, 1, c.once(_resident))
 
 
-def _stage_clocks(c: Columns, device: DeviceLimits, busy: FloatColumn, crowd: FloatColumn) -> FloatColumn:
+def _resident(c: Columns) -> IntColumn:
+    """Blocks that a multiprocessor holds: as many as shared memory and registers allow."""
+    by_smem = (c.arch.smem_per_block_bytes + 1024) // (c["shared_memory_bytes"] + 1024)
+    beside = BESIDE_REGISTERS + SPLIT_REGISTERS * (c["split_k"] > 1)
+    registers = np.minimum(c["accumulator_registers"] + beside, 255)
+    by_registers = c.arch.registers_per_block // (c["threads"] * registers)
+    blocks: IntColumn = np.maximum(np.minimum(by_smem, by_registers), 1)
+    return blocks
+
+
+def _stage_clocks(c: Columns, l2_bytes_per_clock: float, busy: FloatColumn, crowd: FloatColumn) -> FloatColumn:
     inside, from_l2, latency, unhidden, slower = c.once(_stage_parts)
-    l2 = from_l2 * np.maximum(busy / (device.l2_tbs * 1e3 / device.clock_ghz), 1 / L2_BYTES_PER_CLOCK)
+    l2 = from_l2 * np.maximum(busy / l2_bytes_per_clock, 1 / L2_BYTES_PER_CLOCK)
     clocks: FloatColumn = (np.hypot(crowd * np.maximum(inside, l2), latency) + unhidden) * slower
     return clocks
 
@@ -135,10 +146,10 @@ def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
     return np.where(swapped, b, a), np.where(swapped, a, b)
 
 
-def _epilogue_clocks(c: Columns, busy: FloatColumn, device: DeviceLimits) -> FloatColumn:
+def _epilogue_clocks(c: Columns, busy: FloatColumn, hbm_bytes_per_clock: float) -> FloatColumn:
     """Converting and handing over C; a TMA store itself runs beside the next tile."""
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64) / c["cluster_k"]
-    written = elements * DTYPE_BYTES[c.problem.dtype_c] * busy / (device.hbm_tbs * 1e3 / device.clock_ghz)
+    written = elements * DTYPE_BYTES[c.problem.dtype_c] * busy / hbm_bytes_per_clock
     handover = elements / (HANDOVER_ELEMENTS * c["team"])
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, handover + STORES_EXPOSED * written, handover)
 
@@ -194,8 +205,8 @@ def _pack_us(c: Columns) -> float:
     return moved / PACK_TBS / 1e6 + PACK_US if moved else 0.0
 
 
-def _reread(c: Columns) -> FloatColumn:
-    """How often HBM bytes are moved: 1, and more where a wave's operands overflow half of L2."""
+def _operands_moved(c: Columns) -> FloatColumn:
+    """Bytes of A and B that come from memory: more than they have where a wave's operands overflow half of L2."""
     group = c["raster_group"].astype(np.float64)
     along_m = c["raster"] == RASTER_ALONG_M
     rows = np.where(along_m, np.minimum(group, c["tiles_m"]), c["tiles_m"])
@@ -214,8 +225,14 @@ def _reread(c: Columns) -> FloatColumn:
     l2_bytes = 30 * 2**20
     a_moved = np.where(a_bytes > l2_bytes, a_bytes * m_passes, a_bytes)
     b_moved = np.where(b_bytes > l2_bytes, b_bytes * n_passes, b_bytes)
+    moved: FloatColumn = a_moved + b_moved
+    return moved
+
+
+def _reread(c: Columns) -> FloatColumn:
+    """How often memory's bytes are moved: operands that come again, and C that goes in parts of sectors."""
     parts = (c["epilogue"] != EPILOGUE_DIRECT) & (stored_row_bytes(c) % SECTOR_BYTES > 0)
     c_bytes = c.problem.m * c.problem.n * c.problem.batch * DTYPE_BYTES[c.problem.dtype_c]
     written = c_bytes * np.where(parts, PART_SECTORS, 1)
-    moved: FloatColumn = (a_moved + b_moved + written) / c.problem.min_bytes
+    moved: FloatColumn = (_operands_moved(c) + written) / c.problem.min_bytes
     return np.maximum(moved, 1)

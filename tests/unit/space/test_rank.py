@@ -16,7 +16,7 @@ from space.rank import predict, rank
 SPACES = [
     ("sm90_wgmma", "96x40x256", "bf16", "nt"),
     ("sm90_wgmma", "300x1000x776", "bf16", "tn"),
-    ("sm90_wgmma", "64x40x256", "fp8_e4m3_promoted", "nt"),
+    ("sm90_wgmma", "64x80x256", "fp8_e4m3_promoted", "nt"),
     ("gemv", "2x8192x512", "bf16", "nt"),
 ]
 
