@@ -93,11 +93,11 @@ def repeated(problems: Sequence[Problem], given: argparse.Namespace, cache: Path
             medians = [run[config].median_us for run in runs]
             beside = [run[config].median_us / _library_us(run) for run in runs]
             widths.append(_width(medians))
-            mhz = [clocks.sm_mhz for run in runs if (clocks := run[config].clocks)]
+            mhz = ", ".join(str(clocks.sm_mhz) if (clocks := run[config].clocks) else "–" for run in runs)
             times = ", ".join(f"{us:.2f}" for us in medians)
             yield (
                 f"| {problem.dtype} {problem.shape} | `{_short(config)}` | {times} | {_width(medians):.2%} | "
-                f"{_width(beside):.2%} | {min(mhz)}–{max(mhz)} |"
+                f"{_width(beside):.2%} | {mhz} |"
             )
     within = sum(width <= PROMISED for width in widths)
     yield (
