@@ -8,10 +8,13 @@ Seconds are of the processor (one core), best of several runs: what else the mac
 from __future__ import annotations
 
 import argparse
+import random
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +22,14 @@ from benchmarks.published import publish
 from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
-from space.explain import explain
+from space.explain import explain, is_legal
 from space.family import Family, family_named
 from space.problem import Problem
 from space.rank import rank
 
 RUNS, EXPLANATIONS = 3, 200
+#: Random illegal configs, and how often each is explained.
+RANDOM, ROUNDS = 2000, 9
 #: A ping-pong of three consumers needs two of them, with less to hold each; and a shorter ring.
 PINGPONG: Final = {"schedule": "pingpong", "consumer_warpgroups": 3, "tile_n": 256}
 
@@ -50,12 +55,26 @@ def main() -> None:
         ("the same, pruned", f"{best(lambda: rank(enumerate_space(family, problem), H200)):.3f} s"),
         ("peak memory of the process", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB"),
     ]
-    for name, config in configs_of(family, pruned.family.config_at(pruned.columns, 0)):
-        seconds = best(partial(explain_often, family, problem, config))
-        rows.append((f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"))
+    rows += explanations(family, problem, family.config_at(pruned.columns, 0))
     lines = ["| what | |", "| --- | --- |", *(f"| {what} | {value} |" for what, value in rows)]
     print("\n".join(lines))
     publish("enumerate_space", given.out, "\n".join(lines))
+
+
+def explanations(family: Family, problem: Problem, legal: Config) -> Iterator[tuple[str, str]]:
+    """What it takes to explain one config: of a few kinds, of a problem that is new, and of any."""
+    for name, config in configs_of(family, legal):
+        seconds = best(partial(explain_often, family, [problem] * EXPLANATIONS, config))
+        yield f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"
+    others = (replace(problem, k=problem.k + 64 * further) for further in count(1))
+    seconds = best(lambda: explain_often(family, islice(others, EXPLANATIONS), config))
+    yield "the last one, for a problem that was never asked about", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"
+    configs = random_illegal(family, problem, legal)
+    # In rounds: the best of runs one after another would still be that of a slow moment.
+    rounds = [[seconds_of(partial(explain, family, problem, config)) for config in configs] for _ in range(ROUNDS)]
+    taken = sorted(map(min, zip(*rounds, strict=True)))
+    for name, seconds in (("half", taken[RANDOM // 2]), ("99 of 100", taken[RANDOM * 99 // 100]), ("all", taken[-1])):
+        yield f"explain one of {RANDOM:,} random illegal configs: {name} within", f"{seconds * 1e3:.2f} ms"
 
 
 def configs_of(family: Family, legal: Config) -> Iterator[tuple[str, Config]]:
@@ -74,20 +93,33 @@ def _illegal(family: Family, legal: Config) -> Config:
     return family.config({**legal.knobs, **taken})
 
 
-def explain_often(family: Family, problem: Problem, config: Config) -> None:
-    """As many times as it takes to time it."""
-    for _ in range(EXPLANATIONS):
+def random_illegal(family: Family, problem: Problem, legal: Config) -> list[Config]:
+    """Half of them random in every knob, half in two to seven knobs of a legal one."""
+    dice, found = random.Random(0), list[Config]()
+    while len(found) < RANDOM:
+        changed = family.knobs if len(found) % 2 else dice.sample(family.knobs, dice.randint(2, 7))
+        config = legal.changed({knob.name: dice.choice(knob.domain) for knob in changed})
+        if not is_legal(family, problem, config):
+            found.append(config)
+    return found
+
+
+def explain_often(family: Family, problems: Iterable[Problem], config: Config) -> None:
+    """Of each problem once."""
+    for problem in problems:
         explain(family, problem, config)
 
 
 def best(work: Callable[[], object]) -> float:
     """Fewest seconds of processor time of several runs."""
-    taken = []
-    for _ in range(RUNS):
-        started = time.process_time()
-        work()
-        taken.append(time.process_time() - started)
-    return min(taken)
+    return min(seconds_of(work) for _ in range(RUNS))
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Processor time of one run."""
+    started = time.process_time()
+    work()
+    return time.process_time() - started
 
 
 if __name__ == "__main__":

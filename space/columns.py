@@ -87,9 +87,10 @@ class Columns:
         return len(self._table)
 
     def __getitem__(self, name: str) -> IntColumn:
-        if name not in self._known:
-            self._known[name] = self._knob(name) if name in self._places else self._computed(name)
-        return self._known[name]
+        column = self._known.get(name)
+        if column is None:
+            column = self._known[name] = self._knob(name) if name in self._places else self._computed(name)
+        return column
 
     def once(self, compute: Callable[[Columns], T]) -> T:
         """What a function makes of these columns alone: made when it is first asked for, and kept."""

@@ -105,12 +105,12 @@ class Neighbourhood:
         sets, width = _knob_sets(self._family, count), self._alone.shape[1]
         always = np.bitwise_and.reduce(self._alone, axis=1)
         still = self._breaks[0] & ~sets.read | np.bitwise_or.reduce(always.take(sets.knobs) & sets.alone, axis=0)
-        hopeful = np.flatnonzero(still == 0)
+        hopeful = (still == 0).nonzero()[0]
         row, values = np.arange(len(hopeful)), np.empty((0, len(hopeful)), dtype=np.intp)
         for at in range(count):
             knob = sets.knobs[at].take(hopeful)
             mends = self._alone.take(knob, axis=0) & sets.alone[at].take(hopeful)[:, None] == 0
-            each = np.flatnonzero(mends.take(row, axis=0))
+            each = mends.take(row, axis=0).ravel().nonzero()[0]
             before = each // width
             row = row.take(before)
             value = each + (knob.take(row) - before) * width
@@ -124,9 +124,9 @@ class Neighbourhood:
         """Those of many changes that don't break one of the hardest of the rules that they are asked of."""
         left = np.ones(len(changes.shared), dtype=np.bool_)
         for rule in self._hardest[:_MANY_RULES]:
-            asked = np.flatnonzero(changes.shared >> rule & left)
+            asked = (changes.shared >> rule & left).nonzero()[0]
             left[asked] = self._family.legal[rule].holds(self._changed(changes.values.take(asked, axis=1)))
-        return np.flatnonzero(left)
+        return left.nonzero()[0]
 
     def _first_legal(self, changes: _Changes) -> dict[str, KnobValue]:
         """The first of some changes that breaks no rule; empty where all do."""
@@ -137,7 +137,7 @@ class Neighbourhood:
             if not asked >> rule & 1:
                 continue
             legal &= self._family.legal[rule].holds(columns)
-            left = np.flatnonzero(legal)
+            left = legal.nonzero()[0]
             if not len(left):
                 return {}
             asked = int(np.bitwise_or.reduce(changes.shared.take(left)))
