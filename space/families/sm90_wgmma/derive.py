@@ -130,7 +130,10 @@ def stored_row_bytes(c: Columns) -> IntColumn:
 def _staged_bytes(c: Columns) -> IntColumn:
     parts = c["consumer_warpgroups"] // c["team"]
     staged = parts * c["tile_m"] * c["staged_columns"] * DTYPE_BYTES[c.problem.dtype_c]
-    return np.where(c["cluster_k"] == 1, staged, c["team"] * c["cluster_k"] * _share_groups(c) * GROUP_BYTES)
+    alone = c["cluster_k"] == 1
+    if alone.all():
+        return staged
+    return np.where(alone, staged, c["team"] * c["cluster_k"] * _share_groups(c) * GROUP_BYTES)
 
 
 def _share_groups(c: Columns) -> IntColumn:
