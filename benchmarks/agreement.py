@@ -104,22 +104,26 @@ def candidates(bench: Bench, builder: Builder, problem: Problem, count: int) -> 
 
 
 def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float]:  # noqa: ANN401
-    """Medians of one launch by our clock and by CUPTI's, taken in turn so that both see the same clocks."""
-    timed.heat_up(stream)
+    """Medians of one launch by our clock and by CUPTI's, in turn.
+
+    Of either the last of so many replays counts that the clock has settled: starting CUPTI leaves the GPU idle, and one
+    that was idle runs faster for a while.
+    """
     ours, theirs = [], []
     for _ in range(ROUNDS):
-        timed.start(stream, 2)
-        ours.append(timed.samples_us()[-1])
-        theirs.append(recorded_us(lambda: _replay(stream, timed), profiler) / timed.launches)
+        ours.append(timed.heat_up(stream)[-1])
+        theirs.append(recorded_us(lambda: len(timed.heat_up(stream)), profiler) / timed.launches)
     return statistics.median(ours), statistics.median(theirs)
 
 
-def recorded_us(run: Callable[[], None], profiler: Any) -> float:  # noqa: ANN401
-    """Microseconds of all kernels that `run` puts on the GPU, as CUPTI recorded them."""
+def recorded_us(run: Callable[[], int], profiler: Any) -> float:  # noqa: ANN401
+    """Microseconds of the kernels of the last of the replays that `run` makes and counts, as CUPTI recorded them."""
     with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
-        run()
-    return sum(float(event.duration_ns()) for event in profile.profiler.kineto_results.events()
-               if "CUDA" in str(event.device_type()) and event.duration_ns() > 0) / 1e3  # fmt: skip
+        replays = run()
+    kernels = [event for event in profile.profiler.kineto_results.events()
+               if "CUDA" in str(event.device_type()) and event.duration_ns() > 0]  # fmt: skip
+    kernels.sort(key=lambda event: event.start_ns())
+    return float(sum(event.duration_ns() for event in kernels[-(len(kernels) // replays) :])) / 1e3
 
 
 def launch_cost_us(bench: Bench, cache: Path, profiler: Any) -> float:  # noqa: ANN401
@@ -131,11 +135,6 @@ def launch_cost_us(bench: Bench, cache: Path, profiler: Any) -> float:  # noqa: 
     ours, theirs = both(bench.stream, empty, profiler)
     empty.destroy()
     return max(ours - theirs, 0.0)
-
-
-def _replay(stream: Stream, timed: TimedGraph) -> None:
-    timed.start(stream, 1)
-    timed.samples_us()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,9 @@ from workers.ports import More, no_more
 if TYPE_CHECKING:
     from workers.cuda.worker import CudaWorker
 
-PREPARE_SECONDS: Final = 180.0
+#: What preparing a problem, or asking the library about it, may take: setting up, and a share that the reference's
+#: products need, which the GPU makes at several times this rate.
+PREPARE_SECONDS, REFERENCE_FLOPS = 30.0, 1e12
 #: Questions that the GPU process has before it: the one it works on, the one it makes ready, and as many more as it
 #: answers while a batch is proposed and its first build is found in the cache.
 AHEAD: Final = 5
@@ -47,6 +49,7 @@ class CudaRound:
 
     def __init__(self, worker: CudaWorker, problem: Problem, policy: Policy) -> None:
         self._worker, self._problem, self._policy = worker, problem, policy
+        self._patience_seconds = PREPARE_SECONDS + problem.flops / REFERENCE_FLOPS
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
         self._library_ranks = 0
@@ -213,8 +216,8 @@ class CudaRound:
         return from_json(Measurement, json.dumps(answer))
 
     def _run_finals(self, rounds: int) -> tuple[Measurement, ...]:
-        self._worker.ask({"do": "library", "policy": self._policy.value}, PREPARE_SECONDS)
-        answer = self._worker.ask({"do": "rounds", "rounds": rounds}, PREPARE_SECONDS + rounds)
+        self._worker.ask({"do": "library", "policy": self._policy.value}, self._patience_seconds)
+        answer = self._worker.ask({"do": "rounds", "rounds": rounds}, self._patience_seconds + rounds)
         return tuple(self._screened(entry) for entry in answer["measurements"])
 
     def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:
@@ -242,11 +245,11 @@ class CudaRound:
     def _asked_twice(self, question: dict[str, Any]) -> dict[str, Any]:
         """A question that no candidate can spoil: a process that ends at it once may have been ended from outside."""
         try:
-            return self._worker.ask(question, PREPARE_SECONDS)
+            return self._worker.ask(question, self._patience_seconds)
         except Died as death:
             if death.hung:
                 raise
-            return self._worker.ask(question, PREPARE_SECONDS)
+            return self._worker.ask(question, self._patience_seconds)
 
     def _take_over(self) -> None:
         """Makes sure that nothing is under way, and that the operands are this round's."""
@@ -257,7 +260,7 @@ class CudaRound:
     def _recover(self) -> None:
         """A fresh process with the same operands, or the same process without its rivals."""
         if self._worker.supervisor.alive:
-            self._worker.ask({"do": "drop"}, PREPARE_SECONDS)
+            self._worker.ask({"do": "drop"}, self._patience_seconds)
         else:
             self.prepare()
 
