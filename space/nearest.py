@@ -28,7 +28,7 @@ MOST_CHANGES: Final = 3
 #: So many changes are looked at first, the smallest: what is sought is among them, most often.
 _NEAREST: Final = 1024
 #: More changes of the first knobs are asked of so many rules, the hardest, before further knobs change.
-_MANY, _MANY_RULES = 1024, 2
+_MANY, _MANY_RULES = 640, 2
 #: So few rows take as long as fewer.
 _FEW_ROWS: Final = 64
 #: Legal rules that a family may have. The bit behind theirs stands for "no change".
