@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -104,11 +105,12 @@ class Finals:
         self._rivals = []
 
     def _round(self, number: int) -> RoundOf:
-        """Every rival once, in another order each time; clocks are read while they run."""
+        """Every rival once, in another order each time; clocks are read while they run.
+
+        Any order, not the same one turned: who always runs behind the same rival inherits the clock that it leaves.
+        """
         count = len(self._rivals)
-        order = [(number + place) % count for place in range(count)]
-        if number // count % 2:
-            order.reverse()
+        order = random.Random(number).sample(range(count), count)
         for place in order:
             self._rivals[place].ready.timed.start(self._bench.stream, 1)
         clocks = self._bench.monitor.read()
