@@ -105,16 +105,12 @@ class Finals:
         self._rivals = []
 
     def _round(self, number: int) -> RoundOf:
-        """Every rival once, in another order each time; clocks are read while they run.
-
-        Any order, not the same one turned: who always runs behind the same rival inherits the clock that it leaves.
-        """
-        count = len(self._rivals)
-        order = random.Random(number).sample(range(count), count)
+        """Every rival once, in another order each time; clocks are read while they run."""
+        order = order_of(number, len(self._rivals))
         for place in order:
             self._rivals[place].ready.timed.start(self._bench.stream, 1)
         clocks = self._bench.monitor.read()
-        times = [0.0] * count
+        times = [0.0] * len(order)
         for place in order:
             timed = self._rivals[place].ready.timed
             (times[place],) = timed.samples_us()
@@ -155,6 +151,14 @@ class Finals:
         taken = timed.samples_us()
         self._bench.busy_us += sum(taken) * timed.launches
         return statistics.median(taken[1:])
+
+
+def order_of(number: int, count: int) -> list[int]:
+    """In which order so many rivals run in a round.
+
+    Any order, not the same one turned: who always runs behind the same rival inherits the clock that it leaves.
+    """
+    return random.Random(number).sample(range(count), count)
 
 
 def undisturbed(rounds: list[RoundOf]) -> list[RoundOf]:

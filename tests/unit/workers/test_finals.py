@@ -1,4 +1,4 @@
-"""Finals: which of cuBLASLt's candidates are rivals, and that the GPU does not wait for the next one's graph."""
+"""Finals: cuBLASLt's candidates that are rivals, a GPU that does not wait for the next one's graph, orders of rounds."""
 
 from __future__ import annotations
 
@@ -89,3 +89,12 @@ def test_one_runs_while_the_next_is_made_ready() -> None:
         "ready 0", "start 0", "ready 1", "samples 0", "ready 2", "start 2", "ready 3", "samples 2", "start 3",
         "samples 3", "discard 3",
     ]  # fmt: skip
+
+
+def test_no_rival_always_runs_behind_the_same_one_and_none_is_left_out() -> None:
+    orders = [finals.order_of(number, 10) for number in range(20)]
+    assert all(sorted(order) == list(range(10)) for order in orders)
+    for rival in range(10):
+        before = {order[order.index(rival) - 1] for order in orders if order.index(rival)}
+        assert len(before) >= 5
+    assert {len(finals.order_of(number, 1)) for number in range(3)} == {1}
