@@ -22,8 +22,8 @@ Rows = npt.NDArray[np.intp]
 #: Standard deviation of log(time / analytic estimate) inside a problem: fifty recorded ones gave 0.05 to 0.26, half of
 #: them up to 0.10.
 ANALYTIC_DOUBT: Final = 0.15
-#: Where the times of its first choices lie, as multiples of the estimate. Of the same problems, which its constants were
-#: fitted to, 90 % of the first sixteen lie within 0.77 and 1.04, and all within these.
+#: Where the times of its first choices lie, as multiples of the estimate. Of the same problems, to which its constants
+#: were fitted, 90 % of the first sixteen lie within 0.77 and 1.04, and all within these.
 ANALYTIC_LOW, ANALYTIC_HIGH = 0.70, 1.20
 #: Candidates that the learned model looks at closely: half as many again as a search believes anything of.
 CLOSELY: Final = 6144

@@ -1,4 +1,4 @@
-"""Finals: cuBLASLt's candidates that are rivals, a GPU that does not wait for the next one's graph, orders of rounds."""
+"""Finals: cuBLASLt's rivals, a GPU that does not wait for the next one's graph, and orders of rounds."""
 
 from __future__ import annotations
 
