@@ -15,8 +15,8 @@ SHORT_BYTES, SHORT_FLOPS = 128_000_000, 64_000_000_000
 SAVES_US: Final = 0.5
 #: What it costs, as a share of the kernel's time, where a little more than half of what the device holds is one launch:
 #: the blocks that find no room beside the kernel before crowd where its first blocks end. Nothing from so large a share
-#: on. Of the recordings' pairs that differ in this knob alone, 1,092 of smaller launches gain 0.5 us, and 823 of those
-#: between half and three quarters lose 0.9 us, up to two fifths of their time.
+#: on. Of the recordings' pairs that differ in this knob alone, 1,118 of smaller launches gain 0.5 us, and 813 of those
+#: between half and three quarters lose 1.0 us (medians), up to two fifths of their time.
 CROWDED, CROWDED_UNTIL = 0.3, 0.75
 SENTENCE: Final = "programmatic dependent launch only for short products"
 WHY: Final = (

@@ -66,7 +66,8 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     clocks_per_us = clock * 1e3
     tiles = c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch
     together = c.once(_blocks_together)
-    slots = device.cluster_slots(c["cluster_size"]) * together
+    clusters = device.cluster_slots(c["cluster_size"])
+    slots = clusters * together
     waves = -(-tiles // slots)
     busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
     crowd = np.minimum(together, np.maximum(tiles * c["cluster_size"] / device.sm_count, 1))
@@ -81,7 +82,7 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     # Neither hides behind the other wholly.
     both = _eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
-    held = tiles / (device.cluster_slots(c["cluster_size"]) * c.once(_resident))
+    held = tiles / (clusters * c.once(_resident))
     early = np.where(c["pdl"] == 1, saved_us(held, ordered), 0.0)
     # Slices meet when all else is done.
     split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + SPLIT_WAVES * (waves - 1)) / clocks_per_us
