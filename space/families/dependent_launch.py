@@ -9,8 +9,8 @@ import numpy as np
 from space.columns import FloatColumn
 from space.problem import Problem
 
-#: Some thirty microseconds of memory, and a hundred of 16-bit products, on a Hopper GPU.
-SHORT_BYTES, SHORT_FLOPS = 128_000_000, 64_000_000_000
+#: Some thirty microseconds of memory, and four hundred of 16-bit products, on a Hopper GPU.
+SHORT_BYTES, SHORT_FLOPS = 128_000_000, 256_000_000_000
 #: What setting up beside the end of the kernel before saves.
 SAVES_US: Final = 0.5
 #: What it costs, as a share of the kernel's time, where a little more than half of what the device holds is one launch:

@@ -189,7 +189,7 @@ def _unpruned_square() -> Space:
 
 @pytest.mark.parametrize(("shape", "family", "worth"), [
     ("16x4096x4096", "sm90_wgmma", True), ("1x4096x4096", "gemv", True), ("512x512x512", "sm90_wgmma", True),
-    ("4096x4096x4096", "sm90_wgmma", False), ("1x128256x4096", "gemv", False),
+    ("4096x4096x4096", "sm90_wgmma", True), ("8192x8192x8192", "sm90_wgmma", False), ("1x128256x4096", "gemv", False),
 ])  # fmt: skip
 def test_an_early_launch_is_tried_where_half_a_microsecond_counts(shape: str, family: str, worth: bool) -> None:
     rule = next(rule for rule in family_named(family).rules if rule.id == "worth.pdl")

@@ -78,6 +78,7 @@ struct DirectStore {
     /// One m64 block; rows from m on and columns from n on are left out.
     __device__ __forceinline__ void block(int first_row, int column, const Acc (&d)[S::kAccumulators]) {
         if constexpr (Config::kRowsAnywhere) return block_anywhere(first_row, column, d);
+        if constexpr (kChunks) return block_in_chunks(first_row, column, d);
 #pragma unroll
         for (int j = 0; j + 4 <= kGroups; j += 4) groups<4>(first_row, column + 8 * j, part<4>(d, j));
         constexpr int kRest = kGroups % 4;
@@ -103,6 +104,32 @@ struct DirectStore {
     }
 
 private:
+    /// One m64 block of a C whose rows start at multiples of 16 bytes. Where a row lies and what of it is inside is
+    /// found once, and not for every chunk, so that predicates and constant offsets are all that stores need.
+    __device__ __forceinline__ void block_in_chunks(int first_row, int column, const Acc (&d)[S::kAccumulators]) {
+        const int quad = threadIdx.x % 4;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = first_row + fragment_row() + 8 * half;
+            Element* const at = c + finish.at(row, column + 8 * quad);
+            const int columns = row < m ? n - column - 8 * quad : 0;
+#pragma unroll
+            for (int j = 0; j < kGroups; j += 4) {
+                u32 pairs[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const int group = j + i < kGroups ? j + i : j, from = 4 * group + 2 * half;
+                    pairs[i] = finish.pair(d[from], d[from + 1], row, column + 8 * group + 2 * quad);
+                }
+                transpose_quad(pairs);
+                const bool whole = j + 4 <= kGroups || quad < kGroups - j;
+                if (whole && 8 * j < columns) {
+                    *reinterpret_cast<uint4*>(at + 8 * j) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+                }
+            }
+        }
+    }
+
     /// One m64 block of a C whose rows start anywhere: each lane of a quad takes from the lane before it what memory's
     /// next 16-byte chunk lacks, the first one from what the last held a round ago. Only a row's first and last chunk
     /// are stored by elements.
