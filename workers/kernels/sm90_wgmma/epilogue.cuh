@@ -79,6 +79,7 @@ struct DirectStore {
     __device__ __forceinline__ void block(int first_row, int column, const Acc (&d)[S::kAccumulators]) {
         if constexpr (Config::kRowsAnywhere) return block_anywhere(first_row, column, d);
         if constexpr (kChunks) return block_in_chunks(first_row, column, d);
+        if constexpr (!Config::kSwapAb) return block_in_pairs(first_row, column, d);
 #pragma unroll
         for (int j = 0; j + 4 <= kGroups; j += 4) groups<4>(first_row, column + 8 * j, part<4>(d, j));
         constexpr int kRest = kGroups % 4;
@@ -125,6 +126,33 @@ private:
                 const bool whole = j + 4 <= kGroups || quad < kGroups - j;
                 if (whole && 8 * j < columns) {
                     *reinterpret_cast<uint4*>(at + 8 * j) = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+                }
+            }
+        }
+    }
+
+    /// One m64 block of a C of 8 or 32 bits. Where rows start at multiples of 16 bytes, none ends within a pair.
+    __device__ __forceinline__ void block_in_pairs(int first_row, int column, const Acc (&d)[S::kAccumulators]) {
+        const int left = column + 2 * (threadIdx.x % 4);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const int row = first_row + fragment_row() + 8 * half;
+            Element* const at = c + finish.at(row, left);
+            const int columns = row < m ? n - left : 0;
+            auto pair = [&](int j) {
+                return finish.pair(d[4 * j + 2 * half], d[4 * j + 2 * half + 1], row, left + 8 * j);
+            };
+            if (wide) {
+#pragma unroll
+                for (int j = 0; j < kGroups; ++j) {
+                    if (8 * j < columns) *reinterpret_cast<Pair*>(at + 8 * j) = pair(j);
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < kGroups; ++j) {
+                    const Pair both = pair(j);
+                    if (8 * j < columns) at[8 * j] = first_of(both);
+                    if (8 * j + 1 < columns) at[8 * j + 1] = second_of(both);
                 }
             }
         }
