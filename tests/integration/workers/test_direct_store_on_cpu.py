@@ -39,6 +39,10 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
     ("70x104x64", "bf16", {"tile_n": 40, "swap_ab": 1}),
     ("70x101x64", "bf16,bf16,f32,f32", {"tile_n": 64}),
     ("70x101x128", "fp8_e4m3,fp8_e4m3,fp8_e5m2,f32", {"tile_n": 64, "tile_k": 128}),
+    ("70x104x64", "bf16", {"tile_n": 80}),
+    ("70x104x64", "bf16", {"tile_n": 72}),
+    ("70x104x64", "bf16,bf16,f32,f32", {"tile_n": 72}),
+    ("70x112x128", "fp8_e4m3,fp8_e4m3,fp8_e5m2,f32", {"tile_n": 64, "tile_k": 128}),
 ]
 #: What the epilogue's headers ask of PTX: the transposition, and names of templates that nobody uses here.
 PTX = """
