@@ -104,7 +104,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
           "products.multiply(stage, true, d);", WRONG, "outside their bound"),
     Fault("dropped K slice", "tile.k_end = args.k_stages;", "tile.k_end = args.k_stages - 1;", WRONG,
           "outside their bound"),
-    Fault("wrong split-K sum", "slice < splits; ++slice", "slice < splits - 1; ++slice", WRONG, "outside their bound",
+    Fault("wrong split-K sum", "slice < slices; ++slice", "slice < slices - 1; ++slice", WRONG, "outside their bound",
           {**DIRECT, "split_k": 3}),
     Fault("out-of-bounds write", "c(static_cast<Element*>(finish_.args.c))",
           "c(static_cast<Element*>(finish_.args.c) - 8)", WRONG, "bytes outside C", DIRECT),

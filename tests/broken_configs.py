@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+#: A legal one whose last wave is shared out.
+SHARED: dict[str, object] = {"stream_k": 1, "schedule": "pingpong", "tile_n": 96, "epilogue": "direct"}
 #: (shape, dtype, layout, knobs, the one rule that breaks)
 BREAKS: list[tuple[str, str, str, dict[str, object], str]] = [
     # 1,001 columns of C are 2,002 B, no multiple of 16, which only the TMA epilogues care about.
@@ -46,6 +48,11 @@ BREAKS: list[tuple[str, str, str, dict[str, object], str]] = [
     ("256x256x4096", "bf16", "nt", {"cluster_k": 2, "schedule": "pingpong", "tile_n": 64, "epilogue": "direct"},
      "cluster.k_schedule"),
     ("256x256x4096", "bf16", "nt", {"cluster_k": 2, "tile_n": 64}, "cluster.k_epilogue"),
+    ("256x256x4096", "bf16", "nt", {**SHARED, "split_k": 2}, "stream_k.alone"),
+    ("256x256x4096", "bf16", "nt", {**SHARED, "schedule": "cooperative"}, "stream_k.schedule"),
+    ("256x256x4096", "bf16", "nt", {**SHARED, "epilogue": "tma"}, "stream_k.epilogue"),
+    ("256x256x4096", "bf16", "nt", {**SHARED, "tile_n": 176}, "stream_k.registers"),
+    ("256x256x4096", "bf16", "nt", {**SHARED, "tile_n": 56}, "stream_k.loop"),
     # 256 of K are four stages of 64.
     ("64x64x256", "bf16", "nt", {"cluster_k": 8, "tile_n": 64, "epilogue": "direct"}, "cluster.k"),
 ]

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 #: Changes whenever what is kept beside a cubin changes.
 _CACHE_SCHEMA: Final = 1
-#: ptxas warnings that mean a slower kernel than the config promises: wgmma serialised, setmaxnreg ignored.
-_FATAL_WARNING: Final = re.compile(r"C75\d\d|wgmma.*serializ|setmaxnreg.*ignored", re.IGNORECASE)
+#: What ptxas says of a kernel that is slower than its config promises: wgmma serialised, setmaxnreg ignored. Or wrong:
+#: where it injects waits for wgmma (C7517, no more than an "info"), it moves accumulators that are being written.
+_FATAL: Final = re.compile(r"C75\d\d|wgmma.*serializ|setmaxnreg.*ignored", re.IGNORECASE)
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
 _IMPORTING: Final = threading.Lock()
 _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -135,7 +136,7 @@ def _compile(source: str, arch: str, digest: str) -> Build | BuildFailure:
         return BuildFailure(digest, _first_error(text), text)
     text = log.getvalue()
     warnings = tuple(line.strip() for line in text.splitlines() if "warning" in line.lower())
-    if fatal := next((line for line in warnings if _FATAL_WARNING.search(line)), None):
+    if fatal := next((line.strip() for line in text.splitlines() if _FATAL.search(line)), None):
         return BuildFailure(digest, fatal, text)
     if spills := sum(int(count) for pair in _SPILLS.findall(text) for count in pair):
         return BuildFailure(digest, f"{spills:,} bytes of registers spilled to local memory", text)

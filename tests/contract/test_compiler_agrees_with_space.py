@@ -33,7 +33,7 @@ def test_a_split_products_trips_to_l2_are_those_of_the_estimate(knobs: dict[str,
     config = FAMILY.config(knobs)
     splits = FAMILY.knob_named["split_k"].domain
     trips = split_trips(FAMILY.columns(PROBLEM, [FAMILY.config(knobs | {"split_k": split}) for split in splits]))
-    slice_ = "Slice<Config>"
+    slice_ = "Partials<Config>"
     compiles(PROBLEM, config, [
         f"ceil_div({slice_}::kUnits, {split}) * ceil_div({split}, {slice_}::kSlicesAhead) == {count}"
         for split, count in zip(splits, trips.tolist(), strict=True)

@@ -14,6 +14,7 @@ from space.explain import is_legal
 from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
+from tests.broken_configs import SHARED
 from tuner.candidates import spread
 from tuner.devices import driver_present
 from workers.cuda.worker import CudaWorker
@@ -40,6 +41,9 @@ CORNERS = [
        (4, {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 32, "pdl": 1}),
        (2, {"tile_m": 192, "consumer_warpgroups": 3, "tile_n": 96, "stages": 3}),
        (2, {"schedule": "multistage", "tile_n": 64, "producer_registers": 0}))),
+    *(SHARED | knobs for knobs in
+      ({}, {"tile_n": 72, "tile_m": 64}, {"tile_n": 64, "swap_ab": 1}, {"cluster_m": 2, "tile_n": 144},
+       {"cluster_n": 2}, {"tile_m": 64, "tile_n": 64, "stages": 8, "pdl": 1})),
 ]  # fmt: skip
 SHAPES = ["512x512x512", "1000x1000x1000", "333x4104x2056", "1x8x8", "129x257x72", "64x1001x64", "4095x4097x512"]
 

@@ -218,6 +218,8 @@ class Launch:
     Args:
         cluster: blocks of a cluster; the grid must be a multiple of it.
         pdl: whether blocks may start before the kernel before has ended (programmatic stream serialization).
+        together: whether blocks wait for one another, so that all must run at the same time (cooperative launch). Not
+            with `pdl`: CUDA's documentation does not say what both together mean.
     """
 
     def __init__(
@@ -228,11 +230,13 @@ class Launch:
         cluster: int = 1,
         *,
         pdl: bool = False,
+        together: bool = False,
     ) -> None:
         self._function = function
         self._cluster = cluster
         self._threads, self._smem_bytes = threads, smem_bytes
         self._attributes = [_cluster_dimension(cluster)] * (cluster > 1) + [_programmatic_start()] * pdl
+        self._attributes += [_cooperative()] * together
         self._config = self._configured(cluster)
         if smem_bytes:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -291,6 +295,13 @@ def _cluster_dimension(blocks: int) -> cu.CUlaunchAttribute:
     made.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     value = made.value.clusterDim
     value.x, value.y, value.z = blocks, 1, 1
+    return made
+
+
+def _cooperative() -> cu.CUlaunchAttribute:
+    made = cu.CUlaunchAttribute()
+    made.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+    made.value.cooperative = 1
     return made
 
 

@@ -33,6 +33,8 @@ STORE_BOX_BYTES: Final = (128, 64)
 #: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
 UNSWIZZLED_SPAN_BYTES: Final = 16
 WARPGROUP_THREADS: Final = 128
+#: Of a whole Hopper die; no product has more (NVIDIA H100 Tensor Core GPU Architecture).
+MOST_MULTIPROCESSORS: Final = 144
 #: 32-bit sums of eight columns of 64 rows.
 GROUP_BYTES: Final = 64 * 8 * 4
 #: K of one wgmma is 32 bytes of it, and a thread holds 4 registers of A for it.
@@ -147,6 +149,15 @@ def _smem_bytes(c: Columns) -> IntColumn:
     return _align(_align(c["staged_bytes"]) + c["stages"] * c["stage_bytes"] + tail)
 
 
+def _workspace_bytes(c: Columns) -> IntColumn:
+    """Split-K: a tile's sums of every slice, and its meetings. Stream-K: as much for every owner of a shared tile, and
+    for every part of one that a helper multiplies: of either fewer than a device holds, a block a multiprocessor."""
+    sums, meetings = c["tile_m"] * c["tile_n"] * 4, c["team"] * MEETING_BYTES
+    blocks = c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
+    split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + meetings), 0)
+    return np.where(c["stream_k"] == 1, MOST_MULTIPROCESSORS * (2 * sums + meetings), split)
+
+
 DERIVED: Final[tuple[Derived, ...]] = (
     Derived("team", ("schedule", "consumer_warpgroups"),
             lambda c: np.where(c["schedule"] == SCHEDULE_PINGPONG, 1, c["consumer_warpgroups"]), False,
@@ -191,10 +202,9 @@ DERIVED: Final[tuple[Derived, ...]] = (
             "pipeline stages that one tile consumes, over all its slices"),
     Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
             "whether tiles are split along K"),
-    Derived("workspace_bytes", ("split_k", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_size", "team"),
-            lambda c: np.where(c["split_k"] > 1, c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
-                               * (c["split_k"] * c["tile_m"] * c["tile_n"] * 4 + c["team"] * MEETING_BYTES), 0), False,
-            "device memory of split-K: every slice's sums, and where they meet"),
+    Derived("workspace_bytes",
+            ("split_k", "stream_k", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_size", "team"), _workspace_bytes,
+            False, "device memory of split-K: every slice's sums, and where they meet; of stream-K at most"),
     Derived("a_mn_major", ("swap_ab",), lambda c: mn_major_a(c).astype(np.int64), True,
             "whether A lies along M in shared memory"),
     Derived("b_mn_major", ("swap_ab",), lambda c: mn_major_b(c).astype(np.int64), True,

@@ -19,6 +19,7 @@ from space.families.dependent_launch import saved_us
 from space.families.sm90_wgmma.derive import SECTOR_BYTES, slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing, pitch_bytes
+from space.families.sm90_wgmma.stream_k import sharing
 from space.problem import DTYPE_BYTES
 
 SMEM_BYTES_PER_CLOCK: Final = 128
@@ -50,6 +51,8 @@ SPLIT_CLOCKS, TRIP_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 150, 17
 SPLIT_WAVES: Final = 0.5
 #: The same in a cluster along K, where nobody asks and sums go from multiprocessor to multiprocessor.
 CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_500, 10
+#: What sharing out a last wave takes beyond its stages: what large products miss of the time that it should save.
+STREAM_CLOCKS: Final = 7_500
 #: A copy pass: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
 #: Registers of a thread beside its accumulators, and what adding up slices takes more: as the compiler has it.
@@ -69,13 +72,14 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     clusters = device.cluster_slots(c["cluster_size"])
     slots = clusters * together
     waves = -(-tiles // slots)
+    full_waves = _full_waves(c, tiles, slots, waves)
     busy = np.minimum(np.minimum(tiles, slots) * c["cluster_size"], device.sm_count).astype(np.float64)
     crowd = np.minimum(together, np.maximum(tiles * c["cluster_size"] / device.sm_count, 1))
     mainloop = slice_stages(c) * _stage_clocks(c, device.l2_tbs * 1e3 / clock, busy, crowd)
     epilogue = _epilogue_clocks(c, busy, device.hbm_tbs * 1e3 / clock)
     hidden = np.where(c["schedule"] == SCHEDULE_PINGPONG, np.minimum(epilogue, mainloop), 0)
     store = c.once(_store_clocks)
-    walk = waves * np.maximum(mainloop + epilogue - hidden, store) + hidden + store
+    walk = full_waves * np.maximum(mainloop + epilogue - hidden, store) + hidden + store
     start = START_CLOCKS + np.where(_multicasts(c), CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
     hbm_us = c.problem.min_bytes * c.once(_reread) / device.hbm_tbs / 1e6 + start / clocks_per_us
@@ -86,8 +90,16 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     early = np.where(c["pdl"] == 1, saved_us(held, ordered), 0.0)
     # Slices meet when all else is done.
     split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + SPLIT_WAVES * (waves - 1)) / clocks_per_us
+    split_us += np.where(full_waves < waves, STREAM_CLOCKS, 0) / clocks_per_us
     total: FloatColumn = ordered + split_us + device.launch_us - early + _pack_us(c)
     return total
+
+
+def _full_waves(c: Columns, tiles: IntColumn, slots: IntColumn, waves: IntColumn) -> FloatColumn:
+    """Waves, where a last one that is shared out counts as much as each cluster has to do of it."""
+    shared = sharing(tiles, slots, c["k_iterations"])
+    of_last = shared.kept / c["k_iterations"]
+    return np.where((c["stream_k"] == 1) & (shared.owners > 0), waves - 1 + of_last, waves)
 
 
 def _eighth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
@@ -188,7 +200,7 @@ def _multicasts(c: Columns) -> BoolColumn:
 def split_trips(c: Columns) -> IntColumn:
     """Trips to L2 of a warpgroup that adds up its share: unit by unit, and of each some slices at a time.
 
-    The kernel's `Slice` in split_k.cuh says how many column groups make a unit, and of how many slices it asks at once.
+    `Partials` in the kernel's partials.cuh says how many column groups make a unit, and of how many slices it asks.
     """
     groups = c["tile_n"] // 8
     single = (c["swap_ab"] == 1) | (groups % 2 == 1)

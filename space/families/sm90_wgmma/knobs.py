@@ -44,10 +44,13 @@ KNOBS: Final[tuple[Knob, ...]] = (
          "slices of K that different blocks multiply; each adds up, in order, and writes a share of the tile"),
     Knob("epilogue", EPILOGUES, "tma", "compile",
          "how C leaves: direct register stores, or through shared memory and TMA, whole or by halves of the tile"),
+    Knob("stream_k", (0, 1), 0, "compile",
+         "whether a last wave of too few tiles is shared out: clusters without one multiply the ends of the others'"),
     Knob("stages", tuple(range(2, 17)), 4, "compile", "depth of the TMA ring"),
     Knob("raster", RASTERS, "along_m", "launch", "direction in which consecutive tiles walk inside a group"),
     Knob("raster_group", (1, 2, 4, 8, 16), 8, "launch", "width of a raster group, in cluster tiles"),
     Knob("cache_hint", CACHE_HINTS, "none", "launch", "which operand passes through L2 without displacing the other"),
     Knob("l2_promotion", (0, 64, 128, 256), 256, "launch", "bytes that TMA asks L2 to fetch at least; 0 is as needed"),
-    Knob("pdl", (0, 1), 0, "launch", "programmatic dependent launch: set up while the kernel before still runs"),
+    Knob("pdl", (0, 1), 0, "launch", "programmatic dependent launch: set up while the kernel before still runs; "
+         "not where stream_k launches all blocks together"),
 )  # fmt: skip

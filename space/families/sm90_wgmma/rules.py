@@ -36,6 +36,8 @@ BESIDE_HELD_REGISTERS: Final = 48
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Addresses and sums of split-K's shares.
 SPLIT_REGISTERS: Final = 24
+#: A loop over stages so long that the compiler leaves sums where they are, whatever follows it.
+LEAST_SHARED_K_BYTES, LEAST_SHARED_N = 128, 64
 #: Registers that ptxas needs beside one instruction's accumulators.
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
 #: An fp8 sum is promoted every 128 elements of K.
@@ -242,6 +244,26 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
                    f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}, "
                    f"cluster_k {_one(c, 'cluster_k')}"),
+    Rule("stream_k.alone", "a tile's K is cut in one way", f"{_KERNEL}/stream_k.cuh",
+         ("stream_k", "split_k", "cluster_k"), lambda c: (c["stream_k"] == 0) | (slices(c) == 1),
+         lambda c: f"stream_k 1 with split_k {_one(c, 'split_k')} and cluster_k {_one(c, 'cluster_k')}"),
+    Rule("stream_k.schedule", "a shared tile is written while the other consumer multiplies the next: in ping-pong",
+         f"{_KERNEL}/stream_k.cuh", ("stream_k", "schedule"),
+         lambda c: (c["stream_k"] == 0) | (c["schedule"] == SCHEDULE_PINGPONG),
+         lambda c: "stream_k 1; use schedule=pingpong"),
+    Rule("stream_k.epilogue", "a shared tile leaves by direct stores", f"{_KERNEL}/stream_k.cuh",
+         ("stream_k", "epilogue"), lambda c: (c["stream_k"] == 0) | (c["epilogue"] == EPILOGUE_DIRECT),
+         lambda c: "stream_k 1; use epilogue=direct"),
+    Rule("stream_k.registers", "what adds up a shared tile fits beside a consumer's own sums", "NVRTC's spill report",
+         ("stream_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
+         lambda c: (c["stream_k"] == 0) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
+         lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
+                   f"a tile of {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for stream_k 1"),
+    Rule("stream_k.loop", "a stage of a shared tile is four instructions of 64 columns or more",
+         "ptxas C7517: beside shorter ones it moves sums about while they are multiplied",
+         ("stream_k", "tile_k", "tile_n"),
+         lambda c: (c["stream_k"] == 0) | (stage_k_bytes(c) >= LEAST_SHARED_K_BYTES) & (c["tile_n"] >= LEAST_SHARED_N),
+         lambda c: f"stages of {int(stage_k_bytes(c)[0])} B of K and {_one(c, 'tile_n')} columns"),
     Rule("split.epilogue", "shares of a split tile leave by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: f"split_k {_one(c, 'split_k')}; use epilogue=direct"),

@@ -44,6 +44,8 @@ MACHINE_TILES: Final = 132
 CLUSTER_K_BLOCKS: Final = 160
 #: A slice of K shorter than this spends its time filling the ring and summing.
 LEAST_SLICE_STAGES: Final = 4
+#: Stages of a tile from which on sharing out the last wave's pays, and the share of clusters that it must find idle.
+LEAST_SHARED_STAGES, LEAST_IDLE = 48, 0.012
 #: Rows up to which the transposed product wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
 #: Transposed, so many of the tiles suffice: of 65,536 × 1,024, 160 divides the long side with less waste.
@@ -107,7 +109,9 @@ def _pdl_useful(c: Columns) -> BoolColumn:
     """One wave of short products always; further waves perhaps, and where memory is what all wait for."""
     short = dependent_launch.is_short(c.problem)
     column: BoolColumn = np.where(
-        c["pdl"] == 1, np.bool_(short), np.bool_(not short or _streams(c)) | (_blocks(c) > MACHINE_TILES)
+        c["pdl"] == 1,
+        np.bool_(short) & (c["stream_k"] == 0),
+        np.bool_(not short or _streams(c)) | (_blocks(c) > MACHINE_TILES),
     )
     return column
 
@@ -123,6 +127,15 @@ def _cluster_k_useful(c: Columns) -> BoolColumn:
     """Slices that fill the machine about once, and are long enough to be worth their sum."""
     fills = _blocks(c) <= CLUSTER_K_BLOCKS
     column: BoolColumn = (c["cluster_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
+    return column
+
+
+def _stream_k_useful(c: Columns) -> BoolColumn:
+    tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, MACHINE_TILES // c["cluster_size"]
+    waves = -(-tiles // slots)
+    idle = (waves * slots - tiles) / (waves * slots)
+    long = (c["k_iterations"] >= LEAST_SHARED_STAGES) & (waves > 1)
+    column: BoolColumn = (c["stream_k"] == 0) | (long & (idle >= LEAST_IDLE))
     return column
 
 
@@ -256,6 +269,9 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.cluster_k", "clusters along K where tiles alone don't fill the machine, in slices of four stages",
            "each multiprocessor takes 64 bytes a clock from L2: more of them take more; sums cost half a microsecond",
            ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),
+    _worth("worth.stream_k", "a last wave is shared out where it leaves over a hundredth of all clusters idle, of "
+           "tiles of 48 stages or more", "a shared tile's sums go through L2, which takes some five microseconds",
+           ("stream_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _stream_k_useful),
     _worth("worth.schedule", "ping-pong for several waves of tiles, no producer for one of small tiles",
            "taking turns hides epilogues that follow one another; a producer takes time to start",
            ("schedule", "tile_m", "tile_n", "tiles_m", "tiles_n", "cluster_size", "split_k"), _schedule_useful),
@@ -277,5 +293,5 @@ WORTH: Final[tuple[Rule, ...]] = (
            "a line of either operand is used whole; asking for its neighbour too was 1 % slower", ("l2_promotion",),
            lambda c: c["l2_promotion"] == 128),
     _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY,
-           ("pdl", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
+           ("pdl", "stream_k", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
 )  # fmt: skip

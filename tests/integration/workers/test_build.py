@@ -14,6 +14,7 @@ from space.enumerate import enumerate_space
 from space.explain import explain
 from space.family import family_named
 from space.problem import Problem
+from tests.broken_configs import SHARED
 from workers.build import Build, BuildFailure, compile_source, kept_cubin
 from workers.errors import CacheError
 from workers.kernels.render import render
@@ -92,6 +93,12 @@ def test_the_verification_kernels_compile() -> None:
         {"cluster_k": 2, "split_k": 2, "epilogue": "direct"},
         {"cluster_k": 2, "schedule": "pingpong", "tile_m": 64, "epilogue": "direct"},
         {"cluster_k": 2, "stages": 3},
+        {**SHARED, "split_k": 2},
+        {**SHARED, "schedule": "cooperative"},
+        {**SHARED, "epilogue": "tma"},
+        {**SHARED, "tile_n": 192},
+        {**SHARED, "tile_n": 16},
+        {**SHARED, "tile_n": 128, "tile_k": 32, "swizzle_a": 0, "swizzle_b": 32, "cluster_n": 2},
     ],
 )
 def test_what_the_rules_refuse_the_compiler_refuses(knobs: dict[str, object]) -> None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Final
 
+import numpy as np
+
+from space.families.sm90_wgmma.stream_k import sharing
 from workers.cuda.families.shared import Place, word
 
 #: L2 cache policies as `createpolicy` makes them: CUTLASS, cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90.
 EVICT_NORMAL, EVICT_FIRST, EVICT_LAST = 0x1000000000000000, 0x12F0000000000000, 0x14F0000000000000
+
+#: More than there are tiles.
+MOST_TILES: Final = 2**31 - 1
 
 
 class Divider(ctypes.Structure):
@@ -28,6 +35,29 @@ class Divider(ctypes.Structure):
         return cls(-(-(1 << (31 + bits)) // divisor), bits - 1, divisor)
 
 
+class SharedTiles(ctypes.Structure):
+    """Mirrors `SharedTiles` of sm90_wgmma/arguments.cuh."""
+
+    _fields_ = (
+        ("first", ctypes.c_int), ("owners", ctypes.c_int), ("kept", ctypes.c_int),
+        ("left", Divider), ("piece", Divider),
+    )  # fmt: skip
+
+    @classmethod
+    def none(cls) -> SharedTiles:
+        """Every tile is multiplied by one cluster."""
+        return cls(MOST_TILES, 0, 0, Divider.of(1), Divider.of(1))
+
+    @classmethod
+    def of(cls, tiles: int, clusters: int, k_stages: int) -> SharedTiles:
+        """What `sharing` says of one launch."""
+        owners, helpers, kept = (int(count) for count in sharing(*map(np.asarray, (tiles, clusters, k_stages))))
+        if owners == 0:
+            return cls.none()
+        left = k_stages - kept
+        return cls(tiles - owners, owners, kept, Divider.of(left), Divider.of(-(-owners * left // helpers)))
+
+
 class GemmArguments(ctypes.Structure):
     """Mirrors `GemmArguments` of sm90_wgmma/arguments.cuh."""
 
@@ -39,7 +69,7 @@ class GemmArguments(ctypes.Structure):
         ("m", ctypes.c_int), ("n", ctypes.c_int), ("alpha", ctypes.c_float), ("beta", ctypes.c_float),
         ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
         ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
-        ("padding", ctypes.c_int),
+        ("shared", SharedTiles),
     )  # fmt: skip
 
 

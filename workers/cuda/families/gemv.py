@@ -12,7 +12,7 @@ from space.families.gemv.derive import row_bytes, transposed_a
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, epilogue_places
-from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_k_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, meeting_workspace
 from workers.cuda.families.shared import Place, Shared, word
 from workers.cuda.operands import Copy
 
@@ -49,7 +49,7 @@ def arguments_of(
         copy.c, copy.source or None, copy.bias or None, partials or None, meetings or None, EVICT_NORMAL,
         _HINTS[str(config["cache_hint"])], p.n, p.m * p.n, p.m, p.n, copy.alpha, copy.beta,
         tiles_of(p, config, derived), derived["pieces"], 0, 0,
-        Divider.of(split), Divider.of(across * split), Divider.of(across), one, one, 0,
+        Divider.of(split), Divider.of(across * split), Divider.of(across), one, one,
     )  # fmt: skip
     return GemvArguments(
         to, copy.a, copy.b, row, p.m * row, p.n * row, derived["staged_pitch_bytes"], int(transposed_a(p)),
@@ -73,7 +73,9 @@ class Gemv(PreparedLauncher):
         self._launch.set_grid(walking if config.number("persistent") else tiles)
         whole = derived["tiles_n"] * problem.batch
         split = config.number("split_k")
-        self._partials, self._meetings = split_k_workspace(shared, split, whole * split * derived["outputs"], whole)
+        self._partials = self._meetings = 0
+        if split > 1:
+            self._partials, self._meetings = meeting_workspace(shared, whole * split * derived["outputs"], whole)
 
     def prepare(self, copy: Copy) -> Passes:
         """See `PreparedLauncher`; one pass."""

@@ -59,15 +59,13 @@ def derived_of(problem: Problem, config: Config) -> Mapping[str, int]:
     return family_named(config.family).derive(problem, config)
 
 
-def split_k_workspace(shared: Shared, slices: int, sums: int, parts: int) -> tuple[int, int]:
-    """Addresses of split-K's sums, and of where its slices meet; 0 where there is one slice.
+def meeting_workspace(shared: Shared, sums: int, parts: int) -> tuple[int, int]:
+    """Addresses of the sums of tiles whose K is cut, and of where those meet that have them.
 
     Meetings are zero now, and every launch leaves them so.
 
     Args:
-        sums: how many, of four bytes each, over all slices.
+        sums: how many, of four bytes each, over all pieces.
         parts: of tiles, each with a meeting of its own.
     """
-    if slices == 1:
-        return 0, 0
     return shared.scratch("partials", sums * 4), shared.scratch("meetings", parts * MEETING_BYTES, zeroed=True)

@@ -25,10 +25,11 @@ from workers.cuda.families.arguments import (
     EVICT_NORMAL,
     Divider,
     GemmArguments,
+    SharedTiles,
     epilogue_places,
 )
 from workers.cuda.families.packing import OperandName, Packing
-from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_k_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, meeting_workspace
 from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
 from workers.cuda.operands import Copy
 
@@ -47,16 +48,18 @@ class Gemm(PreparedLauncher):
         super().__init__(cubin)
         self._problem, self._config, self._shared = problem, config, shared
         self._derived = derived = derived_of(problem, config)
+        self._shares = config.number("stream_k") == 1
         self._swapped, self._direct = config.number("swap_ab") == 1, config["epilogue"] == "direct"
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"], derived["cluster_size"],
-            pdl=config.number("pdl") == 1,
+            pdl=config.number("pdl") == 1 and not self._shares, together=self._shares,
         )  # fmt: skip
         self._tiles = derived["tiles_m"] * derived["tiles_n"] * problem.batch * config.number("split_k")
-        resident = self._launch.resident(sm_count)
-        # A cluster along K adds up a single tile.
-        self.clusters = self._tiles if config.number("cluster_k") > 1 else max(1, min(self._tiles, resident))
+        self.clusters = self._grid(self._launch.resident(sm_count))
         self._launch.set_grid(self.clusters)
+        self._shared_tiles = SharedTiles.none()
+        if self._shares:
+            self._shared_tiles = SharedTiles.of(self._tiles, self.clusters, derived["k_iterations"])
         self._packing = Packing(problem, self._module, sm_count, shared)
         self._partials, self._meetings = self._workspace()
 
@@ -88,12 +91,23 @@ class Gemm(PreparedLauncher):
             return found | {"c": TMA_ALIGN_BYTES}
         return found | {"c": STORE_BYTES} if stores_chunks(self._problem, self._config) else found
 
+    def _grid(self, resident: int) -> int:
+        """Clusters to launch: all that the device holds, or those that have something to do."""
+        if self._config.number("cluster_k") > 1:
+            return self._tiles  # a cluster along K adds up a single tile
+        return max(1, min(self._tiles, resident))
+
     def _workspace(self) -> tuple[int, int]:
-        """Split-K's sums, and a meeting for each warpgroup's part of a tile."""
-        derived, number = self._derived, self._config.number
-        blocks = derived["tiles_m"] * derived["tiles_n"] * derived["cluster_size"] * self._problem.batch
-        sums = blocks * number("split_k") * number("tile_m") * number("tile_n")
-        return split_k_workspace(self._shared, number("split_k"), sums, blocks * derived["team"])
+        """Sums of slices, or of what owners and helpers multiply of shared tiles, and meetings: one for each part of a
+        tile whose K is cut."""
+        number, size = self._config.number, self._derived["cluster_size"]
+        tiles, pieces = self._tiles // number("split_k"), self._tiles
+        if self._shared_tiles.kept:
+            tiles, pieces = self._shared_tiles.owners, self.clusters + self._shared_tiles.owners
+        elif number("split_k") == 1:
+            return 0, 0
+        sums = pieces * size * number("tile_m") * number("tile_n")
+        return meeting_workspace(self._shared, sums, tiles * size * self._derived["team"])
 
     def _map_of(self, kernel_operand: OperandName, copy: Copy) -> TensorMap:
         name, maps = self._maps[kernel_operand]
@@ -154,7 +168,7 @@ class Gemm(PreparedLauncher):
         return GemmArguments(
             None, None, None, self._partials or None, self._meetings or None,
             *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, 1.0, 0.0,
-            self._tiles, derived["k_iterations"], *self._walk(), 0,
+            self._tiles, derived["k_iterations"], *self._walk(), self._shared_tiles,
         )  # fmt: skip
 
     def _walk(self) -> tuple[int, int, Divider, Divider, Divider, Divider, Divider]:

@@ -12,10 +12,25 @@ struct Divider {
     }
 };
 
-/// Where the slices of one warpgroup's part of a tile meet (split_k.cuh); all 0 between launches.
+/// Where those meet that multiplied one warpgroup's part of a tile (split_k.cuh, stream_k.cuh); all 0 between launches.
 struct Meeting {
-    u64 arrived;   // low half: slices that are there; high half: a bit for each that did not wait for the others
+    u64 arrived;   // low half: those that are there; high half: a bit for each that did not wait for the others
     u64 informed;  // slices that know that all are there
+};
+
+/// Stream-K: the tiles of a last wave that is not full. The clusters that have none of them multiply the last stages of
+/// all of them before they begin with tiles of their own. `kept` 0: nothing is shared.
+struct SharedTiles {
+    int first;      // of these tiles; an owner each
+    int owners;     // clusters, the first of the grid
+    int kept;       // stages of a shared tile that its owner multiplies
+    Divider left;   // stages of it that are left to helpers
+    Divider piece;  // stages that a helper multiplies, of one tile after another
+
+    /// Who multiplies stage `stage` of what an owner left.
+    __device__ __forceinline__ int helper_of(int owner, int stage) const {
+        return piece.quotient(owner * int(left.divisor) + stage);
+    }
 };
 
 /// Extents are the kernel's own: with swap_ab its M is the problem's N, and C is written transposed.
@@ -23,8 +38,8 @@ struct GemmArguments {
     void* c;
     const void* source;  // what beta multiplies: the shape and layout of C
     const void* bias;    // one element a column of the problem's C
-    float* partials;     // split-K: [part of a tile][slice][accumulators of the part]
-    Meeting* meetings;   // split-K: one a part, the rows that a consumer warpgroup owns of a block's tile
+    float* partials;     // split-K: [part of a tile][slice][accumulators of the part]; stream-K: see stream_k.cuh
+    Meeting* meetings;   // one a part of a tile, the rows that a consumer warpgroup owns of a block's tile
     u64 hint_a, hint_b;  // L2 cache policies of the loads
     long long ldc;       // elements from one row of the problem's C to the next
     long long batch_stride_c;
@@ -41,5 +56,5 @@ struct GemmArguments {
     Divider group;      // tiles of one group
     Divider width;      // tiles across a group
     Divider last_width; // tiles across the last group
-    int padding;
+    SharedTiles shared; // stream-K
 };

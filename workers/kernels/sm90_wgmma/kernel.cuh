@@ -13,7 +13,8 @@
 //
 // TMA fills what lies outside the operands with zeros, so that only the epilogue knows of edges. The kernel's
 // M, N, A and B are the problem's, or change places (swap_ab) so that few rows fill the narrow side.
-// Blocks that multiply slices of one tile's K meet in memory (split_k.cuh) or are a cluster (cluster_k.cuh).
+// Blocks that multiply slices of one tile's K meet in memory (split_k.cuh) or are a cluster (cluster_k.cuh); blocks that
+// would have no tile in the last wave multiply the ends of the others' (stream_k.cuh).
 #pragma once
 
 #include "common/types.cuh"
@@ -31,6 +32,7 @@
 #include "sm90_wgmma/schedule.cuh"
 #include "sm90_wgmma/smem.cuh"
 #include "sm90_wgmma/split_k.cuh"
+#include "sm90_wgmma/stream_k.cuh"
 
 /// Named barriers 1, 2, 3 belong to the consumers, 4 and 5 to whose turn it is; 0 is the whole block's.
 constexpr int kFirstConsumerBarrier = 1;
@@ -140,6 +142,7 @@ struct Gemm {
             multiply(consumer, products, tile, ring, ahead, d);
             if constexpr (Config::kClusterK > 1) write_sums(consumer, member, tile, d);
             else if constexpr (Config::kSplits) write_share(consumer, member, tile, d);
+            else if (Config::kStreamK && tile.k_end - tile.k < args.k_stages) share(consumer, member, tile, d);
             else write_tile(consumer, member, tile, d);
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
         }
@@ -210,6 +213,14 @@ struct Gemm {
     }
     __device__ __forceinline__ int column_of(const Tile& tile) const {
         return (tile.n * Config::kClusterN + place.n) * Config::kTileN;
+    }
+
+    /// Stream-K: a helper leaves its sums of a shared tile to the owner, who writes the whole.
+    __device__ __forceinline__ void share(int consumer, int member, const Tile& tile, const Accumulators& d) const {
+        const SharedPart<Config> part(args, tile.index - args.shared.first, place.rank * S::kTeam + member,
+                                      kFirstConsumerBarrier + consumer);
+        if (tile.k > 0) part.leave(tile.split, d);
+        else part.write(Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile), d);
     }
 
     /// Split over K: what this slice has to write once all sums are there.

@@ -8,7 +8,7 @@
 struct Tile {
     int m, n;      // in cluster tiles
     int batch;
-    int split;     // which slice of K
+    int split;     // which slice of K; of a shared tile's end, which helper
     int index;     // of the tile, whatever its slice: names its place in the workspace
     int k, k_end;  // stages, in units of tile_k
 };
@@ -17,32 +17,48 @@ struct Tile {
 ///
 /// Slices of one tile are neighbours. Tiles are numbered group by group: inside a group the short side runs
 /// fastest. Products of a batch follow one another. In a cluster along K each block has a slice of the same tile.
+///
+/// Stream-K: the ends of all shared tiles, one after another, are cut into equal pieces, with one of which each helper
+/// begins: it may be of several tiles. All clusters have as much to do, and what owners need is there long before.
 template <class Config>
 struct TileWalk {
     static constexpr bool kSplits = Config::kSplits != 0;
+    static constexpr bool kShares = Config::kStreamK != 0;
     const GemmArguments& args;
     int at, step;
     int place_k;  // in the cluster
+    int shared = 0, shared_end = 0;  // a helper's piece, in stages of all ends
+    int swaps_from = 0x7FFFFFFF;     // an owner's last two tiles, the shared one and its last own, change places
 
     __device__ __forceinline__ TileWalk(const GemmArguments& args_, int cluster, int clusters, int place_k_)
-        : args(args_), at(cluster), step(clusters), place_k(place_k_) {}
+        : args(args_), at(cluster), step(clusters), place_k(place_k_) {
+        if constexpr (kShares) {
+            if (args.shared.kept == 0) return;
+            if (cluster < args.shared.owners) {
+                swaps_from = args.shared.first - step;
+            } else {
+                const int piece = args.shared.piece.divisor;
+                shared = (cluster - args.shared.owners) * piece;
+                shared_end = min(shared + piece, args.shared.owners * int(args.shared.left.divisor));
+            }
+        }
+    }
 
     /// Whether there is a tile, and which.
     __device__ __forceinline__ bool next(Tile& tile) {
+        if constexpr (kShares) {
+            if (shared < shared_end) return next_end(tile);
+        }
         if (at >= args.tiles) return false;
         tile.index = kSplits ? args.splits.quotient(at) : at;
         tile.split = kSplits ? at - tile.index * int(args.splits.divisor) : place_k;
-        tile.batch = args.product.quotient(tile.index);
-        const int place = tile.index - tile.batch * int(args.product.divisor);
-        const int group = args.group.quotient(place);
-        const int within = place - group * int(args.group.divisor);
-        const Divider width = group == args.last_group ? args.last_width : args.width;
-        const int slow = width.quotient(within);
-        const int fast = group * int(args.width.divisor) + within - slow * int(width.divisor);
-        tile.m = args.along_n ? slow : fast;
-        tile.n = args.along_n ? fast : slow;
         tile.k = 0;
         tile.k_end = args.k_stages;
+        if constexpr (kShares) {
+            if (at >= swaps_from) tile.index += at < args.shared.first ? step : -step;
+            if (tile.index >= args.shared.first) tile.k_end = args.shared.kept;
+        }
+        locate(tile);
         if constexpr (kSplits || Config::kClusterK > 1) {
             // The first `k_stages % splits` slices are one stage longer.
             const int each = args.splits.quotient(args.k_stages);
@@ -52,6 +68,33 @@ struct TileWalk {
         }
         at += step;
         return true;
+    }
+
+private:
+    /// What this helper multiplies of the next shared tile.
+    __device__ __forceinline__ bool next_end(Tile& tile) {
+        const int owner = args.shared.left.quotient(shared);
+        tile.index = args.shared.first + owner;
+        tile.split = at - args.shared.owners;
+        locate(tile);
+        tile.k = args.shared.kept + shared - owner * int(args.shared.left.divisor);
+        tile.k_end = min(args.k_stages, tile.k + shared_end - shared);
+        shared += tile.k_end - tile.k;
+        return true;
+    }
+
+
+    /// Where tile `index` lies.
+    __device__ __forceinline__ void locate(Tile& tile) const {
+        tile.batch = args.product.quotient(tile.index);
+        const int place = tile.index - tile.batch * int(args.product.divisor);
+        const int group = args.group.quotient(place);
+        const int within = place - group * int(args.group.divisor);
+        const Divider width = group == args.last_group ? args.last_width : args.width;
+        const int slow = width.quotient(within);
+        const int fast = group * int(args.width.divisor) + within - slow * int(width.divisor);
+        tile.m = args.along_n ? slow : fast;
+        tile.n = args.along_n ? fast : slow;
     }
 };
 

@@ -90,6 +90,9 @@ struct Shape {
     static_assert(!Config::kRowsAnywhere || (kOutputBytes == 2 && !Config::kSwapAb), "16-bit elements of a row are shifted");
     static_assert(Config::kClusterK == 1 || (!kMulticasts && !kPingpong && Config::kSplits == 0),
                   "a cluster along K shares nothing else, and has one tile");
+    static_assert(!Config::kStreamK || (Config::kClusterK == 1 && Config::kSplits == 0), "a tile's K is cut in one way");
+    static_assert(!Config::kStreamK || (kPingpong && Config::kEpilogue == Epilogue::kDirect),
+                  "a shared tile leaves by direct stores while the other consumer multiplies");
     static_assert(Config::kClusterK == 1 || Config::kEpilogue == Epilogue::kDirect, "shares leave by direct stores");
     static_assert(Config::kEpilogue == Epilogue::kDirect || kOutputBytes != 1, "8-bit C leaves by direct stores");
     static_assert(Config::kEpilogue == Epilogue::kDirect || !Config::kSwapAb || kOutputBytes == 2,

@@ -12,8 +12,7 @@
 #include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
 #include "sm90_wgmma/arguments.cuh"
-#include "sm90_wgmma/epilogue.cuh"
-#include "sm90_wgmma/multiply.cuh"
+#include "sm90_wgmma/partials.cuh"
 
 /// Looks at the counter, each a trip to L2 of less than half a microsecond, before a slice withdraws.
 constexpr int kPatience = 64;
@@ -34,83 +33,33 @@ __device__ __forceinline__ u32 attend(Meeting& meeting, int split, int splits) {
     return 1u << split | (last ? withdrawn : 0);
 }
 
-/// One consumer warpgroup's slice of its rows of a tile. In the workspace a slice's sums lie in fragment order, 16
-/// bytes a thread, neighbours side by side.
+/// One consumer warpgroup's slice of its rows of a tile. In the workspace the slices of a part follow one another.
 template <class Config>
 struct Slice {
-    using S = Shape<Config>;
-    using Acc = Accumulator<Config>;
-    static constexpr int kGroups = Config::kTileN / 8;
-    /// Column groups of one m64 block that are written together: four make whole sectors of C.
-    static constexpr int kUnitGroups = Config::kSwapAb || kGroups % 2 ? 1 : kGroups % 4 ? 2 : 4;
-    static constexpr int kBlockUnits = kGroups / kUnitGroups;
-    static constexpr int kUnits = S::kBlocks * kBlockUnits;
-    static constexpr int kFloats = kWarpgroupSize * S::kBlocks * S::kAccumulators;
-    /// Slices whose sums are asked for together: each such round is a trip to L2.
-    static constexpr int kSlicesAhead = kUnitGroups == 4 ? 2 : kUnitGroups == 2 ? 4 : 16;
-    using Unit = Acc[4 * kUnitGroups];
-
-    float* partials;  // of slice 0
+    Partials<Config> partials;
     Meeting& meeting;
-    int split, splits;
+    int split;
 
     /// `part` counts the warpgroups' parts of all tiles.
     __device__ __forceinline__ Slice(const GemmArguments& args, long long part, int split_)
-        : partials(args.partials + part * args.splits.divisor * kFloats),
+        : partials{args.partials + part * args.splits.divisor * Partials<Config>::kFloats, Partials<Config>::kFloats,
+                   int(args.splits.divisor)},
           meeting(args.meetings[part]),
-          split(split_),
-          splits(args.splits.divisor) {}
+          split(split_) {}
 
     /// Brings the sums `d`, and hands every thread what `attend` says.
     __device__ __forceinline__ u32 meet(int barrier, u32* shares, const typename Multiplier<Config>::Accumulators& d) {
-        uint4* const mine = vectors(split);
-#pragma unroll
-        for (int group = 0; group < S::kBlocks * kGroups; ++group) {
-            const Acc* const four = d[group / kGroups] + 4 * (group % kGroups);
-            __stcg(mine + group * kWarpgroupSize,
-                   make_uint4(bits(four[0]), bits(four[1]), bits(four[2]), bits(four[3])));
-        }
+        partials.bring(split, d);
         bar_sync(barrier, kWarpgroupSize);
-        if (threadIdx.x % kWarpgroupSize == 0) *shares = attend(meeting, split, splits);
+        if (threadIdx.x % kWarpgroupSize == 0) *shares = attend(meeting, split, partials.slices);
         bar_sync(barrier, kWarpgroupSize);
         return *shares;
     }
 
-    /// The whole sums of one unit.
-    __device__ __forceinline__ void sum(int unit, Unit& sums) const {
-#pragma unroll
-        for (int i = 0; i < 4 * kUnitGroups; ++i) sums[i] = 0;
-#pragma unroll(kSlicesAhead)
-        for (int slice = 0; slice < splits; ++slice) {
-            const uint4* const from = vectors(slice) + unit * kUnitGroups * kWarpgroupSize;
-#pragma unroll
-            for (int group = 0; group < kUnitGroups; ++group) {
-                const uint4 words = __ldcg(from + group * kWarpgroupSize);
-                sums[4 * group] += number<Acc>(words.x);
-                sums[4 * group + 1] += number<Acc>(words.y);
-                sums[4 * group + 2] += number<Acc>(words.z);
-                sums[4 * group + 3] += number<Acc>(words.w);
-            }
-        }
-    }
-
     /// Adds up and stores the units of some slices; `row` and `column` are this warpgroup's first.
     __device__ __forceinline__ void write(u32 shares, const Finish<Config>& finish, int row, int column) const {
-        DirectStore<Config> store(finish);
         for (; shares != 0; shares &= shares - 1) {
-#pragma unroll 1
-            for (int unit = __ffs(shares) - 1; unit < kUnits; unit += splits) {
-                Unit sums;
-                sum(unit, sums);
-                store.template groups<kUnitGroups>(row + unit / kBlockUnits * kInstructionM,
-                                                   column + unit % kBlockUnits * (8 * kUnitGroups), sums);
-            }
+            partials.write(finish, row, column, __ffs(shares) - 1, partials.slices);
         }
-    }
-
-private:
-    /// This thread's first 16 bytes of a slice.
-    __device__ __forceinline__ uint4* vectors(int slice) const {
-        return reinterpret_cast<uint4*>(partials + (long long)slice * kFloats) + threadIdx.x % kWarpgroupSize;
     }
 };
