@@ -41,7 +41,6 @@ class Family:
         grounded: whether enough measurements hold its estimate; one that is not ranks the family's own
             candidates, and answers for nothing that was not measured.
         structure: knobs that tell kernels of different build apart; the others only tune one.
-        in_doubt: knobs of two values whose effect is smaller than what a brief measurement can tell: finals take both.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Family:
     own: bool = True
     grounded: bool = True
     structure: tuple[str, ...] = ()
-    in_doubt: tuple[str, ...] = ()
     _by_name: Mapping[str, Derived] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -176,11 +174,6 @@ class Family:
         constants = {knob.name: config[knob.name] for knob in self.knobs if knob.decides == "compile"}
         constants |= {value.name: int(columns[value.name][0]) for value in self.derived if value.in_kernel}
         return constants | dict(self.problem_constants(alike, config))
-
-    def twins_of(self, config: Config) -> list[Config]:
-        """The config with another value of each knob in doubt, legal or not."""
-        others = ((name, value) for name in self.in_doubt for value in self.knob_named[name].domain)
-        return [self.config(config.knobs | {name: value}) for name, value in others if config[name] != value]
 
     def structure_of(self, config: Config) -> tuple[KnobValue, ...]:
         """What two configs share that are one kernel tuned differently."""

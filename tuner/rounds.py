@@ -33,7 +33,7 @@ from workers.ports import Round
 #: Candidates that go into the interleaved finals; up to the second number where screening can't tell them apart, and
 #: up to the third with the best of every other structure that is near: screening runs cooler than the finals, and
 #: clocks under full load fall further for one structure than for another.
-FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
+FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 10
 #: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
 NEAR_STRUCTURE: Final = 0.05
 #: What measuring on may gain is judged after so many candidates, not before.
@@ -196,10 +196,10 @@ class Search:
             self._optuna.tell(trial, state=TrialState.FAIL)
 
     def finalists(self, least: int = FINALISTS) -> list[Config]:
-        """The fastest correct candidates, the best of each other structure that is near, and the twins of all these.
+        """The fastest correct candidates, and the best of each other structure that is near.
 
         Args:
-            least: fewer when a round has failed before: then only the fastest go, and nothing is added.
+            least: fewer when a round has failed before: then only the fastest go, and no structure is added.
         """
         correct = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
@@ -215,14 +215,7 @@ class Search:
             if structure not in seen:
                 seen.add(structure)
                 chosen.append(entry.config)
-        return chosen + self._twins_of(chosen)
-
-    def _twins_of(self, chosen: Sequence[Config]) -> list[Config]:
-        """Candidates that differ from a chosen one in what screening can't tell."""
-        twins = dict.fromkeys(twin for config in chosen for twin in family_named(config.family).twins_of(config))
-        wrong = {entry.config for entry in self.tried if entry.outcome is not Outcome.CORRECT}
-        worth = frozenset(self._candidates) - wrong
-        return [twin for twin in twins if twin in worth and twin not in chosen]
+        return chosen
 
     def outlook(self) -> Outlook | None:
         """What measuring on may still gain; None when the sampler has no belief about it, or nothing was told."""

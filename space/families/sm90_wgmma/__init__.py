@@ -16,5 +16,4 @@ SM90_WGMMA: Final = Family(
     "sm90_wgmma", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants,
     structure=("swap_ab", "tile_m", "schedule", "consumer_warpgroups", "tile_n", "cluster_m", "cluster_n",
                "cluster_k", "split_k", "stream_k"),
-    in_doubt=("stream_k",),
 )  # fmt: skip

@@ -59,22 +59,6 @@ def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
     assert [config.number("raster_group") for config in found.finalists(2)] == [1, 2], "after a bad end: the fastest"
 
 
-def test_the_finals_take_both_of_what_screening_can_not_tell() -> None:
-    one = FAMILY.config({"schedule": "pingpong", "epilogue": "direct"})
-    shared = FAMILY.config(one.knobs | {"stream_k": 1})
-    other = FAMILY.config({"tile_n": 64})
-
-    def finalists(candidates: list[Config], *tried: Measurement) -> list[Config]:
-        return Search(PROBLEM, DEVICE, candidates, Budget(), [Tried.of(each) for each in tried]).finalists()
-
-    took = [measured(one, 100.0), measured(other, 101.0)]
-    assert finalists([one, shared, other], *took) == [one, other, shared]
-    assert finalists([one, other], *took) == [one, other], "not a candidate"
-    failed = measured(shared, outcome=Outcome.WRONG_RESULT)
-    assert finalists([one, shared, other], *took, failed) == [one, other], "known to be wrong"
-    assert finalists([one, shared, other], *took, measured(shared, 99.0)) == [shared, one, other]
-
-
 class EagerRound(FakeRound):
     """Asks for more while two candidates are still to be measured, as a device does that would have to wait."""
 
