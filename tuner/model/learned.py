@@ -212,8 +212,8 @@ class LearnedModel:
         family, limits = family_named(facts.family), DEVICES[facts.device]
         problem = Problem.from_key(facts.probe_problem)
         features = features_of(family, problem, family.columns(problem, _probe(family, facts)), limits)
-        if changed := sorted(set(features.names) ^ set(facts.features)):
-            raise ModelError(f"{_STALE}: the features of {facts.family} changed ({', '.join(changed[:4])}); {_TRAIN}")
+        if gone := sorted(set(facts.features) - set(features.names)):
+            raise ModelError(f"{_STALE}: features of {facts.family} are gone ({', '.join(gone[:4])}); {_TRAIN}")
         if not np.allclose(features.estimate_us, facts.probe_us, rtol=_SAME):
             raise ModelError(f"{_STALE}: the analytic estimate of {facts.family} changed; {_TRAIN}")
 

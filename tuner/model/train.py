@@ -125,7 +125,18 @@ def _tasks(groups: Sequence[Group], family: Family, device: str) -> list[_Task]:
             f"{len(problems)} problems of {device} have enough correct candidates: a model needs {LEAST_PROBLEMS}; "
             f"tune or record more of them"
         )
-    return tasks
+    return _without_constants(tasks)
+
+
+def _without_constants(tasks: list[_Task]) -> list[_Task]:
+    """The same without features that no candidate varies: nothing can be learned of a knob that nobody measured."""
+    same = tasks[0].features.rows[0]
+    varies = np.any([np.any(task.features.rows != same, axis=0) for task in tasks], axis=0)
+    names = tuple(name for name, kept in zip(tasks[0].features.names, varies, strict=True) if kept)
+    return [
+        replace(task, features=Features(names, task.features.rows[:, varies], task.features.estimate_us))
+        for task in tasks
+    ]
 
 
 def with_portfolio(
