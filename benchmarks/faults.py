@@ -91,7 +91,7 @@ _ENTRY: Final = "        start(ahead);\n"
 FAULTS: Final[tuple[Fault, ...]] = (
     Fault("swizzle mismatch", "kSwizzle == 128 ? 1 :", "kSwizzle == 128 ? 2 :", WRONG, "outside their bound"),
     Fault("missing wait for the last products", "            wgmma_wait_group<0>();\n            release(previous);\n",
-          "            release(previous);\n", MAYBE, knobs={"epilogue": "direct", "tile_n": 256}, certain=False),
+          "            release(previous);\n", (Outcome.COMPILE,), "C7517", {"epilogue": "direct", "tile_n": 256}),
     # Unread arrivals overrun the barrier's count of bytes, which traps on some runs.
     Fault("missing wait for loads", "            mbarrier_wait(&smem.full[ring.stage], ring.parity);\n", "",
           (*WRONG, *HANGS, *CRASHES)),
@@ -124,7 +124,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("trap", _ENTRY, _ENTRY + '        if (args.m) asm volatile("trap;");\n', CRASHES, "CUDA_ERROR"),
     Fault("missing fence before the TMA store", "                fence_proxy_async();\n", "", MAYBE, certain=False),
     Fault("missing fence before the products", "            wgmma_fence();\n            issue(from.a",
-          "            issue(from.a", MAYBE, certain=False),
+          "            issue(from.a", (Outcome.COMPILE,), "C75"),
 )  # fmt: skip
 
 
