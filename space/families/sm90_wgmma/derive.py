@@ -79,7 +79,7 @@ def _consumer_registers(c: Columns) -> IntColumn:
 
 
 @kept
-def _m64_blocks(c: Columns) -> IntColumn:
+def m64_blocks(c: Columns) -> IntColumn:
     """Blocks of 64 rows, an instruction's, that one consumer warpgroup owns of a tile."""
     column: IntColumn = np.maximum(c["tile_m"] // (64 * c["team"]), 1)
     return column
@@ -90,11 +90,15 @@ def _held_registers(c: Columns) -> IntColumn:
     what an epilogue that reads a source or a bias has in flight."""
     sums = 2 if c.problem.numerics == "promoted" else 1
     steps = stage_k_bytes(c) // INSTRUCTION_K_BYTES
-    fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * _m64_blocks(c) + FRAGMENT_ADDRESSES, 0)
-    parts = c.problem.epilogue_parts
-    finish = ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & {"beta", "bias", "silu"} else 0
-    column: IntColumn = sums * c["accumulator_registers"] + fragments + finish
+    fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * m64_blocks(c) + FRAGMENT_ADDRESSES, 0)
+    column: IntColumn = sums * c["accumulator_registers"] + fragments + finish_registers(c)
     return column
+
+
+def finish_registers(c: Columns) -> int:
+    """What an epilogue that reads a source or a bias, or computes more than a maximum, has in flight."""
+    parts = c.problem.epilogue_parts
+    return ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & {"beta", "bias", "silu"} else 0
 
 
 def _staged_columns(c: Columns) -> IntColumn:
@@ -140,7 +144,7 @@ def _staged_bytes(c: Columns) -> IntColumn:
 
 def _share_groups(c: Columns) -> IntColumn:
     """Of a warpgroup's groups of eight columns of m64 blocks, those that one block of a cluster along K writes."""
-    column: IntColumn = -(-_m64_blocks(c) * (c["tile_n"] // 8) // c["cluster_k"])
+    column: IntColumn = -(-m64_blocks(c) * (c["tile_n"] // 8) // c["cluster_k"])
     return column
 
 

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from space.columns import BoolColumn, Columns, IntColumn, among, kept
-from space.families.sm90_wgmma.derive import slices, stage_k_bytes
+from space.families.sm90_wgmma.derive import finish_registers, m64_blocks, slices, stage_k_bytes
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
     EPILOGUE_DIRECT,
@@ -30,8 +30,10 @@ from space.rules import Rule
 TMA_BOX_LINES: Final = 256
 #: Bytes of K that a stage may hold: less than 64 pays a barrier for two instructions, more than 256 is another stage.
 STAGE_K_BYTES: Final = (64, 128, 256)
-#: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills.
-BESIDE_HELD_REGISTERS: Final = 48
+#: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills. Eight more
+#: where a tile is transposed or more than one instruction wide, has its K cut, or where a consumer has three blocks of
+#: 64 rows or reads more than sums.
+BESIDE_HELD_REGISTERS, BESIDE_HELD_MORE = 40, 8
 #: The same where setmaxnreg moves none, and where the threads that multiply also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Addresses and sums of split-K's shares.
@@ -58,8 +60,15 @@ def _c_pitch_bytes(c: Columns) -> int:
 
 
 @kept
+def _held_limit(c: Columns) -> IntColumn:
+    """What a consumer may hold where nothing adds up slices of K beside it."""
+    plain = (c["consumer_registers"] > 0) & (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
+    return _register_limit(c) + np.where(plain & (finish_registers(c) == 0), BESIDE_HELD_MORE, 0)
+
+
+@kept
 def _register_limit(c: Columns) -> IntColumn:
-    split = c["consumer_registers"] - BESIDE_HELD_REGISTERS
+    split = c["consumer_registers"] - BESIDE_HELD_REGISTERS - BESIDE_HELD_MORE
     beside = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, BESIDE_HELD_LOADING, BESIDE_HELD_UNSPLIT)
     return np.where(c["consumer_registers"] > 0, split, c["entry_registers"] - beside)
 
@@ -117,7 +126,7 @@ def _held_numbers(c: Columns) -> str:
     accumulators, held = _one(c, "accumulator_registers"), _one(c, "held_registers")
     more = f", {held} with A's fragments or a second sum" if held > accumulators else ""
     owned = _one(c, "consumer_registers") or _one(c, "entry_registers")
-    return f"{accumulators} accumulators a thread{more} > {int(_register_limit(c)[0])} of its {owned} registers"
+    return f"{accumulators} accumulators a thread{more} > {int(_held_limit(c)[0])} of its {owned} registers"
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
@@ -164,8 +173,9 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"producer_registers 24 in a cluster of {_one(c, 'cluster_size')}"),
     Rule("registers.held", "what a consumer holds fits beside its addresses, without spills",
          "65,536 registers a block, 255 a thread; NVRTC's spill report",
-         ("held_registers", "consumer_registers", "entry_registers", "schedule"),
-         lambda c: c["held_registers"] <= _register_limit(c),
+         ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n", "tile_m",
+          "team"),
+         lambda c: c["held_registers"] <= _held_limit(c),
          _held_numbers),
     Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread has at entry",
          "ptxas C7602: it needs N/2 + 26 of them before setmaxnreg has given any", ("instruction_n", "entry_registers"),
