@@ -32,7 +32,7 @@ TMA_BOX_LINES: Final = 256
 STAGE_K_BYTES: Final = (64, 128, 256)
 #: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills. Eight more
 #: where a tile is transposed or more than one instruction wide, has its K cut, or where a consumer has three blocks of
-#: 64 rows or reads more than sums.
+#: 64 rows or reads more than sums; and where the producer keeps so few that the compiler has little to choose.
 BESIDE_HELD_REGISTERS, BESIDE_HELD_MORE = 40, 8
 #: The same where setmaxnreg moves none, and where the threads that multiply also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
@@ -62,7 +62,7 @@ def _c_pitch_bytes(c: Columns) -> int:
 @kept
 def _held_limit(c: Columns) -> IntColumn:
     """What a consumer may hold where nothing adds up slices of K beside it."""
-    plain = (c["consumer_registers"] > 0) & (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
+    plain = (c["producer_registers"] == 40) & (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
     return _register_limit(c) + np.where(plain & (finish_registers(c) == 0), BESIDE_HELD_MORE, 0)
 
 
@@ -174,7 +174,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("registers.held", "what a consumer holds fits beside its addresses, without spills",
          "65,536 registers a block, 255 a thread; NVRTC's spill report",
          ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n", "tile_m",
-          "team"),
+          "team", "producer_registers"),
          lambda c: c["held_registers"] <= _held_limit(c),
          _held_numbers),
     Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread has at entry",
