@@ -39,7 +39,7 @@ BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Addresses and sums of split-K's shares.
 SPLIT_REGISTERS: Final = 24
 #: A loop over stages so long that the compiler leaves sums where they are, whatever follows it.
-LEAST_SHARED_K_BYTES, LEAST_SHARED_N = 128, 64
+LEAST_SHARED_K_BYTES, LEAST_SHARED_N, MOST_SHARED_M = 128, 64, 128
 #: Registers that ptxas needs beside one instruction's accumulators.
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
 #: An fp8 sum is promoted every 128 elements of K.
@@ -71,6 +71,12 @@ def _register_limit(c: Columns) -> IntColumn:
     split = c["consumer_registers"] - BESIDE_HELD_REGISTERS - BESIDE_HELD_MORE
     beside = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, BESIDE_HELD_LOADING, BESIDE_HELD_UNSPLIT)
     return np.where(c["consumer_registers"] > 0, split, c["entry_registers"] - beside)
+
+
+def _keeps_sums(c: Columns) -> BoolColumn:
+    long = (stage_k_bytes(c) >= LEAST_SHARED_K_BYTES) & (c["tile_n"] >= LEAST_SHARED_N)
+    column: BoolColumn = long & (c["instructions_n"] == 1) & (c["tile_m"] <= MOST_SHARED_M)
+    return column
 
 
 def _moves_registers(c: Columns) -> BoolColumn:
@@ -269,11 +275,12 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: (c["stream_k"] == 0) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
          lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
                    f"a tile of {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for stream_k 1"),
-    Rule("stream_k.loop", "a stage of a shared tile is four instructions of 64 columns or more",
-         "ptxas C7517: beside shorter ones it moves sums about while they are multiplied",
-         ("stream_k", "tile_k", "tile_n"),
-         lambda c: (c["stream_k"] == 0) | (stage_k_bytes(c) >= LEAST_SHARED_K_BYTES) & (c["tile_n"] >= LEAST_SHARED_N),
-         lambda c: f"stages of {int(stage_k_bytes(c)[0])} B of K and {_one(c, 'tile_n')} columns"),
+    Rule("stream_k.loop", "a shared tile: one instruction of 64 columns or more, at most 128 rows, 128 bytes of K a stage",
+         "ptxas C7517: in shorter loops, and of more instructions, it moves sums about while they are multiplied",
+         ("stream_k", "tile_m", "tile_k", "tile_n", "instructions_n"),
+         lambda c: (c["stream_k"] == 0) | _keeps_sums(c),
+         lambda c: f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')}, {_one(c, 'instructions_n')} instructions wide, in "
+                   f"stages of {int(stage_k_bytes(c)[0])} B of K"),
     Rule("split.epilogue", "shares of a split tile leave by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: f"split_k {_one(c, 'split_k')}; use epilogue=direct"),
