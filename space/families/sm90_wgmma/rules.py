@@ -275,7 +275,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: (c["stream_k"] == 0) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
          lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
                    f"a tile of {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for stream_k 1"),
-    Rule("stream_k.loop", "a shared tile: one instruction of 64 columns or more, at most 128 rows, 128 bytes of K a stage",
+    Rule("stream_k.loop", "a shared tile: one instruction of 64 columns or more, up to 128 rows, stages of 128 bytes",
          "ptxas C7517: in shorter loops, and of more instructions, it moves sums about while they are multiplied",
          ("stream_k", "tile_m", "tile_k", "tile_n", "instructions_n"),
          lambda c: (c["stream_k"] == 0) | _keeps_sums(c),
