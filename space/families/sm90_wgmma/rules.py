@@ -30,10 +30,11 @@ from space.rules import Rule
 TMA_BOX_LINES: Final = 256
 #: Bytes of K that a stage may hold: less than 64 pays a barrier for two instructions, more than 256 is another stage.
 STAGE_K_BYTES: Final = (64, 128, 256)
-#: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills. Eight more
-#: where a tile is transposed or more than one instruction wide, has its K cut, or where a consumer has three blocks of
-#: 64 rows or reads more than sums; and where the producer keeps so few that the compiler has little to choose.
-BESIDE_HELD_REGISTERS, BESIDE_HELD_MORE = 40, 8
+#: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills.
+BESIDE_HELD_REGISTERS: Final = 48
+#: Of these a plain tile spares so many: not transposed, one instruction wide, K whole, at most two blocks of 64 rows a
+#: consumer, an epilogue that reads nothing, and a producer of 40 registers.
+PLAIN_SPARES: Final = 8
 #: The same where setmaxnreg moves none, and where the threads that multiply also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Addresses and sums of split-K's shares.
@@ -63,12 +64,12 @@ def _c_pitch_bytes(c: Columns) -> int:
 def _held_limit(c: Columns) -> IntColumn:
     """What a consumer may hold where nothing adds up slices of K beside it."""
     plain = (c["producer_registers"] == 40) & (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
-    return _register_limit(c) + np.where(plain & (finish_registers(c) == 0), BESIDE_HELD_MORE, 0)
+    return _register_limit(c) + np.where(plain & (finish_registers(c) == 0), PLAIN_SPARES, 0)
 
 
 @kept
 def _register_limit(c: Columns) -> IntColumn:
-    split = c["consumer_registers"] - BESIDE_HELD_REGISTERS - BESIDE_HELD_MORE
+    split = c["consumer_registers"] - BESIDE_HELD_REGISTERS
     beside = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, BESIDE_HELD_LOADING, BESIDE_HELD_UNSPLIT)
     return np.where(c["consumer_registers"] > 0, split, c["entry_registers"] - beside)
 
