@@ -56,9 +56,7 @@ struct ClusterSums {
             for (int i = 0; i < kShare && owner * kShare + i < kGroups; ++i) {
                 constexpr int kAcross = Config::kTileN / 8;
                 const int group = owner * kShare + i;
-                const Acc* const four = d[group / kAcross] + 4 * (group % kAcross);
-                st_async(to + i * kGroupBytes, make_uint4(bits(four[0]), bits(four[1]), bits(four[2]), bits(four[3])),
-                         counted);
+                st_async(to + i * kGroupBytes, words_of(d[group / kAcross] + 4 * (group % kAcross)), counted);
             }
         }
     }
@@ -88,11 +86,7 @@ private:
             const uint4* const from = vectors(slice) + unit * kUnit * kWarpgroupSize;
 #pragma unroll
             for (int group = 0; group < kUnit; ++group) {
-                const uint4 words = from[group * kWarpgroupSize];
-                sums[4 * group] += number<Acc>(words.x);
-                sums[4 * group + 1] += number<Acc>(words.y);
-                sums[4 * group + 2] += number<Acc>(words.z);
-                sums[4 * group + 3] += number<Acc>(words.w);
+                add_words(sums + 4 * group, from[group * kWarpgroupSize]);
             }
         }
     }

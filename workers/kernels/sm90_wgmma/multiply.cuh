@@ -36,6 +36,19 @@ __device__ __forceinline__ int number<int>(u32 bits) {
     return int(bits);
 }
 
+/// Four sums as they travel, and added to others where they arrive.
+template <class Acc>
+__device__ __forceinline__ uint4 words_of(const Acc* four) {
+    return make_uint4(bits(four[0]), bits(four[1]), bits(four[2]), bits(four[3]));
+}
+template <class Acc>
+__device__ __forceinline__ void add_words(Acc* four, const uint4& words) {
+    four[0] += number<Acc>(words.x);
+    four[1] += number<Acc>(words.y);
+    four[2] += number<Acc>(words.z);
+    four[3] += number<Acc>(words.w);
+}
+
 /// Where 16-byte group `group` of line `line` lies in lines of `kSpanBytes`, swizzled over that span. Lines of another
 /// length than a swizzle's span lie as they come: of an odd number of groups, eight lines still meet all banks, of twice
 /// an odd number half of them.

@@ -32,9 +32,7 @@ struct Partials {
         uint4* const mine = vectors(slice);
 #pragma unroll
         for (int group = 0; group < S::kBlocks * kGroups; ++group) {
-            const Acc* const four = d[group / kGroups] + 4 * (group % kGroups);
-            __stcg(mine + group * kWarpgroupSize,
-                   make_uint4(bits(four[0]), bits(four[1]), bits(four[2]), bits(four[3])));
+            __stcg(mine + group * kWarpgroupSize, words_of(d[group / kGroups] + 4 * (group % kGroups)));
         }
     }
 
@@ -60,11 +58,7 @@ private:
             const uint4* const from = vectors(slice) + unit * kUnitGroups * kWarpgroupSize;
 #pragma unroll
             for (int group = 0; group < kUnitGroups; ++group) {
-                const uint4 words = __ldcg(from + group * kWarpgroupSize);
-                sums[4 * group] += number<Acc>(words.x);
-                sums[4 * group + 1] += number<Acc>(words.y);
-                sums[4 * group + 2] += number<Acc>(words.z);
-                sums[4 * group + 3] += number<Acc>(words.w);
+                add_words(sums + 4 * group, __ldcg(from + group * kWarpgroupSize));
             }
         }
     }

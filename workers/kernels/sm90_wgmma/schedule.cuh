@@ -83,7 +83,6 @@ private:
         return true;
     }
 
-
     /// Where tile `index` lies.
     __device__ __forceinline__ void locate(Tile& tile) const {
         tile.batch = args.product.quotient(tile.index);
