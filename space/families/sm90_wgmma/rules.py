@@ -37,8 +37,8 @@ BESIDE_HELD_REGISTERS: Final = 48
 PLAIN_SPARES: Final = 8
 #: The same where setmaxnreg moves none, and where the threads that multiply also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
-#: Addresses and sums of split-K's shares.
-SPLIT_REGISTERS: Final = 24
+#: Addresses and sums of split-K's shares, and what more a transposed tile's need.
+SPLIT_REGISTERS, SPLIT_SWAPPED = 24, 8
 #: A loop over stages so long that the compiler leaves sums where they are, whatever follows it.
 LEAST_SHARED_K_BYTES, LEAST_SHARED_N, MOST_SHARED_M = 128, 64, 128
 #: Registers that ptxas needs beside one instruction's accumulators.
@@ -63,8 +63,26 @@ def _c_pitch_bytes(c: Columns) -> int:
 @kept
 def _held_limit(c: Columns) -> IntColumn:
     """What a consumer may hold where nothing adds up slices of K beside it."""
-    plain = (c["producer_registers"] == 40) & (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
-    return _register_limit(c) + np.where(plain & (finish_registers(c) == 0), PLAIN_SPARES, 0)
+    return _register_limit(c) + np.where(_plain(c), PLAIN_SPARES, 0)
+
+
+def _share_registers(c: Columns) -> IntColumn:
+    return SPLIT_REGISTERS + SPLIT_SWAPPED * c["swap_ab"]
+
+
+def _shared_limit(c: Columns) -> IntColumn:
+    """What a consumer may hold that also adds up shared tiles: as much as without where that goes by pairs of column
+    groups of floats."""
+    pairs = _plain(c) & (c["tile_n"] % 16 == 0) & (c.problem.dtype_acc != "s32")
+    return np.where(pairs, _held_limit(c), _register_limit(c) - SPLIT_REGISTERS)
+
+
+@kept
+def _plain(c: Columns) -> BoolColumn:
+    """Tiles of which `PLAIN_SPARES` speaks."""
+    narrow = (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
+    column: BoolColumn = narrow & (c["producer_registers"] == 40) & (finish_registers(c) == 0)
+    return column
 
 
 @kept
@@ -256,11 +274,11 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
          lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
     Rule("split.registers", "what adds up slices fits beside a slice's own sums", "NVRTC's spill report",
-         ("split_k", "cluster_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
-         lambda c: (slices(c) == 1) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
-         lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
-                   f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for split_k {_one(c, 'split_k')}, "
-                   f"cluster_k {_one(c, 'cluster_k')}"),
+         ("split_k", "cluster_k", "held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab"),
+         lambda c: (slices(c) == 1) | (c["held_registers"] + _share_registers(c) <= _register_limit(c)),
+         lambda c: f"{_one(c, 'held_registers')} + {int(_share_registers(c)[0])} registers > "
+                   f"{int(_register_limit(c)[0])}; tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for "
+                   f"split_k {_one(c, 'split_k')}, cluster_k {_one(c, 'cluster_k')}"),
     Rule("stream_k.alone", "a tile's K is cut in one way", f"{_KERNEL}/stream_k.cuh",
          ("stream_k", "split_k", "cluster_k"), lambda c: (c["stream_k"] == 0) | (slices(c) == 1),
          lambda c: f"stream_k 1 with split_k {_one(c, 'split_k')} and cluster_k {_one(c, 'cluster_k')}"),
@@ -272,10 +290,11 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("stream_k", "epilogue"), lambda c: (c["stream_k"] == 0) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: "stream_k 1; use epilogue=direct"),
     Rule("stream_k.registers", "what adds up a shared tile fits beside a consumer's own sums", "NVRTC's spill report",
-         ("stream_k", "held_registers", "consumer_registers", "entry_registers", "schedule"),
-         lambda c: (c["stream_k"] == 0) | (c["held_registers"] + SPLIT_REGISTERS <= _register_limit(c)),
-         lambda c: f"{_one(c, 'held_registers')} + {SPLIT_REGISTERS} registers > {int(_register_limit(c)[0])}; "
-                   f"a tile of {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for stream_k 1"),
+         ("stream_k", "held_registers", "consumer_registers", "entry_registers", "schedule", "producer_registers",
+          "tile_n", "swap_ab", "instructions_n", "tile_m", "team"),
+         lambda c: (c["stream_k"] == 0) | (c["held_registers"] <= _shared_limit(c)),
+         lambda c: f"{_one(c, 'held_registers')} registers > {int(_shared_limit(c)[0])}; a tile of "
+                   f"{_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for stream_k 1"),
     Rule("stream_k.loop", "a shared tile: one instruction of 64 columns or more, up to 128 rows, stages of 128 bytes",
          "ptxas C7517: in shorter loops, and of more instructions, it moves sums about while they are multiplied",
          ("stream_k", "tile_m", "tile_k", "tile_n", "instructions_n"),

@@ -176,9 +176,9 @@ def _tile_k_useful(c: Columns) -> BoolColumn:
 
 
 def _split_of_registers(c: Columns) -> BoolColumn:
-    """The producer keeps 40, unless the consumers need what 24 leaves them."""
+    """The producer keeps 40, unless the consumers need what 24 leaves them, and 24 is enough for it."""
     tight = c["held_registers"] > np.where(c["consumer_warpgroups"] == 3, 96, 184)
-    least = np.where(c["cluster_size"] > 1, 40, 24)
+    least = np.where((c["cluster_size"] > 1) | (c["stream_k"] == 1), 40, 24)
     column: BoolColumn = (c["producer_registers"] == 0) | (c["producer_registers"] == np.where(tight, least, 40))
     return column
 
@@ -244,7 +244,8 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("a_source",), lambda c: c["a_source"] == A_SMEM),
     _worth("worth.producer_registers", "the producer keeps 40 registers, or the fewest if consumers need the rest",
            "how many it keeps changes nothing unless somebody spills",
-           ("producer_registers", "consumer_warpgroups", "held_registers", "cluster_size"), _split_of_registers),
+           ("producer_registers", "consumer_warpgroups", "held_registers", "cluster_size", "stream_k"),
+           _split_of_registers),
     _worth("worth.narrow", "wide tiles are not cut into thin ones",
            "below N = 64 the instruction waits for shared memory; thin tiles pay where C is narrow or rows are few",
            ("tile_n",),

@@ -15,7 +15,7 @@ struct Partials {
     using Acc = Accumulator<Config>;
     static constexpr int kGroups = Config::kTileN / 8;
     /// Column groups of one m64 block that are written together: four make whole sectors of C.
-    static constexpr int kUnitGroups = Config::kSwapAb || kGroups % 2 ? 1 : kGroups % 4 ? 2 : 4;
+    static constexpr int kUnitGroups = Config::kSwapAb || kGroups % 2 ? 1 : kGroups % 4 || Config::kStreamK ? 2 : 4;
     static constexpr int kBlockUnits = kGroups / kUnitGroups;
     static constexpr int kUnits = S::kBlocks * kBlockUnits;
     static constexpr int kFloats = kWarpgroupSize * S::kBlocks * S::kAccumulators;
