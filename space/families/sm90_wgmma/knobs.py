@@ -53,4 +53,6 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("l2_promotion", (0, 64, 128, 256), 256, "launch", "bytes that TMA asks L2 to fetch at least; 0 is as needed"),
     Knob("pdl", (0, 1), 0, "launch", "programmatic dependent launch: set up while the kernel before still runs; "
          "not where stream_k launches all blocks together"),
+    Knob("prefetch_stages", (0, 4), 0, "compile",
+         "stages that a block asks into L2 while the kernel before may still run"),
 )  # fmt: skip

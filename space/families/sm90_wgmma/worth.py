@@ -55,6 +55,8 @@ STREAMED_ROWS: Final = 64
 #: What all rings together should have asked memory for: 4.4 TB/s for some 2.5 µs. More makes what is wanted first wait
 #: behind what is wanted later (docs/kernels.md).
 STREAMED_BYTES: Final = 11_000_000
+#: Of operands that pass through once: more take so long that nothing is gained by asking for the first ones earlier.
+MOST_PREFETCHED_BYTES: Final = 20_000_000
 #: Bytes of K that one pipeline stage and one swizzle span hold best: a cache line.
 LINE_BYTES: Final = 128
 
@@ -136,6 +138,13 @@ def _stream_k_useful(c: Columns) -> BoolColumn:
     idle = (waves * slots - tiles) / (waves * slots)
     long = (c["k_iterations"] >= LEAST_SHARED_STAGES) & (waves > 1)
     column: BoolColumn = (c["stream_k"] == 0) | (long & (idle >= LEAST_IDLE))
+    return column
+
+
+def _prefetch_useful(c: Columns) -> BoolColumn:
+    few = _streams(c) and c.problem.min_bytes <= MOST_PREFETCHED_BYTES
+    ahead = np.bool_(few) & (c["pdl"] == 1)
+    column: BoolColumn = (c["prefetch_stages"] == 0) | ahead
     return column
 
 
@@ -295,4 +304,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            lambda c: c["l2_promotion"] == 128),
     _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY,
            ("pdl", "stream_k", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
+    _worth("worth.prefetch_stages", "stages are asked into L2 ahead only where weights pass through once, and are few",
+           "asked for twice, a line takes two of the requests that a multiprocessor can have under way",
+           ("prefetch_stages", "pdl"), _prefetch_useful),
 )  # fmt: skip

@@ -96,7 +96,7 @@ def test_the_verification_kernels_compile() -> None:
         {**SHARED, "split_k": 2},
         {**SHARED, "schedule": "cooperative"},
         {**SHARED, "epilogue": "tma"},
-        {**SHARED, "tile_n": 192},
+        {**SHARED, "tile_n": 192, "producer_registers": 24},
         {**SHARED, "tile_n": 16},
         {**SHARED, "tile_n": 128, "tile_k": 32, "swizzle_a": 0, "swizzle_b": 32, "cluster_n": 2},
     ],

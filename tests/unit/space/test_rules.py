@@ -195,3 +195,15 @@ def test_an_early_launch_is_tried_where_half_a_microsecond_counts(shape: str, fa
     rule = next(rule for rule in family_named(family).rules if rule.id == "worth.pdl")
     config = family_named(family).config({"pdl": 1})
     assert rule.mask(family_named(family).columns(Problem.parse(shape), [config])).tolist() == [worth]
+
+
+@pytest.mark.parametrize(("shape", "dtype", "pdl", "worth"), [
+    ("16x2112x7168", "fp8_e4m3", 1, True), ("16x2112x7168", "fp8_e4m3", 0, False), ("16x2112x7168", "bf16", 1, False),
+    ("512x512x512", "bf16", 1, False),
+])  # fmt: skip
+def test_few_weights_are_asked_for_before_the_kernel_before_has_ended(
+    shape: str, dtype: str, pdl: int, worth: bool
+) -> None:
+    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.prefetch_stages")
+    config = FAMILY.config({"prefetch_stages": 4, "pdl": pdl})
+    assert rule.mask(FAMILY.columns(Problem.parse(shape, dtype), [config])).tolist() == [worth]

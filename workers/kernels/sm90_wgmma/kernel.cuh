@@ -118,6 +118,7 @@ struct Gemm {
 
     /// Loads what the empty ring holds; without a producer one stage stays free for the step after the first.
     __device__ __forceinline__ static void fill(Loader<Config>& ahead) {
+        ahead.prefetch();
         griddepcontrol_wait();
 #pragma unroll 1
         for (int stage = S::kSpecialised ? 0 : 1; stage < Config::kStages && ahead.issue(); ++stage) {

@@ -55,10 +55,21 @@ struct Loader {
     /// Finds the first tile; done while there is something else to wait for.
     __device__ __forceinline__ void begin() { walk.next(tile); }
 
+    /// Asks L2 for what the first stages will load. Kernels before this one may still run, and write it.
+    __device__ __forceinline__ void prefetch() {
+        if constexpr (Config::kPrefetchStages > 0) {
+            if (tile.k == tile.k_end && !walk.next(tile)) return;
+            const int end = min(tile.k_end, tile.k + Config::kPrefetchStages);
+            for (int k = tile.k; k < end; ++k) {
+                prefetch<typename S::A>(map_a, first_row(), place.n, k, args.hint_a);
+                prefetch<typename S::B>(map_b, first_column(), place.m, k, args.hint_b);
+            }
+        }
+    }
+
     __device__ __forceinline__ bool issue() {
         if (tile.k == tile.k_end && !walk.next(tile)) return false;
-        const int row = (tile.m * Config::kClusterM + place.m) * Config::kTileM;
-        const int column = (tile.n * Config::kClusterN + place.n) * Config::kTileN;
+        const int row = first_row(), column = first_column();
         // The first round finds the ring empty: waiting for the phase before the first returns at once.
         mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);
         u64* const full = &smem.full[ring.stage];
@@ -80,23 +91,40 @@ struct Loader {
         }
     }
 
+private:
+    __device__ __forceinline__ int first_row() const { return (tile.m * Config::kClusterM + place.m) * Config::kTileM; }
+    __device__ __forceinline__ int first_column() const { return (tile.n * Config::kClusterN + place.n) * Config::kTileN; }
+
     /// This block's slice of one operand tile, a box a span.
     template <class Tiling>
     __device__ __forceinline__ void load(unsigned char* to, const CUtensorMap* map, u64* full, int first, int slice,
                                          u16 sharers, u64 hint) const {
-        const int k = tile.k * Config::kTileK;
-        const int line = Tiling::kSharers > 1 ? slice * Tiling::kSlice : 0;
-        // Unswizzled tiles are many boxes: unrolled, their addresses alone would fill a producer's registers.
-#pragma unroll(Tiling::kSpans <= 4 ? Tiling::kSpans : 1)
-        for (int span = 0; span < Tiling::kSpans; ++span) {
+        boxes<Tiling>(first, slice, tile.k, [&](int span, int line, int x, int y) {
             unsigned char* const box = to + (span * Tiling::kLines + line) * Tiling::kSpanBytes;
-            const int x = (Tiling::kMnMajor ? first : k) + span * Tiling::kSpan;
-            const int y = (Tiling::kMnMajor ? k : first) + line;
             if constexpr (Tiling::kSharers > 1) {
                 tma_load_3d_multicast(box, map, full, x, y, tile.batch, sharers, hint);
             } else {
                 tma_load_3d(box, map, full, x, y, tile.batch, hint);
             }
+        });
+    }
+
+    template <class Tiling>
+    __device__ __forceinline__ void prefetch(const CUtensorMap* map, int first, int slice, int stage, u64 hint) const {
+        boxes<Tiling>(first, slice, stage,
+                      [&](int, int, int x, int y) { tma_prefetch_3d(map, x, y, tile.batch, hint); });
+    }
+
+    /// Visits the boxes of this block's slice of a stage: which span it is, its first line, and where it lies.
+    template <class Tiling, class Visit>
+    __device__ __forceinline__ static void boxes(int first, int slice, int stage, Visit visit) {
+        const int k = stage * Config::kTileK;
+        const int line = Tiling::kSharers > 1 ? slice * Tiling::kSlice : 0;
+        // Unswizzled tiles are many boxes: unrolled, their addresses alone would fill a producer's registers.
+#pragma unroll(Tiling::kSpans <= 4 ? Tiling::kSpans : 1)
+        for (int span = 0; span < Tiling::kSpans; ++span) {
+            visit(span, line, (Tiling::kMnMajor ? first : k) + span * Tiling::kSpan,
+                  (Tiling::kMnMajor ? k : first) + line);
         }
     }
 };
