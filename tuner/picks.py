@@ -2,8 +2,8 @@
 
 Rivals inside the tie band of the fastest are ordered by a fixed rule, never by noise: our own families
 before the library's (their source can be taken away), then by how far behind they are in steps of half a
-percent, where their intervals say that they are behind at all, then by the analytic model's estimate, which
-knows no noise, then by the order of the family's enumeration.
+percent, where round by round they are behind at all, then by the analytic model's estimate, which knows no
+noise, then by the order of the family's enumeration.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from space.family import family_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect
 from tuner.records import Best, Ratio, StoredMeasurement
-from tuner.stats import median_interval_us, ratio
+from tuner.stats import ratio
 from workers.measurement import Measurement, Outcome
 
 #: Rivals this close to the fastest are taken as equally fast.
 TIE_BAND: Final = 0.02
-#: Inside the band, rivals count as equally fast when they are this close, or when their intervals overlap.
+#: Inside the band, rivals count as equally fast when they are this close, or may not be behind at all.
 STEP: Final = 0.005
 #: The library's family: a baseline, and served only when nothing of ours ties with it.
 LIBRARY: Final = "cublaslt"
 
 # A pick asks for those of the same few rivals again and again.
-_interval_us = lru_cache(maxsize=64)(median_interval_us)
+_ratio = lru_cache(maxsize=64)(ratio)
 
 
 def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measurement:
@@ -60,23 +60,24 @@ def fastest_of(correct: Sequence[Measurement]) -> Measurement:
 
 
 def tied_with_fastest(correct: Sequence[Measurement]) -> list[Measurement]:
-    """Those within 2 % of the fastest median, or whose 95 % interval overlaps the fastest's."""
+    """Those within 2 % of the fastest median, and those that may not be behind it at all."""
     fastest = fastest_of(correct)
     return [
         rival
         for rival in correct
-        if rival.median_us <= fastest.median_us * (1 + TIE_BAND) or overlap(rival, fastest)
+        if rival.median_us <= fastest.median_us * (1 + TIE_BAND) or not surely_behind(rival, fastest)
     ]
 
 
 def steps_behind(rival: Measurement, fastest: Measurement) -> int:
-    """Whole steps of half a percent by which `rival` is slower; 0 where their intervals overlap."""
-    return 0 if overlap(rival, fastest) else int((rival.median_us / fastest.median_us - 1) / STEP)
+    """Whole steps of half a percent by which `rival` is slower; 0 where it may not be behind at all."""
+    return int((rival.median_us / fastest.median_us - 1) / STEP) if surely_behind(rival, fastest) else 0
 
 
-def overlap(rival: Measurement, fastest: Measurement) -> bool:
-    """Whether the 95 % interval of `rival`'s median reaches into the fastest's."""
-    return _interval_us(rival.samples_us)[0] <= _interval_us(fastest.samples_us)[1]
+def surely_behind(rival: Measurement, fastest: Measurement) -> bool:
+    """Whether the 95 % interval of the ratio of their times lies above 1. In the finals rounds are compared one by one:
+    at the power limit a rival's own times lie further apart than the rivals."""
+    return _ratio(rival.samples_us, fastest.samples_us).low > 1
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:

@@ -33,7 +33,7 @@ from workers.ports import Round
 #: Candidates that go into the interleaved finals; up to the second number where screening can't tell them apart, and
 #: up to the third with the best of every other structure that is near: screening runs cooler than the finals, and
 #: clocks under full load fall further for one structure than for another.
-FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 10
+FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
 #: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
 NEAR_STRUCTURE: Final = 0.05
 #: What measuring on may gain is judged after so many candidates, not before.

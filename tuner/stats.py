@@ -35,13 +35,6 @@ def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
     return Ratio(float(np.median(baseline) / np.median(ours)), low, high, paired)
 
 
-def median_interval_us(samples_us: Samples) -> tuple[float, float]:
-    """95 % bootstrap interval of the median, in microseconds."""
-    samples = np.asarray(samples_us)
-    rows = np.random.default_rng(_SEED).integers(len(samples), size=(RESAMPLES, len(samples)))
-    return _interval(np.median(samples[rows], axis=1))
-
-
 def order_interval_us(samples_us: Samples) -> tuple[float, float]:
     """95 % interval of the median from order statistics, in microseconds: quick, and no distribution is assumed.
 

@@ -8,7 +8,7 @@ import pytest
 from space.family import family_named
 from space.problem import Problem
 from tuner.picks import pick
-from tuner.stats import chance_within, median_interval_us, ratio
+from tuner.stats import chance_within, ratio
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
@@ -34,10 +34,9 @@ def test_samples_of_unequal_length_are_not_paired() -> None:
 
 
 def test_intervals_repeat_exactly() -> None:
-    samples = np.random.default_rng(3).normal(100, 1, 30).tolist()
-    assert median_interval_us(samples) == median_interval_us(samples)
-    low, high = median_interval_us(samples)
-    assert low < np.median(samples) < high
+    one, other = np.random.default_rng(3).normal(100, 1, (2, 30)).tolist()
+    assert ratio(one, other) == ratio(one, other)
+    assert ratio(one, other).low < ratio(one, other).value < ratio(one, other).high
 
 
 def test_a_clear_winner_wins() -> None:
@@ -48,8 +47,8 @@ def test_a_clear_winner_wins() -> None:
 
 
 def test_a_tie_goes_to_the_same_one_whatever_the_noise() -> None:
-    first, second = measured([8.0, 8.1, 7.9], tile_n=64), measured([7.95, 8.05, 7.85], tile_n=256)
-    again = measured([8.0, 8.1, 7.9], tile_n=256), measured([7.95, 8.05, 7.85], tile_n=64)
+    first, second = measured([8.0, 8.1, 7.9], tile_n=64), measured([7.97, 8.07, 7.87], tile_n=256)
+    again = measured([8.0, 8.1, 7.9], tile_n=256), measured([7.97, 8.07, 7.87], tile_n=64)
     assert pick([first, second], PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
 
 
@@ -60,9 +59,17 @@ def test_inside_the_band_half_a_percent_that_is_sure_decides() -> None:
 
 
 def test_inside_the_band_half_a_percent_that_may_be_noise_does_not() -> None:
-    noisy = measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=64), measured([7.1, 8.0, 8.1, 8.2, 9.1], tile_n=256)
-    again = measured([7.1, 8.0, 8.1, 8.2, 9.1], tile_n=64), measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=256)
+    noisy = measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=64), measured([9.1, 8.1, 7.1, 8.2, 8.0], tile_n=256)
+    again = measured([9.1, 8.1, 7.1, 8.2, 8.0], tile_n=64), measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=256)
     assert pick(noisy, PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
+
+
+@pytest.mark.parametrize("ahead", [64, 256])
+def test_what_is_behind_in_every_round_is_behind_however_far_the_clock_moved(ahead: int) -> None:
+    clock = np.linspace(1.0, 1.2, 21)
+    fast, behind = measured([*(800 * clock)], tile_n=ahead), measured([*(812 * clock)], tile_n=320 - ahead)
+    assert pick([fast, behind], PROBLEM, DEVICE) is fast
+    assert pick([behind, fast], PROBLEM, DEVICE) is fast
 
 
 def test_our_own_kernel_is_preferred_to_the_library_only_inside_the_band() -> None:
