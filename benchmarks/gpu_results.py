@@ -54,6 +54,7 @@ STEPS: Final = (
     Step("pace", ("benchmarks.screening_pace", "4096x4096x4096", "8192x8192x8192", "256x6144x4096", "2048x8192x1024"),
          70, "screening_pace_h200.md"),
     Step("faults", ("benchmarks.faults",), 45, "faults_h200.md"),
+    Step("read_only", ("benchmarks.read_only",), 20, "read_only_h200.md"),
     Step("agreement", ("benchmarks.agreement",), 120, "agreement_h200.md"),
     Step("throughput", ("benchmarks.throughput",), 150, "throughput_h200.md"),
     Step("timeline", ("benchmarks.timeline", "bf16:512x512x512", "bf16:1024x1024x1024"), 90, "timeline_h200.md"),

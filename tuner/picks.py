@@ -8,8 +8,9 @@ noise, then by the order of the family's enumeration.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Final
 
 from space.arch import DEVICES
@@ -18,7 +19,7 @@ from space.family import family_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect
 from tuner.records import Best, Ratio, StoredMeasurement
-from tuner.stats import ratio
+from tuner.stats import by_round, ratio, surely_slower
 from workers.measurement import Measurement, Outcome
 
 #: Rivals this close to the fastest are taken as equally fast.
@@ -27,9 +28,6 @@ TIE_BAND: Final = 0.02
 STEP: Final = 0.005
 #: The library's family: a baseline, and served only when nothing of ours ties with it.
 LIBRARY: Final = "cublaslt"
-
-# A pick asks for those of the same few rivals again and again.
-_ratio = lru_cache(maxsize=64)(ratio)
 
 
 def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measurement:
@@ -43,41 +41,39 @@ def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measur
         raise ValueError("no rival is correct: nothing can win")
     limits = DEVICES.get(device)
 
-    fastest = fastest_of(correct)
-
-    def order(rival: Measurement) -> tuple[bool, int, float, str, tuple[int, ...]]:
-        config, family = rival.config, family_named(rival.config.family)
+    def order(standing: Standing) -> tuple[bool, int, float, str, tuple[int, ...]]:
+        config = standing.measurement.config
+        family = family_named(config.family)
         estimate = float(family.estimate_us(family.columns(problem, [config]), limits)[0]) if limits else 0.0
-        behind = steps_behind(rival, fastest)
-        return config.family == LIBRARY, behind, round(estimate, 3), config.family, enumeration_order(config)
+        steps = int(standing.behind / STEP) if standing.surely else 0
+        return config.family == LIBRARY, steps, round(estimate, 3), config.family, enumeration_order(config)
 
-    return min(tied_with_fastest(correct), key=order)
-
-
-def fastest_of(correct: Sequence[Measurement]) -> Measurement:
-    """The one with the least median."""
-    return min(correct, key=lambda rival: (rival.median_us, rival.config.key))
+    tied = (one for one in standings(correct) if one.behind <= TIE_BAND or not one.surely)
+    return min(tied, key=order).measurement
 
 
-def tied_with_fastest(correct: Sequence[Measurement]) -> list[Measurement]:
-    """Those within 2 % of the fastest median, and those that may not be behind it at all."""
-    fastest = fastest_of(correct)
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a rival stands.
+
+    Attributes:
+        behind: how much slower it is than the fastest, as a share of its time.
+        surely: whether it is slower at all, as far as its samples say.
+    """
+
+    measurement: Measurement
+    behind: float
+    surely: bool
+
+
+def standings(correct: Sequence[Measurement]) -> list[Standing]:
+    """Each rival beside the fastest: at the power limit the rounds lie further apart than the rivals within one."""
+    typical = [statistics.median(shares) for shares in by_round([rival.samples_us for rival in correct])]
+    first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
     return [
-        rival
-        for rival in correct
-        if rival.median_us <= fastest.median_us * (1 + TIE_BAND) or not surely_behind(rival, fastest)
+        Standing(rival, typical[place] / typical[first] - 1, surely_slower(rival.samples_us, correct[first].samples_us))
+        for place, rival in enumerate(correct)
     ]
-
-
-def steps_behind(rival: Measurement, fastest: Measurement) -> int:
-    """Whole steps of half a percent by which `rival` is slower; 0 where it may not be behind at all."""
-    return int((rival.median_us / fastest.median_us - 1) / STEP) if surely_behind(rival, fastest) else 0
-
-
-def surely_behind(rival: Measurement, fastest: Measurement) -> bool:
-    """Whether the 95 % interval of the ratio of their times lies above 1. In the finals rounds are compared one by one:
-    at the power limit a rival's own times lie further apart than the rivals."""
-    return _ratio(rival.samples_us, fastest.samples_us).low > 1
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:

@@ -35,6 +35,31 @@ def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
     return Ratio(float(np.median(baseline) / np.median(ours)), low, high, paired)
 
 
+def by_round(rivals_us: Sequence[Samples]) -> list[list[float]]:
+    """Each rival's samples as shares of their round's median, so that rounds can be compared with one another.
+
+    Rivals of equal length are taken as paired (sample i of each from round i); others stay as they are.
+    """
+    if len({len(samples) for samples in rivals_us}) > 1:
+        return [list(samples) for samples in rivals_us]
+    times = np.asarray(rivals_us)
+    shares: list[list[float]] = (times / np.median(times, axis=0)).tolist()
+    return shares
+
+
+def surely_slower(one_us: Samples, other_us: Samples) -> bool:
+    """Whether the 95 % bootstrap interval of `one` / `other` lies above 1.
+
+    Samples of equal length are taken as paired, and the ratio is the median of the rounds' ratios; otherwise it is that
+    of the medians.
+    """
+    if len(one_us) != len(other_us):
+        return ratio(one_us, other_us).low > 1
+    rounds = np.asarray(one_us) / np.asarray(other_us)
+    rows = np.random.default_rng(_SEED).integers(len(rounds), size=(RESAMPLES, len(rounds)))
+    return _interval(np.median(rounds[rows], axis=1))[0] > 1
+
+
 def order_interval_us(samples_us: Samples) -> tuple[float, float]:
     """95 % interval of the median from order statistics, in microseconds: quick, and no distribution is assumed.
 

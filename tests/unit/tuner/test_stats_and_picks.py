@@ -8,7 +8,7 @@ import pytest
 from space.family import family_named
 from space.problem import Problem
 from tuner.picks import pick
-from tuner.stats import chance_within, ratio
+from tuner.stats import by_round, chance_within, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
@@ -27,6 +27,22 @@ def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
     result = ratio((10 * drift).tolist(), (8 * drift).tolist())
     assert result.paired
     assert (result.value, result.low, result.high) == pytest.approx((1.25, 1.25, 1.25))
+
+
+def test_a_round_that_is_slow_for_all_says_nothing_of_one() -> None:
+    clock = np.array([1.0, 1.3, 1.1, 1.2, 1.0])
+    shares = by_round([(8 * clock).tolist(), (10 * clock).tolist(), (9 * clock).tolist()])
+    assert np.allclose(shares, [[8 / 9] * 5, [10 / 9] * 5, [1.0] * 5])
+    assert by_round([[8.0, 9.0], [10.0]]) == [[8.0, 9.0], [10.0]]
+
+
+def test_sure_is_what_nearly_every_round_says() -> None:
+    noise = np.random.default_rng(5).normal(1, 0.001, 21)
+    clock = np.linspace(1.0, 1.2, 21)
+    assert surely_slower((100.5 * clock * noise).tolist(), (100 * clock).tolist())
+    assert not surely_slower((100 * clock * noise).tolist(), (100 * clock).tolist())
+    assert surely_slower([11.0, 11.1, 10.9], [10.0, 10.1])
+    assert not surely_slower([10.0, 10.1, 9.9], [10.0, 10.1])
 
 
 def test_samples_of_unequal_length_are_not_paired() -> None:

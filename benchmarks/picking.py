@@ -1,0 +1,92 @@
+"""How well the winner is picked: from half of the rounds of the finals, judged by the other half.
+
+python -m benchmarks.picking speed.db --out benchmarks/results/picking_h200.md
+
+Takes stores of finished tunes. The finals of each problem are cut into their even and their odd rounds, and a winner is
+picked from either. `same`: both halves name one config. `apart`: how far the two winners are apart in all rounds.
+`behind`: how far a half's winner is behind the fastest of the other half. Real picks see twice as many rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from benchmarks.published import publish
+from space.problem import Problem
+from tuner.picks import LIBRARY, pick, standings
+from tuner.settings import database_url
+from tuner.store.store import Store
+from workers.measurement import Measurement
+
+#: Products that take so long run at the power limit.
+LONG_US: Final = 100.0
+HEADER: Final = (
+    "| products | | same | apart, mean | at most | behind, mean | at most |\n"
+    "| --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """One problem's winners of both halves, as shares of a time."""
+
+    long: bool
+    same: bool
+    apart: float
+    behind: tuple[float, float]
+
+
+def halves(problem: Problem, finals: Sequence[Measurement], device: str) -> Halves:
+    """The winners of the even and of the odd rounds."""
+    even, odd = ([replace(one, samples_us=one.samples_us[first::2]) for one in finals] for first in (0, 1))
+    of_even, of_odd = (half.index(pick(half, problem, device)) for half in (even, odd))
+    whole = standings(finals)
+    return Halves(
+        min(one.median_us for one in finals) >= LONG_US, of_even == of_odd,
+        abs(whole[of_even].behind - whole[of_odd].behind),
+        (standings(odd)[of_even].behind, standings(even)[of_odd].behind),
+    )  # fmt: skip
+
+
+def finals_of(path: Path) -> Iterator[tuple[Problem, list[Measurement], str]]:
+    """Each tuned problem of a store with the finals of our own families, where there are several, and its device."""
+    with Store.open(database_url(str(path)), create=False) as store:
+        for best in store.bests():
+            series = [one.measurement for one in store.final_series(best.winner.study_id)]
+            own = [one for one in series if one.config.family != LIBRARY]
+            if len(own) > 1:
+                yield best.problem, own, best.device
+
+
+def row(name: str, chosen: Sequence[Halves]) -> str:
+    """One line of the table."""
+    apart, behind = [one.apart for one in chosen], [share for one in chosen for share in one.behind]
+    same = statistics.mean(one.same for one in chosen)
+    return (
+        f"| {name} | {len(chosen)} | {same:.0%} | {statistics.mean(apart):.2%} | "
+        f"{max(apart):.2%} | {statistics.mean(behind):.2%} | {max(behind):.2%} |"
+    )
+
+
+def main() -> None:
+    """Prints the table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("stores", type=Path, nargs="+")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    made = [halves(*one) for path in given.stores for one in finals_of(path)]
+    lines = [HEADER]
+    for name, long in ((f"of {LONG_US:g} µs and more", True), ("shorter", False)):
+        if chosen := [one for one in made if one.long == long]:
+            lines.append(row(name, chosen))
+    print(*lines, sep="\n")
+    publish("picking", given.out, "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
