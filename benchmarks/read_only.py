@@ -27,7 +27,7 @@ from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.cuda.clocks import Monitor, processes_of
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Buffer, Launch, Module, Stopwatch, Stream, check
-from workers.cuda.operands import COLD_FACTOR, Copy
+from workers.cuda.operands import Copy, cold_copies
 from workers.cuda.timing import TimedGraph
 from workers.kernels.render import flatten
 
@@ -73,12 +73,11 @@ class Reader:
     def median_us(self, problem: Problem, ring: int, ahead: int, *, early: bool) -> float:
         """Microseconds of one launch that reads `problem.min_bytes`."""
         pieces = -(-problem.min_bytes // PIECE_BYTES)
+        read_bytes = pieces * PIECE_BYTES
         launch = Launch(self._function, 32, ring * PIECE_BYTES, pdl=early)
         launch.set_grid(self.facts.sm_count)
-        places = min(-(-COLD_FACTOR * self.facts.l2_bytes // (pieces * PIECE_BYTES)) + 1,
-                     COPY_BYTES // (pieces * PIECE_BYTES))  # fmt: skip
-        copies = [Copy(0, self._memory.address + place * pieces * PIECE_BYTES, 0, 0, 0, 1.0, 0.0)
-                  for place in range(places)]  # fmt: skip
+        places = min(cold_copies(read_bytes, self.facts.l2_bytes), COPY_BYTES // read_bytes)
+        copies = [Copy(0, self._memory.address + place * read_bytes, 0, 0, 0, 1.0, 0.0) for place in range(places)]
         numbers = (ctypes.c_int(pieces), ctypes.c_int(ring), ctypes.c_int(ahead))
         packed = {copy: Arguments(ctypes.c_void_p(copy.b), *numbers) for copy in copies}
         timed = TimedGraph(lambda copy: launch(self._recorder, packed[copy]), copies, problem.min_bytes / 4e6,

@@ -101,6 +101,11 @@ def copy_bytes(parts: tuple[Part, ...]) -> int:
     return -(-(last.offset + last.size_bytes) // ALIGN_BYTES) * ALIGN_BYTES + GUARD_BYTES
 
 
+def cold_copies(read_bytes: int, l2_bytes: int) -> int:
+    """How many copies, each read whole by a launch, it takes that none is still in L2 when its turn comes again."""
+    return -(-COLD_FACTOR * l2_bytes // read_bytes) + 1
+
+
 def scalars(problem: Problem, seed: int) -> tuple[float, float]:
     """alpha and beta: multiples of 1/64 from 0.5 to 1.5, drawn from the seed.
 
@@ -138,8 +143,8 @@ class Operands:
         self.probe = self._copy() if probing else None
         free_bytes, _ = check("cuMemGetInfo", cu.cuMemGetInfo())
         room = int(free_bytes * MEMORY_SHARE) // copy_bytes(self._parts)
-        wanted = -(-COLD_FACTOR * l2_bytes // problem.min_bytes) + 1
-        self.copies = [self._copy() for _ in range(max(2, min(wanted, room, MOST_COPIES)))]
+        wanted = min(cold_copies(problem.min_bytes, l2_bytes), room, MOST_COPIES)
+        self.copies = [self._copy() for _ in range(max(2, wanted))]
         self.refresh()
 
     def refresh(self) -> None:
