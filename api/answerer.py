@@ -14,9 +14,9 @@ from api.problems import HttpProblem
 from api.snapshot import Held, Snapshot
 from space.arch import H200
 from space.problem import DTYPES, Problem
-from tuner.answers import answer
-from tuner.entries import canonical
-from tuner.model.files import model_for
+from tuner.answering.answers import answer
+from tuner.prediction.files import model_for
+from tuner.tables.entries import canonical
 
 #: Computed answers that are remembered; one is one to three KiB.
 _REMEMBERED: Final = 4096

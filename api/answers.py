@@ -17,10 +17,10 @@ import zstandard
 
 from space.arch import DEVICES
 from space.rank import roofline_us
-from tuner.answers import Answer, measured
-from tuner.commands import tune_command
-from tuner.entries import best_of, canonical, config_document, entry, problem_document
-from tuner.records import Best
+from tuner.answering.answers import Answer, measured
+from tuner.evidence.records import Best
+from tuner.hints import tune_command
+from tuner.tables.entries import best_of, canonical, config_document, entry, problem_document
 
 #: What stands for the evidence while the rest of an answer is rendered; no text of ours has a NUL in it.
 _EVIDENCE: Final = "\0evidence"

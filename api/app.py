@@ -37,8 +37,8 @@ from api.gate import Gate
 from api.logs import RequestLog
 from api.meters import Meters
 from api.tables import Views
-from tuner.campaigns.records import TIMING, Timing
-from tuner.store.store import Store
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.records import TIMING, Timing
 
 #: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
 _FIRST_READING_SECONDS: Final = 2.0

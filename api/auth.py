@@ -15,8 +15,8 @@ from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.problems import HttpProblem
-from tuner.store.store import Store
-from tuner.tokens import Scope, Token, digest_of, tokens
+from tuner.evidence.store import Store
+from tuner.evidence.tokens import Scope, Token, digest_of, tokens
 
 ScopeWord = Literal["read", "submit", "work", "admin"]
 

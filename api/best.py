@@ -21,8 +21,8 @@ from api.problems import FieldError, HttpProblem, responses
 from api.schemas import Absent, BestOut, DeviceName, ProblemIn, ProblemQuery, Strict
 from api.snapshot import Held
 from space.errors import ProblemError
-from tuner.commands import tune_command
-from tuner.tokens import Scope
+from tuner.evidence.tokens import Scope
+from tuner.hints import tune_command
 
 router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
 

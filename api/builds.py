@@ -16,9 +16,9 @@ from api.pages import PageQuery, page_of
 from api.problems import HttpProblem, answer, responses
 from api.schemas import PRINTABLE, Absent, Strict
 from space.problem import Problem
-from tuner import builds
-from tuner.builds import MOST_CUBIN_BYTES, Offer, SharedBuild
 from tuner.errors import BuildDiffers, BuildRefused
+from tuner.fleet import builds
+from tuner.fleet.builds import MOST_CUBIN_BYTES, Offer, SharedBuild
 
 router = APIRouter(tags=["builds"])
 Reader = Depends(require("read"))

@@ -26,10 +26,10 @@ from api.fleet_schemas import (
 from api.pages import PageQuery, page_of
 from api.problems import responses
 from api.schemas import Absent, Strict
-from tuner.campaigns import results
-from tuner.campaigns.estimate import estimate
-from tuner.campaigns.records import CampaignStatus, ProblemStatus
-from tuner.store.store import Store
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.estimate import estimate
+from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus
 
 router = APIRouter(tags=["campaigns"])
 Reader, Submitter = Depends(require("read")), Depends(require("submit"))

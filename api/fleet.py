@@ -10,10 +10,6 @@ from fastapi.responses import JSONResponse
 from api.heartbeats import Heartbeats
 from api.problems import answer
 from api.turns import OTHERS_AT_ONCE, REPORTS_AT_ONCE, Turns
-from tuner.campaigns.campaigns import Campaigns
-from tuner.campaigns.records import Timing
-from tuner.campaigns.rounds import Rounds
-from tuner.campaigns.workers import Workers
 from tuner.errors import (
     CampaignEnded,
     CampaignError,
@@ -25,6 +21,10 @@ from tuner.errors import (
     UnknownCampaign,
     WorkerGone,
 )
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import Timing
+from tuner.fleet.campaigns.rounds import Rounds
+from tuner.fleet.campaigns.workers import Workers
 
 #: Status and kind of each error; the most particular one holds.
 _PROBLEMS: Final[dict[type[Exception], tuple[int, str]]] = {

@@ -11,9 +11,9 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from tuner.campaigns.census import Census, census
 from tuner.errors import StoreError
-from tuner.store.store import Store
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.census import Census, census
 
 #: However often it is scraped, the store is asked no more often than this.
 _KEEP_SECONDS: Final = 1.0

@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field
 
 from api.schemas import ProblemOut, Strict
 from space.errors import ProblemError
-from tuner.campaigns import documents
-from tuner.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
-from tuner.campaigns.records import (
+from tuner.fleet.campaigns import documents
+from tuner.fleet.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
+from tuner.fleet.campaigns.records import (
     MOST_NAME,
     PRIORITIES,
     Campaign,

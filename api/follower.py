@@ -11,8 +11,8 @@ from typing import Final
 from api.auth import Keyring
 from api.snapshot import Snapshot
 from tuner.errors import StoreError
-from tuner.store.follow import bests_after
-from tuner.store.store import Store
+from tuner.evidence.follow import bests_after
+from tuner.evidence.store import Store
 
 #: Between two looks at the store's counters; a fifth of what is promised.
 _EVERY_SECONDS: Final = 0.2

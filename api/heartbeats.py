@@ -11,8 +11,8 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from tuner.campaigns.records import Orders
-from tuner.campaigns.workers import Workers
+from tuner.fleet.campaigns.records import Orders
+from tuner.fleet.campaigns.workers import Workers
 
 _AT_ONCE: Final = 500
 #: How long the first one waits for others. Nobody waits for the answer to a sign of life.
@@ -29,7 +29,7 @@ class Heartbeats:
         self._task: asyncio.Task[None] | None = None
 
     async def beat(self, worker_id: int, round_id: int | None) -> Orders:
-        """See `tuner.campaigns.workers.Workers.beat`."""
+        """See `tuner.fleet.campaigns.workers.Workers.beat`."""
         answer: asyncio.Future[Orders] = asyncio.get_running_loop().create_future()
         self._waiting.append((worker_id, round_id, answer))
         if self._task is None or self._task.done():

@@ -13,10 +13,10 @@ from api.answerer import Answerer
 from api.auth import require
 from api.problems import HttpProblem, responses
 from api.schemas import Absent, ConfigOut, DeviceName, ProblemOut, ProblemQuery
+from tuner.answering.importance import Why, why
 from tuner.errors import NothingMeasured
-from tuner.importance import Why, why
-from tuner.model.files import model_for
-from tuner.store.store import Store
+from tuner.evidence.store import Store
+from tuner.prediction.files import model_for
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 

@@ -12,8 +12,8 @@ from api.auth import require
 from api.problems import next_link, responses
 from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
 from space.problem import Problem
-from tuner.records import Outcome
-from tuner.store.store import Store
+from tuner.evidence.records import Outcome
+from tuner.evidence.store import Store
 
 router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))])
 

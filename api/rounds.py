@@ -13,8 +13,9 @@ from api.fleet import Reports, RoundCalls, TheRounds
 from api.fleet_schemas import Text
 from api.problems import responses
 from api.schemas import Strict
-from tuner.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
-from tuner.campaigns.records import (
+from tuner.errors import ResultRefused
+from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
+from tuner.fleet.campaigns.records import (
     Announcement,
     Clocks,
     Measurement,
@@ -25,7 +26,6 @@ from tuner.campaigns.records import (
     RoundReport,
     Verification,
 )
-from tuner.errors import ResultRefused
 
 router = APIRouter(tags=["rounds"], dependencies=[Depends(require("work"))])
 RoundId = Annotated[int, Path(ge=1, le=2**31 - 1)]

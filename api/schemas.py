@@ -12,7 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 from space.config import Config
 from space.explain import Broken, Explanation
 from space.problem import DTYPES, LAYOUTS, MAX_EXTENT, Problem
-from tuner.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
+from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 
 #: Text that a database of any kind can hold and a log line can show.
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"

@@ -14,10 +14,10 @@ import uvicorn
 from api import logs
 from api.access import Access
 from api.app import create_app
-from tuner.campaigns.caretaker import Caretaker
-from tuner.campaigns.records import TIMING, Timing
 from tuner.errors import SettingsError
-from tuner.store.store import Store
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.caretaker import Caretaker
+from tuner.fleet.campaigns.records import TIMING, Timing
 
 #: Longer than any client of ours waits between two requests of a long poll.
 _KEEP_ALIVE_SECONDS = 75

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from api.answers import Packer, Rendered, evidence_of, render
 from space.problem import Problem
-from tuner.distance import DIGITS
 from tuner.errors import StoreError
-from tuner.records import Best, Policy
+from tuner.evidence.distance import DIGITS
+from tuner.evidence.records import Best, Policy
 
 #: Neighbours that are put in order first; hardly any answer needs more.
 _NEAREST_FIRST: Final = 32
@@ -72,7 +72,7 @@ class Group:
         self.keys.append(key)
 
     def by_distance(self, problem: Problem) -> Iterator[str]:
-        """Keys, nearest first (`tuner.distance`); equally near ones in order of their keys."""
+        """Keys, nearest first (`tuner.evidence.distance`); equally near ones in order of their keys."""
         keys = self.keys[:]
         away = np.abs(self._extents[: len(keys)] - np.log2((problem.m, problem.n, problem.k))).sum(axis=1)
         away = np.round(away, DIGITS)
@@ -126,7 +126,7 @@ class DeviceBests:
 
 
 class Snapshot:
-    """All devices. Gives the answers that `tuner.answers` asks a store for.
+    """All devices. Gives the answers that `tuner.answering.answers` asks a store for.
 
     Attributes:
         version: number of the last change of a best that is in it.

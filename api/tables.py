@@ -19,8 +19,8 @@ from api.devices import DevicePath
 from api.problems import HttpProblem, next_link, responses
 from api.schemas import Absent, DeviceName, EvidenceOut, Strict
 from api.snapshot import Held, Snapshot
-from tuner.entries import canonical
-from tuner.tables import SCHEMA
+from tuner.tables.entries import canonical
+from tuner.tables.tables import SCHEMA
 
 router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
 

@@ -13,7 +13,7 @@ from api.fleet_schemas import Number, WorkerOut, WorkersPage
 from api.pages import PageQuery, page_of
 from api.problems import responses
 from api.schemas import Strict
-from tuner.campaigns.records import DeviceFacts, RoundTask
+from tuner.fleet.campaigns.records import DeviceFacts, RoundTask
 
 router = APIRouter(tags=["workers"])
 Reader, Work, Admin = (Depends(require("read")), Depends(require("work")), Depends(require("admin")))

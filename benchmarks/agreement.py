@@ -24,7 +24,7 @@ from space.enumerate import enumerate_space
 from space.family import family_for, family_named
 from space.problem import Problem
 from space.rank import rank
-from tuner.candidates import spread
+from tuner.studying.candidates import spread
 from workers.build import Build, compile_source
 from workers.builder import Builder
 from workers.cuda.bench import Bench, Ready

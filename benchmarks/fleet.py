@@ -40,15 +40,15 @@ from benchmarks.storm_audit import audit
 from benchmarks.storm_recordings import plant
 from benchmarks.waiting import give_up, say, until, within
 from space.problem import Problem
-from tuner.campaigns import results
-from tuner.campaigns.campaigns import Campaigns
-from tuner.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
-from tuner.campaigns.workers import Workers
-from tuner.devices import every_device
-from tuner.store.campaign_models import RoundRow
-from tuner.store.codec import utc
-from tuner.store.models import ProblemRow
-from tuner.store.store import Store
+from tuner.evidence.campaign_models import RoundRow
+from tuner.evidence.codec import utc
+from tuner.evidence.models import ProblemRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
+from tuner.fleet.campaigns.workers import Workers
+from tuner.studying.devices import every_device
 
 #: m of decoding and prefill, times (n, k) of projections and feed-forward layers.
 _M: Final = (1, 16, 64, 128, 512, 2048, 4096, 8192)

@@ -19,9 +19,9 @@ from typing import Final
 from benchmarks.published import publish
 from benchmarks.service_table import fill
 from benchmarks.serving import serving
-from tuner import tokens
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
 from tuner.settings import database_url
-from tuner.store.store import Store
 
 _CONFIG: Final = Path(__file__).parents[1] / "tests" / "schemathesis.toml"
 

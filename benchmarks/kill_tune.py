@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.published import publish
 from tuner.errors import StoreError
+from tuner.evidence.store import Store
 from tuner.settings import database_url
-from tuner.store.store import Store
 
 HEADER = "| kill | after s | measurements kept | in a study twice | store opens |\n| --- | --- | --- | --- | --- |"
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.published import publish
+from tuner.evidence.store import Store
 from tuner.settings import database_url
-from tuner.store.store import Store
 
 HEADER = (
     "| kill | what | after s | measurements kept | lost | in a study twice | went on |\n"

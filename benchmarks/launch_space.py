@@ -21,8 +21,8 @@ from benchmarks.published import publish
 from space.config import Config
 from space.family import Family, family_named
 from space.problem import DTYPES, LAYOUTS, Problem
-from tuner.devices import open_worker
 from tuner.settings import settings
+from tuner.studying.devices import open_worker
 from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Worker
 

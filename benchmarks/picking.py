@@ -18,9 +18,9 @@ from typing import Final
 
 from benchmarks.published import publish
 from space.problem import Problem
-from tuner.picks import LIBRARY, pick, standings
+from tuner.evidence.picks import LIBRARY, pick, standings
+from tuner.evidence.store import Store
 from tuner.settings import database_url
-from tuner.store.store import Store
 from workers.measurement import Measurement
 
 #: Products that take so long run at the power limit.

@@ -19,7 +19,7 @@ import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
-from tuner.store.store import Store
+from tuner.evidence.store import Store
 
 with warnings.catch_warnings():
     # It looks for XDG_RUNTIME_DIR, and warns where there is none.

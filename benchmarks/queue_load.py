@@ -33,12 +33,12 @@ from benchmarks.postgres import running_postgres
 from benchmarks.published import publish
 from benchmarks.storm_recordings import measured, some_configs
 from space.problem import Problem
-from tuner import tokens
-from tuner.agent.http import measurement_document
-from tuner.campaigns.campaigns import Campaigns
-from tuner.campaigns.problems import MOST_PROBLEMS
-from tuner.campaigns.records import CampaignBudget, CampaignRequest
-from tuner.store.store import Store
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
+from tuner.fleet.agent.http import measurement_document
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.problems import MOST_PROBLEMS
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
 from workers.measurement import DeviceFacts, Provenance
 
 _CANDIDATES: Final = 16

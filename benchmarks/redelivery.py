@@ -27,12 +27,12 @@ from benchmarks.postgres import running_postgres
 from benchmarks.published import publish
 from benchmarks.storm import Fleet, begin_campaign, running
 from benchmarks.storm_recordings import plant
-from tuner.campaigns import results
-from tuner.campaigns.records import CampaignStatus
-from tuner.store.campaign_models import CampaignProblemRow, RoundRow
-from tuner.store.codec import utc
-from tuner.store.models import ProblemRow
-from tuner.store.store import Store
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
+from tuner.evidence.codec import utc
+from tuner.evidence.models import ProblemRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.records import CampaignStatus
 
 _CANDIDATES: Final = 200
 

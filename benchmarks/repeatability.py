@@ -16,14 +16,14 @@ from benchmarks.named import problem_of
 from benchmarks.published import publish
 from space.config import Config
 from space.problem import Problem
-from tuner.candidates import candidates_for, spread
-from tuner.picks import LIBRARY, TIE_BAND
-from tuner.records import Ratio
-from tuner.search.choice import guidance_for
+from tuner.evidence.picks import LIBRARY, TIE_BAND
+from tuner.evidence.records import Ratio
+from tuner.evidence.stats import ratio
+from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
-from tuner.stats import ratio
-from tuner.store.store import Store
-from tuner.study import Budget, tune
+from tuner.studying.candidates import candidates_for, spread
+from tuner.studying.choice import guidance_for
+from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 

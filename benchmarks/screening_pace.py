@@ -23,7 +23,7 @@ from space.enumerate import enumerate_space
 from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
-from tuner.candidates import spread
+from tuner.studying.candidates import spread
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 

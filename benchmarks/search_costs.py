@@ -25,13 +25,13 @@ from benchmarks.serving import serving
 from space.arch import H200
 from space.family import family_named
 from space.problem import Problem
-from tuner.model import files
-from tuner.model.portfolio import first_choice
-from tuner.sampler import LegalSampler
-from tuner.search.batches import LARGEST
-from tuner.search.coordinates import Coordinates
-from tuner.search.pool import Pool, scaled
-from tuner.store.store import Store
+from tuner.evidence.store import Store
+from tuner.prediction import files
+from tuner.prediction.coordinates import Coordinates
+from tuner.prediction.pool import Pool, scaled
+from tuner.prediction.portfolio import first_choice
+from tuner.studying.batches import LARGEST
+from tuner.studying.sampler import LegalSampler
 
 CANDIDATES, TRIALS, FEATURES = 100_000, 1_000, 40
 SHAPES = 300

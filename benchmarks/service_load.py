@@ -31,10 +31,10 @@ from benchmarks.published import publish
 from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import Running, process, serving
 from space.problem import Problem
-from tuner import tokens
+from tuner.evidence import tokens
+from tuner.evidence.follow import bests_after
+from tuner.evidence.store import Store
 from tuner.settings import database_url
-from tuner.store.follow import bests_after
-from tuner.store.store import Store
 
 _CONNECTIONS: Final = 32
 #: Problems of one batch: as many as the service takes.

@@ -14,8 +14,7 @@ from space.config import Config
 from space.enumerate import enumerate_space
 from space.family import family_for
 from space.problem import DTYPES, Problem
-from tuner.records import Best, StudyKey
-from tuner.store.models import (
+from tuner.evidence.models import (
     BestRow,
     ConfigRow,
     CounterRow,
@@ -25,7 +24,8 @@ from tuner.store.models import (
     ProvenanceRow,
     StudyRow,
 )
-from tuner.store.store import Store
+from tuner.evidence.records import Best, StudyKey
+from tuner.evidence.store import Store
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification
 
 DEVICE: Final = "NVIDIA H200"

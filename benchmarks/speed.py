@@ -29,15 +29,15 @@ from space.family import families_for
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.record import part_of
-from tuner.devices import open_worker
 from tuner.errors import TunerError
-from tuner.picks import LIBRARY, pick
-from tuner.records import Ratio
-from tuner.search.choice import guidance_for
+from tuner.evidence.picks import LIBRARY, pick
+from tuner.evidence.records import Ratio
+from tuner.evidence.stats import ratio
+from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
-from tuner.stats import ratio
-from tuner.store.store import Store
-from tuner.study import Budget, Report, tune
+from tuner.studying.choice import guidance_for
+from tuner.studying.devices import open_worker
+from tuner.studying.study import Budget, Report, tune
 from workers.kernels.render import sources_digest
 from workers.measurement import Measurement
 from workers.ports import Worker

@@ -33,14 +33,14 @@ from benchmarks.storm_audit import Audit, audit
 from benchmarks.storm_recordings import plant
 from benchmarks.storm_watch import Watch
 from space.problem import Problem
-from tuner.campaigns import results
-from tuner.campaigns.campaigns import Campaigns
-from tuner.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.errors import StoreError
+from tuner.evidence.campaign_models import RoundRow, WorkerRow
+from tuner.evidence.models import ProblemRow
+from tuner.evidence.store import Store
 from tuner.exits import EXIT_SERVICE, EXIT_STORE
-from tuner.store.campaign_models import RoundRow, WorkerRow
-from tuner.store.models import ProblemRow
-from tuner.store.store import Store
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
 
 FAULTS: Final = {
     "worker killed -9": 5,

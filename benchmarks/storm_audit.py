@@ -11,10 +11,10 @@ from itertools import pairwise
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from tuner.store.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
-from tuner.store.codec import utc
-from tuner.store.models import BestRow, MeasurementRow, ProblemRow
-from tuner.store.store import Store
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.evidence.codec import utc
+from tuner.evidence.models import BestRow, MeasurementRow, ProblemRow
+from tuner.evidence.store import Store
 
 #: A fault: its kind, its moment, and the problem whose round it hit, if any.
 Struck = tuple[str, datetime, str]

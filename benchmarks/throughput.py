@@ -24,11 +24,11 @@ from benchmarks.named import problem_of
 from benchmarks.published import publish
 from space.config import Config
 from space.problem import Problem
-from tuner.candidates import candidates_for, spread
-from tuner.search.choice import guidance_for
+from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
-from tuner.store.store import Store
-from tuner.study import Budget, Progress, tune
+from tuner.studying.candidates import candidates_for, spread
+from tuner.studying.choice import guidance_for
+from tuner.studying.study import Budget, Progress, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Outcome, Policy
 

@@ -21,11 +21,12 @@ from benchmarks.named import problem_of
 from benchmarks.published import publish
 from benchmarks.throughput import build
 from space.problem import Problem
-from tuner import rounds, study
-from tuner.candidates import candidates_for, spread
-from tuner.search.choice import guidance_for
+from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
-from tuner.store.store import Store
+from tuner.studying import screening as rounds
+from tuner.studying import study
+from tuner.studying.candidates import candidates_for, spread
+from tuner.studying.choice import guidance_for
 from workers.builder import Builder, Builds
 from workers.cuda import round as cuda_round
 from workers.cuda.worker import CudaWorker

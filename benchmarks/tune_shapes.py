@@ -15,13 +15,13 @@ from benchmarks.speed import provenance
 from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
-from tuner.devices import open_worker
-from tuner.picks import LIBRARY, pick
-from tuner.search.choice import guidance_for
+from tuner.evidence.picks import LIBRARY, pick
+from tuner.evidence.stats import ratio
+from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
-from tuner.stats import ratio
-from tuner.store.store import Store
-from tuner.study import Budget, Report, tune
+from tuner.studying.choice import guidance_for
+from tuner.studying.devices import open_worker
+from tuner.studying.study import Budget, Report, tune
 from workers.measurement import Measurement
 from workers.ports import Worker
 

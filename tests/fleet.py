@@ -19,9 +19,11 @@ from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from tests.support import FACTS, PROVENANCE, measured
-from tuner.campaigns.campaigns import Campaigns
-from tuner.campaigns.caretaker import Caretaker
-from tuner.campaigns.records import (
+from tuner.evidence.campaign_models import WorkerRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.caretaker import Caretaker
+from tuner.fleet.campaigns.records import (
     Announcement,
     Campaign,
     CampaignBudget,
@@ -30,13 +32,11 @@ from tuner.campaigns.records import (
     RoundTask,
     Timing,
 )
-from tuner.campaigns.rounds import Rounds
-from tuner.campaigns.sweep import Sweeper
-from tuner.campaigns.workers import Workers
-from tuner.candidates import candidates_for
-from tuner.rounds import Search
-from tuner.store.campaign_models import WorkerRow
-from tuner.store.store import Store
+from tuner.fleet.campaigns.rounds import Rounds
+from tuner.fleet.campaigns.sweep import Sweeper
+from tuner.fleet.campaigns.workers import Workers
+from tuner.studying.candidates import candidates_for
+from tuner.studying.screening import Search
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
 from workers.ports import More, Round, Worker, no_more
 

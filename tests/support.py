@@ -8,8 +8,8 @@ from pathlib import Path
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
-from tuner.records import Best, Ratio, StoredMeasurement, StudyKey
-from tuner.store.store import Store
+from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey
+from tuner.evidence.store import Store
 from workers.measurement import (
     Clocks,
     DeviceFacts,

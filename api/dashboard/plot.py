@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.records import Ratio
+from tuner.evidence.records import Ratio
 
 _WIDTH: Final = 960
 #: Left of the dots, where their labels stand, and right of them.

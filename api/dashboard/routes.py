@@ -17,7 +17,7 @@ from api.dashboard import views
 from api.problems import HttpProblem
 from api.schemas import PRINTABLE, Strict
 from tuner.errors import StoreError
-from tuner.tokens import Scope
+from tuner.evidence.tokens import Scope
 
 _FOLDER: Final = Path(__file__).parent
 _STYLE: Final = (_FOLDER / "style.css").read_text()

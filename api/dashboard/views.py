@@ -17,11 +17,11 @@ from space.arch import DEVICES
 from space.errors import SpaceError
 from space.problem import DTYPES, LAYOUTS, Problem
 from space.rank import roofline_us
-from tuner.campaigns.census import Census, census
-from tuner.campaigns.records import Progress
-from tuner.campaigns.results import newest
-from tuner.records import Ratio
-from tuner.store.store import Store
+from tuner.evidence.records import Ratio
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.census import Census, census
+from tuner.fleet.campaigns.records import Progress
+from tuner.fleet.campaigns.results import newest
 
 _BESTS: Final = 40
 _CAMPAIGNS: Final = 10

@@ -24,7 +24,7 @@ from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import SLOW, STRATEGIES
-from tuner.model.train import TREES
+from tuner.prediction.train import TREES
 
 #: Why runs are missing, by strategy: each reason with the problems that it struck.
 Failures = dict[str, dict[str, set[str]]]

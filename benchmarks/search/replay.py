@@ -13,7 +13,7 @@ import numpy.typing as npt
 from space.config import Config
 from space.family import Family
 from space.problem import DTYPE_BYTES, Problem
-from tuner.model.examples import Group, settled
+from tuner.prediction.examples import Group, settled
 from workers.recording import read_recording
 
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ class Replay:
     Attributes:
         device: GPU model.
         configs: every candidate that was screened.
-        time_us: of each, see `tuner.model.examples.settled`; infinite for one that failed.
+        time_us: of each, see `tuner.prediction.examples.settled`; infinite for one that failed.
     """
 
     problem: Problem

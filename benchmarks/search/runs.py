@@ -19,8 +19,8 @@ from typing import Final
 from benchmarks.search.child import Child, End, Plan
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import FIXED, SLOW, SPLITS
-from tuner.model.examples import digest_of
-from tuner.model.train import JUDGING_TREES, MOST_FOLDS
+from tuner.prediction.examples import digest_of
+from tuner.prediction.train import JUDGING_TREES, MOST_FOLDS
 
 #: What a run is known by: its strategy, its problem with its data and all that it may learn from, its seed.
 Key = tuple[str, str, int]

@@ -2,7 +2,7 @@
 
 python -m benchmarks.search.stopping --out benchmarks/results/search_stopping_h200.md
 
-Walks the path of a study (`tuner.rounds.Search`) over recorded problems, each with a model of the others.
+Walks the path of a study (`tuner.studying.screening.Search`) over recorded problems, each with a model of the others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
 from space.config import Config
 from space.family import family_named
-from tuner.model.train import TREES
-from tuner.rounds import Budget, Search
-from tuner.sampler import MARGIN, Outlook
-from tuner.search.choice import GUIDED, Guidance
+from tuner.prediction.train import TREES
+from tuner.studying.choice import GUIDED, Guidance
+from tuner.studying.sampler import MARGIN, Outlook
+from tuner.studying.screening import Budget, Search
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 GAINS: Final = (0.02, 0.01, 0.005, 0.002)

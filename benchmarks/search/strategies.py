@@ -19,9 +19,9 @@ from benchmarks.search.nvmmh import nvmmh_order
 from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting, Split, without_class, without_problem
 from space.arch import DEVICES
-from tuner.search.batches import batch_size
-from tuner.search.choice import GUIDED, Guidance, sampler_for
-from tuner.search.coordinates import Coordinates
+from tuner.prediction.coordinates import Coordinates
+from tuner.studying.batches import batch_size
+from tuner.studying.choice import GUIDED, Guidance, sampler_for
 
 #: (replay, setting, seed, most) to places in `replay.configs`, first measured first.
 Strategy = Callable[[Replay, Setting, int, int], list[int]]

@@ -12,12 +12,12 @@ from space.config import Config
 from space.errors import SpaceError
 from space.family import family_named
 from space.problem import Problem
-from tuner.answers import Answer, answer
+from tuner.answering.answers import Answer, answer
 from tuner.errors import TunerError
-from tuner.model.files import model_for
+from tuner.evidence.store import Store
+from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
-from tuner.store.store import Store
-from tuner.tables import TableBests, read_table
+from tuner.tables.tables import TableBests, read_table
 
 #: Answers whose configs are launched: `default` ones were made legal, and nothing more is known of them.
 TRUSTED: Final = ("measured", "nearest", "predicted")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from api.app import create_app
 from api.fleet import _PROBLEMS
-from tuner.store.store import Store
+from tuner.evidence.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 

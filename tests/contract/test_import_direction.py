@@ -22,8 +22,8 @@ ALLOWED = {
 #: Of `workers`, the tuner knows ports, values and errors. Only its composition roots know implementations.
 PORTS = {"workers.ports", "workers.measurement", "workers.errors"}
 ROOTS = {
-    "tuner/devices.py", "tuner/model/examples.py", "tuner/doctor.py", "tuner/recorder.py", "tuner/cli/record.py",
-    "tuner/cli/recordings.py", "tuner/builds.py", "tuner/agent/shelf.py",
+    "tuner/studying/devices.py", "tuner/prediction/examples.py", "tuner/cli/checkup.py", "tuner/studying/recorder.py",
+    "tuner/cli/record.py", "tuner/cli/recordings.py", "tuner/fleet/builds.py", "tuner/fleet/agent/shelf.py",
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect
 
-from tuner.store.database import VERSION_TABLE, migrate, open_engine
-from tuner.store.models import Base
+from tuner.evidence.database import VERSION_TABLE, migrate, open_engine
+from tuner.evidence.models import Base
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from space.family import family_named
 from space.problem import Problem
 from space.rank import rank
 from tests.broken_configs import SHARED
-from tuner.candidates import spread
-from tuner.devices import driver_present
+from tuner.studying.candidates import spread
+from tuner.studying.devices import driver_present
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 

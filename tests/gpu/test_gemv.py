@@ -12,8 +12,8 @@ from benchmarks.launch_space import draw
 from space.explain import is_legal
 from space.family import family_named
 from space.problem import Problem
-from tuner.candidates import candidates_for
-from tuner.devices import driver_present
+from tuner.studying.candidates import candidates_for
+from tuner.studying.devices import driver_present
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Outcome, Policy
 

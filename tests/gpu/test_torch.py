@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tuner.devices import driver_present
+from tuner.studying.devices import driver_present
 
 torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
 
@@ -20,7 +20,7 @@ from space.config import Config  # noqa: E402
 from space.explain import is_legal  # noqa: E402
 from space.family import family_named  # noqa: E402
 from space.problem import Problem  # noqa: E402
-from tuner.answers import default_config  # noqa: E402
+from tuner.answering.answers import default_config  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 

@@ -9,7 +9,7 @@ import pytest
 
 from space.problem import DTYPE_BYTES, DTYPES, Problem
 from tests.elements import decoded, product, size_bytes
-from tuner.devices import driver_present
+from tuner.studying.devices import driver_present
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 

@@ -9,8 +9,8 @@ import typer
 
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit
+from tuner.evidence.backup import restore_backup
 from tuner.settings import database_url, settings
-from tuner.store.backup import restore_backup
 
 
 def backup(

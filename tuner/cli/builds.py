@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tuner.builds import verify as verify_builds
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit
 from tuner.exits import EXIT_BROKEN
+from tuner.fleet.builds import verify as verify_builds
 
 app = group("builds")
 

@@ -14,21 +14,21 @@ from typing import Annotated, Any
 import typer
 
 from space.arch import H200
-from tuner.agent.service import Service
-from tuner.campaigns import documents, problems
-from tuner.campaigns.campaigns import Campaigns, request_key
-from tuner.campaigns.embedded import EmbeddedRun
-from tuner.campaigns.office import Change, HttpOffice, LocalOffice, Office
-from tuner.campaigns.records import CampaignBudget, CampaignRequest, ProblemStatus
-from tuner.campaigns.results import summary
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Device, Json, open_store, timing_of
 from tuner.cli.output import emit, notes
 from tuner.cli.tune import say_device
-from tuner.devices import open_worker
-from tuner.model.files import model_for
+from tuner.fleet.agent.service import Service
+from tuner.fleet.campaigns import documents, problems
+from tuner.fleet.campaigns.campaigns import Campaigns, request_key
+from tuner.fleet.campaigns.embedded import EmbeddedRun
+from tuner.fleet.campaigns.office import Change, HttpOffice, LocalOffice, Office
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, ProblemStatus
+from tuner.fleet.campaigns.results import summary
+from tuner.prediction.files import model_for
 from tuner.settings import settings
+from tuner.studying.devices import open_worker
 from workers.ports import Worker
 
 app = group("campaign")

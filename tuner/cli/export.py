@@ -11,7 +11,7 @@ from space.arch import H200
 from space.errors import ConfigError
 from tuner.cli.options import Db, Json, Out, open_store
 from tuner.cli.output import console, emit
-from tuner.tables import table, table_bytes, write_table
+from tuner.tables.tables import table, table_bytes, write_table
 
 FORMATS = ("json",)
 

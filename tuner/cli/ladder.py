@@ -10,12 +10,12 @@ import typer
 from space.arch import H200
 from space.errors import ProblemError
 from space.problem import Problem
-from tuner.answers import Answer, answer
+from tuner.answering.answers import Answer, answer
+from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
 from tuner.cli.options import Db, Dtype, Json, Layout, open_store
 from tuner.cli.output import config_json, console, emit, table
-from tuner.commands import tune_command
-from tuner.model.files import model_for
-from tuner.search.ladder import MS, Cliff, Rung, cliffs, problems
+from tuner.hints import tune_command
+from tuner.prediction.files import model_for
 from tuner.settings import settings
 
 

@@ -13,11 +13,11 @@ from space.family import family_for
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit, notes
-from tuner.model import files
-from tuner.model.examples import Group, from_recordings, from_store
-from tuner.model.learned import LearnedModel, limits_named
-from tuner.model.train import train as train_model
-from tuner.model.train import with_portfolio
+from tuner.prediction import files
+from tuner.prediction.examples import Group, from_recordings, from_store
+from tuner.prediction.learned import LearnedModel, limits_named
+from tuner.prediction.train import train as train_model
+from tuner.prediction.train import with_portfolio
 from tuner.settings import settings
 
 app = group("model")

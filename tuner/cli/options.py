@@ -12,9 +12,9 @@ from space.problem import Problem
 
 # What opens a store is imported by those who do: `explain`, `space` and `layout` need none.
 if TYPE_CHECKING:
-    from tuner.campaigns.records import Timing
+    from tuner.evidence.store import Store
+    from tuner.fleet.campaigns.records import Timing
     from tuner.settings import Settings
-    from tuner.store.store import Store
 
 Shape = Annotated[str, typer.Argument(metavar="MxNxK", help="Extents of C[M,N] = A·B over K, as in 4096x4096x4096.")]
 Dtype = Annotated[str, typer.Option(help="Of A and B; C and the accumulator follow from it.")]
@@ -45,14 +45,14 @@ def arch_from(name: str) -> Arch:
 
 def open_store(db: str | None, create: bool = True) -> Store:
     """The store that `--db` or the settings name."""
+    from tuner.evidence.store import Store
     from tuner.settings import database_url, settings
-    from tuner.store.store import Store
 
     return Store.open(database_url(db) if db else settings().db_url, create=create)
 
 
 def timing_of(config: Settings) -> Timing:
     """How fast silence is noticed, and how long a round takes, by the settings."""
-    from tuner.campaigns.records import Timing
+    from tuner.fleet.campaigns.records import Timing
 
     return Timing(heartbeat_seconds=config.heartbeat_seconds, round_seconds=config.round_seconds)

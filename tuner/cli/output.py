@@ -13,7 +13,7 @@ from rich.table import Table
 
 from space.config import Config
 from space.problem import Problem
-from tuner.records import Best, Ratio
+from tuner.evidence.records import Best, Ratio
 
 #: Messages for people; standard output stays clean for `--json`.
 notes = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from space.arch import H200
-from tuner.answers import answer
+from tuner.answering.answers import answer
 from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
-from tuner.commands import tune_command
-from tuner.model.files import model_for
+from tuner.hints import tune_command
+from tuner.prediction.files import model_for
 from tuner.settings import settings
 
 

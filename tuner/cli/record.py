@@ -12,13 +12,13 @@ import typer
 
 from space.errors import ProblemError
 from space.problem import Problem
-from tuner import recorder
 from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
-from tuner.devices import open_worker
 from tuner.errors import NothingCorrect
 from tuner.settings import settings
+from tuner.studying import recorder
+from tuner.studying.devices import open_worker
 from workers.measurement import Measurement
 from workers.recording import file_name
 

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from tuner.cli.checkup import checkup
 from tuner.cli.options import Db, Json, open_store, timing_of
 from tuner.cli.output import console, emit, notes
-from tuner.doctor import checkup
 from tuner.errors import SettingsError
 from tuner.exits import EXIT_BROKEN
-from tuner.fleet_doctor import fleet_checkup, service_check
+from tuner.fleet.checkup import fleet_checkup, service_check
 from tuner.settings import database_url, settings
 
 

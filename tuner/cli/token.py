@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from tuner import tokens
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit, notes, table
-from tuner.tokens import Scope, Token
+from tuner.evidence import tokens
+from tuner.evidence.tokens import Scope, Token
 
 app = group("token")
 

@@ -10,7 +10,6 @@ import typer
 from space.arch import DEVICES
 from space.problem import Problem
 from space.rank import roofline_us
-from tuner import study
 from tuner.cli.live import LiveLine
 from tuner.cli.options import (
     Batch,
@@ -26,12 +25,13 @@ from tuner.cli.options import (
     problem_from,
 )
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
-from tuner.commands import flags_of
-from tuner.devices import open_worker
-from tuner.picks import LIBRARY
-from tuner.search.choice import GUIDED, guidance_for
+from tuner.evidence.picks import LIBRARY
+from tuner.hints import flags_of
 from tuner.settings import settings
-from tuner.study import Budget, Progress, Report
+from tuner.studying import study
+from tuner.studying.choice import GUIDED, guidance_for
+from tuner.studying.devices import open_worker
+from tuner.studying.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
 
 #: Without a terminal, a line after this many candidates.

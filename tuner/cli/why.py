@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from space.arch import H200
-from tuner import importance
+from tuner.answering import importance
+from tuner.answering.importance import Change, Why
 from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import config_json, console, emit, problem_json, table
-from tuner.importance import Change, Why
-from tuner.model.files import model_for
+from tuner.prediction.files import model_for
 from tuner.settings import settings
 
 

@@ -12,21 +12,21 @@ from typing import Annotated
 
 import typer
 
-from tuner.agent.agent import Agent
-from tuner.agent.crew import Crew, Member, beat_for_crew
-from tuner.agent.http import HttpDesk
-from tuner.agent.service import Service
-from tuner.agent.shelf import HttpShelf
 from tuner.cli import campaign_output as shown
 from tuner.cli.campaign import Insecure, Url, office_at
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
-from tuner.devices import every_device, open_worker
 from tuner.errors import SettingsError
-from tuner.model.files import model_for
+from tuner.fleet.agent.agent import Agent
+from tuner.fleet.agent.crew import Crew, Member, beat_for_crew
+from tuner.fleet.agent.http import HttpDesk
+from tuner.fleet.agent.service import Service
+from tuner.fleet.agent.shelf import HttpShelf
+from tuner.prediction.files import model_for
 from tuner.settings import Settings, settings
+from tuner.studying.devices import every_device, open_worker
 from workers.ports import Worker
 
 app = group("worker")

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from tuner.store.store import Store
+from tuner.evidence.store import Store
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from api.app import create_app
 from api.limits import MOST_BODY_BYTES, Rates
 from api.logs import JsonLines
 from tests.integration.api.asking import ASKED, problem_of
-from tuner import tokens
 from tuner.errors import SettingsError
-from tuner.store.store import Store
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
 
 
 def asking(app: FastAPI, secret: str | None = None) -> TestClient:

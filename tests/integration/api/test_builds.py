@@ -18,11 +18,12 @@ from space.config import Config
 from space.problem import Problem
 from tests.integration.api.asking import problem_of, serving
 from tests.support import FAMILY
-from tuner import builds, tokens
-from tuner.agent.service import Service
-from tuner.agent.shelf import HttpShelf
-from tuner.store.build_models import BuildRow
-from tuner.store.store import Store
+from tuner.evidence import tokens
+from tuner.evidence.build_models import BuildRow
+from tuner.evidence.store import Store
+from tuner.fleet import builds
+from tuner.fleet.agent.service import Service
+from tuner.fleet.agent.shelf import HttpShelf
 from workers.build import Build, compile_source, digest_of
 from workers.builder import Builder, source_of
 

@@ -17,10 +17,10 @@ from space.problem import Problem
 from tests.fleet import PROBLEMS, Fleet
 from tests.integration.api.asking import problem_of
 from tests.support import DEVICE, keep_best
-from tuner import tokens
-from tuner.campaigns.records import CampaignBudget, CampaignRequest
-from tuner.records import Ratio
-from tuner.store.store import Store
+from tuner.evidence import tokens
+from tuner.evidence.records import Ratio
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
 
 
 class Page(HTMLParser):

@@ -10,9 +10,9 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from tests.fleet import PROBLEMS, QUEUE, Fleet
-from tuner.campaigns.census import census
 from tuner.errors import StoreError
-from tuner.store.store import Store
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.census import census
 
 
 @pytest.fixture

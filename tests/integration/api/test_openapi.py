@@ -21,8 +21,8 @@ from api.app import create_app
 from space.problem import Problem
 from tests.integration.api.asking import serving
 from tests.support import keep_best
-from tuner import tokens
-from tuner.store.store import Store
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
 
 CASES = 10
 CONFIG = Path(__file__).parents[2] / "schemathesis.toml"

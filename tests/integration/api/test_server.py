@@ -19,8 +19,8 @@ import pytest
 from benchmarks.ports import free_port
 from tests.integration.api.asking import ASKED
 from tests.support import FACTS, keep_best
-from tuner import tokens
-from tuner.store.store import Store
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
 
 
 @dataclass

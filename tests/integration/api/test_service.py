@@ -19,11 +19,11 @@ from gemmtune import Client, GemmtuneError
 from space.problem import Problem
 from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
-from tuner import tokens
 from tuner.errors import SettingsError
-from tuner.records import Best
-from tuner.store.store import Store
-from tuner.tables import table, table_bytes
+from tuner.evidence import tokens
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
+from tuner.tables.tables import table, table_bytes
 
 
 def keep(http: TestClient, store: Store, problem: Problem = PROBLEM, device: str = DEVICE) -> Best:

@@ -23,10 +23,10 @@ from api.tables import TableOut
 from space.problem import Problem
 from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, keep_best
-from tuner.entries import best_of, entry
-from tuner.store.models import ConfigRow
-from tuner.store.store import Store
-from tuner.tables import table, table_bytes
+from tuner.evidence.models import ConfigRow
+from tuner.evidence.store import Store
+from tuner.tables.entries import best_of, entry
+from tuner.tables.tables import table, table_bytes
 from workers.measurement import Policy
 
 SHAPES = [(256, 256, 256), (512, 256, 256), (1, 4096, 4096), (300, 1024, 640), (8192, 8192, 8192)]
@@ -242,7 +242,7 @@ class TestMetrics:
 
 
 def test_families_know_their_configs_by_key() -> None:
-    from tuner.store.codec import config_of
+    from tuner.evidence.codec import config_of
 
     for config in (FAMILY.config({}), FAMILY.config({"tile_n": 64})):
         assert config_of(config.key) == config

@@ -24,7 +24,7 @@ def setting() -> Iterator[Setting]:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with pytest.MonkeyPatch.context() as patch:
         # A judgement from fewer problems left out together is a coarser one, and made in a third of the time.
-        patch.setattr("tuner.model.train.MOST_FOLDS", 3)
+        patch.setattr("tuner.prediction.train.MOST_FOLDS", 3)
         yield Setting(read_replays(RECORDINGS, FAMILY), FAMILY, model_seeds=1, trees=40)
 
 

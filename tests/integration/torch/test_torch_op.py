@@ -24,8 +24,8 @@ from space.family import family_named  # noqa: E402
 from space.problem import Problem  # noqa: E402
 from tests.support import DEVICE, keep_best  # noqa: E402
 from tuner.errors import TableError  # noqa: E402
-from tuner.store.store import Store  # noqa: E402
-from tuner.tables import TableBests, read_table, table, table_bytes  # noqa: E402
+from tuner.evidence.store import Store  # noqa: E402
+from tuner.tables.tables import TableBests, read_table, table, table_bytes  # noqa: E402
 
 BF16 = torch.bfloat16
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.uint8]

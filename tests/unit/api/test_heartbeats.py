@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from api.heartbeats import Heartbeats
-from tuner.campaigns.records import Orders
-from tuner.campaigns.workers import Workers
 from tuner.errors import WorkerGone
+from tuner.fleet.campaigns.records import Orders
+from tuner.fleet.campaigns.workers import Workers
 
 
 class FakeWorkers:

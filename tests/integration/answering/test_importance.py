@@ -1,0 +1,133 @@
+"""Why a config won, told from what is in the store: by value, by command and over HTTP."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from space.problem import Problem
+from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
+from tuner.answering.importance import LEAST, Why, why
+from tuner.errors import NothingMeasured
+from tuner.evidence.store import Store
+from workers.measurement import Outcome
+
+PROBLEM = Problem.parse("4096x4096x4096")
+CONFIGS = [
+    FAMILY.config({"tile_n": n, "stages": stages, "raster": raster})
+    for n, stages, raster in itertools.product((64, 96, 128, 160), (2, 3, 4), ("along_m", "along_n"))
+]
+
+
+def cost(tile_n: int, stages: int) -> float:
+    """tile_n decides, stages matter a little, the raster not at all; 128 and 4 are best."""
+    return 200.0 * (1 + 0.3 * abs(tile_n - 128) / 64) * (1 + 0.02 * (4 - stages))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with Store.open(url) as store:
+        study = store.begin_study(study_key(PROBLEM))
+        taken = [measured(c, cost(c.number("tile_n"), c.number("stages")), PROBLEM) for c in CONFIGS]
+        failed = measured(FAMILY.config({"tile_n": 256}), problem=PROBLEM, outcome=Outcome.TIMEOUT)
+        store.record_many(study.id, [*taken, failed], PROVENANCE)
+        small = store.begin_study(study_key(Problem.parse("512x512x512")))
+        store.record_many(small.id, [measured(c, 10.0, small.key.problem) for c in CONFIGS[: LEAST - 1]], PROVENANCE)
+    return url
+
+
+@pytest.fixture
+def found(url: str) -> Why:
+    with Store.open(url) as store:
+        return why(store, PROBLEM, DEVICE)
+
+
+def test_the_knob_that_decides_comes_first_and_its_cost_is_measured(found: Why) -> None:
+    assert (found.winner["tile_n"], found.winner["stages"]) == (128, 4)
+    by_name = {each.knob: each for each in found.importances}
+    assert found.importances[0].knob == "tile_n"
+    assert set(by_name) == {"tile_n", "stages", "raster"}
+    assert sum(each.share for each in found.importances) == pytest.approx(1.0)
+    assert by_name["tile_n"].cost == pytest.approx(1.15)
+    assert by_name["raster"].cost == pytest.approx(1.0)
+
+
+def test_every_single_change_is_measured_expected_or_illegal(found: Why) -> None:
+    changes = {(each.knob, each.value): each for each in found.changes}
+    assert changes["tile_n", 96].source == "measured"
+    assert changes["tile_n", 96].ratio == pytest.approx(1.15)
+    between = changes["tile_n", 112]
+    assert between.source == "expected"
+    assert between.ratio is not None
+    assert between.low is not None
+    assert between.high is not None
+    assert between.low < between.ratio < between.high
+    # 16 stages of 32 KiB are more than a block has.
+    assert changes["stages", 16].source == "illegal"
+    assert len(found.changes) == sum(len(knob.domain) - 1 for knob in FAMILY.knobs)
+
+
+def test_runners_up_are_of_other_structures_and_in_order(found: Why) -> None:
+    tiles = [each.config["tile_n"] for each in found.runners_up]
+    assert tiles == [96, 160, 64] or tiles == [160, 96, 64]
+    assert [each.ratio for each in found.runners_up] == sorted(each.ratio for each in found.runners_up)
+
+
+def test_too_few_measurements_are_one_sentence(url: str) -> None:
+    with Store.open(url) as store:
+        for shape, count in (("512x512x512", LEAST - 1), ("1x1x1", 0)):
+            with pytest.raises(NothingMeasured, match=f"^{count} correct"):
+                why(store, Problem.parse(shape), DEVICE)
+
+
+def test_by_command(url: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tuner.cli", "why", PROBLEM.shape, "--db", url]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert said.stderr == ""
+    assert "tile_n" in said.stdout
+    assert "+15.0%" in said.stdout
+    document = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert document["importances"][0]["knob"] == "tile_n"
+    none = subprocess.run([*command[:4], "7x7x7", "--db", url], capture_output=True, text=True, check=False)
+    assert (none.returncode, none.stdout) == (6, "")
+    assert "gemmtune tune 7x7x7" in none.stderr
+
+
+def test_over_http(url: str) -> None:
+    with Store.open(url) as store, TestClient(create_app(store)) as http:
+        asked = {"m": 4096, "n": 4096, "k": 4096, "device": DEVICE}
+        body = http.get("/v1/importance", params=asked).json()
+        assert body["winner"]["knobs"]["tile_n"] == 128
+        assert {each["source"] for each in body["changes"]} == {"measured", "expected", "illegal"}
+        missing = http.get("/v1/importance", params=asked | {"m": 7})
+        assert (missing.status_code, missing.json()["type"]) == (404, "/problems/not-measured")
+        assert http.get("/v1/importance", params=asked | {"dtype": "f8"}).status_code == 422
+
+
+def test_the_ladder_of_a_weight_names_its_cliffs(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ladder.db"
+    with Store.open(url) as store:
+        for m, us in ((64, 30.0), (128, 12.0), (256, 14.0)):
+            keep_best(store, Problem.parse(f"{m}x4096x4096"), us=us)
+    command = [sys.executable, "-m", "tuner.cli", "ladder", "4096x4096", "--m", "64,96,128,256", "--db", url, "--json"]
+    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert [rung["m"] for rung in said["rungs"]] == [64, 96, 128, 256]
+    assert [rung["source"] for rung in said["rungs"]][2:] == ["measured", "measured"]
+    (cliff,) = said["cliffs"]
+    assert (cliff["m"], cliff["witness_m"], cliff["kind"]) == (64, 128, "inversion")
+    wrong = subprocess.run([*command[:5], "--m", "1,x"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 3
+
+
+def test_what_to_type_next_names_all_of_the_problem(url: str) -> None:
+    problem = Problem.parse("512x512x512", "fp8_e4m3", "nn")
+    with Store.open(url) as store, pytest.raises(NothingMeasured, match="512x512x512 --dtype fp8_e4m3 --layout nn`"):
+        why(store, problem, DEVICE)

@@ -1,0 +1,132 @@
+"""Backup and restore: everything, on both databases and from one to the other; damaged files leave no trace."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from benchmarks.postgres import Postgres
+from tests.fleet import PROBLEMS, Fleet
+from tests.support import keep_best
+from tuner.errors import StoreError
+from tuner.evidence import tokens
+from tuner.evidence.backup import restore_backup
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], str]:
+    def made(kind: str) -> str:
+        if kind == "sqlite":
+            return f"sqlite:///{tmp_path}/restored.db"
+        postgres: Postgres = request.getfixturevalue("postgres")
+        return postgres.empty_database()
+
+    return made
+
+
+def fill(store: Store) -> None:
+    """A campaign in the middle of its work, a token, and a best of an earlier study."""
+    keep_best(store)
+    tokens.make(store, "ci", ["read"])
+    fleet = Fleet(store)
+    fleet.campaign()
+    hand = fleet.hand()
+    hand.work(hand.claimed())
+    hand.begin(hand.claimed())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_store_comes_back_whole_and_its_campaign_goes_on(
+    database_url: str, target: Callable[[str], str], kind: str, tmp_path: Path
+) -> None:
+    with Store.open(database_url) as store:
+        fill(store)
+        counts = store.backup(tmp_path / "b.gz")
+        assert counts == store.counts()
+        bests, pages = store.bests(), store.page()
+    url = target(kind)
+    assert restore_backup(tmp_path / "b.gz", url).items() <= counts.items()
+    with Store.open(url) as store:
+        assert (store.counts(), store.bests(), store.page()) == (counts, bests, pages)
+        # The worker of before is not there any more; its round is lost, and another one ends the campaign.
+        fleet = Fleet(store)
+        with store._engine.begin() as connection:
+            connection.execute(sa.text("UPDATE worker SET beat_at = '2000-01-01 00:00:00+00:00'"))
+        assert fleet.sweeper.sweep().changed["workers lost"] == 1
+        hand = fleet.hand(1)
+        while task := hand.claim():
+            hand.work(task)
+        assert results.progress(store, 1).problems["done"] == len(PROBLEMS)
+        keep_best(store, PROBLEMS[0])
+
+
+def test_a_backup_never_overwrites(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        (tmp_path / "there").write_text("precious")
+        with pytest.raises(StoreError, match="never overwrites"):
+            store.backup(tmp_path / "there")
+        assert (tmp_path / "there").read_text() == "precious"
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StoreError, match="can't be written"):
+            store.backup(tmp_path / "file" / "b.gz")
+
+
+def cut(data: bytes) -> bytes:
+    return gzip.compress(gzip.decompress(data)[:-200])
+
+
+def changed(data: bytes) -> bytes:
+    return gzip.compress(gzip.decompress(data).replace(b'"median_us":', b'"median_us":9', 1))
+
+
+def dropped(data: bytes) -> bytes:
+    lines = gzip.decompress(data).splitlines(keepends=True)
+    return gzip.compress(b"".join(lines[:3] + lines[4:]))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (cut, "cut short|can't be read"),
+        (changed, "damaged"),
+        (dropped, "damaged"),
+        (lambda data: data[: len(data) // 2], "can't be read"),
+        (lambda data: b"nothing", "can't be read"),
+        (lambda data: gzip.compress(b"{}\n"), "no backup of this version"),
+        (lambda data: gzip.compress(b"[1]\n"), "can't be read"),
+    ],
+)
+def test_a_damaged_backup_leaves_no_trace(tmp_path: Path, spoil: Callable[[bytes], bytes], said: str) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        fill(store)
+        store.backup(tmp_path / "b.gz")
+    (tmp_path / "b.gz").write_bytes(spoil((tmp_path / "b.gz").read_bytes()))
+    with pytest.raises(StoreError, match=said):
+        restore_backup(tmp_path / "b.gz", f"sqlite:///{tmp_path}/new.db")
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_a_store_with_rows_is_left_alone(database_url: str, tmp_path: Path) -> None:
+    with Store.open(database_url) as store:
+        fill(store)
+        store.backup(tmp_path / "b.gz")
+        counts = store.counts()
+        with pytest.raises(StoreError, match="has rows"):
+            restore_backup(tmp_path / "b.gz", database_url)
+        assert store.counts() == counts
+
+
+def test_a_backup_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        keep_best(store)
+        with store._engine.begin() as connection:
+            connection.execute(sa.text("UPDATE gemmtune_alembic_version SET version_num = '9999'"))
+        store.backup(tmp_path / "b.gz")
+    with pytest.raises((StoreError, Exception), match="9999"):
+        restore_backup(tmp_path / "b.gz", f"sqlite:///{tmp_path}/new.db")

@@ -1,0 +1,90 @@
+"""What a model learns from: the store, recordings, and the command that brings them together."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from space.problem import Problem
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
+from tuner.cli import main
+from tuner.evidence.store import Store
+from tuner.prediction.examples import LEAST_CANDIDATES, from_recordings, from_store, settled
+from tuner.prediction.train import with_portfolio
+from workers.measurement import Outcome
+
+Said: TypeAlias = dict[str, object]
+
+CONFIGS = [FAMILY.config({"tile_n": 8 * place}) for place in range(1, 21)]
+
+
+def test_each_study_of_a_gpu_is_a_group_and_replays_are_passed_over(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        for _ in range(2):
+            study = store.begin_study(study_key(), fresh=True)
+            store.record_many(study.id, [measured(config, 10.0 + n) for n, config in enumerate(CONFIGS)], PROVENANCE)
+        other = store.begin_study(study_key(Problem.parse("512x512x512")))
+        store.record_many(other.id, [measured(CONFIGS[0])], PROVENANCE)
+        groups = from_store(store, DEVICE, FAMILY)
+        assert [len(group.configs) for group in groups] == [20, 20]
+        assert {group.problem for group in groups} == {PROBLEM}
+        assert groups[0].digest == groups[1].digest
+        assert from_store(store, "NVIDIA Imaginary", FAMILY) == []
+
+
+def test_recordings_give_their_correct_candidates(tmp_path: Path) -> None:
+    record_problem(tmp_path, CONFIGS)
+    (group,) = from_recordings(tmp_path, FAMILY)
+    assert len(group.configs) == sum(place % 7 != 6 for place in range(20)) >= LEAST_CANDIDATES
+    assert group.time_us[0] == pytest.approx(10.0)
+    assert from_recordings(tmp_path / "none", FAMILY) == []
+
+
+def test_finals_settle_who_was_merely_lucky_on_the_screens_scale() -> None:
+    screened = [measured(config, 100.0 + place) for place, config in enumerate(CONFIGS)]
+    finals = [measured(config, us, stage="final") for config, us in zip(CONFIGS, (130.0, 110.0, 111.0), strict=False)]
+    failed = measured(FAMILY.config({"tile_n": 248}), outcome=Outcome.TIMEOUT)
+    times = settled([*screened, *finals, failed])
+    assert len(times) == 20
+    scale = sorted((100 / 130, 101 / 110, 102 / 111))[1]
+    assert times[CONFIGS[0]] == pytest.approx(130 * scale)
+    assert times[CONFIGS[3]] == pytest.approx(103.0)
+    assert min(times, key=lambda config: times[config]) == CONFIGS[1]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """`gemmtune model …` in an environment of its own; what it says as JSON."""
+    for name, place in (("RECORDED_DIR", "recorded"), ("MODEL_DIR", "models"), ("DB", "s.db")):
+        monkeypatch.setenv(f"GEMMTUNE_{name}", str(tmp_path / place))
+    # Answers for a few shapes are as good here as for hundreds.
+    monkeypatch.setattr("tuner.cli.model.with_portfolio", partial(with_portfolio, shapes=10))
+
+    def called(*arguments: str, expect: int = 0) -> Said:
+        monkeypatch.setattr(sys, "argv", ["gemmtune", "model", *arguments, "--json"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        document: Said = json.loads(capsys.readouterr().out)
+        assert ended.value.code == expect, document
+        return document
+
+    return called
+
+
+def test_one_command_trains_the_model_that_is_used_from_then_on(run: Callable[..., Said], tmp_path: Path) -> None:
+    assert "0 problems" in str(run("train", expect=3)["error"])
+    for shape in ("256x256x256", "512x256x512", "512x512x1024"):
+        record_problem(tmp_path / "recorded" / "h200", CONFIGS, Problem.parse(shape))
+    trained = run("train")
+    assert trained["candidates"] == 3 * 18
+    assert Path(str(trained["file"])).parent == tmp_path / "models"
+    shown = run("show")
+    assert (shown["file"], shown["data"]) == (trained["file"], trained["data"])
+    assert run("show", "--file", str(tmp_path / "none.npz"), expect=3)["error"]
+    assert "no model was trained" in str(run("show", "--device", "NVIDIA Imaginary")["why"])

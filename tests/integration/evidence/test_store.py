@@ -1,0 +1,309 @@
+"""The store on a real database: nothing lost, nothing twice, nothing unverified."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from benchmarks.postgres import Postgres
+from space.problem import Problem
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.errors import AlreadyMeasured, StoreError
+from tuner.evidence import database
+from tuner.evidence.models import BestRow
+from tuner.evidence.records import Best, StudyStatus
+from tuner.evidence.store import Store
+from tuner.prediction.kinship import reaches
+from workers.measurement import Outcome, Policy, Verification
+
+CONFIGS = [
+    FAMILY.config({"tile_n": n, "raster": raster}) for n in range(8, 257, 8) for raster in ("along_m", "along_n")
+]
+
+
+@pytest.fixture
+def file_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/deep/store.db"
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def test_a_measurement_comes_back_as_it_was(store: Store) -> None:
+    study = store.begin_study(study_key())
+    kept = [store.record(study.id, m, PROVENANCE) for m in
+            (measured(CONFIGS[0]), measured(CONFIGS[1], outcome=Outcome.TIMEOUT))]  # fmt: skip
+    assert store.measurements_of(study.id) == kept
+    assert store.page() == kept
+
+
+def test_an_infinite_error_is_kept(store: Store) -> None:
+    study = store.begin_study(study_key())
+    wrong = measured(CONFIGS[0], outcome=Outcome.WRONG_RESULT)
+    wrong = replace(wrong, verification=Verification(65_536, 65_536, float("inf"), "planted"))
+    kept = store.record(study.id, wrong, PROVENANCE)
+    assert store.measurements_of(study.id) == [kept]
+
+
+def test_a_study_measures_a_config_once(store: Store) -> None:
+    study = store.begin_study(study_key())
+    store.record(study.id, measured(CONFIGS[0]), PROVENANCE)
+    before = store.counts()
+    with pytest.raises(AlreadyMeasured, match="measured in study"):
+        store.record_many(study.id, [measured(CONFIGS[1]), measured(CONFIGS[0])], PROVENANCE)
+    assert store.counts() == before
+
+
+def test_the_same_key_is_the_same_study_until_a_fresh_one_is_wanted(store: Store) -> None:
+    first = store.begin_study(study_key())
+    store.finish_study(first.id, "enough")
+    again = store.begin_study(study_key())
+    assert (again.id, again.status, again.stopped_because) == (first.id, StudyStatus.FINISHED, "enough")
+    fresh = store.begin_study(study_key(), fresh=True)
+    assert fresh.id != first.id
+    assert store.begin_study(study_key()).id == fresh.id
+    assert store.begin_study(replace(study_key(), device_kind="recorded")).id not in (first.id, fresh.id)
+
+
+def test_finals_may_be_taken_again_after_more_screening(store: Store) -> None:
+    study = store.begin_study(study_key())
+    store.record(study.id, measured(CONFIGS[0]), PROVENANCE)
+    assert store.final_series(study.id) == []
+    finals = store.record_many(study.id, [measured(CONFIGS[0], stage="final")], PROVENANCE)
+    assert store.final_series(study.id) == finals
+    store.record(study.id, measured(CONFIGS[1]), PROVENANCE)
+    assert store.final_series(study.id) == []
+    again = store.record_many(study.id, [measured(CONFIGS[0], stage="final")], PROVENANCE)
+    assert store.final_series(study.id) == again
+
+
+def test_a_best_comes_back_and_is_replaced(store: Store) -> None:
+    keep_best(store, us=10.0)
+    best = keep_best(store, us=8.0)
+    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+    assert store.bests(DEVICE) == [best]
+    assert store.devices() == [(DEVICE, "cuda")]
+
+
+def test_neighbours_differ_in_extents_alone(store: Store) -> None:
+    near = keep_best(store, Problem.parse("256x256x512"))
+    keep_best(store, Problem.parse("256x256x256", "fp16"))
+    assert store.neighbours(PROBLEM, DEVICE) == [near]
+
+
+def test_the_database_itself_refuses_an_unverified_best(store: Store) -> None:
+    best = keep_best(store)
+    wrong = store.record(best.winner.study_id, measured(CONFIGS[9], outcome=Outcome.WRONG_RESULT), PROVENANCE)
+    with pytest.raises(StoreError, match="refused"):
+        store.set_best(replace(best, winner=wrong))
+    with pytest.raises(sa.exc.IntegrityError), store._engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE best SET measurement_id = {wrong.id}"))
+    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+
+
+@pytest.mark.parametrize("statement", ["UPDATE measurement SET median_us = 1", "DELETE FROM measurement",
+                                       "UPDATE provenance SET digest = 'x'", "DELETE FROM provenance"])  # fmt: skip
+def test_measurements_are_append_only(store: Store, statement: str) -> None:
+    keep_best(store)
+    with pytest.raises(sa.exc.IntegrityError, match="append-only"), store._engine.begin() as connection:
+        connection.execute(sa.text(statement))
+
+
+def test_postgresql_refuses_to_truncate_measurements(postgres: Postgres) -> None:
+    with Store.open(postgres.database()) as store:
+        keep_best(store)
+        with pytest.raises(sa.exc.IntegrityError, match="append-only"), store._engine.begin() as connection:
+            connection.execute(sa.text("TRUNCATE measurement CASCADE"))
+
+
+def test_winners_of_similar_problems_come_nearest_first_without_those_of_another_version(store: Store) -> None:
+    near, far, beyond = (replace(PROBLEM, m=PROBLEM.m * factor) for factor in (2, 8, 16))
+    for problem in (far, near, beyond):
+        keep_best(store, problem)
+    assert [reaches(PROBLEM, problem) for problem in (near, far, beyond)] == [True, True, False]
+    won = keep_best(store, replace(PROBLEM, n=PROBLEM.n * 2)).config
+    assert store.winners_near(PROBLEM, DEVICE) == (won,)
+    second = FAMILY.config({"tile_n": 64})
+    with store.transaction(writes=True) as session:
+        row = sa.update(BestRow).where(BestRow.problem.has(key=near.key))
+        session.execute(row.values(runner_up="sm90_wgmma:tile_n=7"))
+        session.execute(sa.update(BestRow).where(BestRow.problem.has(key=far.key)).values(runner_up=second.key))
+        session.execute(sa.update(BestRow).where(BestRow.problem.has(key=beyond.key)).values(runner_up=CONFIGS[0].key))
+    assert store.winners_near(PROBLEM, DEVICE) == (won, second)
+    assert store.winners_near(PROBLEM, "NVIDIA Imaginary") == ()
+
+
+def test_a_corrupt_file_is_one_sentence_with_a_fix(tmp_path: Path) -> None:
+    (tmp_path / "bad.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(StoreError, match=r"bad\.db.*not a database.*--db"):
+        Store.open(f"sqlite:///{tmp_path}/bad.db")
+
+
+def test_a_truncated_file_is_refused(file_url: str) -> None:
+    with Store.open(file_url) as store:
+        keep_best(store)
+    path = Path(file_url.removeprefix("sqlite:///"))
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(StoreError, match="can't be used"), Store.open(file_url) as store:
+        store.bests()
+
+
+def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path, file_url: str) -> None:
+    with pytest.raises(StoreError, match="folder"):
+        Store.open(f"sqlite:///{tmp_path}")
+    with pytest.raises(StoreError, match="is not there"):
+        Store.open(file_url, create=False)
+    for url in ("nonsense://x", "mysql://user@host/name"):
+        with pytest.raises(StoreError, match="no database that we know"):
+            Store.open(url)
+    with pytest.raises(StoreError, match="no database URL"):
+        Store.open("://")
+
+
+def test_a_newer_schema_is_refused(database_url: str) -> None:
+    with Store.open(database_url) as store, store._engine.begin() as connection:
+        connection.execute(sa.text("UPDATE gemmtune_alembic_version SET version_num = '9999'"))
+    with pytest.raises(StoreError, match="newer"):
+        Store.open(database_url)
+
+
+def test_a_server_that_is_not_there_is_one_sentence_without_the_password() -> None:
+    with pytest.raises(StoreError, match=r"start PostgreSQL.*--db") as refusal:
+        Store.open("postgresql://user:secret@127.0.0.1:9/name")
+    assert "secret" not in str(refusal.value)
+
+
+def test_services_that_start_together_migrate_once(postgres: Postgres) -> None:
+    url, failures = postgres.empty_database(), list[Exception]()
+
+    def start() -> None:
+        try:
+            Store.open(url).close()
+        except Exception as error:
+            failures.append(error)
+
+    together(start for _ in range(4))
+    assert failures == []
+
+
+def test_a_store_comes_back_after_its_server_restarted(postgres: Postgres) -> None:
+    with Store.open(postgres.database()) as store:
+        best = keep_best(store)
+        postgres.restart()
+        assert store.bests() == [best]
+
+
+def test_a_connection_that_broke_while_it_was_idle_is_noticed(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.database()
+    ours = f"datname = '{sa.make_url(url).database}'"
+    with Store.open(url) as store:
+        best = keep_best(store)
+
+        def broken() -> list[Best]:
+            postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
+            return store.bests()
+
+        monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)
+        assert broken() == [best]
+        # Used just now, and believed in: one call fails, and the next one has a new connection.
+        monkeypatch.setattr(database, "_TRUSTED_SECONDS", 3_600.0)
+        with pytest.raises(StoreError):
+            broken()
+        assert store.bests() == [best]
+
+
+def test_ids_become_visible_in_their_order(postgres: Postgres) -> None:
+    seen, done = list[int](), threading.Event()
+    url = postgres.database()
+
+    def write(start: int) -> None:
+        with Store.open(url) as store:
+            study = store.begin_study(study_key(Problem.parse(f"64x64x{start + 8}")))
+            for config in CONFIGS[start : start + 12]:
+                store.record(study.id, measured(config), PROVENANCE)
+
+    def follow() -> None:
+        with Store.open(url) as store:
+            while True:
+                last = done.is_set()
+                seen.extend(stored.id for stored in store.page(after=seen[-1] if seen else 0))
+                if last:
+                    return
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    together(partial(write, 12 * place) for place in range(4))
+    done.set()
+    follower.join()
+    with Store.open(url) as store:
+        assert seen == [stored.id for stored in store.page()]
+        assert len(seen) == 48
+
+
+def together(jobs: Iterable[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=job) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_writers_wait_for_each_other(database_url: str) -> None:
+    failures: list[Exception] = []
+
+    def write(start: int) -> None:
+        try:
+            with Store.open(database_url) as store:
+                study = store.begin_study(study_key())
+                for config in CONFIGS[start : start + 12]:
+                    store.record(study.id, measured(config), PROVENANCE)
+        except Exception as error:
+            failures.append(error)
+
+    together(partial(write, 12 * place) for place in range(4))
+    assert failures == []
+    with Store.open(database_url) as store:
+        assert store.counts()["measurement"] == 48
+
+
+WRITER = """
+import sys
+from tests.integration.tuner.test_store import CONFIGS
+from tests.support import PROVENANCE, measured, study_key
+from tuner.evidence.store import Store
+with Store.open(sys.argv[1]) as store:
+    study = store.begin_study(study_key())
+    for config in CONFIGS:
+        store.record(study.id, measured(config), PROVENANCE)
+        print("kept", flush=True)
+"""
+
+
+def test_what_was_kept_survives_kill_9(database_url: str) -> None:
+    kept = 0
+    with subprocess.Popen([sys.executable, "-c", WRITER, database_url], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for _ in process.stdout:
+            kept += 1
+            if kept == 20:
+                os.kill(process.pid, signal.SIGKILL)
+    with Store.open(database_url) as store:
+        # One more may have been committed between the last commit that was told and the kill.
+        assert store.counts()["measurement"] - kept in (0, 1)
+        study = store.begin_study(study_key())
+        assert len(store.measurements_of(study.id)) == store.counts()["measurement"]

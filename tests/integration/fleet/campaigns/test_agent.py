@@ -1,0 +1,262 @@
+"""The agent, in one process and over real HTTP: a campaign ends, whatever happens to service, round or device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.postgres import Postgres
+from tests.fleet import CALM, HASTY, PROBLEMS, FakeDevice, Fleet, Listening, SlowDevice, eventually
+from tuner.errors import FleetError, SlotTaken, Unreachable
+from tuner.evidence.store import Store
+from tuner.fleet.agent.agent import Agent
+from tuner.fleet.agent.desk import Desk, LocalDesk
+from tuner.fleet.agent.http import HttpDesk
+from tuner.fleet.agent.service import Service
+from tuner.fleet.campaigns import results
+from tuner.fleet.campaigns.caretaker import Caretaker
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
+from tuner.studying.screening import MOST_WITH_STRUCTURES
+from workers.errors import ProcessError
+from workers.ports import Worker
+
+SMALL = CampaignBudget(candidates=40, rounds=11)
+#: After 40 candidates: as many finalists of as many structures as there may be, and the library twice.
+FINALS = MOST_WITH_STRUCTURES + 2
+
+
+class Running:
+    """An agent in a thread of its own."""
+
+    def __init__(self, desk: Desk, device: Callable[[], Worker], name: str = "agent") -> None:
+        self.agent = Agent(desk, device, name, idle_seconds=0.05)
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            self.agent.run()
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self) -> Running:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.agent.leave()
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+
+@pytest.fixture
+def service(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[Listening]:
+    """A service; indirectly parametrized by its timing."""
+    with Listening(postgres.database(), getattr(request, "param", CALM)) as listening:
+        yield listening
+
+
+@pytest.fixture
+def desk(service: Listening) -> Iterator[HttpDesk]:
+    with Service(service.url) as http:
+        yield HttpDesk(http)
+
+
+def ended(store: Store, campaign_id: int) -> bool:
+    return results.progress(store, campaign_id).campaign.status is CampaignStatus.FINISHED
+
+
+def test_a_campaign_in_one_process(database_url: str) -> None:
+    with Store.open(database_url) as store, Caretaker(store, CALM):
+        campaign = Fleet(store).campaign(budget=SMALL)
+        with Running(LocalDesk(store, CALM), FakeDevice) as running:
+            eventually(lambda: ended(store, campaign.id))
+        assert running.error is None
+        summary = results.summary(store, campaign.id)
+        assert summary.progress.problems["done"] == len(PROBLEMS)
+        assert summary.progress.tried == store.counts()["measurement"] - FINALS * len(PROBLEMS)
+
+
+def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> None:
+    campaign = Fleet(service.store).campaign(budget=SMALL)
+    with ExitStack() as stack:
+        agents = []
+        for number in range(3):
+            desk = HttpDesk(stack.enter_context(Service(service.url)))
+            agents.append(stack.enter_context(Running(desk, partial(FakeDevice, number), f"agent-{number}")))
+        eventually(lambda: ended(service.store, campaign.id))
+    assert [running.error for running in agents] == [None] * 3
+    problems = results.problems(service.store, campaign.id)
+    assert [(p.status.value, p.tried, p.rounds) for p in problems] == [("done", 40, 1)] * 6
+    assert service.store.counts()["measurement"] == 6 * (40 + FINALS)
+    # They said goodbye.
+    assert {worker.gone_because for worker in Fleet(service.store).workers.page(gone=True)} == {"left"}
+
+
+@pytest.mark.parametrize("service", [replace(CALM, round_seconds=1.0)], ids=["short rounds"], indirect=True)
+def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(service: Listening, desk: HttpDesk) -> None:
+    campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=64, rounds=11))
+    with Running(desk, lambda: SlowDevice(seconds=0.04)):
+        eventually(lambda: ended(service.store, campaign.id))
+    problem = results.problems(service.store, campaign.id)[0]
+    assert (problem.status.value, problem.tried) == ("done", 64)
+    assert problem.rounds >= 2
+    assert service.store.counts()["measurement"] == 64 + FINALS
+
+
+def test_cancelling_reaches_a_running_round(service: Listening, desk: HttpDesk) -> None:
+    fleet = Fleet(service.store)
+    campaign = fleet.campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=500))
+    device = SlowDevice(seconds=0.1)
+    with Running(desk, lambda: device):
+        assert device.began.wait(60)
+        fleet.campaigns.cancel(campaign.id)
+        eventually(lambda: results.progress(service.store, campaign.id).rounds_running == 0)
+        stopped_after = device.measured
+        assert stopped_after < 500
+    assert service.store.counts()["measurement"] == stopped_after
+    eventually(lambda: results.problems(service.store, campaign.id)[0].status.value == "skipped")
+
+
+def test_a_drained_worker_hands_its_round_back_finished_and_leaves(service: Listening, desk: HttpDesk) -> None:
+    fleet = Fleet(service.store)
+    campaign = fleet.campaign(PROBLEMS[:2], budget=SMALL)
+    device = SlowDevice(seconds=0.0, held=True)
+    with Running(desk, lambda: device) as running:
+        assert device.began.wait(60)
+        fleet.workers.drain(fleet.workers.page()[0].id)
+        device.go_on.set()
+        eventually(lambda: not running.alive)
+    assert (running.error, running.agent.rounds) == (None, 1)
+    assert [p.status.value for p in results.problems(service.store, campaign.id)] == ["done", "open"]
+
+
+def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening, desk: HttpDesk) -> None:
+    campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=500))
+    device = SlowDevice(seconds=0.05)
+    with Running(desk, lambda: device) as running:
+        assert device.began.wait(60)
+        running.agent.leave()
+    assert device.closed
+    problem = results.problems(service.store, campaign.id)[0]
+    assert (problem.status.value, problem.attempts, problem.tried) == ("open", 0, device.measured)
+
+
+def test_a_service_that_restarts_costs_no_round(service: Listening, desk: HttpDesk) -> None:
+    campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
+    device = SlowDevice(seconds=0.04)
+    with Running(desk, lambda: device):
+        assert device.began.wait(60)
+        service.stop()
+        service.start()
+        eventually(lambda: ended(service.store, campaign.id))
+    assert device.measured == 48
+    problem = results.problems(service.store, campaign.id)[0]
+    assert (problem.status.value, problem.attempts) == ("done", 0)
+
+
+def test_a_database_that_restarts_costs_no_round(postgres: Postgres) -> None:
+    with Listening(postgres.database()) as service, Service(service.url) as http:
+        campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
+        device = SlowDevice(seconds=0.04)
+        with Running(HttpDesk(http), lambda: device):
+            assert device.began.wait(60)
+            postgres.restart()
+            eventually(lambda: ended(service.store, campaign.id))
+        assert device.measured == 48
+        assert service.store.counts()["measurement"] == 48 + FINALS
+
+
+class Broken(FakeDevice):
+    """A device that can't prepare anything."""
+
+    def begin(self, problem: Any, policy: Any) -> Any:  # noqa: ANN401
+        raise ProcessError("the GPU fell off the bus")
+
+
+def test_a_device_that_fails_is_opened_again(service: Listening, desk: HttpDesk) -> None:
+    campaign = Fleet(service.store).campaign(PROBLEMS[:2], budget=SMALL)
+    devices = iter([Broken(), FakeDevice(), FakeDevice()])
+    with Running(desk, lambda: next(devices)):
+        eventually(lambda: ended(service.store, campaign.id))
+    problems = results.problems(service.store, campaign.id)
+    assert [(p.status.value, p.rounds) for p in problems] == [("done", 2), ("done", 1)]
+
+
+def test_a_device_that_is_gone_ends_its_agent_and_not_the_problem(service: Listening, desk: HttpDesk) -> None:
+    campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=SMALL)
+    devices: Iterator[Worker] = iter([Broken()])
+
+    def open_device() -> Worker:
+        try:
+            return next(devices)
+        except StopIteration:
+            raise ProcessError("no such GPU any more") from None
+
+    with Running(desk, open_device) as running:
+        eventually(lambda: not running.alive)
+    assert isinstance(running.error, ProcessError)
+    problem = results.problems(service.store, campaign.id)[0]
+    assert (problem.status.value, problem.attempts) == ("open", 1)
+
+
+def test_a_second_agent_on_a_live_gpu_gives_up(
+    service: Listening, desk: HttpDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.fleet.agent.agent._SLOT_SECONDS", 0.5)
+    with Running(desk, FakeDevice) as first, Service(service.url) as http:
+        eventually(lambda: len(Fleet(service.store).workers.page()) == 1)
+        with Running(HttpDesk(http), FakeDevice, "second") as second:
+            eventually(lambda: not second.alive)
+        assert isinstance(second.error, SlotTaken)
+        assert first.alive
+
+
+def asleep(*_: object, **__: object) -> None:
+    raise Unreachable("asleep")
+
+
+@pytest.mark.parametrize("service", [HASTY], ids=["hasty"], indirect=True)
+def test_a_worker_that_slept_registers_again(
+    service: Listening, desk: HttpDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=SMALL)
+    device = SlowDevice(seconds=0.03)
+    with Running(desk, lambda: device):
+        assert device.began.wait(60)
+        # As after a SIGSTOP: nothing is heard of it, and it goes on as if nothing had happened.
+        monkeypatch.setattr(desk._service, "call", asleep)
+        eventually(lambda: any(w.status == "gone" for w in Fleet(service.store).workers.page(gone=True)))
+        monkeypatch.undo()
+        eventually(lambda: ended(service.store, campaign.id))
+    problem = results.problems(service.store, campaign.id)[0]
+    assert (problem.status.value, problem.tried) == ("done", 40)
+    assert service.store.counts()["measurement"] == 40 + FINALS
+
+
+def test_a_service_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
+    with Service("http://127.0.0.1:9") as http, Running(HttpDesk(http), FakeDevice) as running:
+        threading.Event().wait(0.5)
+        assert running.alive
+    assert running.error is None
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://", "http://tune.example:8643"])
+def test_a_url_that_would_not_do_is_refused(url: str) -> None:
+    with pytest.raises(FleetError, match="http"):
+        Service(url, token="secret")
+
+
+def test_timing_keeps_two_heartbeats_and_a_little() -> None:
+    assert Timing().silence_seconds == 11.0
+    assert Timing(heartbeat_seconds=0.2).silence_seconds == pytest.approx(0.5)

@@ -1,0 +1,120 @@
+"""The crew, with real processes: who dies or hangs is replaced, who leaves is not, and all go when told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.fleet import eventually
+from tuner.exits import EXIT_DONE, EXIT_INPUT
+from tuner.fleet.agent.crew import Crew, Member, beat_for_crew
+
+#: A member that beats until it is told to leave, and leaves a mark for each start.
+BODY = """
+import os, signal, sys, threading
+from tuner.fleet.agent.crew import beat_for_crew
+leaving = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: leaving.set())
+beat_for_crew(int(sys.argv[-1]), leaving.set)
+with open(sys.argv[1], "a") as marks:
+    marks.write(f"{os.getpid()}\\n")
+while not leaving.wait(0.05):
+    pass
+sys.exit(int(sys.argv[2]))
+"""
+
+
+class Host:
+    """A crew in a thread of its own."""
+
+    def __init__(self, folder: Path, members: int = 2, code: int = 0, silence_seconds: float = 30.0) -> None:
+        self._marks = [folder / f"{place}.txt" for place in range(members)]
+        self.crew = Crew([
+            Member(f"device {path.stem}", [sys.executable, "-c", BODY, str(path), str(code)], silence_seconds)
+            for path in self._marks
+        ])  # fmt: skip
+        self.code: int | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        self.code = self.crew.run(0.02)
+
+    def __enter__(self) -> Host:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.crew.leave()
+        self._thread.join()
+
+    def started(self, place: int) -> list[int]:
+        """Processes of a member that were ready, in order."""
+        path = self._marks[place]
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def ready(self, *counts: int) -> bool:
+        """Whether each member was ready so many times."""
+        return [len(self.started(place)) for place in range(len(self._marks))] == list(counts)
+
+    @property
+    def ended(self) -> bool:
+        return self.code is not None
+
+
+def test_a_member_that_is_killed_or_stopped_is_replaced_and_all_leave_when_told(tmp_path: Path) -> None:
+    with Host(tmp_path, silence_seconds=5.0) as host:
+        eventually(lambda: host.ready(1, 1))
+        os.kill(host.started(0)[0], signal.SIGKILL)
+        os.kill(host.started(1)[0], signal.SIGSTOP)
+        eventually(lambda: host.ready(2, 2))
+        assert len({*host.started(0), *host.started(1)}) == 4
+        host.crew.leave()
+        eventually(lambda: host.ended)
+    assert host.code == 0
+
+
+@pytest.mark.parametrize("code", [EXIT_DONE, EXIT_INPUT])
+def test_a_member_that_left_or_has_wrong_input_is_not_replaced(tmp_path: Path, code: int) -> None:
+    with Host(tmp_path, code=code) as host:
+        eventually(lambda: host.ready(1, 1))
+        for place in range(2):
+            os.kill(host.started(place)[0], signal.SIGTERM)
+        eventually(lambda: host.ended)
+        assert host.ready(1, 1)
+    assert host.code == code
+
+
+def test_members_leave_when_their_crew_is_gone() -> None:
+    ours, theirs = os.pipe()
+    left = threading.Event()
+    beat_for_crew(theirs, left.set)
+    assert os.read(ours, 1) == b"."
+    os.close(ours)
+    assert left.wait(30)
+    os.close(theirs)
+
+
+def test_a_crew_that_does_not_read_does_not_hold_its_members_up() -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    fill(theirs)
+    left = threading.Event()
+    beat_for_crew(theirs, left.set)
+    assert not left.is_set()
+    os.close(ours)
+    assert left.wait(30)
+    os.close(theirs)
+
+
+def fill(fd: int) -> None:
+    """Until the pipe takes no more."""
+    try:
+        while os.write(fd, b"x" * 4096):
+            pass
+    except BlockingIOError:
+        return

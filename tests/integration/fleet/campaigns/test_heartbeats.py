@@ -1,0 +1,91 @@
+"""Heartbeats that come together: each is answered with what its own worker should know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from api.app import create_app
+from benchmarks.postgres import Postgres
+from space.problem import Problem
+from tests.fleet import PROBLEMS, Fleet, eventually
+from tests.integration.api.asking import serving
+from tests.support import measured
+from tuner.errors import WorkerGone
+from tuner.evidence import changes
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.records import Orders
+
+
+@pytest.fixture
+def fleet(database_url: str) -> Iterator[Fleet]:
+    with Store.open(database_url) as store:
+        yield Fleet(store)
+
+
+def test_each_worker_gets_its_own_answer(fleet: Fleet) -> None:
+    wanted, dropped = fleet.campaign(PROBLEMS[:1]), fleet.campaign(PROBLEMS[1:2])
+    hands = [fleet.hand(number) for number in range(5)]
+    tasks = [hands[0].claimed(), hands[1].claimed()]
+    fleet.campaigns.pause(wanted.id)
+    fleet.campaigns.cancel(dropped.id)
+    fleet.workers.drain(hands[2].id)
+    fleet.workers.leave(hands[3].id)
+    held = [task.round_id for task in tasks]
+    answers = fleet.workers.beat_all([
+        (hands[4].id, None), (hands[0].id, held[0]), (hands[1].id, held[1]), (hands[2].id, None), (hands[3].id, None),
+        # Not its own, and one that never was.
+        (hands[4].id + 1, None),
+    ])  # fmt: skip
+    assert answers[:4] == [Orders(False, False), Orders(False, False), Orders(True, False), Orders(False, True)]
+    assert [type(answer) for answer in answers[4:]] == [WorkerGone, WorkerGone]
+    assert fleet.workers.beat_all([(hands[4].id, held[0])]) == [Orders(True, False)]
+    assert fleet.workers.beat_all([]) == []
+
+
+def test_a_beat_is_noted(fleet: Fleet) -> None:
+    hand = fleet.hand()
+    with fleet.store.transaction(writes=True) as session:
+        session.execute(text("UPDATE worker SET beat_at = '2026-01-01 00:00:00'"))
+    before = fleet.workers.page()[0].beat_at
+    fleet.workers.beat(hand.id)
+    assert fleet.workers.page()[0].beat_at > before
+
+
+def test_beats_and_claims_go_on_while_a_report_waits_for_its_turn(postgres: Postgres) -> None:
+    # Reports insert their measurements one after the other, and lock their worker's row long before.
+    with Store.open(postgres.database()) as store, ThreadPoolExecutor(1) as pool:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:2])
+        hands = [fleet.hand(number) for number in range(2)]
+        task = hands[0].claimed()
+        problem, (config, *_) = Problem.from_key(task.problem_key), hands[0].begin(task).propose()
+        with store.transaction(writes=True) as session:
+            changes.count(session, "measurement")
+            report = pool.submit(hands[0].report, task, [measured(config, 20.0, problem)])
+            waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            eventually(lambda: session.scalar(waiting) == 1)
+            beats = [(hands[0].id, task.round_id), (hands[1].id, None)]
+            assert fleet.workers.beat_all(beats) == [Orders(False, False), Orders(False, False)]
+            assert hands[1].claim() is not None
+            assert not report.done()
+        report.result()
+        assert store.counts()["measurement"] == 1
+
+
+def test_many_at_once_over_http(postgres: Postgres) -> None:
+    with Store.open(postgres.database()) as store:
+        fleet = Fleet(store)
+        workers = [fleet.hand(number).id for number in range(40)]
+        fleet.workers.leave(workers[-1])
+        with serving(create_app(store)) as url, httpx2.Client(base_url=url) as http:
+
+            def beat(worker: int) -> int:
+                return http.post(f"/v1/workers/{worker}:heartbeat", json={"round_id": None}).status_code
+
+            with ThreadPoolExecutor(20) as pool:
+                assert list(pool.map(beat, 3 * workers)) == 3 * [*[200] * 39, 409]

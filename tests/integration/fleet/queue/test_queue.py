@@ -1,0 +1,217 @@
+"""What campaigns rely on of any queue, and the edges of the engine that they do not rely on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import sqlalchemy as sa
+from procrastinate.jobs import Job as EngineJob
+from procrastinate.jobs import Status
+from sqlalchemy.orm import Session
+
+from benchmarks.postgres import Postgres
+from space.problem import Problem
+from tests.fleet import PROBLEMS, QUEUE, Fleet
+from tuner.errors import StoreError
+from tuner.evidence.campaign_models import RoundRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.reconcile import reconcile
+from tuner.fleet.queue.choice import queue_of
+from tuner.fleet.queue.in_table import TableQueue
+from tuner.fleet.queue.on_postgresql import PostgresQueue, _connection, _manager, _run
+from tuner.fleet.queue.port import Queue
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def queue(store: Store) -> Queue:
+    return queue_of(store)
+
+
+def rounds_of(store: Store, count: int = 4) -> list[int]:
+    """Queued rounds, made by a campaign."""
+    Fleet(store).campaign([Problem.parse(f"{64 * m}x256x256") for m in range(1, count + 1)])
+    with store.transaction() as session:
+        return list(session.scalars(sa.select(RoundRow.id).order_by(RoundRow.id)))
+
+
+class TestEveryQueue:
+    def test_sqlite_needs_no_engine_and_postgresql_has_one(self, store: Store, queue: Queue) -> None:
+        assert isinstance(queue, TableQueue if store.embedded else PostgresQueue)
+
+    def test_higher_priorities_first_then_first_come(self, store: Store, queue: Queue) -> None:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:2])
+        fleet.campaign(PROBLEMS[2:4], priority=7)
+        taken = []
+        with store.transaction(writes=True) as session:
+            worker = queue.enlist(session)
+            while job := queue.take(session, QUEUE, worker):
+                taken.append(session.get_one(RoundRow, job.round_id).campaign_problem_id)
+                session.execute(sa.update(RoundRow).where(RoundRow.id == job.round_id).values(status="withdrawn"))
+        assert taken == [3, 4, 1, 2]
+
+    def test_a_transaction_that_fails_took_nothing(self, store: Store, queue: Queue) -> None:
+        rounds_of(store)
+        taken = []
+
+        def take_and_fail() -> None:
+            with store.transaction(writes=True) as session:
+                taken.append(queue.take(session, QUEUE, queue.enlist(session)))
+                raise ZeroDivisionError
+
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                take_and_fail()
+        assert taken[0] == taken[1] is not None
+
+    def test_a_job_that_was_taken_can_not_be_withdrawn(self, store: Store, queue: Queue) -> None:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:2])
+        fleet.hand().claimed()
+        with store.transaction(writes=True) as session:
+            jobs = queue.jobs(session)
+            assert sorted(job.taken for job in jobs) == [False, True]
+            assert [queue.withdraw(session, job.id) for job in jobs if job.taken] == [False]
+            assert [queue.withdraw(session, job.id) for job in jobs if not job.taken] == [True]
+
+    def test_ending_twice_is_ending(self, store: Store, queue: Queue) -> None:
+        rounds_of(store, 1)
+        with store.transaction(writes=True) as session:
+            (job,) = queue.jobs(session)
+            queue.end(session, job.id)
+            queue.end(session, job.id)
+
+    def test_other_queues_are_left_alone(self, store: Store, queue: Queue) -> None:
+        rounds_of(store)
+        with store.transaction(writes=True) as session:
+            assert queue.take(session, "NVIDIA H200/sm_90a/recorded", queue.enlist(session)) is None
+
+    def test_a_hundred_threads_never_share_a_job(self, store: Store) -> None:
+        fleet = Fleet(store)
+        fleet.campaign([Problem.parse(f"{64 * m}x256x256") for m in range(1, 61)])
+        hands = [fleet.hand(number) for number in range(60)]
+        tasks, lock = [], threading.Lock()
+
+        def claim(number: int) -> None:
+            task = hands[number].claimed()
+            with lock:
+                tasks.append(task.round_id)
+
+        threads = [threading.Thread(target=claim, args=(number,)) for number in range(60)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(set(tasks)) == 60
+
+
+class TestReconciler:
+    """The queue is derived: whatever happens to it, it is rebuilt from the rounds."""
+
+    @pytest.fixture
+    def store(self, postgres: Postgres) -> Iterator[Store]:
+        with Store.open(postgres.database()) as opened:
+            yield opened
+
+    def test_an_empty_queue_is_filled_again(self, store: Store) -> None:
+        fleet = Fleet(store)
+        fleet.campaign()
+        with store._engine.begin() as connection:
+            connection.execute(sa.text("DELETE FROM procrastinate_jobs"))
+        assert fleet.hand().claim() is None
+        assert reconcile(store, queue_of(store)) == {"rounds queued again": 6}
+        hand = fleet.hand(1)
+        assert [hand.work(hand.claimed()) != [] for _ in range(6)] == [True] * 6
+        assert reconcile(store, queue_of(store)) == {}
+
+    def test_jobs_that_stand_for_nothing_are_ended(self, store: Store) -> None:
+        rounds_of(store, 2)
+        with store.transaction(writes=True) as session:
+            queue_of(store).put(session, QUEUE, [(1, 50), (99_999, 60)])
+        assert reconcile(store, queue_of(store)) == {"jobs ended": 2}
+
+    def test_a_claim_clears_such_jobs_away_by_itself(self, store: Store) -> None:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:1])
+        with store.transaction(writes=True) as session:
+            queue_of(store).put(session, QUEUE, [(99_999, 60), (1, 50)])
+        assert fleet.hand().claimed().problem_key == PROBLEMS[0].key
+
+    def test_a_job_that_its_taker_left_behind_is_put_again(self, store: Store) -> None:
+        rounds_of(store, 1)
+        queue = queue_of(store)
+        with store.transaction(writes=True) as session:
+            # The claim's other half, our round, was never written: an older backup, or a hand in the tables.
+            assert queue.take(session, QUEUE, queue.enlist(session))
+        assert reconcile(store, queue)["rounds queued again"] == 1
+        assert Fleet(store).hand().claim() is not None
+
+    def test_problems_follow_their_rounds(self, store: Store) -> None:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:2])
+        with store._engine.begin() as connection:
+            connection.execute(sa.text("UPDATE round SET status = 'withdrawn' WHERE campaign_problem_id = 1"))
+            connection.execute(sa.text("UPDATE campaign_problem SET status = 'waiting' WHERE id = 2"))
+        assert reconcile(store, queue_of(store)) == {"jobs ended": 1, "problems opened or put back": 2}
+
+
+class TestEdgesOfTheEngine:
+    """What it does not promise. When one of these fails, the engine has changed: read its notes, then ours."""
+
+    @pytest.fixture
+    def session(self, postgres: Postgres) -> Iterator[Session]:
+        with Store.open(postgres.database()) as store, store.transaction(writes=True) as session:
+            yield session
+
+    def put(self, session: Session, **locks: str) -> int:
+        job = EngineJob(**({"queue": "q", "task_name": "round", "lock": None, "queueing_lock": None} | locks))  # type: ignore[arg-type]
+        made = _manager(session).defer_job(job, connection=_connection(session))
+        assert made.id
+        return made.id
+
+    def test_a_queueing_lock_covers_waiting_jobs_only(self, session: Session) -> None:
+        manager = _manager(session)
+        self.put(session, queueing_lock="problem-1")
+        _run(manager.fetch_job(["q"], _run(manager.register_worker())))
+        # The first one runs, and a second one is accepted.
+        self.put(session, queueing_lock="problem-1")
+
+    def test_retrying_a_stalled_job_fails_beside_its_successor(self, session: Session) -> None:
+        manager = _manager(session)
+        first = self.put(session, queueing_lock="problem-1")
+        _run(manager.fetch_job(["q"], _run(manager.register_worker())))
+        self.put(session, queueing_lock="problem-1")
+        with pytest.raises(StoreError), session.begin_nested():
+            _run(manager.retry_job_by_id_async(first, retry_at=sa.func.now()))  # type: ignore[arg-type]
+
+    def test_nothing_fences_a_worker_that_lost_its_job(self, session: Session) -> None:
+        manager = _manager(session)
+        job = self.put(session)
+        old, new = _run(manager.register_worker()), _run(manager.register_worker())
+        _run(manager.fetch_job(["q"], old))
+        session.execute(sa.text("UPDATE procrastinate_jobs SET status = 'todo'"))
+        _run(manager.fetch_job(["q"], new))
+        # Whoever asks may end it: the engine does not look at the worker.
+        _run(manager.finish_job_by_id_async(job, Status.SUCCEEDED, delete_job=True))
+
+    def test_a_forgotten_worker_leaves_its_job_taken(self, session: Session) -> None:
+        manager = _manager(session)
+        self.put(session)
+        worker = _run(manager.register_worker())
+        _run(manager.fetch_job(["q"], worker))
+        _run(manager.unregister_worker(worker))
+        assert [job.taken for job in PostgresQueue().jobs(session)] == [True]
+        assert _run(manager.fetch_job(["q"], _run(manager.register_worker()))) is None
+
+    def test_a_worker_that_it_does_not_know_can_not_take(self, session: Session) -> None:
+        self.put(session)
+        with pytest.raises(StoreError, match="queue"), session.begin_nested():
+            PostgresQueue().take(session, "q", 12_345)

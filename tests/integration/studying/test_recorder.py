@@ -1,0 +1,88 @@
+"""Recording, on the recorded device in a GPU's place: resumed after a stop, complete, never overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from space.family import family_named
+from tests.support import FAMILY, PROBLEM, measured
+from tuner.evidence.store import Store
+from tuner.studying.recorder import record
+from workers.build import Build
+from workers.errors import RecordingError
+from workers.measurement import Measurement, Outcome, Policy
+from workers.recorded import RecordedWorker
+from workers.recording import file_name, read_recording, write_recording
+
+CONFIGS = [FAMILY.config({"tile_n": n}) for n in range(64, 129, 8)]
+LIBRARY = [family_named("cublaslt").config({"rank": rank}) for rank in range(3)]
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedWorker]:
+    from tests.support import FACTS, PROVENANCE
+
+    rows = [measured(config, 10.0 + place) for place, config in enumerate(CONFIGS)]
+    rows[3] = measured(CONFIGS[3], outcome=Outcome.TIMEOUT)
+    rows += [measured(config, 9.0) for config in LIBRARY]
+    rows += [measured(config, 9.0, stage="final", samples=11) for config in (*CONFIGS[:3], *LIBRARY[:2])]
+    path = tmp_path / "source" / file_name(PROBLEM)
+    write_recording(path, PROBLEM, FACTS, [(row, PROVENANCE) for row in rows])
+    with RecordedWorker(path.parent, None) as opened:
+        monkeypatch.setattr(opened._builder, "_compile", lambda *_: Build("", b"", 0, (), "", 0.0))
+        yield opened
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path / 'record.db'}") as opened:
+        yield opened
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_recording_that_was_stopped_goes_on_and_measures_nothing_twice(
+    store: Store, worker: RecordedWorker, tmp_path: Path
+) -> None:
+    def stop(done: int, total: int, last: Measurement) -> None:
+        if done == 6:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        record(store, worker, PROBLEM, tmp_path / "out", 100, 10, stop)
+    kept = {stored.measurement.config.key for stored in store.page()}
+    assert len(kept) == 6
+    seen: list[str] = []
+    result = record(store, worker, PROBLEM, tmp_path / "out", 100, 10, lambda done, total, m: seen.append(m.config.key))
+    assert not kept & set(seen)
+    recording = read_recording(result.path)
+    screened = [m for m, _ in recording.measurements if m.stage == "screen"]
+    assert sorted(m.config.key for m in screened) == sorted(config.key for config in (*CONFIGS, *LIBRARY))
+    assert {m.outcome for m in screened} == {Outcome.CORRECT, Outcome.TIMEOUT}
+    assert all(recording.taken_at)
+    finals = [m.config.family for m, _ in recording.measurements if m.stage == "final"]
+    assert finals[-2:] == ["cublaslt", "cublaslt"]
+
+
+def test_a_recording_that_is_there_is_kept(store: Store, worker: RecordedWorker, tmp_path: Path) -> None:
+    first = record(store, worker, PROBLEM, tmp_path / "out", 4, 10).path.read_bytes()
+    with pytest.raises(RecordingError, match="never overwritten"):
+        record(store, worker, PROBLEM, tmp_path / "out", 4, 10)
+    assert (tmp_path / "out" / file_name(PROBLEM)).read_bytes() == first
+    assert not list((tmp_path / "out").glob("*.partial"))
+
+
+def test_what_was_recorded_can_be_tuned_on_in_the_same_store(
+    store: Store, worker: RecordedWorker, tmp_path: Path
+) -> None:
+    from tuner.studying.screening import Budget
+    from tuner.studying.study import tune
+
+    record(store, worker, PROBLEM, tmp_path / "out", 4, 10)
+    report = tune(store, worker, PROBLEM, Budget(9, None, 10), policy=Policy.COLD_GRAPH)
+    assert report.best.tried == 9

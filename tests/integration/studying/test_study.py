@@ -1,0 +1,127 @@
+"""The main job on a recorded device, with real builds: resumes, never repeats, and ends with a best."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from space.enumerate import enumerate_space
+from space.problem import Problem
+from tests.support import DEVICE, FAMILY, PROBLEM, record_problem, stored_key
+from tuner.answering.answers import answer
+from tuner.errors import NothingCorrect
+from tuner.evidence.store import Store
+from tuner.studying.study import Budget, Progress, tune
+from workers.errors import RecordingError
+from workers.measurement import Outcome, Policy
+from workers.recorded import RecordedWorker
+
+SPACE = enumerate_space(FAMILY, PROBLEM)
+#: Of a study that is killed again and again.
+MANY = [config for config in (FAMILY.config_at(SPACE.columns, row) for row in range(len(SPACE)))
+           if config["tile_n"] in (64, 128) and config["cluster_m"] == config["cluster_n"] == 1][:40]  # fmt: skip
+#: Each is a program of its own: real builds, but not many.
+CONFIGS = MANY[:24]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    record_problem(tmp_path / "h200", CONFIGS)
+    return tmp_path / "h200"
+
+
+def test_a_study_finds_the_recorded_best_and_keeps_it(folder: Path, cache: Path, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
+        report = tune(store, worker, PROBLEM, Budget(candidates=24, rounds=10), watch=seen.append)
+        assert report.best.config == CONFIGS[0]
+        assert report.best.versus_first is not None
+        assert report.best.versus_first.paired
+        assert report.best.versus_first.value == pytest.approx(1.2, abs=0.01)
+        assert report.best.failed == {"timeout": 3}
+        assert report.stopped_because == "every candidate worth trying was tried"
+        found = answer(store, PROBLEM, DEVICE)
+        assert (found.source, found.config) == ("measured", CONFIGS[0])
+        assert "replayed from a recording" in found.why
+    assert [progress.tried for progress in seen if progress.last] == list(range(1, 25))
+
+
+def test_a_second_run_measures_nothing_twice_and_a_larger_budget_goes_on(
+    folder: Path, cache: Path, tmp_path: Path
+) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
+        first = tune(store, worker, PROBLEM, Budget(candidates=12))
+        again = tune(store, worker, PROBLEM, Budget(candidates=12))
+        assert (first.new, again.new) == (12, 0)
+        assert again.best.config == first.best.config
+        more = tune(store, worker, PROBLEM, Budget(candidates=20))
+        assert more.new == 8
+        fresh = tune(store, worker, PROBLEM, Budget(candidates=5), fresh=True)
+        assert fresh.new == 5
+        for study in (1, 2):
+            kept = store.measurements_of(study, "screen")
+            assert max(Counter(map(stored_key, kept)).values()) == 1
+
+
+def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Path, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
+        with pytest.raises(NothingCorrect, match="recording holds nothing"):
+            tune(store, worker, Problem.parse("512x512x512"), Budget())
+        with pytest.raises(NothingCorrect, match=r"grid\.tiles"):
+            tune(store, worker, Problem.parse("2147483647x2147483647x64"), Budget())
+        with pytest.raises(RecordingError, match="was not recorded"):
+            worker.begin(Problem.parse("512x512x512"), Policy.COLD_GRAPH)
+        assert store.counts()["study"] == 0
+
+
+def test_a_recording_without_a_correct_candidate_serves_nothing(cache: Path, tmp_path: Path) -> None:
+    record_problem(tmp_path / "bad", [CONFIGS[0]] * 0 + CONFIGS[:7], finals=0)
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(tmp_path / "bad", cache) as worker:
+        round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+        outcomes = Counter(m.outcome for m in round_.screen(CONFIGS[:7]))
+        assert outcomes == {Outcome.CORRECT: 6, Outcome.TIMEOUT: 1}
+        assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) is None
+
+
+def test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing(cache: Path, tmp_path: Path) -> None:
+    record_problem(tmp_path / "recorded" / "h200", MANY)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")},
+        "GEMMTUNE_RECORDED_DIR": str(tmp_path / "recorded"),
+        "GEMMTUNE_CACHE_DIR": str(cache),
+    }
+    command = [sys.executable, "-m", "tuner.cli", "tune", PROBLEM.shape, "--device", "recorded:h200", "--candidates",
+               str(len(MANY)), "--db", str(tmp_path / "s.db"), "--json"]  # fmt: skip
+    moments = random.Random(4)
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        for _ in range(4):
+            kept = store.counts()["measurement"]
+            enough = kept + moments.randint(1, len(MANY) // 6)
+            with subprocess.Popen(
+                command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ) as process:
+                while store.counts()["measurement"] < enough and process.poll() is None:
+                    time.sleep(0.01)
+                time.sleep(moments.uniform(0, 0.05))
+                process.kill()
+            assert store.counts()["measurement"] >= enough
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    report = json.loads(done.stdout)
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        screened = store.measurements_of(1, "screen")
+        assert len(screened) == report["tried"] == len(MANY)
+        assert max(Counter(map(stored_key, screened)).values()) == 1
+        assert store.counts()["study"] == 1

@@ -1,0 +1,159 @@
+"""Answers: exact, then nearest, then predicted, then default; each with its interval and what it rests on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from space.arch import H200
+from space.config import Config
+from space.explain import is_legal
+from space.problem import Problem
+from space.rank import roofline_us
+from tests.support import DEVICE, FAMILY, PROVENANCE, measured
+from tuner.answering.answers import NEIGHBOURS_CREDIT, answer
+from tuner.evidence.distance import log_distance
+from tuner.evidence.records import Best, StoredMeasurement
+from tuner.prediction.examples import Group
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
+from tuner.prediction.train import train, with_portfolio
+from workers.measurement import Policy
+
+ASKED = Problem.parse("2048x4096x4096")
+SHAPES = ("1024x4096x4096", "4096x4096x4096", "2048x2048x4096", "512x4096x2048")
+#: Legal at all of them, and unlike each other.
+TILES = [FAMILY.config({"tile_n": n, "epilogue": epilogue, "stages": stages})
+         for n in (64, 96, 128, 192) for epilogue in ("tma", "direct") for stages in (3, 4)]  # fmt: skip
+
+
+class Bests:
+    """What was measured."""
+
+    def __init__(self, *bests: Best) -> None:
+        self._bests = bests
+
+    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+        return next((best for best in self._bests if (best.problem, best.device) == (problem, device)), None)
+
+    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
+        return sorted(self._bests, key=lambda best: log_distance(problem, best.problem))
+
+
+def best_of(shape: str, config: Config, us: float, runner_up: Config | None = None) -> Best:
+    problem = Problem.parse(shape)
+    stored = StoredMeasurement(
+        1, 1, DEVICE, "cuda", datetime.now(UTC), PROVENANCE, measured(config, us, problem, "final", samples=31)
+    )
+    return Best(problem, DEVICE, "cuda", stored, None, None, runner_up, 40, {})
+
+
+@pytest.fixture(scope="module")
+def model() -> LearnedModel:
+    """Learned where the analytic estimate is a third too short, and direct stores cost a fifth."""
+    groups = []
+    for problem in map(Problem.parse, SHAPES):
+        direct = np.array([config["epilogue"] == "direct" for config in TILES])
+        times = FAMILY.estimate_us(FAMILY.columns(problem, TILES), H200) * 1.33 * (1 + 0.2 * direct)
+        groups.append(Group(problem, DEVICE, tuple(TILES), times, "made up"))
+    return with_portfolio(train(groups, FAMILY, DEVICE, trees=8), groups, FAMILY, shapes=24)
+
+
+def test_the_very_problem_is_measured_with_the_interval_of_its_samples() -> None:
+    best = best_of(ASKED.shape, TILES[0], 100.0)
+    found = answer(Bests(best), ASKED, DEVICE)
+    assert (found.source, found.config, found.time_us) == ("measured", TILES[0], 100.0)
+    assert found.interval_us is not None
+    assert found.interval_us[0] < 100.0 < found.interval_us[1]
+    assert "31 samples" in found.grounds[0]
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_neighbours_config_is_served_with_its_time_brought_here(model: LearnedModel, learned: bool) -> None:
+    judge = model if learned else None
+    predicted = first_choice(model, ASKED, H200)
+    assert predicted is not None
+    config = predicted[0] if learned else TILES[0]
+    there = best_of("2048x4096x3072", config, 80.0)
+    found = answer(Bests(there), ASKED, DEVICE, model=judge)
+    assert (found.source, found.config, found.best) == ("nearest", config, there)
+    assert found.time_us == pytest.approx(80.0 * 4 / 3, rel=0.1)
+    assert found.interval_us is not None
+    assert found.interval_us[0] < found.time_us < found.interval_us[1]
+    assert "80.00 µs measured at 2048x4096x3072" in found.grounds[0]
+
+
+def test_the_neighbours_configs_are_ranked_anew_at_the_asked_shape(model: LearnedModel) -> None:
+    ordered = sorted(TILES, key=lambda config: model.predict(ASKED, FAMILY.columns(ASKED, [config])).time_us[0])
+    # The slow one is nearer, and both were measured as if they were equally good.
+    near, far = best_of("2048x4096x3584", ordered[-1], 90.0), best_of("2048x4096x3072", ordered[0], 75.0)
+    found = answer(Bests(near, far), ASKED, DEVICE, model=model)
+    if found.source == "nearest":
+        assert found.config == ordered[0]
+    else:
+        assert "would be much slower" in found.why
+
+
+def test_a_neighbours_config_that_is_illegal_here_is_passed_over() -> None:
+    odd = Problem.parse("2048x4095x4096")
+    # Rows of C of 4,095 elements are no multiple of 16 bytes: TMA can't store them.
+    there = best_of("2048x4096x4096", FAMILY.config({"epilogue": "tma"}), 80.0)
+    found = answer(Bests(there), odd, DEVICE)
+    assert found.source == "predicted"
+    assert found.config is not None
+    assert is_legal(FAMILY, odd, found.config)
+
+
+def test_a_neighbour_out_of_reach_says_nothing(model: LearnedModel) -> None:
+    there = best_of("256x4096x4096", TILES[0], 20.0)
+    assert answer(Bests(there), ASKED, DEVICE, model=model).source == "predicted"
+
+
+def test_a_prediction_has_a_time_an_interval_and_says_what_it_learned_from(model: LearnedModel) -> None:
+    found = answer(Bests(), ASKED, DEVICE, model=model)
+    assert (found.source, found.best) == ("predicted", None)
+    assert found.config is not None
+    assert is_legal(FAMILY, ASKED, found.config)
+    assert found.config["epilogue"] != "direct"
+    assert found.time_us is not None
+    assert found.interval_us is not None
+    assert found.interval_us[0] <= found.time_us <= found.interval_us[1]
+    assert found.time_us > roofline_us(ASKED, H200)
+    assert "4 problems" in found.grounds[0]
+    assert "octaves" in found.grounds[1]
+
+
+def test_without_a_model_of_this_device_the_analytic_one_predicts(model: LearnedModel) -> None:
+    other = dataclasses.replace(model, facts=model.facts.model_copy(update={"device": "NVIDIA H100 80GB HBM3"}))
+    found = answer(Bests(), ASKED, DEVICE, model=other)
+    assert found.source == "predicted"
+    assert "analytic model" in found.why
+    assert found.interval_us is not None
+
+
+def test_an_unknown_device_gets_the_default_and_no_time() -> None:
+    found = answer(Bests(), ASKED, "NVIDIA Imaginary")
+    assert (found.source, found.time_us, found.interval_us) == ("default", None, None)
+
+
+def test_what_nothing_is_legal_for_names_the_rules_that_leave_none() -> None:
+    found = answer(Bests(), Problem(2**31 - 1, 2**31 - 1, 2**31 - 1), DEVICE)
+    assert (found.source, found.config) == ("none", None)
+    assert "rules " in found.why
+    assert "leave none" in found.why
+
+
+def test_a_portfolio_holds_a_good_config_for_shapes_it_was_not_made_for(model: LearnedModel) -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        problem = Problem(*(int(2 ** rng.uniform(low, high)) for low, high in ((0, 14), (7, 15), (7, 14))))
+        found = first_choice(model, problem, H200)
+        assert found is not None, problem
+        config, prediction, place = found
+        assert is_legal(FAMILY, problem, config)
+        assert prediction.time_us[place] == prediction.time_us.min()
+        assert NEIGHBOURS_CREDIT > 1

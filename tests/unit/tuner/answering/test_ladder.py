@@ -1,0 +1,58 @@
+"""Ladders: every M of one weight, tuned so that each has neighbours, and a table without cliffs."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.errors import ProblemError
+from space.problem import Problem
+from tests.support import FAMILY
+from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
+
+WEIGHT = Problem.parse("1x4096x4096")
+CONFIGS = {m: FAMILY.config({"tile_n": 64 + 8 * place}) for place, m in enumerate(MS)}
+
+
+def table(**changed: float) -> list[Rung]:
+    """Times that grow with M, some of them changed: `m64=99.0`."""
+    times = {m: changed.get(f"m{m}", 10.0 + m / 20) for m in MS}
+    return [Rung(problem, CONFIGS[problem.m], times[problem.m]) for problem in problems(WEIGHT)]
+
+
+def test_a_ladder_is_one_weight_from_1_to_16384() -> None:
+    ladder = problems(WEIGHT)
+    assert [ladder[0].m, ladder[-1].m] == [1, 16384]
+    assert {(problem.n, problem.k, problem.dtype) for problem in ladder} == {(4096, 4096, "bf16")}
+    assert [problem.m for problem in problems(WEIGHT, (64, 8, 64))] == [8, 64]
+    for wrong in ((), (0,), (-4,)):
+        with pytest.raises(ProblemError):
+            problems(WEIGHT, wrong)
+
+
+def test_a_table_that_can_be_right_has_no_cliffs() -> None:
+    assert cliffs(table()) == []
+    assert cliffs(table(m64=13.3)) == []  # slower than M = 96 would allow by less than the band
+
+
+def test_a_small_m_that_takes_longer_than_a_large_one_is_measured_again_with_its_neighbours() -> None:
+    (cliff,) = cliffs(table(m64=40.0))
+    assert (cliff.kind, cliff.suspect.problem.m, cliff.witness.problem.m) == ("inversion", 64, 96)
+    assert cliff.bound_us == pytest.approx(10 + 96 / 20)
+    assert cliff.again == (CONFIGS[64], CONFIGS[48], CONFIGS[96])
+    assert "M = 64 takes 40.00 µs" in cliff.sentence
+
+
+def test_a_large_m_that_takes_longer_than_repeating_a_small_one_is_found_too() -> None:
+    found: list[Cliff] = cliffs(table(m16384=5_000.0))
+    (cliff,) = found
+    assert (cliff.kind, cliff.suspect.problem.m, cliff.witness.problem.m) == ("jump", 16384, 8192)
+    assert cliff.bound_us == pytest.approx(2 * (10 + 8192 / 20))
+
+
+def test_the_worst_cliff_comes_first_and_illegal_configs_are_not_measured_again() -> None:
+    rungs = table(m64=40.0, m512=100.0)
+    broken = FAMILY.config({"tile_n": 256, "stages": 16})
+    rungs = [Rung(r.problem, r.config, r.time_us, broken if r.problem.m == 96 else None) for r in rungs]
+    found = cliffs(rungs)
+    assert [cliff.suspect.problem.m for cliff in found] == [64, 512]
+    assert broken not in found[0].again

@@ -1,0 +1,112 @@
+"""Ratios, intervals and picks: deterministic, and right where the answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from space.family import family_named
+from space.problem import Problem
+from tuner.evidence.picks import pick
+from tuner.evidence.stats import by_round, chance_within, ratio, surely_slower
+from workers.measurement import Measurement, Outcome, Policy, Verification
+
+FAMILY = family_named("sm90_wgmma")
+PROBLEM = Problem.parse("4096x4096x4096")
+DEVICE = "NVIDIA H200"
+CLEAN = Verification(elements=1, mismatches=0, worst_ratio=0.1, reference="test")
+
+
+def measured(samples: list[float], family: str = "sm90_wgmma", **knobs: object) -> Measurement:
+    config = family_named(family).config(knobs)
+    return Measurement("p", config, "final", Policy.COLD_GRAPH, Outcome.CORRECT, tuple(samples), verification=CLEAN)
+
+
+def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
+    drift = np.linspace(1.0, 2.0, 31)
+    result = ratio((10 * drift).tolist(), (8 * drift).tolist())
+    assert result.paired
+    assert (result.value, result.low, result.high) == pytest.approx((1.25, 1.25, 1.25))
+
+
+def test_a_round_that_is_slow_for_all_says_nothing_of_one() -> None:
+    clock = np.array([1.0, 1.3, 1.1, 1.2, 1.0])
+    shares = by_round([(8 * clock).tolist(), (10 * clock).tolist(), (9 * clock).tolist()])
+    assert np.allclose(shares, [[8 / 9] * 5, [10 / 9] * 5, [1.0] * 5])
+    assert by_round([[8.0, 9.0], [10.0]]) == [[8.0, 9.0], [10.0]]
+
+
+def test_sure_is_what_nearly_every_round_says() -> None:
+    noise = np.random.default_rng(5).normal(1, 0.001, 21)
+    clock = np.linspace(1.0, 1.2, 21)
+    assert surely_slower((100.5 * clock * noise).tolist(), (100 * clock).tolist())
+    assert not surely_slower((100 * clock * noise).tolist(), (100 * clock).tolist())
+    assert surely_slower([11.0, 11.1, 10.9], [10.0, 10.1])
+    assert not surely_slower([10.0, 10.1, 9.9], [10.0, 10.1])
+
+
+def test_samples_of_unequal_length_are_not_paired() -> None:
+    assert not ratio([10.0, 10.0, 10.0], [8.0, 8.0]).paired
+
+
+def test_intervals_repeat_exactly() -> None:
+    one, other = np.random.default_rng(3).normal(100, 1, (2, 30)).tolist()
+    assert ratio(one, other) == ratio(one, other)
+    assert ratio(one, other).low < ratio(one, other).value < ratio(one, other).high
+
+
+def test_a_clear_winner_wins() -> None:
+    slow, fast = measured([10.0, 10.1, 9.9], tile_n=64), measured([8.0, 8.1, 7.9], tile_n=256)
+    assert pick([slow, fast], PROBLEM, DEVICE) is fast
+    assert chance_within([slow.samples_us, fast.samples_us], 1, 0.02) == 1.0
+    assert chance_within([slow.samples_us, fast.samples_us], 0, 0.02) == 0.0
+
+
+def test_a_tie_goes_to_the_same_one_whatever_the_noise() -> None:
+    first, second = measured([8.0, 8.1, 7.9], tile_n=64), measured([7.97, 8.07, 7.87], tile_n=256)
+    again = measured([8.0, 8.1, 7.9], tile_n=256), measured([7.97, 8.07, 7.87], tile_n=64)
+    assert pick([first, second], PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
+
+
+def test_inside_the_band_half_a_percent_that_is_sure_decides() -> None:
+    fast, behind = measured([8.0] * 5, tile_n=64), measured([8.1] * 5, tile_n=256)
+    assert pick([fast, behind], PROBLEM, DEVICE) is fast
+    assert pick([behind, fast], PROBLEM, DEVICE) is fast
+
+
+def test_inside_the_band_half_a_percent_that_may_be_noise_does_not() -> None:
+    noisy = measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=64), measured([9.1, 8.1, 7.1, 8.2, 8.0], tile_n=256)
+    again = measured([9.1, 8.1, 7.1, 8.2, 8.0], tile_n=64), measured([7.0, 7.9, 8.0, 8.1, 9.0], tile_n=256)
+    assert pick(noisy, PROBLEM, DEVICE).config == pick(again, PROBLEM, DEVICE).config
+
+
+@pytest.mark.parametrize("ahead", [64, 256])
+def test_what_is_behind_in_every_round_is_behind_however_far_the_clock_moved(ahead: int) -> None:
+    clock = np.linspace(1.0, 1.2, 21)
+    fast, behind = measured([*(800 * clock)], tile_n=ahead), measured([*(812 * clock)], tile_n=320 - ahead)
+    assert pick([fast, behind], PROBLEM, DEVICE) is fast
+    assert pick([behind, fast], PROBLEM, DEVICE) is fast
+
+
+def test_our_own_kernel_is_preferred_to_the_library_only_inside_the_band() -> None:
+    library = measured([8.0, 8.0, 8.0], family="cublaslt", rank=0)
+    assert pick([library, measured([8.1, 8.1, 8.1])], PROBLEM, DEVICE).config.family == "sm90_wgmma"
+    assert pick([library, measured([8.5, 8.5, 8.5])], PROBLEM, DEVICE) is library
+
+
+def test_nothing_wrong_can_win() -> None:
+    wrong = Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.WRONG_RESULT)
+    with pytest.raises(ValueError, match="no rival is correct"):
+        pick([wrong], PROBLEM, DEVICE)
+
+
+def test_a_measurement_cannot_be_correct_without_a_clean_verification() -> None:
+    with pytest.raises(ValueError, match="can't be correct"):
+        Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,))
+    dirty = Verification(elements=4, mismatches=1, worst_ratio=3.0, reference="test")
+    with pytest.raises(ValueError, match="can't be correct"):
+        Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,), verification=dirty)
+
+
+def test_the_chance_is_told_for_rivals_with_unequal_samples_too() -> None:
+    assert chance_within([[10.0, 10.1, 9.9], [8.0, 8.1, 7.9, 8.0, 8.0]], 1, 0.02) == 1.0

@@ -1,0 +1,18 @@
+"""What guides a search, and that it says which model answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from space.arch import H200
+from tuner.prediction.files import model_for
+from tuner.studying.choice import guidance_for
+
+
+def test_guidance_says_which_model_answers_or_why_none_does(tmp_path: Path) -> None:
+    choice, shipped = model_for(H200.name, tmp_path), guidance_for(H200.name, tmp_path, "tpe", 3)
+    assert (shipped.sampler, shipped.seed) == ("tpe", 3)
+    assert (shipped.model, shipped.why) == (choice.model, choice.why)
+    unknown = guidance_for("NVIDIA Imaginary", tmp_path)
+    assert unknown.model is None
+    assert "no model was trained on NVIDIA Imaginary" in unknown.why

@@ -1,0 +1,123 @@
+"""Candidates of several families in one study: tried by their own merits, told apart, and never mixed up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from space.arch import H200
+from space.family import families_for, family_named
+from space.problem import Problem
+from tests.support import FACTS, measured
+from tuner.answering.answers import Answer, answer
+from tuner.evidence.records import Best
+from tuner.prediction.coordinates import Coordinates
+from tuner.prediction.expectation import pool_of
+from tuner.studying.belief import Belief
+from tuner.studying.candidates import candidates_for, spread
+from tuner.studying.screening import Budget, Search, Tried
+from tuner.studying.study import names_of
+from workers.measurement import DeviceFacts, Outcome, Policy
+
+PROBLEM = Problem.parse("2x4096x4096")
+WGMMA, GEMV = family_named("sm90_wgmma"), family_named("gemv")
+
+
+@dataclass
+class Device:
+    """A worker as far as candidates need one."""
+
+    keys: frozenset[str] | None = None
+
+    @property
+    def facts(self) -> DeviceFacts:
+        return FACTS
+
+    def measurable(self, problem: Problem) -> frozenset[str] | None:
+        return self.keys
+
+
+def test_candidates_are_of_every_family_that_takes_the_problem() -> None:
+    def families(shape: str) -> set[str]:
+        return {config.family for config in candidates_for(Problem.parse(shape), Device())}  # type: ignore[arg-type]
+
+    assert families("2x4096x4096") == {"sm90_wgmma", "gemv"}
+    assert families("64x4096x4096") == {"sm90_wgmma"}
+
+
+def test_a_recording_of_one_family_is_replayed_as_before() -> None:
+    wgmma = [config for config in candidates_for(PROBLEM, Device()) if config.family == "sm90_wgmma"][:20]  # type: ignore[arg-type]
+    device = Device(frozenset(config.key for config in wgmma))
+    assert set(candidates_for(PROBLEM, device)) == set(wgmma)  # type: ignore[arg-type]
+
+
+def test_both_families_are_proposed_and_the_faster_one_is_gone_after() -> None:
+    candidates = spread(candidates_for(PROBLEM, Device()), 400)  # type: ignore[arg-type]
+    search = Search(PROBLEM, H200.name, candidates, Budget(candidates=80))
+    while batch := search.propose():
+        for config in batch:
+            us = (6.0 if config.family == "gemv" else 9.0) + len(config.key) % 7 / 10
+            search.tell(measured(config, us, PROBLEM))
+    tried = [entry.config for entry in search.tried]
+    assert len(set(tried)) == 80
+    by_family = {name: sum(config.family == name for config in tried) for name in ("sm90_wgmma", "gemv")}
+    assert by_family["sm90_wgmma"] >= 2
+    assert by_family["gemv"] > by_family["sm90_wgmma"]
+    assert {config.family for config in search.finalists()} == {"gemv"}
+
+
+def test_coordinates_are_knobs_alone_and_named_by_family_among_others() -> None:
+    one, other = WGMMA.config({"tile_n": 64, "split_k": 3}), GEMV.config({"split_k": 16, "lanes": 8})
+    alone, both = Coordinates.of([one]), Coordinates.of([other, one])
+    assert alone.params(one) == one.knobs
+    assert alone.config(one.knobs) == one
+    for config in (one, other):
+        params = both.params(config)
+        assert params.keys() == both.distributions.keys()
+        assert both.values(config) == tuple(params[name] for name in both.distributions)
+        assert both.config(params) == config
+    assert both.params(other)["gemv.split_k"] == 16
+    assert both.params(other)["sm90_wgmma.split_k"] == 1
+
+
+def test_what_is_known_of_one_family_says_nothing_of_the_others_candidates() -> None:
+    candidates = [WGMMA.config({"tile_n": n}) for n in (64, 128)]
+    candidates += [GEMV.config({"rows": 2, "lanes": n}) for n in (8, 16)]
+    pool = pool_of(PROBLEM, candidates, H200.name)
+    alone = pool_of(PROBLEM, candidates[:2], H200.name)
+    assert (alone.expected == pool.expected[:2]).all()
+    among = Belief(pool.features, pool.expected, pool.doubt).likeness(0)
+    assert among[2:].max() < 0.01
+    assert np.isclose(among[1], Belief(alone.features, alone.expected, alone.doubt).likeness(0)[1], rtol=1e-3)
+
+
+def test_what_was_tried_of_a_family_without_candidates_is_passed_over() -> None:
+    tried = [Tried(GEMV.config({"rows": 2}), Outcome.CORRECT, 5.0)]
+    search = Search(PROBLEM, H200.name, [WGMMA.config({"tile_n": n}) for n in (64, 128)], Budget(), tried)
+    assert [config.family for config in search.propose()] == ["sm90_wgmma"]
+    assert search.finalists() == [tried[0].config]
+
+
+def test_a_study_names_the_families_that_compete() -> None:
+    assert names_of(families_for("sm_90a", PROBLEM)) == "sm90_wgmma+gemv"
+    assert names_of(families_for("sm_90a", Problem.parse("64x64x64"))) == "sm90_wgmma"
+
+
+class Nothing:
+    """A store in which nothing was measured."""
+
+    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+        return None
+
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+        return []
+
+
+@pytest.mark.parametrize("device", [H200.name, "NVIDIA H100 80GB HBM3"])
+def test_no_answer_rests_on_an_estimate_that_was_never_measured(device: str) -> None:
+    found: Answer = answer(Nothing(), Problem.parse("1x4096x4096"), device)
+    assert found.source == ("predicted" if device == H200.name else "default")
+    assert found.config is not None
+    assert found.config.family == "sm90_wgmma"

@@ -1,0 +1,160 @@
+"""The search of a round: what it proposes, what it learns, when it ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.arch import H200
+from space.config import Config
+from space.errors import ProblemError
+from space.rank import roofline_us
+from tests.support import DEVICE, FAMILY, PROBLEM, measured
+from tuner.studying.choice import Guidance
+from tuner.studying.rungs import contenders
+from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Tried, screen
+from workers.measurement import Measurement, Outcome
+
+CONFIGS = [
+    FAMILY.config({"tile_n": n, "raster": raster}) for n in range(8, 257, 8) for raster in ("along_m", "along_n")
+]
+
+
+class FakeRound:
+    """Measures at once: the place in the list is the time, or so many places on at a time."""
+
+    stride = 1
+
+    def screen(self, candidates, more=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        for config in candidates:
+            yield measured(config, 100.0 + CONFIGS.index(config) * self.stride % len(CONFIGS))
+
+
+def search(budget: Budget, tried: list[Tried] | None = None) -> Search:
+    return Search(PROBLEM, DEVICE, CONFIGS, budget, tried or [])
+
+
+def run(found: Search, most: int = 10_000, stride: int = 1) -> list[Measurement]:
+    taken: list[Measurement] = []
+    device = FakeRound()
+    device.stride = stride
+    for measurement in screen(device, found, go_on=lambda: len(taken) < most):  # type: ignore[arg-type]
+        taken.append(measurement)
+    return taken
+
+
+def test_everything_is_tried_once_and_then_it_ends() -> None:
+    found = search(Budget(candidates=1_000))
+    taken = run(found)
+    assert sorted(m.config.key for m in taken) == sorted(config.key for config in CONFIGS)
+    assert found.ended == "every candidate worth trying was tried"
+    assert found.finalists(2) == CONFIGS[:2]
+
+
+def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
+    times = [(128, 1, 100.0), (128, 2, 100.1), (128, 4, 100.2), (128, 8, 100.3), (128, 16, 100.4), (64, 1, 103.0),
+             (64, 2, 103.1), (256, 1, 104.0), (32, 1, 120.0)]  # fmt: skip
+    tried = [Tried.of(measured(FAMILY.config({"tile_n": n, "raster_group": group}), time)) for n, group, time in times]
+    found = search(Budget(), tried)
+    assert [config.number("tile_n") for config in found.finalists()] == [128] * 5 + [64, 256]
+    assert [config.number("raster_group") for config in found.finalists(2)] == [1, 2], "after a bad end: the fastest"
+
+
+class EagerRound(FakeRound):
+    """Asks for more while two candidates are still to be measured, as a device does that would have to wait."""
+
+    def __init__(self) -> None:
+        self.open_when_asked: list[int] = []
+
+    def screen(self, candidates, more=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        left = list(candidates)
+        while left:
+            if len(left) <= 2:
+                self.open_when_asked.append(len(left))
+                left += more()
+            yield from super().screen([left.pop(0)])
+
+
+def test_what_is_under_way_counts_when_more_is_proposed() -> None:
+    device, found, announced = EagerRound(), search(Budget(candidates=21)), list[list[Config]]()
+    taken = list(screen(device, found, lambda stage, batch: announced.append(list(batch))))  # type: ignore[arg-type]
+    assert len({m.config for m in taken}) == len(taken) == 21
+    assert found.ended == "the budget of 21 candidates is spent"
+    assert max(device.open_when_asked) == 2
+    # The two that were open at the time stand before the new ones: either of them may end the worker.
+    assert [len(batch) for batch in announced[:3]] == [4, 6, 6]
+    assert announced[1][:2] == announced[0][2:]
+
+
+def test_a_search_goes_on_where_another_one_stopped() -> None:
+    first = search(Budget(candidates=40))
+    before = run(first, most=1)
+    # Of the batch that was open the rest is left.
+    assert (len(before), first.ended) == (1, "")
+    second = search(Budget(candidates=40), [Tried.of(m) for m in before])
+    after = run(second)
+    assert len(before) + len(after) == 40
+    assert not {m.config for m in before} & {m.config for m in after}
+    assert second.ended == "the budget of 40 candidates is spent"
+
+
+def test_a_target_ends_it_as_soon_as_it_is_reached() -> None:
+    share = roofline_us(PROBLEM, H200) / 110.0
+    found = search(Budget(candidates=1_000, target=share))
+    taken = run(found)
+    assert len(taken) < len(CONFIGS)
+    assert min(m.median_us for m in taken) <= 110.0
+    assert "target" in found.ended
+
+
+def test_it_ends_when_too_little_is_left_to_gain_and_says_what_is_left() -> None:
+    # Times that no estimate foresees leave something to hope for.
+    found = search(Budget(candidates=1_000, gain=0.02))
+    taken = run(found, stride=47)
+    assert JUDGED_AFTER <= len(taken) < len(CONFIGS)
+    assert "less than the 2.00% asked for" in found.ended
+    outlook = found.outlook()
+    assert outlook is not None
+    assert outlook.gain < 0.02
+    patient = search(Budget(candidates=1_000, gain=0.00001))
+    assert len(run(patient, stride=47)) > len(taken)
+
+
+def test_nothing_is_known_of_what_is_left_before_the_first_result_and_by_other_samplers() -> None:
+    assert search(Budget()).outlook() is None
+    other = Search(PROBLEM, DEVICE, CONFIGS, Budget(), [], Guidance("random"))
+    run(other, most=3)
+    assert other.outlook() is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "sampler"), [({"gain": 0.01, "candidates": 8}, "guided"), ({"gain": 0.01}, "tpe")]
+)  # fmt: skip
+def test_budgets_that_contradict_each_other_are_refused(budget: dict[str, float], sampler: str) -> None:
+    with pytest.raises(ProblemError, match="contradict each other"):
+        Search(PROBLEM, DEVICE, CONFIGS, Budget(**budget), [], Guidance(sampler))  # type: ignore[arg-type]
+
+
+def test_noise_brings_more_candidates_into_the_finals() -> None:
+    clear = [(10.0 + place, 0.001) for place in range(20)]
+    assert contenders(clear, 4, 8) == 4
+    assert contenders([(time, 0.25) for time, _ in clear], 4, 8) == 4
+    assert contenders([(10 + place / 100, 0.05) for place in range(20)], 4, 8) == 8
+    assert contenders(clear[:2], 4, 8) == 2
+    assert contenders([], 4, 8) == 0
+
+
+def test_what_was_measured_for_another_reason_is_learned_too() -> None:
+    found = search(Budget(candidates=1_000))
+    found.tell(measured(CONFIGS[0], outcome=Outcome.TIMEOUT))
+    assert CONFIGS[0] not in {m.config for m in run(found)}
+    assert found.failed == {"timeout": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"candidates": 0}, {"candidates": 10**9}, {"rounds": 4}, {"seconds": 0.0}, {"seconds": float("nan")},
+              {"gain": 0.0}, {"gain": 1.0}, {"gain": float("nan")},
+              {"target": 0.0}, {"target": 1.5}, {"target": float("nan")}],
+)  # fmt: skip
+def test_a_budget_outside_its_bounds_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ProblemError, match=next(iter(wrong))):
+        Budget(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Answering: which config to run for a problem, and why."""

@@ -1,0 +1,232 @@
+"""Answers: the best config for a problem on a device, and where it comes from.
+
+`measured` beats `nearest`, which beats `predicted`, which beats `default`. An untuned shape is never an
+error and never a silent guess: every answer names its source and its evidence, and is legal at the asked
+shape, or says that nothing is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from space.arch import DEVICES, DeviceLimits
+from space.config import Config
+from space.enumerate import Space, enumerate_space
+from space.explain import nearest_config
+from space.family import Family, family_for
+from space.problem import Problem
+from space.rank import rank
+from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
+from tuner.evidence.records import Best
+from tuner.evidence.stats import order_interval_us
+from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
+from workers.measurement import Policy
+
+Source = Literal["measured", "nearest", "predicted", "default", "none"]
+
+#: A measured neighbour's config is served unless the prediction's first choice is faster by more than this:
+#: that it was measured, verified and won counts for something.
+NEIGHBOURS_CREDIT: Final = 1.10
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What to run.
+
+    Attributes:
+        source: where `config` comes from; `none` when no config of any family is legal.
+        time_us: the measured median for `measured`, an estimate otherwise; None where there is none.
+        best: the evidence: the best itself for `measured`, the neighbour's for `nearest`.
+        why: one sentence on the source.
+        interval_us: of the median for `measured`, 95 %; of the estimate otherwise, 90 %; None where there is none.
+        grounds: what the estimate and its interval rest on, in sentences.
+    """
+
+    problem: Problem
+    device: str
+    policy: Policy
+    source: Source
+    config: Config | None
+    time_us: float | None
+    best: Best | None
+    why: str
+    interval_us: tuple[float, float] | None = None
+    grounds: tuple[str, ...] = ()
+
+    @property
+    def tflops(self) -> float | None:
+        """TFLOP/s at `time_us`."""
+        return self.problem.tflops(self.time_us) if self.time_us else None
+
+
+class Bests(Protocol):
+    """Where measured answers come from: the store, or what a service keeps of it in memory."""
+
+    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+        """The best of one problem on a device model."""
+
+    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
+        """Bests whose problems differ from `problem` in their extents alone, nearest first."""
+
+
+def answer(
+    bests: Bests, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH, model: LearnedModel | None = None
+) -> Answer:
+    """The best known config for `problem` on the device model `device`.
+
+    Args:
+        model: of that device; the analytic model predicts where there is none.
+    """
+    if best := bests.best(problem, device, policy):
+        return measured(best)
+    asked = _Asked(problem, device, policy, model if model and model.facts.device == device else None)
+    neighbour = best_neighbour(bests.neighbours(problem, device), problem, policy, asked.judge)
+    if neighbour and asked.model is None:
+        return asked.nearest(neighbour)
+    predicted = asked.predicted()
+    if neighbour and not (predicted and asked.beats(predicted, neighbour)):
+        return asked.nearest(neighbour)
+    return asked.told(predicted, neighbour)
+
+
+def measured(best: Best) -> Answer:
+    """The answer for the very problem that a best is of."""
+    replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""
+    why = f"measured on {best.device}{replay}: {best.tried} candidates tried, every element verified"
+    winner = best.winner.measurement
+    return Answer(
+        best.problem, best.device, winner.policy, "measured", best.config, best.median_us, best, why,
+        order_interval_us(winner.samples_us), (f"{len(winner.samples_us)} samples of stage {winner.stage}",),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """A predicted config with its time."""
+
+    config: Config
+    time_us: float
+    interval_us: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One question that was not measured, and what there is to answer it with."""
+
+    problem: Problem
+    device: str
+    policy: Policy
+    model: LearnedModel | None
+
+    @property
+    def limits(self) -> DeviceLimits | None:
+        """Rates of the device; None for one that nothing is known of."""
+        return DEVICES.get(self.device)
+
+    @property
+    def family(self) -> Family:
+        """Whose configs are predicted."""
+        return family_for(self.limits.arch if self.limits else "sm_90a")
+
+    @property
+    def judge(self) -> Judge:
+        """What compares times at two shapes."""
+        return Judge(self.limits, self.model)
+
+    @property
+    def whose(self) -> str:
+        """The model that predicts, for people."""
+        return "the learned model" if self.model else "the analytic model"
+
+    @property
+    def grounds(self) -> tuple[str, ...]:
+        """What a prediction rests on."""
+        if self.model is None:
+            return ("the analytic model's errors on recorded problems",)
+        facts = self.model.facts
+        learned = (
+            f"learned from {facts.candidates:,} candidates of {len(facts.problems)} problems on {facts.device}; on "
+            f"problems left out its first choice reached {facts.held_out_share:.1%} of the best measured, at least "
+            f"{facts.held_out_worst:.1%}"
+        )
+        return learned, self.model.domain(self.problem).sentence
+
+    def predicted(self) -> _Guess | None:
+        """The model's first choice; None when the device is unknown, or nothing is legal."""
+        if self.limits is None:
+            return None
+        if self.model and (found := first_choice(self.model, self.problem, self.limits)):
+            config, prediction, place = found
+            low, high = float(prediction.low_us[place]), float(prediction.high_us[place])
+            return _Guess(config, float(prediction.time_us[place]), (low, high))
+        ranked = rank(self._space(), self.limits)
+        if not len(ranked):
+            return None
+        time_us = float(ranked.estimates_us[0])
+        return _Guess(ranked.config(0), time_us, (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH))
+
+    def beats(self, predicted: _Guess, neighbour: Neighbour) -> bool:
+        """Whether the neighbour's config is so much slower here that its having won there does not weigh.
+
+        By as much as the model thinks it slower at the neighbour's own shape too, it is the model that is wrong:
+        that config was measured to win there.
+        """
+        if predicted.config.family != neighbour.config.family:
+            return False
+        both = [neighbour.config, predicted.config]
+        here, there = (self.judge.times_us(problem, both) for problem in (self.problem, neighbour.best.problem))
+        if here is None or there is None:
+            return False
+        return here[0] / here[1] > NEIGHBOURS_CREDIT * max(there[0] / there[1], 1.0)
+
+    def nearest(self, neighbour: Neighbour) -> Answer:
+        """The neighbour's config."""
+        shape = neighbour.best.problem.shape
+        why = f"{self.problem.shape} was not measured; the config of {shape} is legal there, its time is scaled"
+        grounds = (
+            f"{neighbour.best.median_us:.2f} µs measured at {shape}, {neighbour.octaves:.2f} octaves away; "
+            f"{self.whose} tells how times change from there",
+            *self.grounds,
+        )
+        return self._answer("nearest", neighbour.config, neighbour.time_us, neighbour.interval_us, why,
+                            neighbour.best, grounds)  # fmt: skip
+
+    def told(self, predicted: _Guess | None, neighbour: Neighbour | None) -> Answer:
+        """The prediction, else the default, else that there is nothing."""
+        if predicted:
+            near = f"nothing near {self.problem.shape} was measured on {self.device}"
+            if neighbour:
+                near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
+            why = f"{near}; {self.whose} ranks this config first"
+            return self._answer("predicted", predicted.config, predicted.time_us, predicted.interval_us, why, None,
+                                self.grounds)  # fmt: skip
+        if default := default_config(self.family, self.problem):
+            why = f"nothing is known of {self.device}; these are the family's defaults, made legal for "
+            return self._answer("default", default, None, None, why + self.problem.shape)
+        return self._answer("none", None, None, None, self._why_none())
+
+    def _answer(
+        self, source: Source, config: Config | None, time_us: float | None, interval: tuple[float, float] | None,
+        why: str, best: Best | None = None, grounds: tuple[str, ...] = (),
+    ) -> Answer:  # fmt: skip
+        return Answer(self.problem, self.device, self.policy, source, config, time_us, best, why, interval, grounds)
+
+    def _space(self) -> Space:
+        return enumerate_space(self.family, self.problem)
+
+    def _why_none(self) -> str:
+        removed = self._space().removed
+        rules = ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])
+        return (
+            f"no {self.family.name} config is legal for {self.problem.dtype} {self.problem.layout} "
+            f"{self.problem.shape}: rules {rules} leave none; `explain` says why"
+        )
+
+
+def default_config(family: Family, problem: Problem) -> Config | None:
+    """The family's defaults, or the legal config nearest to them."""
+    return nearest_config(family, problem, family.config({}))

@@ -1,0 +1,216 @@
+"""Why a config won: which knobs decided it, what each single change of the winner costs, and who came behind.
+
+Everything is read off one study's measurements in the store. What was not measured is expected from them: by a
+belief over the measured candidates and the winner's neighbours (`tuner.studying.belief`), with its doubt.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+import optuna
+from optuna.trial import create_trial
+
+from space.config import Config
+from space.explain import legal_mask
+from space.family import Family, family_named
+from space.knobs import KnobValue
+from space.problem import Problem
+from tuner.errors import NothingMeasured
+from tuner.evidence.picks import LIBRARY
+from tuner.evidence.store import Store
+from tuner.hints import tune_command
+from tuner.prediction.coordinates import Coordinates
+from tuner.prediction.examples import settled
+from tuner.prediction.expectation import pool_of
+from tuner.prediction.learned import LearnedModel
+from tuner.studying.belief import Belief
+from workers.measurement import Measurement, Policy
+
+#: Share of the measured candidates whose knobs are compared with those of all: the ones that are called good.
+GOOD: Final = 0.1
+#: Fewer correct candidates say nothing of knobs.
+LEAST: Final = 20
+#: Structures that are named behind the winner's.
+RUNNERS_UP: Final = 5
+#: Measurements read from the store at a time.
+_PAGE: Final = 1_000
+#: 90 % of a normal variable lie within so many standard deviations.
+_Z: Final = 1.645
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The winner with one knob changed.
+
+    Attributes:
+        source: `measured`, `expected` from what was measured, or `illegal`.
+        time_us: None where it is illegal.
+        ratio: of its time to the winner's; above 1 is slower.
+        low, high: of an expected ratio, 90 %; the ratio itself where it was measured.
+    """
+
+    knob: str
+    value: KnobValue
+    source: Literal["measured", "expected", "illegal"]
+    time_us: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnobImportance:
+    """How much one knob decides.
+
+    Attributes:
+        share: of what tells good candidates from all measured ones (PED-ANOVA); all knobs together make 1.
+        cost: ratio of the fastest candidate measured with another value of this knob, whatever the others, to the
+            winner: 1.02 means that no other value came within 2 %; None where no other value was measured.
+    """
+
+    knob: str
+    share: float
+    cost: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerUp:
+    """The fastest candidate of another structure than the winner's and than those before it."""
+
+    config: Config
+    time_us: float
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """See the module.
+
+    Attributes:
+        time_us: the winner's, on the scale of the screening.
+        measured: correct candidates of the study.
+        importances: of the knobs that varied, most important first.
+        changes: of the winner, knob by knob; values that change nothing legal are told as illegal.
+        runners_up: fastest first.
+    """
+
+    problem: Problem
+    device: str
+    winner: Config
+    time_us: float
+    measured: int
+    importances: tuple[KnobImportance, ...]
+    changes: tuple[Change, ...]
+    runners_up: tuple[RunnerUp, ...]
+
+
+def why(
+    store: Store, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH, model: LearnedModel | None = None
+) -> Why:
+    """What the store's largest study of `problem` on `device` says.
+
+    Raises:
+        NothingMeasured: it has none, or one with too few correct candidates.
+    """
+    times = _times(store, problem, device, policy)
+    if len(times) < LEAST:
+        raise NothingMeasured(
+            f"{len(times)} correct candidates of {problem.dtype} {problem.layout} {problem.shape} were measured on "
+            f"{device}: {LEAST} are needed to tell why one won; run `{tune_command(problem)}`"
+        )
+    winner = min(times, key=lambda config: (times[config], config.key))
+    family = family_named(winner.family)
+    alike = {config: us for config, us in times.items() if config.family == family.name}
+    return Why(
+        problem, device, winner, times[winner], len(times), _importances(family, alike, winner),
+        tuple(_changes(family, problem, device, alike, winner, model)), tuple(_runners_up(times, winner)),
+    )  # fmt: skip
+
+
+def _times(store: Store, problem: Problem, device: str, policy: Policy) -> dict[Config, float]:
+    """Settled times of our own candidates in the study that has most of them."""
+    studies: dict[int, list[Measurement]] = {}
+    after = 0
+    while page := store.page(after=after, limit=_PAGE, problem=problem, device=device):
+        after = page[-1].id
+        for stored in page:
+            if stored.measurement.policy is policy and stored.measurement.config.family != LIBRARY:
+                studies.setdefault(stored.study_id, []).append(stored.measurement)
+    return max((settled(measured) for measured in studies.values()), key=len, default={})
+
+
+def _importances(family: Family, times: dict[Config, float], winner: Config) -> tuple[KnobImportance, ...]:
+    varied = [knob.name for knob in family.knobs if len({config[knob.name] for config in times}) > 1]
+    # Where scikit-learn is installed, this import brings it along: 100 MB that a service needs for nothing else.
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study()
+    known = {name: one for name, one in Coordinates((family,)).distributions.items() if name in varied}
+    study.add_trials(
+        create_trial(params={name: config[name] for name in varied}, distributions=known, value=time_us)
+        for config, time_us in times.items()
+    )
+    shares = get_param_importances(study, evaluator=PedAnovaImportanceEvaluator(target_quantile=GOOD), params=varied)
+    costs = {
+        name: min((us for config, us in times.items() if config[name] != winner[name]), default=None) for name in varied
+    }
+    found = [
+        KnobImportance(name, float(shares.get(name, 0.0)), cost / times[winner] if (cost := costs[name]) else None)
+        for name in varied
+    ]
+    return tuple(sorted(found, key=lambda each: (-each.share, -(each.cost or 0), each.knob)))
+
+
+def _changes(
+    family: Family, problem: Problem, device: str, times: dict[Config, float], winner: Config,
+    model: LearnedModel | None,
+) -> list[Change]:  # fmt: skip
+    """Every value of every knob that the winner does not have."""
+    moves = [
+        (knob.name, value, family.config(winner.knobs | {knob.name: value}))
+        for knob in family.knobs for value in knob.domain if value != winner[knob.name]
+    ]  # fmt: skip
+    configs = [config for _, _, config in moves]
+    legal = legal_mask(family, family.columns(problem, configs))
+    unknown = [config for config, fits in zip(configs, legal, strict=True) if fits and config not in times]
+    expected = _expected(problem, device, times, unknown, model) if unknown else {}
+    best = times[winner]
+    changes = []
+    for (knob, value, config), fits in zip(moves, legal, strict=True):
+        if config in times:
+            ratio = times[config] / best
+            changes.append(Change(knob, value, "measured", times[config], ratio, ratio, ratio))
+        elif fits:
+            mean, doubt = expected[config]
+            low, high = (math.exp(mean + sign * _Z * doubt) / best for sign in (-1, 1))
+            changes.append(Change(knob, value, "expected", math.exp(mean), math.exp(mean) / best, low, high))
+        else:
+            changes.append(Change(knob, value, "illegal"))
+    return changes
+
+
+def _expected(
+    problem: Problem, device: str, times: dict[Config, float], unknown: Sequence[Config], model: LearnedModel | None
+) -> dict[Config, tuple[float, float]]:  # fmt: skip
+    """Mean and standard deviation of the log time of candidates that were not measured."""
+    asked = [*times, *dict.fromkeys(unknown)]
+    pool = pool_of(problem, asked, device, model)
+    belief = Belief(pool.features, pool.expected, pool.doubt)
+    for place, time_us in enumerate(times.values()):
+        belief.tell(belief.visit(place), float(np.log(time_us)))
+    mean, spread = belief.moments()
+    return {asked[row]: (float(mean[row]), float(spread[row])) for row in range(len(times), len(asked))}
+
+
+def _runners_up(times: dict[Config, float], winner: Config) -> list[RunnerUp]:
+    fastest: dict[tuple[KnobValue, ...], Config] = {}
+    for config in sorted(times, key=lambda each: (times[each], each.key)):
+        fastest.setdefault(family_named(config.family).structure_of(config), config)
+    behind = [config for config in fastest.values() if config != winner][:RUNNERS_UP]
+    return [RunnerUp(config, times[config], times[config] / times[winner]) for config in behind]

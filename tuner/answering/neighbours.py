@@ -1,0 +1,101 @@
+"""Neighbours: what measured problems near an untuned one have to offer it, judged at the asked shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Final
+
+from space.arch import DeviceLimits, arch_named
+from space.config import Config
+from space.explain import is_legal
+from space.family import family_named
+from space.problem import Problem
+from tuner.evidence.distance import log_distance
+from tuner.evidence.records import Best
+from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
+from tuner.prediction.learned import LearnedModel
+from workers.measurement import Policy
+
+#: How far the asked shape may lie from a measured one, as the sum of |log2| over M, N and K.
+REACH: Final = 1.0
+#: Neighbours whose configs are compared.
+MOST: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A config that was measured nearby.
+
+    Attributes:
+        best: the neighbour's.
+        config: the neighbour's winner or the one behind it; legal at the asked shape.
+        time_us: expected at the asked shape: measured there, scaled by what the model says of the two shapes.
+        interval_us: of it, 90 %.
+        octaves: between the two shapes.
+    """
+
+    best: Best
+    config: Config
+    time_us: float
+    interval_us: tuple[float, float]
+    octaves: float
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Times of configs at any shape: by the learned model where it knows the family, else by the analytic one."""
+
+    limits: DeviceLimits | None
+    model: LearnedModel | None
+
+    def times_us(self, problem: Problem, configs: Sequence[Config]) -> list[float] | None:
+        """Expected times of configs of one family; None on a device that nothing is known of."""
+        if self.limits is None:
+            return None
+        family = family_named(configs[0].family)
+        columns = family.columns(problem, configs, arch_named(self.limits.arch))
+        if self.model is not None and self.model.facts.family == family.name:
+            return [float(time) for time in self.model.predict(problem, columns).time_us]
+        return [float(time) for time in family.estimate_us(columns, self.limits)]
+
+    def interval_us(self, time_us: float) -> tuple[float, float]:
+        """Around a time that was scaled from another shape."""
+        if self.model is None:
+            return time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH
+        return time_us * math.exp(self.model.facts.low), time_us * math.exp(self.model.facts.high)
+
+
+def best_neighbour(bests: Iterable[Best], problem: Problem, policy: Policy, judge: Judge) -> Neighbour | None:
+    """The neighbours' config that is expected to be fastest at `problem`; None when nothing is near and legal.
+
+    Args:
+        bests: nearest first.
+    """
+    near = takewhile(lambda best: log_distance(problem, best.problem) <= REACH, bests)
+    same = (best for best in near if best.winner.measurement.policy is policy)
+    offers = islice((offer for best in same if (offer := _offered(best, problem))), MOST)
+    rivals = [rival for best, configs in offers for rival in _rivals(best, configs, problem, judge)]
+    return min(rivals, key=lambda rival: (rival.time_us, rival.octaves), default=None)
+
+
+def _offered(best: Best, problem: Problem) -> tuple[Best, list[Config]] | None:
+    """The winner and who came second, of the winner's family, as far as they are legal at the asked shape."""
+    configs = [config for config in (best.config, best.runner_up) if config and config.family == best.config.family]
+    legal = [config for config in configs if is_legal(family_named(config.family), problem, config)]
+    return (best, legal) if legal else None
+
+
+def _rivals(best: Best, configs: list[Config], problem: Problem, judge: Judge) -> Iterator[Neighbour]:
+    """What was measured there, as it would do at the asked shape."""
+    here, there = judge.times_us(problem, configs), judge.times_us(best.problem, [*configs, best.config])
+    for place, config in enumerate(configs):
+        if here is None or there is None:
+            growth, lag = problem.flops / best.problem.flops, 1.0
+        else:
+            # Of the runner-up the model alone tells how far behind it was; never ahead.
+            growth, lag = here[place] / there[place], max(there[place] / there[-1], 1.0)
+        time_us = best.median_us * lag * growth
+        yield Neighbour(best, config, time_us, judge.interval_us(time_us), log_distance(problem, best.problem))

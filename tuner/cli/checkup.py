@@ -1,0 +1,111 @@
+"""Doctor: what works on this machine, what doesn't, and the fix. `tuner.fleet.checkup` looks at the rest."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from space.family import family_named
+from space.problem import Problem
+from tuner.settings import Settings
+from tuner.studying.devices import driver_present, recorded_devices
+from workers.build import BuildFailure, compile_source
+from workers.errors import WorkerError
+from workers.kernels.render import render
+from workers.recording import read_recording
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor.
+
+    Attributes:
+        state: `ok`; `absent`, where something optional is not here; `warning`, where it works and somebody should
+            look; `broken`.
+        found: what was found, in one sentence.
+        fix: what to do; empty when ok.
+    """
+
+    name: str
+    state: Literal["ok", "absent", "warning", "broken"]
+    found: str
+    fix: str = ""
+
+
+def checkup(config: Settings) -> list[Check]:
+    """What one machine needs, in the order in which a new one is set up; none of the checks raises."""
+    return [_driver(), _gpu(), _nvrtc(), _cache(config.cache_dir), _recordings(config)]
+
+
+def _driver() -> Check:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Check(
+            "driver", "absent", "no NVIDIA driver", "none needed for recorded devices; else install R580 or newer"
+        )
+    version = ctypes.c_int(0)
+    driver.cuDriverGetVersion(ctypes.byref(version))
+    text = f"NVIDIA driver for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
+    if version.value < 13_000:
+        return Check("driver", "broken", f"{text}, too old for CUDA 13 cubins", "install R580 or newer")
+    return Check("driver", "ok", text)
+
+
+def _gpu() -> Check:
+    if not driver_present():
+        return Check("gpu", "absent", "no GPU answers", "use --device recorded:h200")
+    driver = ctypes.CDLL("libcuda.so.1")
+    count = ctypes.c_int(0)
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    name = ctypes.create_string_buffer(96)
+    driver.cuDeviceGetName(name, 96, 0)
+    return Check("gpu", "ok", f"{count.value} GPU, cuda:0 is {name.value.decode()}")
+
+
+def _nvrtc() -> Check:
+    family = family_named("sm90_wgmma")
+    source = render(family.name, family.compile_constants(Problem(1, 1, 1), family.config({})))
+    try:
+        build = compile_source(source, family.arch, None)
+    except (WorkerError, ImportError, OSError) as error:
+        return Check("nvrtc", "broken", f"NVRTC can't be used ({error})", "install again: make clean, then make tune")
+    if isinstance(build, BuildFailure):
+        return Check("nvrtc", "broken", f"the default kernel doesn't compile: {build.reason}", "install again")
+    return Check("nvrtc", "ok", f"NVRTC {build.nvrtc} compiled the default kernel for {family.arch} "
+                 f"({build.registers} registers, {build.seconds:.2f} s)")  # fmt: skip
+
+
+def _cache(folder: Path) -> Check:
+    probe = folder / ".doctor"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"\0" * 4096)
+        probe.unlink()
+    except OSError as error:
+        fix = "free space, or set GEMMTUNE_CACHE_DIR to a folder that can be written"
+        return Check("cache", "broken", f"{folder} can't be written ({error.strerror})", fix)
+    free = os.statvfs(folder)
+    return Check("cache", "ok", f"{folder}, {free.f_bavail * free.f_frsize / 1e9:.0f} GB free")
+
+
+def _recordings(config: Settings) -> Check:
+    found, bad = [], []
+    for folder in recorded_devices(config):
+        shapes = []
+        for path in sorted(folder.glob("*.parquet")):
+            try:
+                problem = read_recording(path).problem
+                shapes.append(f"{problem.dtype} {problem.layout} {problem.shape}")
+            except WorkerError as error:
+                bad.append(str(error))
+        found.append(f"recorded:{folder.name} ({', '.join(shapes)})")
+    if bad:
+        return Check("recordings", "broken", bad[0], "fetch the file again")
+    if not found:
+        fix = "only needed without a GPU: set GEMMTUNE_RECORDED_DIR, or `gemmtune record` on a GPU"
+        return Check("recordings", "absent", f"none in {config.recorded_dir}", fix)
+    return Check("recordings", "ok", "; ".join(found))

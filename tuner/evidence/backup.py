@@ -1,0 +1,191 @@
+"""Backup and restore: a store as one file of JSON lines, from either kind of database into either.
+
+The first line tells schema revision and tables, then each row is a line, and the last line tells how many there
+were and a digest of all lines before it: a file that was cut short is never restored. The queue is derived and
+not in it; the caretaker of the restored store rebuilds it.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, DateTime, Engine, LargeBinary, Table, delete, func, insert, inspect, select, text
+
+from tuner.errors import StoreError
+from tuner.evidence.codec import utc
+from tuner.evidence.database import FAILURES, WRITES, connect, current_revision, migrate, shown, unusable
+from tuner.evidence.models import Base
+from tuner.files import whole_file
+
+SCHEMA: Final = "gemmtune.backup/1"
+_ROWS: Final = 500
+#: No line is longer: a hundred measurements would fit.
+_MOST_LINE_BYTES: Final = 16 * 2**20
+
+
+def write_backup(engine: Engine, path: Path) -> dict[str, int]:
+    """Writes everything that the store has at one moment; the rows by table.
+
+    Raises:
+        StoreError: the file is there already or can't be written, or the store can't be read.
+    """
+    if path.exists():
+        raise StoreError(f"{path} exists: a backup never overwrites; give another file")
+    try:
+        with (
+            whole_file(path, mode=0o600) as file,
+            gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as lines,
+        ):
+            return _write(engine, lines)
+    except OSError as error:
+        raise StoreError(f"{path} can't be written ({error.strerror}): free space or give another file") from error
+    except FAILURES as error:
+        raise unusable(str(engine.url), error) from error
+
+
+def restore_backup(path: Path, url: str) -> dict[str, int]:
+    """Fills an empty store from a backup, all of it or nothing; the rows by table.
+
+    Raises:
+        StoreError: the file is damaged, of a newer version, or the store is not empty.
+    """
+    # Read once before anything is written: a damaged file leaves no trace.
+    rows = sum(1 for _ in _lines(path)) - 1
+    lines = _lines(path)
+    header = next(lines)
+    engine = connect(url)
+    try:
+        with engine.execution_options(**{WRITES: True}).begin() as connection:
+            _check_empty(connection, url)
+            migrate(connection, str(header["revision"]))
+            counts = _fill(connection, lines)
+            if sum(counts.values()) != rows:
+                raise StoreError(f"{path} changed while it was read: keep it still")
+            migrate(connection, "head")
+    except FAILURES as error:
+        raise unusable(url, error) from error
+    finally:
+        engine.dispose()
+    return counts
+
+
+def _write(engine: Engine, lines: gzip.GzipFile) -> dict[str, int]:
+    digest, counts = hashlib.sha256(), dict[str, int]()
+
+    def line(document: Mapping[str, Any]) -> None:
+        data = json.dumps(document, separators=(",", ":"), default=_plain).encode() + b"\n"
+        digest.update(data)
+        lines.write(data)
+
+    snapshot = (
+        engine if engine.dialect.name == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
+    )
+    with snapshot.begin() as connection:
+        tables = Base.metadata.sorted_tables
+        line({"schema": SCHEMA, "revision": current_revision(connection), "at": datetime.now(UTC).isoformat(),
+              "tables": [table.name for table in tables]})  # fmt: skip
+        for table in tables:
+            counts[table.name] = 0
+            for row in _rows(connection, table):
+                line({"table": table.name, "row": row})
+                counts[table.name] += 1
+    lines.write(json.dumps({"rows": sum(counts.values()), "digest": digest.hexdigest()}).encode() + b"\n")
+    return counts
+
+
+def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
+    """Rows in the order of their key, a part at a time."""
+    found = connection.execution_options(yield_per=_ROWS).execute(select(table).order_by(*table.primary_key))
+    for row in found.mappings():
+        yield dict(row)
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The header and the rows of a backup.
+
+    Raises:
+        StoreError: it is none, or it is damaged; told at the latest behind its last row.
+    """
+    digest, rows = hashlib.sha256(), 0
+    try:
+        with gzip.open(path, "rb") as file:
+            while data := file.readline(_MOST_LINE_BYTES):
+                document = json.loads(data)
+                if "digest" in document:
+                    if document != {"rows": rows - 1, "digest": digest.hexdigest()}:
+                        raise StoreError(f"{path} is damaged: its digest is another; take another backup")
+                    return
+                if not rows and document.get("schema") != SCHEMA:
+                    raise StoreError(f"{path} is no backup of this version: its schema is {document.get('schema')!r}")
+                digest.update(data)
+                rows += 1
+                yield document
+    except (OSError, EOFError, ValueError, AttributeError) as error:
+        raise StoreError(f"{path} can't be read as a backup ({error}): take another one") from error
+    raise StoreError(f"{path} ends before its last line: it was cut short; take another backup")
+
+
+def _check_empty(connection: Connection, url: str) -> None:
+    for table in Base.metadata.sorted_tables:
+        if table.name == "counter" or not inspect(connection).has_table(table.name):
+            continue
+        if connection.scalar(select(func.count()).select_from(table)):
+            raise StoreError(f"the store {shown(url)} has rows: restore into an empty one, and then switch to it")
+
+
+def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, int]:
+    tables = {table.name: table for table in Base.metadata.sorted_tables}
+    counts, pending, name = dict[str, int](), list[dict[str, Any]](), ""
+    # The migration made its rows; the backup has them as they were.
+    connection.execute(delete(tables["counter"]))
+    for document in lines:
+        if document["table"] != name or len(pending) >= _ROWS:
+            _insert(connection, tables.get(name), pending)
+            name, pending = str(document["table"]), []
+        if name not in tables:
+            raise StoreError(f"the backup has a table {name!r} that this version does not know: upgrade gemmtune")
+        pending.append(document["row"])
+        counts[name] = counts.get(name, 0) + 1
+    _insert(connection, tables.get(name), pending)
+    if connection.dialect.name == "postgresql":
+        _move_sequences(connection, list(tables.values()))
+    return counts
+
+
+def _insert(connection: Connection, table: Table | None, rows: Sequence[dict[str, Any]]) -> None:
+    if table is None or not rows:
+        return
+    moments = [column.name for column in table.columns if isinstance(column.type, DateTime)]
+    binaries = [column.name for column in table.columns if isinstance(column.type, LargeBinary)]
+    for row in rows:
+        row |= {name: datetime.fromisoformat(row[name]) for name in moments if row.get(name)}
+        row |= {name: base64.b64decode(row[name]) for name in binaries if row.get(name)}
+        if table.name == "round":
+            # The queue is not in the backup: its numbers mean nothing any more.
+            row["job_id"] = None
+    connection.execute(insert(table), list(rows))
+
+
+def _move_sequences(connection: Connection, tables: Sequence[Table]) -> None:
+    """The next numbers come behind the restored ones."""
+    for table in tables:
+        if "id" in table.columns:
+            highest = connection.scalar(select(func.max(table.c.id))) or 0
+            sequence = connection.scalar(select(func.pg_get_serial_sequence(table.name, "id")))
+            if sequence and highest:
+                connection.execute(text("SELECT setval(:name, :value)"), {"name": sequence, "value": highest})
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, datetime):
+        return utc(value).isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise TypeError(f"{type(value).__name__} is no column of ours")

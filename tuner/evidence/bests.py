@@ -1,0 +1,90 @@
+"""Bests in a session: replaced as a whole, read with their evidence."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Final
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session, joinedload
+
+from space.config import Config
+from space.family import family_named
+from space.problem import Problem
+from tuner.errors import StoreError
+from tuner.evidence import changes, codec, measurements
+from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.records import Best
+from tuner.evidence.studies import device_id, problem_id
+from tuner.prediction.kinship import REACH, octaves
+
+#: What `codec.best` reads beside the row itself.
+WHOLE: Final = (
+    joinedload(BestRow.problem),
+    joinedload(BestRow.device),
+    *(joinedload(BestRow.measurement).options(option) for option in measurements.WHOLE),
+)
+
+#: Bests that are compared, and those that are taken.
+_MOST_LOOKED_AT: Final = 2_000
+_MOST_NEAR: Final = 8
+
+
+def put(session: Session, best: Best) -> None:
+    """Makes `best` the answer for its problem, device and policy.
+
+    The database refuses it when its measurement is not there or not correct.
+    """
+    measured = best.winner.measurement
+    place = {
+        "problem_id": problem_id(session, best.problem),
+        "device_id": device_id(session, best.device, best.device_kind),
+        "policy": measured.policy.value,
+    }
+    # First, so that another writer of the same best has ended before its row is looked for.
+    version = changes.count(session, "best")
+    row = session.scalars(select(BestRow).filter_by(**place)).one_or_none() or BestRow(**place)
+    row.measurement_id, row.outcome = best.winner.id, measured.outcome.value
+    row.versus_first = asdict(best.versus_first) if best.versus_first else None
+    row.versus_best = asdict(best.versus_best) if best.versus_best else None
+    row.runner_up = best.runner_up.key if best.runner_up else ""
+    row.tried, row.failed = best.tried, dict(best.failed)
+    row.version = version
+    session.add(row)
+
+
+def read(session: Session, query: Select[BestRow]) -> list[Best]:
+    """What a query selects, in its order."""
+    return [codec.best(row) for row in session.scalars(query.options(*WHOLE))]
+
+
+def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
+    """Own configs that won or came second on similar problems of a device model, most similar first.
+
+    Similar is what differs in the extents alone and is near enough (`kinship.reaches`). Configs that this version
+    does not know are passed over.
+    """
+    head, _, tail = problem.key.rpartition(problem.shape)
+    query = (
+        select(ProblemRow.key, ConfigRow.key, BestRow.runner_up)
+        .select_from(BestRow)
+        .join(ProblemRow, BestRow.problem_id == ProblemRow.id)
+        .join(DeviceRow, BestRow.device_id == DeviceRow.id)
+        .join(MeasurementRow, BestRow.measurement_id == MeasurementRow.id)
+        .join(ConfigRow, MeasurementRow.config_id == ConfigRow.id)
+        .where(DeviceRow.name == device, ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
+    )
+    for column, extent in ((ProblemRow.m, problem.m), (ProblemRow.n, problem.n), (ProblemRow.k, problem.k)):
+        query = query.where(column.between(extent // REACH, extent * REACH))
+    found = [(Problem.from_key(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
+    found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
+    keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
+    configs = [_known_config(key) for key in keys]
+    return tuple(config for config in configs if config and family_named(config.family).own)
+
+
+def _known_config(key: str) -> Config | None:
+    try:
+        return codec.config_of(key)
+    except StoreError:
+        return None

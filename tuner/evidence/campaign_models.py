@@ -1,0 +1,169 @@
+"""Tables of campaigns, rounds and workers. What the queue's engine does not promise is promised here.
+
+* No problem twice at once: one open round a problem and queue, whichever campaign it belongs to.
+* One round a GPU at once: one running round a worker, and one live worker a slot.
+* A round has one lease for ever: a round that was lost stays lost, and its problem gets a new one.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
+from sqlalchemy.orm import Mapped, mapped_column, relationship
+
+from tuner.evidence.models import Base, DeviceRow, ProblemRow
+
+_OPEN = text("status IN ('queued', 'running')")
+_RUNNING = text("status = 'running'")
+_PRESENT = text("status <> 'gone'")
+
+
+class WorkerRow(Base):
+    """A worker that dialled in: one process on one device. `slot` is what no two live ones share: the GPU's UUID."""
+
+    __tablename__ = "worker"
+    __table_args__ = (
+        Index("uq_worker_slot", "slot", unique=True, sqlite_where=_PRESENT, postgresql_where=_PRESENT),
+        CheckConstraint("status IN ('live', 'draining', 'gone')", name="status"),
+        Index("ix_worker_status_beat_at", "status", "beat_at"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(100))
+    slot: Mapped[str] = mapped_column(String(200))
+    queue: Mapped[str] = mapped_column(String(128))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    facts: Mapped[dict[str, Any]] = mapped_column(JSON)
+    status: Mapped[str] = mapped_column(String(16))
+    gone_because: Mapped[str] = mapped_column(Text)
+    registered_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    beat_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    rounds: Mapped[int] = mapped_column(Integer)
+    busy_seconds: Mapped[float] = mapped_column(Float)
+    engine_id: Mapped[int | None] = mapped_column(BigInteger)
+
+    device: Mapped[DeviceRow] = relationship(lazy="raise")
+
+
+class CampaignRow(Base):
+    """Problems × devices with a budget."""
+
+    __tablename__ = "campaign"
+    __table_args__ = (
+        CheckConstraint("status IN ('running', 'paused', 'cancelled', 'finished')", name="status"),
+        Index("ix_campaign_status_priority", "status", "priority", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(200))
+    status: Mapped[str] = mapped_column(String(16))
+    stopped_because: Mapped[str] = mapped_column(Text)
+    priority: Mapped[int] = mapped_column(Integer)
+    policy: Mapped[str] = mapped_column(String(40))
+    budget: Mapped[dict[str, Any]] = mapped_column(JSON)
+    idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
+    request_digest: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    finished_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+
+class CampaignProblemRow(Base):
+    """One problem of a campaign on one device: waiting, open (it has an open round), or ended.
+
+    `attempts` counts rounds in a row that ended badly, and `suspects` are the candidates that one of those
+    had announced. `closing` asks for the finals of what was tried so far, and for no more.
+    """
+
+    __tablename__ = "campaign_problem"
+    __table_args__ = (
+        UniqueConstraint("campaign_id", "problem_id", "device_id"),
+        CheckConstraint("status IN ('waiting', 'open', 'done', 'parked', 'skipped')", name="status"),
+        Index("ix_campaign_problem_next", "campaign_id", "status", "queue", "started", "id"),
+        # The feed looks for problems whose other campaign has an open round.
+        Index("ix_campaign_problem_problem_id", "problem_id", "queue"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    campaign_id: Mapped[int] = mapped_column(ForeignKey("campaign.id"))
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    queue: Mapped[str] = mapped_column(String(128))
+    status: Mapped[str] = mapped_column(String(16))
+    started: Mapped[bool] = mapped_column(Boolean)
+    closing: Mapped[bool] = mapped_column(Boolean)
+    attempts: Mapped[int] = mapped_column(Integer)
+    suspects: Mapped[list[str]] = mapped_column(JSON)
+    reason: Mapped[str] = mapped_column(Text)
+    failing_config: Mapped[str] = mapped_column(String(500))
+    rounds: Mapped[int] = mapped_column(Integer)
+    tried: Mapped[int] = mapped_column(Integer)
+    failed: Mapped[dict[str, int]] = mapped_column(JSON)
+    gpu_seconds: Mapped[float] = mapped_column(Float)
+    measurement_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
+    versus_first: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    versus_best: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+    campaign: Mapped[CampaignRow] = relationship(lazy="raise")
+    problem: Mapped[ProblemRow] = relationship(lazy="raise")
+    device: Mapped[DeviceRow] = relationship(lazy="raise")
+
+
+class RoundRow(Base):
+    """One round: queued, running under its lease, or ended.
+
+    `job_id` is the queue's number while the round is open; `announced` are the candidates about to be measured.
+    """
+
+    __tablename__ = "round"
+    __table_args__ = (
+        Index("uq_round_open_problem", "problem_id", "queue", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+        Index("uq_round_running_worker", "worker_id", unique=True, sqlite_where=_RUNNING, postgresql_where=_RUNNING),
+        CheckConstraint("status IN ('queued', 'running', 'done', 'failed', 'lost', 'withdrawn')", name="status"),
+        CheckConstraint(
+            "status IN ('queued', 'withdrawn') OR (lease IS NOT NULL AND worker_id IS NOT NULL)", name="leased"
+        ),
+        Index("ix_round_queue", "queue", "status", "priority", "campaign_problem_id"),
+        Index("ix_round_campaign_problem_id", "campaign_problem_id"),
+        # Rates are taken from the rounds that ended last.
+        Index("ix_round_ended_at", "ended_at"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    campaign_problem_id: Mapped[int] = mapped_column(ForeignKey("campaign_problem.id"))
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
+    queue: Mapped[str] = mapped_column(String(128))
+    status: Mapped[str] = mapped_column(String(16))
+    priority: Mapped[int] = mapped_column(Integer)
+    job_id: Mapped[int | None] = mapped_column(BigInteger, unique=True)
+    lease: Mapped[str | None] = mapped_column(String(32), unique=True)
+    worker_id: Mapped[int | None] = mapped_column(ForeignKey("worker.id"))
+    study_id: Mapped[int | None] = mapped_column(ForeignKey("study.id"))
+    announced_stage: Mapped[str] = mapped_column(String(16))
+    announced: Mapped[list[str]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    claimed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    busy_seconds: Mapped[float] = mapped_column(Float)
+    measured: Mapped[int] = mapped_column(Integer)
+    reason: Mapped[str] = mapped_column(Text)
+
+    campaign_problem: Mapped[CampaignProblemRow] = relationship(lazy="raise")
+    problem: Mapped[ProblemRow] = relationship(lazy="raise")
+    worker: Mapped[WorkerRow | None] = relationship(lazy="raise")

@@ -1,0 +1,169 @@
+"""Measurements in a session: inserted together, read whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, cast
+
+from sqlalchemy import Select, Table, func, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, joinedload
+
+from tuner.errors import AlreadyMeasured
+from tuner.evidence import changes, codec
+from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, StudyRow
+from tuner.evidence.records import StoredMeasurement
+from tuner.evidence.rows import id_of, ids_by_key
+from workers.measurement import Measurement, Provenance, Stage
+
+#: What `codec.stored` reads beside the row itself.
+WHOLE: Final = (
+    joinedload(MeasurementRow.problem),
+    joinedload(MeasurementRow.device),
+    joinedload(MeasurementRow.config),
+    joinedload(MeasurementRow.provenance),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where measurements belong: a study, with its problem and its device."""
+
+    study_id: int
+    problem_id: int
+    device_id: int
+    device: str
+    device_kind: str
+
+    @classmethod
+    def of(cls, session: Session, study_id: int) -> Place:
+        """That of a study; it never changes."""
+        study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
+        return cls(study.id, study.problem_id, study.device_id, study.device.name, study.device.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Measurements of a study, ready to be inserted.
+
+    Attributes:
+        rows: their columns, all but the series of finals and the time.
+    """
+
+    place: Place
+    provenance: Provenance
+    measurements: Sequence[Measurement]
+    rows: list[dict[str, Any]]
+
+
+def provenance_id(session: Session, provenance: Provenance) -> int:
+    """The row of a provenance; made if missing."""
+    by = {"digest": provenance.digest, "content": asdict(provenance)}
+    return id_of(session, ProvenanceRow, by, unique=("digest",))
+
+
+def prepare(
+    session: Session, place: Place, measurements: Sequence[Measurement], provenance: Provenance,
+    origin: int | None = None,
+) -> Prepared:  # fmt: skip
+    """Everything that `insert_prepared` need not do while all other writers of measurements wait for it.
+
+    Args:
+        origin: the row of the provenance, where it is known.
+    """
+    origin = provenance_id(session, provenance) if origin is None else origin
+    configs = ids_by_key(session, ConfigRow, [_config_columns(measurement) for measurement in measurements])
+    rows = [
+        codec.measurement_columns(measurement) | {
+            "study_id": place.study_id, "problem_id": place.problem_id, "device_id": place.device_id,
+            "provenance_id": origin, "config_id": configs[measurement.config.key],
+        }
+        for measurement in measurements
+    ]  # fmt: skip
+    return Prepared(place, provenance, measurements, rows)
+
+
+def insert_prepared(session: Session, prepared: Prepared, ids: bool = True) -> list[StoredMeasurement]:
+    """Inserts what was prepared. One transaction after the other does this: it should end soon thereafter.
+
+    Args:
+        ids: whether to ask for them; an empty list is returned without.
+
+    Raises:
+        AlreadyMeasured: one of them is there already; the session has to be rolled back.
+    """
+    place, measurements = prepared.place, prepared.measurements
+    # Raised after everything that may wait for another writer, and locked until the end: ids become visible
+    # in their order, and whoever reads by id misses none.
+    changes.count(session, "measurement")
+    now = datetime.now(UTC)
+    finals = any(measurement.stage == "final" for measurement in measurements)
+    series = last_series(session, place.study_id) + 1 if finals else 0
+    rows = [
+        row | {"taken_at": now, "series": series if measurement.stage == "final" else 0}
+        for row, measurement in zip(prepared.rows, measurements, strict=True)
+    ]
+    numbers = _insert(session, place.study_id, measurements, rows, ids)
+    return [
+        StoredMeasurement(
+            number, place.study_id, place.device, place.device_kind, now, prepared.provenance, measurement
+        )
+        for number, measurement in zip(numbers, measurements, strict=ids)
+    ]
+
+
+def _insert(
+    session: Session, study_id: int, measurements: Sequence[Measurement], rows: list[dict[str, Any]], ids: bool
+) -> list[int]:
+    if not rows:
+        return []
+    # Into the table: nobody asks for them as objects.
+    statement = insert(cast(Table, MeasurementRow.__table__))
+    try:
+        if ids:
+            return list(session.scalars(statement.returning(MeasurementRow.id, sort_by_parameter_order=True), rows))
+        session.execute(statement, rows)
+        return []
+    except IntegrityError as error:
+        if "unique" not in str(error.orig).lower():
+            raise
+        named = measurements[0].config.key if len(measurements) == 1 else f"one of {len(measurements)} candidates"
+        raise AlreadyMeasured(
+            f"{named} was measured in study {study_id}: a study measures a config once in a stage; start afresh to "
+            f"measure it again"
+        ) from error
+
+
+def read(session: Session, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
+    """What a query selects, in order of id."""
+    return [codec.stored(row) for row in session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id))]
+
+
+def of_study(session: Session, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
+    """A study's measurements in the order in which they were taken."""
+    query = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
+    return read(session, query if stage is None else query.where(MeasurementRow.stage == stage))
+
+
+def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
+    """The correct measurements of the last finals; empty when something was screened after them."""
+    last = func.max(MeasurementRow.id)
+    of_stages = select(last.filter(MeasurementRow.stage == "screen"), last.filter(MeasurementRow.stage == "final"))
+    screened, final = session.execute(of_stages.where(MeasurementRow.study_id == study_id)).one()
+    if (final or 0) <= (screened or 0):
+        return []
+    query = select(MeasurementRow).where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "final")
+    of_last = query.where(MeasurementRow.series == last_series(session, study_id), MeasurementRow.outcome == "correct")
+    return read(session, of_last)
+
+
+def last_series(session: Session, study_id: int) -> int:
+    """The number of the study's last finals; 0 before the first."""
+    return session.scalar(select(func.max(MeasurementRow.series)).where(MeasurementRow.study_id == study_id)) or 0
+
+
+def _config_columns(measurement: Measurement) -> dict[str, Any]:
+    config = measurement.config
+    return {"key": config.key, "family": config.family, "knobs": config.knobs}

@@ -1,0 +1,204 @@
+"""Tables. Accidents that would cost money are impossible here, whatever the code above does.
+
+* One measurement a (study, config, stage, series): nothing is measured twice.
+* Measurements and provenance are append-only: triggers refuse every UPDATE and DELETE (see the migration).
+* A best names its measurement together with its outcome, and the outcome must be `correct`: what was not
+  verified can't be served.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Float,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+_NAMES = {
+    "ix": "ix_%(table_name)s_%(column_0_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+class Base(DeclarativeBase):
+    """All tables; constraint names are derived, so that migrations can name them on every database."""
+
+    metadata = MetaData(naming_convention=_NAMES)
+
+
+class ProblemRow(Base):
+    """A problem by its key; the extents stand beside it for nearest-neighbour queries."""
+
+    __tablename__ = "problem"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(String(200), unique=True)
+    m: Mapped[int] = mapped_column(Integer)
+    n: Mapped[int] = mapped_column(Integer)
+    k: Mapped[int] = mapped_column(Integer)
+
+
+class DeviceRow(Base):
+    """A GPU model, and whether a real one or a replay measures."""
+
+    __tablename__ = "device"
+    __table_args__ = (UniqueConstraint("name", "kind"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(100))
+    kind: Mapped[str] = mapped_column(String(16))
+
+
+class ConfigRow(Base):
+    """A config by its key."""
+
+    __tablename__ = "config"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(String(500), unique=True)
+    family: Mapped[str] = mapped_column(String(40), index=True)
+    knobs: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class ProvenanceRow(Base):
+    """What measurements depend on, by content."""
+
+    __tablename__ = "provenance"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    content: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class StudyRow(Base):
+    """A tuning run of one problem on one device; `generation` counts fresh starts."""
+
+    __tablename__ = "study"
+    __table_args__ = (UniqueConstraint("problem_id", "device_id", "policy", "family", "source", "generation"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    policy: Mapped[str] = mapped_column(String(40))
+    family: Mapped[str] = mapped_column(String(40))
+    source: Mapped[str] = mapped_column(String(64))
+    generation: Mapped[int] = mapped_column(Integer)
+    status: Mapped[str] = mapped_column(String(16))
+    stopped_because: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    problem: Mapped[ProblemRow] = relationship(lazy="raise")
+    device: Mapped[DeviceRow] = relationship(lazy="raise")
+
+
+class MeasurementRow(Base):
+    """One measurement; append-only."""
+
+    __tablename__ = "measurement"
+    __table_args__ = (
+        UniqueConstraint("study_id", "config_id", "stage", "series"),
+        # The target of `best`'s composite key.
+        UniqueConstraint("id", "outcome", name="uq_measurement_id_outcome"),
+        CheckConstraint(
+            "outcome <> 'correct' OR (median_us > 0 AND verification IS NOT NULL)", name="correct_is_verified"
+        ),
+        Index("ix_measurement_problem_outcome", "problem_id", "outcome"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("study.id"), index=True)
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    config_id: Mapped[int] = mapped_column(ForeignKey("config.id"))
+    provenance_id: Mapped[int] = mapped_column(ForeignKey("provenance.id"))
+    stage: Mapped[str] = mapped_column(String(16))
+    series: Mapped[int] = mapped_column(Integer)
+    policy: Mapped[str] = mapped_column(String(40))
+    outcome: Mapped[str] = mapped_column(String(24))
+    median_us: Mapped[float | None] = mapped_column(Float)
+    samples_us: Mapped[list[float]] = mapped_column(JSON)
+    detail: Mapped[str] = mapped_column(Text)
+    verification: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    clocks: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    build_digest: Mapped[str] = mapped_column(String(64))
+    note: Mapped[str] = mapped_column(Text)
+    taken_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+    problem: Mapped[ProblemRow] = relationship(lazy="raise")
+    device: Mapped[DeviceRow] = relationship(lazy="raise")
+    config: Mapped[ConfigRow] = relationship(lazy="raise")
+    provenance: Mapped[ProvenanceRow] = relationship(lazy="raise")
+
+
+class BestRow(Base):
+    """The winner of a problem on a device; replaced when a study ends, never pointing at what is not correct."""
+
+    __tablename__ = "best"
+    __table_args__ = (
+        UniqueConstraint("problem_id", "device_id", "policy"),
+        CheckConstraint("outcome = 'correct'", name="only_correct"),
+        ForeignKeyConstraint(
+            ["measurement_id", "outcome"], ["measurement.id", "measurement.outcome"], name="fk_best_measurement_outcome"
+        ),
+        # Readers take what changed since the version that they know.
+        Index("ix_best_version", "version", unique=True),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    policy: Mapped[str] = mapped_column(String(40))
+    measurement_id: Mapped[int] = mapped_column(Integer)
+    outcome: Mapped[str] = mapped_column(String(24))
+    versus_first: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    versus_best: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    runner_up: Mapped[str] = mapped_column(String(500))
+    tried: Mapped[int] = mapped_column(Integer)
+    failed: Mapped[dict[str, int]] = mapped_column(JSON)
+    version: Mapped[int] = mapped_column(Integer)
+
+    problem: Mapped[ProblemRow] = relationship(lazy="raise")
+    device: Mapped[DeviceRow] = relationship(lazy="raise")
+    measurement: Mapped[MeasurementRow] = relationship(
+        lazy="raise", primaryjoin="foreign(BestRow.measurement_id) == MeasurementRow.id", viewonly=True
+    )
+
+
+class TokenRow(Base):
+    """An API token: its digest, never its secret. Revoked ones are kept, so that a name means one token for ever."""
+
+    __tablename__ = "token"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(100), unique=True)
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    scopes: Mapped[list[str]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    revoked_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+
+
+class CounterRow(Base):
+    """How often something changed, by name (see `tuner.evidence.changes`)."""
+
+    __tablename__ = "counter"
+
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    value: Mapped[int] = mapped_column(BigInteger)

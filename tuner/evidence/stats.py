@@ -1,0 +1,96 @@
+"""Statistics of samples: ratios of medians with bootstrap intervals, and how sure a winner is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tuner.evidence.records import Ratio
+
+RESAMPLES: Final = 2_000
+CONFIDENCE: Final = 0.95
+#: Intervals are a function of the samples alone: the bootstrap draws from a fixed stream.
+_SEED: Final = 20_241
+
+Samples = Sequence[float]
+
+
+def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
+    """Baseline median over our median, with its 95 % bootstrap interval.
+
+    Samples of equal length are taken as paired (sample i of both from round i) and resampled together,
+    so that drift common to both cancels.
+    """
+    baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
+    paired = len(baseline) == len(ours) and len(ours) > 1
+    rng = np.random.default_rng(_SEED)
+    ours_rows = rng.integers(len(ours), size=(RESAMPLES, len(ours)))
+    base_rows = ours_rows if paired else rng.integers(len(baseline), size=(RESAMPLES, len(baseline)))
+    ratios = np.median(baseline[base_rows], axis=1) / np.median(ours[ours_rows], axis=1)
+    low, high = _interval(ratios)
+    return Ratio(float(np.median(baseline) / np.median(ours)), low, high, paired)
+
+
+def by_round(rivals_us: Sequence[Samples]) -> list[list[float]]:
+    """Each rival's samples as shares of their round's median, so that rounds can be compared with one another.
+
+    Rivals of equal length are taken as paired (sample i of each from round i); others stay as they are.
+    """
+    if len({len(samples) for samples in rivals_us}) > 1:
+        return [list(samples) for samples in rivals_us]
+    times = np.asarray(rivals_us)
+    shares: list[list[float]] = (times / np.median(times, axis=0)).tolist()
+    return shares
+
+
+def surely_slower(one_us: Samples, other_us: Samples) -> bool:
+    """Whether the 95 % bootstrap interval of `one` / `other` lies above 1.
+
+    Samples of equal length are taken as paired, and the ratio is the median of the rounds' ratios; otherwise it is that
+    of the medians.
+    """
+    if len(one_us) != len(other_us):
+        return ratio(one_us, other_us).low > 1
+    rounds = np.asarray(one_us) / np.asarray(other_us)
+    rows = np.random.default_rng(_SEED).integers(len(rounds), size=(RESAMPLES, len(rounds)))
+    return _interval(np.median(rounds[rows], axis=1))[0] > 1
+
+
+def order_interval_us(samples_us: Samples) -> tuple[float, float]:
+    """95 % interval of the median from order statistics, in microseconds: quick, and no distribution is assumed.
+
+    The number of samples below the median is binomial(n, 1/2); its 95 % range is n/2 ± 0.98·√n.
+    """
+    ordered, count = sorted(samples_us), len(samples_us)
+    reach = 0.98 * math.sqrt(count)
+    return ordered[max(math.floor(count / 2 - reach), 0)], ordered[min(math.ceil(count / 2 + reach), count - 1)]
+
+
+def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> float:
+    """Chance that `rivals_us[winner]` is within `band` of the fastest of the rivals, by bootstrap.
+
+    Args:
+        rivals_us: samples of each rival. Where all are equally long, sample i of each is from round i and
+            rounds are resampled; otherwise each rival is resampled alone.
+        band: relative, 0.02 for 2 %.
+    """
+    rng = np.random.default_rng(_SEED)
+    paired = len({len(samples) for samples in rivals_us}) == 1
+    shared = rng.integers(len(rivals_us[0]), size=(RESAMPLES, len(rivals_us[0])))
+    medians = np.array(
+        [
+            np.median(np.asarray(us)[shared if paired else rng.integers(len(us), size=(RESAMPLES, len(us)))], axis=1)
+            for us in rivals_us
+        ]
+    )
+    return float(np.mean(medians[winner] <= medians.min(axis=0) * (1 + band)))
+
+
+def _interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(values, (tail, 1 - tail))
+    return float(low), float(high)

@@ -1,0 +1,247 @@
+"""Store: the one way to studies, measurements and bests. Every call is a transaction of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from sqlalchemy import Engine, Executable, Row, Select, func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, sessionmaker
+
+from space.config import Config
+from space.problem import Problem
+from tuner.errors import StoreError
+from tuner.evidence import bests, changes, measurements, studies
+from tuner.evidence.backup import write_backup
+from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
+from tuner.evidence.distance import log_distance
+from tuner.evidence.models import Base, BestRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from workers.measurement import Measurement, Policy, Provenance, Stage
+
+
+class Store:
+    """A database of measurements. Threads may share one; processes may share the database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._readers = sessionmaker(engine, expire_on_commit=False)
+        self._writers = sessionmaker(engine.execution_options(**{WRITES: True}), expire_on_commit=False)
+        self._notes = engine_for_notes(engine)
+        self._url = engine.url.render_as_string(hide_password=True)
+        self._recent: tuple[int, Provenance, measurements.Place, int] | None = None
+
+    @classmethod
+    def open(cls, url: str, create: bool = True) -> Store:
+        """The store at a SQLAlchemy URL, made and migrated as needed.
+
+        Raises:
+            StoreError: it can't be opened, with the reason and the fix.
+        """
+        return cls(open_engine(url, create))
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is a SQLite file, which this machine alone uses."""
+        return self._engine.dialect.name == "sqlite"
+
+    def close(self) -> None:
+        """Lets go of all connections."""
+        self._engine.dispose()
+        self._notes.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------ studies
+
+    def begin_study(self, key: StudyKey, fresh: bool = False) -> StudyRecord:
+        """The latest study of `key`, whatever its status, or a new one.
+
+        Args:
+            fresh: begin a new one even if there is one already.
+        """
+        with self.transaction(writes=True) as session:
+            return studies.begin(session, key, fresh)
+
+    def finish_study(self, study_id: int, because: str) -> None:
+        """Marks a study as finished, with the reason why it stopped."""
+        with self.transaction(writes=True) as session:
+            studies.set_status(session, study_id, StudyStatus.FINISHED, because)
+
+    def reopen_study(self, study_id: int) -> None:
+        """Marks a finished study as running again: its budget was raised."""
+        with self.transaction(writes=True) as session:
+            studies.set_status(session, study_id, StudyStatus.RUNNING, "")
+
+    # ------------------------------------------------------------------------------------- measurements
+
+    def record(self, study_id: int, measurement: Measurement, provenance: Provenance) -> StoredMeasurement:
+        """Keeps one screen measurement; it is on the disk when this returns.
+
+        Raises:
+            AlreadyMeasured: the study has one of this config and stage; nothing was written.
+        """
+        return self.record_many(study_id, [measurement], provenance)[0]
+
+    def record_many(
+        self, study_id: int, taken: Sequence[Measurement], provenance: Provenance
+    ) -> list[StoredMeasurement]:
+        """Keeps measurements that belong together, all or none of them.
+
+        Final measurements get the study's next series: finals may be taken again after more screening.
+
+        Raises:
+            AlreadyMeasured: one of them is there already; nothing was written.
+        """
+        recent = self._recent
+        with self.transaction(writes=True) as session:
+            if recent is None or recent[:2] != (study_id, provenance):
+                place = measurements.Place.of(session, study_id)
+                recent = study_id, provenance, place, measurements.provenance_id(session, provenance)
+            prepared = measurements.prepare(session, recent[2], taken, provenance, recent[3])
+            kept = measurements.insert_prepared(session, prepared)
+        # Both are there from now on, and a run keeps hundreds of measurements under the same two.
+        self._recent = recent
+        return kept
+
+    def measurements_of(self, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
+        """A study's measurements in the order in which they were taken."""
+        with self.transaction() as session:
+            return measurements.of_study(session, study_id, stage)
+
+    def final_series(self, study_id: int) -> list[StoredMeasurement]:
+        """The correct measurements of the last finals; empty when something was screened after them."""
+        with self.transaction() as session:
+            return measurements.final_series(session, study_id)
+
+    def page(
+        self,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        problem: Problem | None = None,
+        device: str | None = None,
+        outcome: str | None = None,
+    ) -> list[StoredMeasurement]:
+        """Measurements with an id above `after`, in order of id."""
+        query = select(MeasurementRow).where(MeasurementRow.id > after).limit(limit)
+        if problem is not None:
+            query = query.where(MeasurementRow.problem.has(key=problem.key))
+        if device is not None:
+            query = query.where(MeasurementRow.device.has(name=device))
+        if outcome is not None:
+            query = query.where(MeasurementRow.outcome == outcome)
+        with self.transaction() as session:
+            return measurements.read(session, query)
+
+    # -------------------------------------------------------------------------------------------- bests
+
+    def set_best(self, best: Best) -> None:
+        """Makes `best` the answer for its problem, device and policy.
+
+        Raises:
+            StoreError: its measurement is not in the store, or is not correct: the database refuses it.
+        """
+        with self.transaction(writes=True) as session:
+            bests.put(session, best)
+
+    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+        """The best of one problem on a device model; a GPU's own before a replay's."""
+        query = select(BestRow).join(BestRow.device).where(DeviceRow.name == device, BestRow.policy == policy.value)
+        query = query.where(BestRow.problem.has(key=problem.key)).order_by(DeviceRow.kind)
+        return next(iter(self._bests(query.limit(1))), None)
+
+    def bests(self, device: str | None = None) -> list[Best]:
+        """All bests, or those of one device model, ordered by problem."""
+        query = select(BestRow).join(BestRow.problem).join(BestRow.device)
+        query = query.order_by(ProblemRow.key, DeviceRow.kind)
+        return self._bests(query if device is None else query.where(DeviceRow.name == device))
+
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+        """Bests on `device` whose problems differ from `problem` in their extents alone, nearest first."""
+        head, _, tail = problem.key.rpartition(problem.shape)
+        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
+        query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
+        found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
+        return sorted(found, key=lambda best: log_distance(problem, best.problem))
+
+    def winners_near(self, problem: Problem, device: str) -> tuple[Config, ...]:
+        """Own configs that won or came second on similar problems of a device model, most similar first."""
+        with self.transaction() as session:
+            return bests.winners_near(session, problem, device)
+
+    def _bests(self, query: Select[BestRow]) -> list[Best]:
+        with self.transaction() as session:
+            return bests.read(session, query)
+
+    # ---------------------------------------------------------------------------------------- the store
+
+    def devices(self) -> list[tuple[str, str]]:
+        """Name and kind of every device that has a best."""
+        query = select(DeviceRow.name, DeviceRow.kind).join(BestRow, BestRow.device_id == DeviceRow.id).distinct()
+        with self.transaction() as session:
+            return sorted((name, kind) for name, kind in session.execute(query))
+
+    def counts(self) -> dict[str, int]:
+        """Rows by table."""
+        with self.transaction() as session:
+            tables = Base.metadata.sorted_tables
+            return {table.name: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
+
+    def revision(self) -> str:
+        """The schema's revision."""
+        with self.transaction() as session:
+            return current_revision(session.connection()) or "none"
+
+    def changed(self) -> dict[str, int]:
+        """Every counter of `tuner.evidence.changes`; cheap enough to ask several times a second."""
+        with self.transaction() as session:
+            return changes.read(session)
+
+    def backup(self, path: Path) -> dict[str, int]:
+        """Writes a backup; the rows by table.
+
+        Raises:
+            StoreError: the file is there already or can't be written.
+        """
+        return write_backup(self._engine, path)
+
+    def note(self, statement: Executable, parameters: Mapping[str, object]) -> Sequence[Row[*tuple[Any, ...]]]:
+        """The rows of one statement that is a transaction by itself, and whose loss in a crash does no harm.
+
+        Raises:
+            StoreError: the database refused or can't be used.
+        """
+        with self._told(), self._notes.begin() as connection:
+            return connection.execute(statement, parameters).all()
+
+    @contextmanager
+    def transaction(self, writes: bool = False) -> Iterator[Session]:
+        """A session that commits at its end, or rolls back when anything fails.
+
+        Args:
+            writes: it will write; on SQLite it then waits its turn at the start.
+
+        Raises:
+            StoreError: the database refused or can't be used.
+        """
+        with self._told(), (self._writers if writes else self._readers).begin() as session:
+            yield session
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError as error:
+            raise StoreError(
+                f"the store refused it ({error.orig}): only correct, stored measurements are served"
+            ) from error
+        except FAILURES as error:
+            raise unusable(self._url, error) from error

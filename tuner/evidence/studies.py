@@ -1,0 +1,69 @@
+"""Studies in a session: begun once per key and generation, finished, opened again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from space.problem import Problem
+from tuner.evidence import codec
+from tuner.evidence.models import DeviceRow, ProblemRow, StudyRow
+from tuner.evidence.records import StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.rows import id_of, insert_new
+
+
+def begin(session: Session, key: StudyKey, fresh: bool = False) -> StudyRecord:
+    """The latest study of `key`, whatever its status, or a new one.
+
+    Args:
+        fresh: begin a new one even if there is one already.
+    """
+    place = (problem_id(session, key.problem), device_id(session, key.device, key.device_kind))
+    return begin_at(session, key, *place, fresh)
+
+
+def begin_at(session: Session, key: StudyKey, problem: int, device: int, fresh: bool = False) -> StudyRecord:
+    """See `begin`; for callers that know the rows of the key's problem and device."""
+    same = {
+        "problem_id": problem,
+        "device_id": device,
+        "policy": key.policy.value,
+        "family": key.family,
+        "source": key.source,
+    }
+    query = select(StudyRow).filter_by(**same).order_by(StudyRow.generation.desc()).limit(1)
+    latest = session.scalars(query).one_or_none()
+    if latest is None or fresh:
+        row = same | {
+            "generation": latest.generation + 1 if latest else 0,
+            "status": StudyStatus.RUNNING.value,
+            "stopped_because": "",
+            "created_at": datetime.now(UTC),
+        }
+        # Another process may begin the same one at the same time: both then have that one.
+        insert_new(session, StudyRow, [row])
+        latest = session.scalars(query).one()
+    return codec.study(latest, key)
+
+
+def set_status(session: Session, study_id: int, status: StudyStatus, because: str) -> None:
+    """Marks a study as running or finished, with the reason why it stopped."""
+    change = update(StudyRow).where(StudyRow.id == study_id)
+    session.execute(change.values(status=status.value, stopped_because=because))
+
+
+def problem_id(session: Session, problem: Problem) -> int:
+    """The row of a problem; made if missing."""
+    return id_of(session, ProblemRow, problem_columns(problem), unique=("key",))
+
+
+def problem_columns(problem: Problem) -> dict[str, str | int]:
+    """The columns of a problem's row."""
+    return {"key": problem.key, "m": problem.m, "n": problem.n, "k": problem.k}
+
+
+def device_id(session: Session, name: str, kind: str) -> int:
+    """The row of a device model; made if missing."""
+    return id_of(session, DeviceRow, {"name": name, "kind": kind})

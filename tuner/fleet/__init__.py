@@ -1,0 +1,1 @@
+"""The fleet: campaigns, the workers that run them, and the queue between."""

@@ -1,0 +1,84 @@
+"""The desk over HTTP: what an agent asks of a service that it dials."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+from space.family import config_named
+from tuner.fleet.agent.service import Service
+from tuner.fleet.campaigns.records import Announcement, Orders, Past, RoundReport, RoundTask, Welcome
+from tuner.studying.screening import Tried
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, to_json
+
+
+class HttpDesk:
+    """See `tuner.fleet.agent.desk.Desk`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._beat_seconds = 5.0
+
+    def register(self, name: str, facts: DeviceFacts) -> Welcome:
+        """See `Desk`."""
+        said = self._service.call("POST", "/v1/workers", {"name": name, "facts": asdict(facts)})
+        self._beat_seconds = float(said["heartbeat_seconds"])
+        return Welcome(int(said["worker_id"]), self._beat_seconds)
+
+    def beat(self, worker_id: int, round_id: int | None) -> Orders:
+        """See `Desk`. Given up after one interval: the next beat is due then."""
+        path = f"/v1/workers/{worker_id}:heartbeat"
+        said = self._service.call("POST", path, {"round_id": round_id}, seconds=max(self._beat_seconds, 1.0))
+        return Orders(bool(said["stop"]), bool(said["drain"]))
+
+    def claim(self, worker_id: int) -> RoundTask | None:
+        """See `Desk`."""
+        said = self._service.call("POST", f"/v1/workers/{worker_id}:claim")
+        if said is None:
+            return None
+        return RoundTask(**said | {"policy": Policy(said["policy"]), "only": tuple(said["only"])})
+
+    def begin(self, task: RoundTask, provenance: Provenance) -> Past:
+        """See `Desk`."""
+        body = {"lease": task.lease, "provenance": asdict(provenance)}
+        said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
+        tried = tuple(
+            Tried(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
+            for entry in said["tried"]
+        )
+        winners = tuple(config_named(key) for key in said["winners"])
+        return Past(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
+
+    def announce(self, task: RoundTask, announcement: Announcement) -> None:
+        """See `Desk`."""
+        body = {"lease": task.lease, "stage": announcement.stage, "configs": list(announcement.configs)}
+        self._service.call("POST", f"/v1/rounds/{task.round_id}:announce", body)
+
+    def finish(self, task: RoundTask, report: RoundReport) -> None:
+        """See `Desk`."""
+        body = {
+            "lease": task.lease, "problem_key": task.problem_key, "policy": task.policy.value,
+            "measurements": [measurement_document(entry) for entry in report.measurements],
+            "provenance": asdict(report.provenance) if report.provenance else None,
+            "busy_seconds": report.busy_seconds, "ended": report.ended, "failure": report.failure[:4_000],
+            "hopeless": report.hopeless, "handed_back": report.handed_back,
+        }  # fmt: skip
+        self._service.call("POST", f"/v1/rounds/{task.round_id}:finish", body)
+
+    def leave(self, worker_id: int) -> None:
+        """See `Desk`."""
+        self._service.call("POST", f"/v1/workers/{worker_id}:leave")
+
+
+def measurement_document(measurement: Measurement) -> dict[str, Any]:
+    """A measurement as a report has it: problem, device and policy are the round's."""
+    check, clocks = measurement.verification, measurement.clocks
+    return {
+        "config": measurement.config.key, "stage": measurement.stage, "outcome": measurement.outcome.value,
+        "samples_us": list(measurement.samples_us), "detail": measurement.detail[:4_000],
+        "verification": json.loads(to_json(check)) if check else None,
+        "clocks": json.loads(to_json(clocks)) if clocks else None,
+        "build_digest": measurement.build_digest, "note": measurement.note[:4_000],
+    }  # fmt: skip

@@ -1,0 +1,212 @@
+"""Campaigns: made once per request, paused, resumed and cancelled by one write; the rest follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from space.arch import GPU_MODELS
+from tuner.errors import CampaignEnded, CampaignError, KeyReused, StoreError, UnknownCampaign
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, WorkerRow
+from tuner.evidence.codec import utc
+from tuner.evidence.models import DeviceRow, ProblemRow
+from tuner.evidence.rows import ids_by_key
+from tuner.evidence.store import Store
+from tuner.evidence.studies import device_id, problem_columns
+from tuner.fleet.campaigns.feed import feed, now, queue_name
+from tuner.fleet.campaigns.records import TIMING, Campaign, CampaignBudget, CampaignRequest, CampaignStatus, Timing
+from tuner.fleet.queue.choice import queue_of
+from tuner.fleet.queue.port import Queue
+from workers.measurement import Policy
+
+MOST_KEY = 200
+
+
+class Campaigns:
+    """The campaigns of one store."""
+
+    def __init__(self, store: Store, timing: Timing = TIMING, queue: Queue | None = None) -> None:
+        self._store, self._timing = store, timing
+        self._queue = queue or queue_of(store)
+
+    def create(self, request: CampaignRequest, idempotency_key: str | None = None) -> tuple[Campaign, bool]:
+        """Makes a campaign, its problems and its first queued rounds in one transaction.
+
+        Args:
+            idempotency_key: the same key with the same request gives the campaign that it made before.
+
+        Returns:
+            The campaign, and whether this call made it.
+
+        Raises:
+            CampaignError: a device that nobody knows, or a malformed key.
+            KeyReused: the key came with another request.
+        """
+        if idempotency_key is not None and not (
+            1 <= len(idempotency_key) <= MOST_KEY and idempotency_key.isprintable()
+        ):
+            raise CampaignError(f"idempotency key {idempotency_key[:80]!r}: give 1 to {MOST_KEY} printable characters")
+        try:
+            return self._create(request, idempotency_key)
+        except StoreError as error:
+            # Somebody made it with the same key between our look and our write.
+            if idempotency_key is None or not isinstance(error.__cause__, IntegrityError):
+                raise
+            return self._create(request, idempotency_key)
+
+    def _create(self, request: CampaignRequest, key: str | None) -> tuple[Campaign, bool]:
+        digest = digest_of(request)
+        with self._store.transaction(writes=True) as session:
+            if key is not None and (row := session.scalar(select(CampaignRow).filter_by(idempotency_key=key))):
+                if row.request_digest != digest:
+                    raise KeyReused(
+                        f"idempotency key {key!r} made campaign {row.id} from another request: use a new key for a "
+                        f"new campaign"
+                    )
+                return campaign_of(row), False
+            queues = [(queue_for(session, name, kind), name, kind) for name, kind in request.devices]
+            row = CampaignRow(
+                name=request.name, status=CampaignStatus.RUNNING.value, stopped_because="", priority=request.priority,
+                policy=request.policy.value, budget=asdict(request.budget), idempotency_key=key,
+                request_digest=digest, created_at=now(session), finished_at=None,
+            )  # fmt: skip
+            session.add(row)
+            session.flush()
+            _add_problems(session, row.id, request, queues)
+            for queue, _, _ in queues:
+                feed(session, self._queue, queue, self._timing.window)
+            return campaign_of(row), True
+
+    def get(self, campaign_id: int) -> Campaign:
+        """One campaign.
+
+        Raises:
+            UnknownCampaign: there is none of that number.
+        """
+        with self._store.transaction() as session:
+            return campaign_of(row_of(session, campaign_id))
+
+    def page(self, after: int = 0, limit: int = 100, status: CampaignStatus | None = None) -> list[Campaign]:
+        """Campaigns with a number above `after`, in order."""
+        query = select(CampaignRow).where(CampaignRow.id > after).order_by(CampaignRow.id).limit(limit)
+        if status is not None:
+            query = query.where(CampaignRow.status == status.value)
+        with self._store.transaction() as session:
+            return [campaign_of(row) for row in session.scalars(query)]
+
+    def pause(self, campaign_id: int) -> Campaign:
+        """No further round begins; running ones end as they would. Pausing twice is pausing.
+
+        Raises:
+            CampaignEnded: it has ended for good.
+        """
+        return self._change(campaign_id, CampaignStatus.PAUSED)
+
+    def resume(self, campaign_id: int) -> Campaign:
+        """Goes on where it was paused.
+
+        Raises:
+            CampaignEnded: it has ended for good.
+        """
+        return self._change(campaign_id, CampaignStatus.RUNNING)
+
+    def cancel(self, campaign_id: int) -> Campaign:
+        """Ends it: no round begins any more, and running ones stop at their next heartbeat. What was measured stays.
+
+        Raises:
+            CampaignEnded: it had finished before.
+        """
+        return self._change(campaign_id, CampaignStatus.CANCELLED)
+
+    def _change(self, campaign_id: int, status: CampaignStatus) -> Campaign:
+        with self._store.transaction(writes=True) as session:
+            row = row_of(session, campaign_id, lock=True)
+            if row.status != status.value:
+                if row.status in (CampaignStatus.CANCELLED, CampaignStatus.FINISHED):
+                    raise CampaignEnded(f"campaign {campaign_id} is {row.status}: it can't be {_DONE[status]} any more")
+                row.status = status.value
+                if status is CampaignStatus.CANCELLED:
+                    row.stopped_because, row.finished_at = "cancelled", now(session)
+            return campaign_of(row)
+
+
+_DONE = {
+    CampaignStatus.PAUSED: "paused",
+    CampaignStatus.RUNNING: "resumed",
+    CampaignStatus.CANCELLED: "cancelled",
+}
+
+
+def campaign_of(row: CampaignRow) -> Campaign:
+    """The value of a row."""
+    return Campaign(
+        row.id, row.name, CampaignStatus(row.status), row.stopped_because, row.priority, Policy(row.policy),
+        CampaignBudget(**row.budget), utc(row.created_at), utc(row.finished_at) if row.finished_at else None,
+    )  # fmt: skip
+
+
+def queue_for(session: Session, device: str, kind: str) -> str:
+    """The queue of a device model that is in the table of GPU models, or that a worker has registered.
+
+    Raises:
+        CampaignError: nobody knows such a device.
+    """
+    if kind not in ("cuda", "recorded"):
+        raise CampaignError(f"device kind {kind!r} is unknown: use cuda or recorded")
+    if device in GPU_MODELS:
+        return queue_name(device, GPU_MODELS[device].arch, kind)
+    seen = select(WorkerRow.queue).join(DeviceRow).where(DeviceRow.name == device, DeviceRow.kind == kind)
+    known = session.scalar(seen.order_by(WorkerRow.id.desc()).limit(1))
+    if known is None:
+        raise CampaignError(
+            f"device {device[:100]!r} is unknown, and no worker has registered one: use one of {', '.join(GPU_MODELS)}"
+        )
+    return known
+
+
+def _add_problems(
+    session: Session, campaign_id: int, request: CampaignRequest, queues: Sequence[tuple[str, str, str]]
+) -> None:
+    problems = ids_by_key(session, ProblemRow, [problem_columns(problem) for problem in request.problems])
+    blank: dict[str, Any] = {
+        "campaign_id": campaign_id, "status": "waiting", "started": False, "closing": False, "attempts": 0,
+        "suspects": [], "reason": "", "failing_config": "", "rounds": 0, "tried": 0, "failed": {}, "gpu_seconds": 0.0,
+    }  # fmt: skip
+    for queue, name, kind in queues:
+        common = blank | {"queue": queue, "device_id": device_id(session, name, kind)}
+        rows = [common | {"problem_id": problems[problem.key]} for problem in request.problems]
+        session.execute(insert(CampaignProblemRow), rows)
+
+
+def request_key(request: CampaignRequest) -> str:
+    """The idempotency key of whoever wants the same request to be the same campaign."""
+    return f"request:{digest_of(request)}"
+
+
+def digest_of(request: CampaignRequest) -> str:
+    """Equal for equal requests."""
+    document = {
+        "name": request.name, "problems": [problem.key for problem in request.problems], "devices": request.devices,
+        "budget": asdict(request.budget), "priority": request.priority, "policy": request.policy.value,
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def row_of(session: Session, campaign_id: int, lock: bool = False) -> CampaignRow:
+    """The row of a campaign.
+
+    Raises:
+        UnknownCampaign: there is none of that number.
+    """
+    query = select(CampaignRow).where(CampaignRow.id == campaign_id)
+    row = session.scalars(query.with_for_update() if lock else query).one_or_none()
+    if row is None:
+        raise UnknownCampaign(f"there is no campaign {campaign_id}: `gemmtune campaign list` names them")
+    return row

@@ -1,0 +1,86 @@
+"""Census: what the fleet has done and is doing, in numbers, for whoever watches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.feed import now
+
+#: What rates are taken over; a round lasts up to a minute.
+WINDOW_SECONDS: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """Numbers of one moment.
+
+    Attributes:
+        rounds: of all time, by queue and status; `queued` and `running` ones are under way.
+        workers: by queue and status.
+        campaigns, problems: by status.
+        busy_seconds: GPU time of all workers so far, by queue.
+        measured: candidates measured in rounds so far, by queue.
+        recent_measured, recent_busy_seconds: of the rounds that ended in the last `WINDOW_SECONDS`, by queue.
+    """
+
+    rounds: dict[tuple[str, str], int]
+    workers: dict[tuple[str, str], int]
+    campaigns: dict[str, int]
+    problems: dict[str, int]
+    busy_seconds: dict[str, float]
+    measured: dict[str, int]
+    recent_measured: dict[str, int]
+    recent_busy_seconds: dict[str, float]
+
+    def candidates_per_second(self, queue: str) -> float:
+        """Measured in rounds, over the window."""
+        return self.recent_measured.get(queue, 0) / WINDOW_SECONDS
+
+    def busy_share(self, queue: str) -> float:
+        """Of the GPU time that the workers of a queue had in the window, how much rounds used; at most 1."""
+        present = sum(count for (name, status), count in self.workers.items() if name == queue and status != "gone")
+        if not present:
+            return 0.0
+        return min(1.0, self.recent_busy_seconds.get(queue, 0.0) / (present * WINDOW_SECONDS))
+
+
+def census(store: Store) -> Census:
+    """The numbers now.
+
+    Raises:
+        StoreError: the store can't be read.
+    """
+    with store.transaction() as session:
+        pair = select(RoundRow.queue, RoundRow.status, func.count()).group_by(RoundRow.queue, RoundRow.status)
+        present = select(WorkerRow.queue, WorkerRow.status, func.count()).group_by(WorkerRow.queue, WorkerRow.status)
+        since = now(session) - timedelta(seconds=WINDOW_SECONDS)
+        recent = (
+            select(RoundRow.queue, func.sum(RoundRow.measured), func.sum(RoundRow.busy_seconds))
+            .where(RoundRow.ended_at > since)
+            .group_by(RoundRow.queue)
+        )
+        ended = session.execute(recent).all()
+        busy = select(WorkerRow.queue, func.sum(WorkerRow.busy_seconds)).group_by(WorkerRow.queue)
+        measured = select(RoundRow.queue, func.sum(RoundRow.measured)).group_by(RoundRow.queue)
+        return Census(
+            rounds={(queue, status): count for queue, status, count in session.execute(pair)},
+            workers={(queue, status): count for queue, status, count in session.execute(present)},
+            campaigns=_by_status(session, CampaignRow),
+            problems=_by_status(session, CampaignProblemRow),
+            busy_seconds={queue: float(seconds) for queue, seconds in session.execute(busy)},
+            measured={queue: int(count) for queue, count in session.execute(measured)},
+            recent_measured={queue: int(count) for queue, count, _ in ended},
+            recent_busy_seconds={queue: float(seconds) for queue, _, seconds in ended},
+        )
+
+
+def _by_status(session: Session, kind: type[CampaignRow] | type[CampaignProblemRow]) -> dict[str, int]:
+    counts = session.execute(select(kind.status, func.count()).group_by(kind.status))
+    return {status: count for status, count in counts}

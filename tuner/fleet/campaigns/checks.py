@@ -1,0 +1,155 @@
+"""Checks of what workers say. A report is a claim: nothing of it is stored unless all of it holds.
+
+Checked are schema (where it is parsed), size, names, legality of every config by the same rules that enumerate
+them, verification over every element, and that no time beats the roofline bound by more than it could.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Final
+
+from space.arch import DEVICES, Arch, arch_named
+from space.config import Config
+from space.errors import SpaceError
+from space.explain import explain, legal_mask
+from space.family import Family, config_named, families_for, family_named
+from space.problem import Problem
+from space.rank import roofline_us
+from tuner.errors import ResultRefused
+from tuner.evidence.picks import LIBRARY
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
+
+#: Measurements of one report, samples of one measurement, characters of one text.
+MOST_MEASUREMENTS: Final = 2_000
+MOST_SAMPLES: Final = 2_000
+MOST_TEXT: Final = 4_000
+#: The bound is of sustained rates; a short burst may be a little faster, never twice as fast.
+FASTEST_SHARE_OF_BOUND: Final = 0.5
+#: Workers name the same few configs again and again: once to announce them, once to report them, at every problem.
+_KNOWN_CONFIGS: Final = 4_000
+_DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
+
+
+def config_from_key(key: str) -> Config:
+    """The config that a worker names.
+
+    Raises:
+        ResultRefused: it names none.
+    """
+    try:
+        return config_named(key)
+    except SpaceError as error:
+        raise ResultRefused(f"{key[:200]!r} is no config: {error}") from error
+
+
+def check_legal(problem: Problem, arch: str, configs: Sequence[Config], stage: Stage) -> None:
+    """Every config is of a family of the arch, or of the library in finals, and legal for the problem.
+
+    Raises:
+        ResultRefused: one is not, with the rule that it breaks.
+    """
+    families = {family.name: family for family in families_for(arch)}
+    foreign = [config for config in configs if config.family not in families]
+    if foreign and (stage == "screen" or any(config.family != LIBRARY for config in foreign)):
+        tried = " and ".join(families)
+        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {arch} {tried} compete")
+    for own in families.values():
+        _check_legal_of(own, problem, arch_named(arch), [config for config in configs if config.family == own.name])
+
+
+def _check_legal_of(own: Family, problem: Problem, arch: Arch, configs: Sequence[Config]) -> None:
+    if not configs:
+        return
+    if misfit := next(filter(None, map(_misfit, configs)), ""):
+        raise ResultRefused(misfit)
+    legal = legal_mask(own, own.columns(problem, configs, arch))
+    if not legal.all():
+        first = configs[int(legal.argmin())]
+        broken = explain(own, problem, first, arch).broken[0]
+        raise ResultRefused(f"{first.key} is illegal for {problem.shape}: {broken.rule} ({broken.numbers})")
+
+
+def check_provenance(provenance: Provenance, facts: DeviceFacts) -> None:
+    """The provenance is of the worker's own device.
+
+    Raises:
+        ResultRefused: it is of another.
+    """
+    if provenance.device != facts.name:
+        raise ResultRefused(f"the measurements are of {provenance.device!r}, the worker registered {facts.name!r}")
+    if facts.kind == "cuda" and provenance.device_uuid != facts.uuid:
+        raise ResultRefused(f"the measurements are of GPU {provenance.device_uuid}, the worker registered {facts.uuid}")
+    if any(len(value) > 200 for value in (provenance.driver, provenance.nvrtc, provenance.cublaslt)):
+        raise ResultRefused("a version in the provenance is longer than 200 characters")
+    if not (_DIGEST.fullmatch(provenance.kernel_source_digest) and -(2**63) <= provenance.seed < 2**63):
+        raise ResultRefused("the provenance names no kernel source digest, or a seed beyond 64 bits")
+
+
+def check_measurements(
+    measurements: Sequence[Measurement], problem: Problem, policy: Policy, facts: DeviceFacts
+) -> None:
+    """All of a report's measurements.
+
+    Raises:
+        ResultRefused: the first that breaks a rule, with the rule.
+    """
+    if len(measurements) > MOST_MEASUREMENTS:
+        raise ResultRefused(f"{len(measurements)} measurements in one report: at most {MOST_MEASUREMENTS}")
+    for stage in ("screen", "final"):
+        of_stage = [measurement.config for measurement in measurements if measurement.stage == stage]
+        if len(set(of_stage)) != len(of_stage):
+            raise ResultRefused(f"a config is reported twice in stage {stage}: a round measures it once")
+        check_legal(problem, facts.arch, of_stage, "screen" if stage == "screen" else "final")
+    limits = DEVICES.get(facts.name)
+    least_us = roofline_us(problem, limits) * FASTEST_SHARE_OF_BOUND if limits else 0.0
+    for measurement in measurements:
+        if wrong := _wrong(measurement, problem, policy, least_us):
+            raise ResultRefused(f"{measurement.config.key}: {wrong}")
+
+
+def _wrong(measurement: Measurement, problem: Problem, policy: Policy, least_us: float) -> str:
+    """What is wrong with one measurement; empty when nothing is."""
+    samples, check = measurement.samples_us, measurement.verification
+    if measurement.problem_key != problem.key or measurement.policy is not policy:
+        return f"it is of {measurement.problem_key[:200]} ({measurement.policy}), the round is of {problem.key}"
+    if len(samples) > MOST_SAMPLES or not _all_positive(samples):
+        return f"samples must be at most {MOST_SAMPLES} positive numbers of microseconds"
+    if max(len(measurement.detail), len(measurement.note)) > MOST_TEXT:
+        return f"a text is longer than {MOST_TEXT} characters"
+    if not _DIGEST.fullmatch(measurement.build_digest):
+        return f"build_digest {measurement.build_digest[:80]!r} is no SHA-256 in hexadecimal"
+    if measurement.clocks and len(measurement.clocks.throttle_reasons) > 20:
+        return "more than 20 throttle reasons"
+    if check and not (0 <= check.mismatches <= check.elements and len(check.reference) <= 200):
+        return "its verification counts more mismatches than elements, or names its reference at too great length"
+    if measurement.outcome is not Outcome.CORRECT or check is None:
+        return ""
+    elements = problem.m * problem.n * problem.batch
+    if check.elements != elements or not 0 <= check.worst_ratio <= 1:
+        return f"it is correct only with all {elements:,} elements compared and an error within the bound"
+    if measurement.median_us < least_us:
+        return (
+            f"{measurement.median_us:g} µs is less than {FASTEST_SHARE_OF_BOUND:.0%} of the roofline bound: no kernel "
+            f"is that fast"
+        )
+    return ""
+
+
+@lru_cache(maxsize=_KNOWN_CONFIGS)
+def _misfit(config: Config) -> str:
+    """Why a config is no assignment of its family's knobs; empty when it is one."""
+    family = family_named(config.family)
+    try:
+        if family.config(config.knobs) != config:
+            return f"{config.key[:200]} does not name the knobs of {family.name} in their order"
+    except SpaceError as error:
+        return f"{config.key[:200]}: {error}"
+    return ""
+
+
+def _all_positive(numbers: Iterable[float]) -> bool:
+    return all(0 < number < math.inf for number in numbers)

@@ -1,0 +1,141 @@
+"""Endings: what becomes of a problem when one of its rounds ends, well or badly.
+
+A round that ends badly (its worker is gone, or could not go on) names suspects: the candidates that it had
+announced and not measured. The next round takes a part of them alone, about the square root of their number,
+and the one after that a single candidate: 16, 4, 1. So the third bad end in a row has found the candidate that
+causes it, or has shown that none of them does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from space.problem import Problem
+from tuner.errors import NothingCorrect
+from tuner.evidence import bests, measurements, studies
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
+from tuner.evidence.models import MeasurementRow
+from tuner.evidence.picks import best_of
+from tuner.evidence.records import Best, StoredMeasurement, StudyStatus
+from tuner.fleet.campaigns.records import ProblemStatus
+from tuner.studying.screening import FINALISTS
+
+
+def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
+    """The candidates that the next round measures alone; empty when nothing is suspected.
+
+    Args:
+        attempts: rounds in a row that ended badly.
+        suspects: announced and not measured by the first of them, less what was cleared since.
+    """
+    if not suspects or not attempts:
+        return ()
+    return tuple(suspects[: math.isqrt(len(suspects) - 1) + 1 if attempts == 1 else 1])
+
+
+def finalists_next(attempts: int) -> int:
+    """How many go into the finals: half as many after each bad end, so that the fastest alone is the last try."""
+    return max(FINALISTS >> attempts, 1)
+
+
+def end_badly(
+    round_: RoundRow, item: CampaignProblemRow, reason: str, measured: Collection[str], most_attempts: int, at: datetime
+) -> None:
+    """Puts a problem back into the backlog with its suspects, or parks it after too many tries."""
+    item.attempts += 1
+    announced = [key for key in round_.announced if key not in measured]
+    finals = round_.announced_stage == "final"
+    if announced and not finals:
+        item.suspects = announced
+    if item.attempts < most_attempts:
+        item.status = ProblemStatus.WAITING.value
+        return
+    found = announced[0] if len(announced) == 1 else ""
+    where = f"in the finals of {found}" if finals and found else f"with {found}" if found else "before any candidate"
+    if announced and not found:
+        where = f"with one of {len(announced)} candidates"
+    park(item, f"{item.attempts} rounds in a row ended badly, the last {where}: {reason}", found, at)
+
+
+def clear_suspects(item: CampaignProblemRow, measured: Collection[str]) -> None:
+    """A round ended well: what it measured is suspected no more, and without suspects the count starts anew."""
+    item.suspects = [key for key in item.suspects if key not in measured]
+    if not item.suspects:
+        item.attempts = 0
+
+
+def park(item: CampaignProblemRow, reason: str, failing_config: str, at: datetime) -> None:
+    """Ends a problem without a best."""
+    item.status, item.reason, item.failing_config, item.ended_at = "parked", reason, failing_config, at
+
+
+def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> Best | NothingCorrect | None:
+    """The winner of finals that are not stored yet; None without finals. Bootstraps: not for inside a transaction."""
+    if not finals:
+        return None
+    try:
+        return best_of(problem, finals, 0, {})
+    except NothingCorrect as nothing:
+        return nothing
+
+
+def conclude(
+    session: Session,
+    item: CampaignProblemRow,
+    problem: Problem,
+    study_id: int,
+    because: str,
+    decided: Best | NothingCorrect | None,
+    stored: Sequence[StoredMeasurement],
+    at: datetime,
+) -> bool:
+    """Ends a problem whose study is at its end: done with its best, or parked with what went wrong.
+
+    Args:
+        decided: by the finals of this round; None when it had none.
+        stored: this round's measurements, as stored.
+
+    Returns:
+        False when the study has correct candidates but no finals: then it is not at its end.
+    """
+    studies.set_status(session, study_id, StudyStatus.FINISHED, because)
+    if decided is None:
+        earlier = measurements.final_series(session, study_id)
+        if earlier:
+            decided = verdict(problem, earlier)
+        elif _any_correct(session, study_id):
+            return False
+        else:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in item.failed.items()) or "none tried"
+            park(item, f"nothing correct: {kinds}", "", at)
+            return True
+    if isinstance(decided, NothingCorrect) or decided is None:
+        park(item, f"nothing correct: {decided}", "", at)
+        return True
+    winner = next((entry for entry in stored if entry.measurement is decided.winner.measurement), decided.winner)
+    best = replace(decided, winner=winner, tried=item.tried, failed=dict(item.failed))
+    bests.put(session, best)
+    item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, winner.id
+    item.versus_first = asdict(best.versus_first) if best.versus_first else None
+    item.versus_best = asdict(best.versus_best) if best.versus_best else None
+    return True
+
+
+def count_tried(item: CampaignProblemRow, outcomes: Iterable[str]) -> None:
+    """Keeps what the problem's study has screened, as the problem's own numbers."""
+    counts = Counter(outcomes)
+    item.tried = counts.total()
+    item.failed = {outcome: count for outcome, count in sorted(counts.items()) if outcome != "correct"}
+
+
+def _any_correct(session: Session, study_id: int) -> bool:
+    row = MeasurementRow
+    query = select(row.id).where(row.study_id == study_id, row.stage == "screen", row.outcome == "correct").limit(1)
+    return session.scalar(query) is not None

@@ -1,0 +1,117 @@
+"""Estimates: what a campaign would cost, before it is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from space.arch import arch_named
+from space.enumerate import enumerate_space
+from space.family import families_for
+from space.problem import Problem
+from tuner.evidence.campaign_models import RoundRow, WorkerRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import queue_for
+from tuner.fleet.campaigns.records import CampaignRequest
+
+#: Before anything was measured: 96 candidates and their finals took an H200 7 to 10 s
+#: (benchmarks/results/tune_shapes_h200.md, 256 candidates in 14 to 20 s).
+ASSUMED_CANDIDATE_SECONDS: Final = 0.06
+#: Preparing, and the finals.
+ASSUMED_PROBLEM_SECONDS: Final = 3.0
+#: Rounds that a rate is taken from, newest first, and the least that make one.
+_RECENT_ROUNDS: Final = 500
+_LEAST_ROUNDS: Final = 5
+#: Problems whose space is enumerated; the first and the last, and others evenly between.
+_LOOKED_AT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a campaign would cost.
+
+    Attributes:
+        problems, devices: how many; every problem is tuned on every device.
+        most_candidates: upper bound on what is measured.
+        looked_at: problems whose candidates were counted, spread over the list.
+        untunable: those of them that no config is legal for, with the rules.
+        gpu_seconds: of all workers together, and no more than the budget's.
+        seconds: on the wall with the workers that are live now; None without any.
+        seconds_a_candidate, seconds_a_problem: what it was computed with.
+        rate_source: `measured` by recent rounds on these devices, or `assumed`.
+    """
+
+    problems: int
+    devices: int
+    most_candidates: int
+    untunable: list[dict[str, str]]
+    looked_at: int
+    gpu_seconds: float
+    seconds: float | None
+    workers: int
+    seconds_a_candidate: float
+    seconds_a_problem: float
+    rate_source: Literal["measured", "assumed"]
+
+
+def estimate(store: Store, request: CampaignRequest) -> Estimate:
+    """The cost of a campaign that is not made.
+
+    Raises:
+        CampaignError: a device that nobody knows.
+    """
+    with store.transaction() as session:
+        queues = [queue_for(session, name, kind) for name, kind in request.devices]
+        rates = [_rate(session, queue) for queue in queues]
+        workers = session.scalar(
+            select(func.count()).select_from(WorkerRow).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
+        )
+    measured = [rate for rate in rates if rate is not None]
+    a_candidate = sum(measured) / len(measured) if measured else ASSUMED_CANDIDATE_SECONDS
+    a_problem = ASSUMED_PROBLEM_SECONDS if not measured else 0.0
+    each = len(request.problems) * len(request.devices)
+    looked_at = _sample(request.problems)
+    arch = queues[0].split("/")[-2]
+    sizes = {problem: _candidates(problem, arch) for problem in looked_at}
+    known = [min(size, request.budget.candidates) for size, _ in sizes.values()]
+    most = round(each * sum(known) / len(known))
+    gpu_seconds = most * a_candidate + each * a_problem
+    if request.budget.gpu_seconds is not None:
+        gpu_seconds = min(gpu_seconds, request.budget.gpu_seconds)
+    return Estimate(
+        len(request.problems), len(request.devices), most,
+        [{"problem": problem.key, "rules": rules} for problem, (size, rules) in sizes.items() if not size],
+        len(looked_at), gpu_seconds, gpu_seconds / workers if workers else None, workers or 0, a_candidate, a_problem,
+        "measured" if measured else "assumed",
+    )  # fmt: skip
+
+
+def _rate(session: Session, queue: str) -> float | None:
+    """GPU seconds a candidate in recent rounds, preparing and finals included; None after too few rounds."""
+    recent = (
+        select(RoundRow.measured, RoundRow.busy_seconds)
+        .where(RoundRow.queue == queue, RoundRow.status == "done", RoundRow.measured > 0)
+        .order_by(RoundRow.id.desc())
+        .limit(_RECENT_ROUNDS)
+    )
+    rounds = session.execute(recent).all()
+    if len(rounds) < _LEAST_ROUNDS:
+        return None
+    return sum(float(row.busy_seconds) for row in rounds) / sum(int(row.measured) for row in rounds)
+
+
+def _sample(problems: tuple[Problem, ...]) -> list[Problem]:
+    if len(problems) <= _LOOKED_AT:
+        return list(problems)
+    step = (len(problems) - 1) / (_LOOKED_AT - 1)
+    return [problems[round(place * step)] for place in range(_LOOKED_AT)]
+
+
+def _candidates(problem: Problem, arch: str) -> tuple[int, str]:
+    """How many candidates are legal, and the rules that removed most where none is."""
+    spaces = [enumerate_space(family, problem, arch_named(arch)) for family in families_for(arch, problem)]
+    count, removed = sum(map(len, spaces)), spaces[0].removed
+    return count, "" if count else ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])

@@ -1,0 +1,156 @@
+"""Reports: how a round ended, checked, stored, and turned into what becomes of its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from space.problem import Problem
+from tuner.errors import NothingCorrect, ResultRefused
+from tuner.evidence import measurements
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
+from tuner.evidence.codec import utc
+from tuner.evidence.measurements import Place, Prepared
+from tuner.evidence.models import ConfigRow, MeasurementRow
+from tuner.evidence.records import Best, StoredMeasurement
+from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
+from tuner.fleet.campaigns.endings import clear_suspects, conclude, count_tried, end_badly, park, verdict
+from tuner.fleet.campaigns.leases import Held
+from tuner.fleet.campaigns.records import RoundReport
+from tuner.studying.study import source_of
+
+#: Of the reasons that workers give.
+_MOST_REASON = 1_000
+_OUTCOMES: Final = (
+    select(ConfigRow.key, MeasurementRow.outcome)
+    .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    .where(MeasurementRow.study_id == bindparam("study"), MeasurementRow.stage == "screen")
+)
+
+
+def check_report(holder: Held, report: RoundReport) -> Best | NothingCorrect | None:
+    """Checks a report whole, and decides its finals; outside any transaction, because both take a while.
+
+    Raises:
+        ResultRefused: it breaks a rule.
+    """
+    if max(len(report.ended), len(report.failure)) > MOST_TEXT:
+        raise ResultRefused(f"a reason is longer than {MOST_TEXT} characters")
+    if not 0 <= report.busy_seconds < 86_400:
+        raise ResultRefused(f"busy_seconds = {report.busy_seconds} is no time that a round takes")
+    if not report.measurements:
+        return None
+    provenance = report.provenance
+    if provenance is None or holder.source is None or source_of(provenance) != holder.source:
+        raise ResultRefused("the measurements are not of the provenance that the round was begun with")
+    check_provenance(provenance, holder.facts)
+    check_measurements(report.measurements, holder.problem, holder.policy, holder.facts)
+    at = datetime.now().astimezone()
+    finals = [
+        StoredMeasurement(0, 0, holder.facts.name, holder.facts.kind, at, provenance, measurement)
+        for measurement in report.measurements
+        if measurement.stage == "final"
+    ]
+    return verdict(holder.problem, finals)
+
+
+def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
+    """What a study has screened: the outcome of each config, by its key."""
+    found = session.execute(_OUTCOMES, {"study": study_id}) if study_id is not None else ()
+    return {key: outcome for key, outcome in found}
+
+
+def fresh(
+    session: Session, row: RoundRow, holder: Held, report: RoundReport, screened: Mapping[str, str]
+) -> Prepared | None:
+    """A report's measurements, ready to be stored, save those of configs that the study has screened meanwhile.
+
+    `gemmtune tune` on the same database may be at the same study.
+
+    Returns:
+        None when there are none.
+    """
+    if row.study_id is None or report.provenance is None:
+        return None
+    new = [entry for entry in report.measurements if entry.stage == "screen" and entry.config.key not in screened]
+    # Finals last: they are those of everything screened before them.
+    new += [entry for entry in report.measurements if entry.stage == "final"]
+    facts, device_id = holder.facts, row.campaign_problem.device_id
+    place = Place(row.study_id, row.problem_id, device_id, facts.name, facts.kind)
+    return measurements.prepare(session, place, new, report.provenance) if new else None
+
+
+def settle(
+    session: Session,
+    row: RoundRow,
+    report: RoundReport,
+    screened: Mapping[str, str],
+    new: Prepared | None,
+    most_attempts: int,
+    at: datetime,
+) -> bool:
+    """Ends a locked round, and its problem where that can't go on.
+
+    Args:
+        screened: see `outcomes`.
+        new: what is about to be stored.
+
+    Returns:
+        Whether the study is at its end: then the problem is still open, until `conclude_study`.
+    """
+    item, taken = row.campaign_problem, new.measurements if new else ()
+    account(session, row, item, report.busy_seconds, len(taken), at)
+    row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:_MOST_REASON]
+    item.started = True
+    if row.study_id is not None:
+        count_tried(item, [*screened.values(), *(entry.outcome.value for entry in taken if entry.stage == "screen")])
+    measured = {entry.config.key for entry in report.measurements}
+    failure = report.failure[:_MOST_REASON]
+    if failure and report.hopeless:
+        park(item, failure, "", at)
+    elif failure:
+        end_badly(row, item, failure, measured, most_attempts, at)
+    elif not (report.measurements or report.ended or report.handed_back):
+        end_badly(row, item, "the round measured nothing", measured, most_attempts, at)
+    else:
+        clear_suspects(item, measured | screened.keys())
+        if report.ended and row.study_id is not None:
+            return True
+        item.status = "waiting"
+    return False
+
+
+def conclude_study(
+    session: Session,
+    row: RoundRow,
+    problem: Problem,
+    report: RoundReport,
+    decided: Best | NothingCorrect | None,
+    stored: Sequence[StoredMeasurement],
+    most_attempts: int,
+    at: datetime,
+) -> None:
+    """Ends the problem of a settled round whose study is at its end, with everything stored."""
+    assert row.study_id is not None
+    item, because = row.campaign_problem, report.ended[:_MOST_REASON]
+    if not conclude(session, item, problem, row.study_id, because, decided, stored, at):
+        measured = outcomes(session, row.study_id).keys()
+        end_badly(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
+
+
+def account(
+    session: Session, row: RoundRow, item: CampaignProblemRow, busy_seconds: float, measured: int, at: datetime
+) -> None:
+    """Books a round's time: the device belonged to it from its claim to its end, whatever the worker says."""
+    elapsed = (at - utc(row.claimed_at)).total_seconds() if row.claimed_at else 0.0
+    row.ended_at, row.measured, row.busy_seconds = at, measured, min(busy_seconds, elapsed)
+    item.rounds += 1
+    item.gpu_seconds += elapsed
+    worker = session.get(WorkerRow, row.worker_id)
+    if worker is not None:
+        worker.rounds += 1
+        worker.busy_seconds += row.busy_seconds

@@ -1,0 +1,160 @@
+"""Rounds over their life: claimed under a lease, begun, announced, finished. Fenced at every step.
+
+The lease is made when a round is claimed and never given twice. A worker that was silent for too long has lost
+its round, whatever it believes; all that it says of it is refused, and nothing of it is stored. A report that is
+sent again, because its answer was lost, is answered again.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from typing import Final
+
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import Session
+
+from space.family import families_for
+from tuner.errors import LeaseLost
+from tuner.evidence import bests, codec, measurements, studies
+from tuner.evidence.models import ConfigRow, MeasurementRow
+from tuner.evidence.records import StudyKey
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
+from tuner.fleet.campaigns.claims import give, running, take
+from tuner.fleet.campaigns.feed import feed, feed_begun
+from tuner.fleet.campaigns.leases import held, keep_announced, keep_study, locked, reported
+from tuner.fleet.campaigns.records import TIMING, Announcement, Past, RoundReport, RoundTask, Timing
+from tuner.fleet.campaigns.reports import check_report, conclude_study, fresh, outcomes, settle
+from tuner.fleet.campaigns.workers import touch
+from tuner.fleet.queue.choice import queue_of
+from tuner.fleet.queue.port import Queue
+from tuner.studying.screening import Tried
+from tuner.studying.study import names_of, source_of
+from workers.measurement import Outcome, Provenance
+
+#: After so many candidates what won elsewhere has been tried.
+_LATE: Final = 64
+_MEASURED: Final = (
+    select(
+        ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us, MeasurementRow.stage, MeasurementRow.series
+    )
+    .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    .where(MeasurementRow.study_id == bindparam("study"))
+    .order_by(MeasurementRow.id)
+)
+
+
+class Rounds:
+    """The rounds of one store."""
+
+    def __init__(self, store: Store, timing: Timing = TIMING, queue: Queue | None = None) -> None:
+        self._store, self._timing = store, timing
+        self._queue = queue or queue_of(store)
+
+    def claim(self, worker_id: int) -> RoundTask | None:
+        """The next round for a worker; None when there is none, or when it drains.
+
+        A worker that holds a round already gets that one again: the answer to its last claim was lost.
+
+        Raises:
+            WorkerGone: it counts as gone.
+        """
+        seconds = self._timing.round_seconds
+        with self._store.transaction(writes=True) as session:
+            worker = touch(session, worker_id)
+            if (held_already := running(session, worker_id)) is not None:
+                return held_already.task(held_already.lease or "", seconds)
+            if worker.status == "draining":
+                return None
+            found = take(session, self._queue, worker)
+            if found is None and feed(session, self._queue, worker.queue, self._timing.window):
+                found = take(session, self._queue, worker)
+            if found is None:
+                return None
+            lease = secrets.token_hex(16)
+            give(session, found, worker_id, lease, worker.at)
+            return found.task(lease, seconds)
+
+    def begin(self, round_id: int, lease: str, provenance: Provenance) -> Past:
+        """The study that the round goes on with, on a device with this provenance.
+
+        Raises:
+            LeaseLost: the round is not the caller's any more.
+            ResultRefused: the provenance is not of the worker's device.
+        """
+        with self._store.transaction(writes=True) as session:
+            holder = held(session, round_id, lease)
+            check_provenance(provenance, holder.facts)
+            touch(session, holder.worker_id)
+            competing = names_of(families_for(holder.facts.arch, holder.problem))
+            of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
+            key = StudyKey(holder.problem, *of_device)
+            study = studies.begin_at(session, key, holder.problem_id, holder.device_id)
+            keep_study(session, round_id, lease, study.id)
+            tried, finals_done = _past(session, study.id)
+            winners = (
+                () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
+            )
+            return Past(study.id, tried, finals_done, winners)
+
+    def announce(self, round_id: int, lease: str, announcement: Announcement) -> None:
+        """Names the candidates that are measured next, before they are.
+
+        Raises:
+            LeaseLost: the round is not the caller's any more.
+            ResultRefused: one of them is malformed or illegal.
+        """
+        with self._store.transaction(writes=True) as session:
+            holder = held(session, round_id, lease)
+            configs = [config_from_key(key) for key in announcement.configs]
+            check_legal(holder.problem, holder.facts.arch, configs, announcement.stage)
+            touch(session, holder.worker_id)
+            keep_announced(session, round_id, lease, announcement.stage, [config.key for config in configs])
+
+    def finish(self, round_id: int, lease: str, report: RoundReport) -> None:
+        """Stores what a round measured, ends it and queues what follows, in one transaction.
+
+        Raises:
+            LeaseLost: the round is not the caller's any more; nothing was stored.
+            ResultRefused: the report breaks a rule; nothing was stored, and the round is still the caller's.
+        """
+        with self._store.transaction() as session:
+            try:
+                holder = held(session, round_id, lease)
+            except LeaseLost:
+                if reported(session, round_id, lease):
+                    return
+                raise
+        decided = check_report(holder, report)
+        with self._store.transaction(writes=True) as session:
+            moment = touch(session, holder.worker_id).at
+            row = locked(session, round_id, lease)
+            screened = outcomes(session, row.study_id)
+            new = fresh(session, row, holder, report, screened)
+            # Written once, when all of it is decided.
+            with session.no_autoflush:
+                concluding = settle(session, row, report, screened, new, self._timing.attempts, moment)
+                if row.job_id is not None:
+                    self._queue.end(session, row.job_id)
+                    row.job_id = None
+            session.flush()
+            feed_begun(session, self._queue, row.queue, moment)
+            # Last, because from here to the commit every other round that ends has to wait.
+            stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
+            if concluding:
+                conclude_study(session, row, holder.problem, report, decided, stored, self._timing.attempts, moment)
+
+
+def _past(session: Session, study_id: int) -> tuple[tuple[Tried, ...], bool]:
+    """What a study has screened, in order, and whether its finals are done: nothing was screened after its last."""
+    rows = session.execute(_MEASURED, {"study": study_id}).all()
+    tried = tuple(
+        Tried(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)
+        for key, outcome, median_us, stage, _ in rows
+        if stage == "screen"
+    )
+    if not rows or rows[-1].stage == "screen":
+        return tried, False
+    last = max(row.series for row in rows)
+    return tried, any(row.series == last and row.outcome == "correct" for row in rows)

@@ -1,0 +1,236 @@
+"""Doctor of a fleet: its database, queue, workers and problems; read only, and safe while everything runs.
+
+What a running service repairs within seconds is looked at twice before it is told.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+
+import httpx2
+from sqlalchemy import Engine, func, select, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
+
+from tuner.cli.checkup import Check
+from tuner.errors import StoreError
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.evidence.codec import utc
+from tuner.evidence.database import connect, current_revision, newest_revision, shown
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.feed import now
+from tuner.fleet.campaigns.reconcile import mismatches
+from tuner.fleet.campaigns.records import Timing
+from tuner.fleet.queue.choice import queue_of
+
+#: Clocks that differ by more than this mislead people who read logs; nothing is decided by them.
+_SKEW_SECONDS: Final = 5.0
+_LOW_BYTES: Final = 2 * 10**9
+_MOST_NAMED: Final = 3
+#: Longer than the reconciler takes to come by.
+_SETTLE_SECONDS: Final = 2.0
+
+
+def service_check(url: str, token: str | None) -> Check:
+    """The service that this machine's workers and commands dial."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with httpx2.Client(base_url=url, timeout=10, headers=headers) as http:
+            ready, asked = http.get("/readyz"), http.get("/v1/devices")
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        fix = "check GEMMTUNE_URL and the way there (proxy, firewall), or start it with `gemmtune serve`"
+        return Check("service", "broken", f"{url} does not answer ({error})", fix)
+    if ready.status_code != 200:
+        return Check("service", "broken", f"{url} is not ready: {_detail(ready)}", "see its log, and doctor there")
+    if asked.status_code == 401:
+        return Check(
+            "service", "broken", f"{url} is ready and refuses the token: {_detail(asked)}",
+            "set GEMMTUNE_TOKEN_FILE to a token of `gemmtune token create NAME --scope work`",
+        )  # fmt: skip
+    skew = _skew(ready)
+    if skew is not None and abs(skew) > _SKEW_SECONDS:
+        return Check(
+            "service", "warning", f"{url} is ready; its clock is {skew:+.0f} s from this machine's", "run NTP on both"
+        )
+    said = "takes the token" if token else "asks for none"
+    return Check("service", "ok", f"{url} is ready and {said}, {ready.elapsed.total_seconds() * 1e3:.0f} ms away")
+
+
+def fleet_checkup(url: str, timing: Timing, settle: Callable[[float], None] = time.sleep) -> list[Check]:
+    """Every check of one database, none of which changes anything or raises.
+
+    Args:
+        settle: waits between two looks at the queue.
+    """
+    try:
+        engine = connect(url, create=False)
+    except StoreError as error:
+        gone = "is not there" in str(error)
+        return [Check("database", "absent" if gone else "broken", str(error), "" if gone else "see the sentence")]
+    store = Store(engine)
+    try:
+        reached, current = _reached(engine, url)
+        if not current:
+            return reached
+        return [*reached, *_Look(store, timing, settle).checks(), _disk(store, url)]
+    except StoreError as error:
+        return [Check("database", "broken", str(error), "see the sentence")]
+    finally:
+        store.close()
+
+
+def _reached(engine: Engine, url: str) -> tuple[list[Check], bool]:
+    """Database and schema; whether the tables are this version's."""
+    started = time.perf_counter()
+    with Store(engine).transaction() as session:
+        revision = current_revision(session.connection())
+    milliseconds = (time.perf_counter() - started) * 1e3
+    found = Check("database", "ok", f"{shown(url)} answers within {milliseconds:.0f} ms")
+    head = newest_revision()
+    if revision == head:
+        return [found, Check("schema", "ok", f"{head}, this version's")], True
+    if revision is None:
+        return [found, Check("schema", "absent", "no tables yet", "`gemmtune serve` makes them")], False
+    fix = "the next start of `gemmtune serve` brings it there; back it up before with `gemmtune backup`"
+    if not revision.isdigit() or int(revision) > int(head):
+        fix = "a newer gemmtune made it: upgrade this one"
+    return [found, Check("schema", "warning", f"{revision}, this version has {head}", fix)], False
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Checks of tables that are current."""
+
+    store: Store
+    timing: Timing
+    settle: Callable[[float], None]
+
+    def checks(self) -> list[Check]:
+        with self.store.transaction() as session:
+            campaigns = session.scalar(select(func.count()).select_from(CampaignRow)) or 0
+            workers = session.scalar(select(func.count()).select_from(WorkerRow)) or 0
+            clock = self._clock(session)
+        if not campaigns and not workers:
+            return [self._contents(), clock]
+        return [self._contents(), clock, self._queue(), self._workers(), self._problems()]
+
+    def _contents(self) -> Check:
+        counts = self.store.counts()
+        told = ("best", "measurement", "campaign", "campaign_problem", "round", "worker", "build", "token")
+        return Check("contents", "ok", ", ".join(f"{counts[name]:,} {name}" for name in told))
+
+    def _clock(self, session: Session) -> Check:
+        skew = (now(session) - datetime.now(UTC)).total_seconds()
+        if abs(skew) > _SKEW_SECONDS:
+            return Check("clock", "warning", f"the database's is {skew:+.0f} s from this machine's", "run NTP on both")
+        return Check("clock", "ok", f"the database's is {abs(skew):.1f} s from this machine's")
+
+    def _queue(self) -> Check:
+        queue = queue_of(self.store)
+        found = mismatches(self.store, queue)
+        if found:
+            self.settle(_SETTLE_SECONDS)
+            found &= mismatches(self.store, queue)
+        with self.store.transaction() as session:
+            open_ = select(RoundRow.status, func.count()).where(RoundRow.status.in_(("queued", "running")))
+            counts = {status: count for status, count in session.execute(open_.group_by(RoundRow.status))}
+        state = f"{counts.get('queued', 0)} rounds queued, {counts.get('running', 0)} running"
+        if not found:
+            return Check("queue", "ok", f"{state}; the queue and the tables agree")
+        said = "; ".join(sorted(str(entry) for entry in found)[:_MOST_NAMED])
+        fix = "a running service repairs it within 15 s: start one, and look into its log if this stays"
+        return Check("queue", "broken", f"{state}; {len(found)} do not fit: {said}", fix)
+
+    def _workers(self) -> Check:
+        with self.store.transaction() as session:
+            moment = now(session)
+            present = session.execute(
+                select(WorkerRow.name, WorkerRow.queue, WorkerRow.status, WorkerRow.beat_at)
+                .where(WorkerRow.status != "gone")
+            ).all()  # fmt: skip
+            needed = set(
+                session.scalars(
+                    select(CampaignProblemRow.queue)
+                    .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
+                    .where(CampaignRow.status == "running", CampaignProblemRow.status.in_(("waiting", "open")))
+                    .distinct()
+                )
+            )
+        silence = timedelta(seconds=self.timing.silence_seconds)
+        silent = [row.name for row in present if moment - utc(row.beat_at) > 2 * silence]
+        if silent:
+            return Check(
+                "workers", "broken", f"nobody has noticed that {_named(silent)} went silent",
+                "no service sweeps this database: start `gemmtune serve`",
+            )  # fmt: skip
+        if missing := sorted(needed - {row.queue for row in present}):
+            return Check(
+                "workers", "broken", f"problems wait for {_named(missing)}, and no worker serves it",
+                "start `gemmtune worker run` on such a device",
+            )  # fmt: skip
+        if not present:
+            return Check("workers", "absent", "none is there; nothing waits for one")
+        last = max((moment - utc(row.beat_at)).total_seconds() for row in present)
+        draining = sum(row.status == "draining" for row in present)
+        said = f"{len(present)} there, {draining} of them draining; each heard within the last {max(last, 0):.1f} s"
+        return Check("workers", "ok", said)
+
+    def _problems(self) -> Check:
+        with self.store.transaction() as session:
+            rows = session.execute(
+                select(CampaignProblemRow.campaign_id, func.count())
+                .where(CampaignProblemRow.status == "parked")
+                .group_by(CampaignProblemRow.campaign_id)
+                .order_by(CampaignProblemRow.campaign_id)
+            ).all()
+        if not rows:
+            return Check("problems", "ok", "none is parked")
+        parked = [f"{count} of campaign {campaign}" for campaign, count in rows]
+        number = rows[-1][0]
+        return Check(
+            "problems", "warning", f"{sum(count for _, count in rows)} are parked: {_named(parked)}",
+            f"`gemmtune campaign results {number}` tells each reason; a new campaign tries them again",
+        )  # fmt: skip
+
+
+def _disk(store: Store, url: str) -> Check:
+    parsed = make_url(url)
+    if not store.embedded:
+        with store.transaction() as session:
+            size = session.scalar(text("SELECT pg_database_size(current_database())")) or 0
+        return Check("disk", "ok", f"the database is {size / 1e6:,.0f} MB; what its server has left is not seen here")
+    path = Path(parsed.database or "")
+    free = os.statvfs(path.parent)
+    left, size = free.f_bavail * free.f_frsize, path.stat().st_size
+    said = f"{path} is {size / 1e6:,.0f} MB, {left / 1e9:,.0f} GB are free"
+    if left < _LOW_BYTES:
+        return Check("disk", "warning", said, "free space: a store that can't grow takes no measurements")
+    return Check("disk", "ok", said)
+
+
+def _skew(answer: httpx2.Response) -> float | None:
+    """Of a service's clock against ours, to a second."""
+    try:
+        theirs = parsedate_to_datetime(answer.headers["date"])
+    except (KeyError, ValueError):
+        return None
+    return (theirs - datetime.now(UTC)).total_seconds()
+
+
+def _detail(answer: httpx2.Response) -> str:
+    try:
+        return str(answer.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {answer.status_code}"
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more

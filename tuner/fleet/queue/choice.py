@@ -1,0 +1,13 @@
+"""Which queue a store has: the engine on PostgreSQL, the rounds themselves on SQLite."""
+
+from __future__ import annotations
+
+from tuner.evidence.store import Store
+from tuner.fleet.queue.in_table import TableQueue
+from tuner.fleet.queue.on_postgresql import PostgresQueue
+from tuner.fleet.queue.port import Queue
+
+
+def queue_of(store: Store) -> Queue:
+    """The queue on the store's own database."""
+    return TableQueue() if store.embedded else PostgresQueue()

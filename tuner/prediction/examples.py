@@ -1,0 +1,119 @@
+"""Examples: what a model learns from, one group for each problem and run, from recordings or from the store.
+
+Times of two groups were taken at different temperatures and clocks; they are never compared with each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from space.config import Config
+from space.family import Family
+from space.problem import Problem
+from tuner.evidence.store import Store
+from workers.measurement import Measurement, Outcome, Policy
+from workers.recording import read_recording
+
+#: A group with fewer correct candidates says nothing about how they differ.
+LEAST_CANDIDATES: Final = 8
+#: Measurements read from the store at a time.
+_PAGE: Final = 2_000
+
+
+@dataclass(frozen=True)
+class Group:
+    """Correct candidates of one problem, measured in one run.
+
+    Attributes:
+        device: GPU model.
+        configs: none twice.
+        time_us: of each, on one scale: see `settled`.
+        origin: the recording or the study, for people.
+        digest: of the content.
+    """
+
+    problem: Problem
+    device: str
+    configs: tuple[Config, ...]
+    time_us: npt.NDArray[np.float64]
+    origin: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Content address."""
+        lines = sorted(f"{config.key} {time:.6g}" for config, time in zip(self.configs, self.time_us, strict=True))
+        return hashlib.sha256("\n".join([self.problem.key, self.device, *lines]).encode()).hexdigest()
+
+
+def from_recordings(folder: Path, family: Family, policy: Policy = Policy.COLD_GRAPH) -> list[Group]:
+    """One group a recording in `folder`.
+
+    Raises:
+        RecordingError: a file can't be read.
+    """
+    groups = []
+    for path in sorted(folder.glob("*.parquet")):
+        recording = read_recording(path)
+        measured = [measurement for measurement, _ in recording.measurements if measurement.policy is policy]
+        groups.append(_group(recording.problem, recording.facts.name, measured, family, path.name))
+    return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
+
+
+def from_store(store: Store, device: str, family: Family, policy: Policy = Policy.COLD_GRAPH) -> list[Group]:
+    """One group for each study that a GPU of this model took; replays of recordings are passed over."""
+    studies: dict[tuple[str, int], list[Measurement]] = {}
+    for study, measurement in _pages(store, device):
+        if measurement.policy is policy:
+            studies.setdefault((measurement.problem_key, study), []).append(measurement)
+    groups = [
+        _group(Problem.from_key(key), device, measured, family, f"study {study}")
+        for (key, study), measured in studies.items()
+    ]
+    return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
+
+
+def settled(measured: Iterable[Measurement]) -> dict[Config, float]:
+    """A time for each correct candidate of one run, in microseconds.
+
+    A candidate that went through the finals keeps its final median, brought to the screen's scale by the ratio
+    that is usual among the finalists (finals run warmer, at lower clocks); the others keep their screen median.
+    Screening is brief and, at the power limit, noisy: without this the fastest is often merely the luckiest.
+    """
+    correct = [m for m in measured if m.outcome is Outcome.CORRECT]
+    screened = {m.config: m.median_us for m in correct if m.stage == "screen"}
+    final = {m.config: m.median_us for m in correct if m.stage == "final" and m.config in screened}
+    if not final:
+        return screened
+    usual = statistics.median(screened[config] / time for config, time in final.items())
+    return screened | {config: time * usual for config, time in final.items()}
+
+
+def digest_of(groups: Sequence[Group]) -> str:
+    """Content address of a set of groups, in whatever order."""
+    return hashlib.sha256("\n".join(sorted(group.digest for group in groups)).encode()).hexdigest()
+
+
+def _pages(store: Store, device: str) -> Iterator[tuple[int, Measurement]]:
+    after = 0
+    while page := store.page(after=after, limit=_PAGE, device=device):
+        after = page[-1].id
+        yield from ((stored.study_id, stored.measurement) for stored in page if stored.device_kind != "recorded")
+
+
+def _group(problem: Problem, device: str, measured: Sequence[Measurement], family: Family, origin: str) -> Group:
+    """A candidate that ran correctly teaches, whatever rules were added since."""
+    times = settled(_of(family, measured))
+    return Group(problem, device, tuple(times), np.array(list(times.values())), origin)
+
+
+def _of(family: Family, measured: Sequence[Measurement]) -> list[Measurement]:
+    return [measurement for measurement in measured if measurement.config.family == family.name]

@@ -1,0 +1,124 @@
+"""Model files: one NumPy archive a device, arrays and facts, without pickle; and which of them is used."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import ValidationError
+
+from space.errors import SpaceError
+from tuner.errors import ModelError
+from tuner.files import write_whole
+from tuner.prediction.forest import Forest
+from tuner.prediction.learned import VERSION, LearnedModel, ModelFacts
+
+#: Models that ship with the package, trained on its recordings.
+SHIPPED: Final = Path(__file__).resolve().parent / "trained"
+#: No model is larger: it travels in the package.
+MOST_BYTES: Final = 5 * 10**6
+_FACTS: Final = "facts"
+_FOREST: Final = ("roots", "feature", "threshold", "right", "value")
+_PROBLEMS: Final = ("problem_rows", "levels")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The model that is used for a device, or why there is none.
+
+    Attributes:
+        model: None where the analytic model has to do.
+        why: one sentence.
+        path: the file; None where there is none.
+    """
+
+    model: LearnedModel | None
+    why: str
+    path: Path | None = None
+
+
+def file_name(device: str) -> str:
+    """`nvidia_h200.npz`."""
+    return re.sub(r"[^a-z0-9]+", "_", device.lower()).strip("_") + ".npz"
+
+
+def save(model: LearnedModel, path: Path) -> int:
+    """Writes a model, whole or not at all; returns its bytes.
+
+    Raises:
+        ModelError: it is larger than a model may be, or the disk refuses.
+    """
+    arrays: dict[str, Any] = {name: getattr(model.forest, name) for name in _FOREST}
+    arrays |= {name: getattr(model, name) for name in _PROBLEMS}
+    arrays[_FACTS] = np.frombuffer(model.facts.model_dump_json().encode(), dtype=np.uint8)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    content = buffer.getvalue()
+    if len(content) > MOST_BYTES:
+        raise ModelError(f"the model takes {len(content):,} bytes, more than {MOST_BYTES:,}: train fewer trees")
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise ModelError(f"{path} can't be written ({error.strerror}): free space or choose another file") from error
+    return len(content)
+
+
+def load(path: Path) -> LearnedModel:
+    """Reads a model; whether it fits this version of the family is `LearnedModel.check`'s to say.
+
+    Raises:
+        ModelError: it is not there, damaged, or of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        facts = ModelFacts.model_validate_json(bytes(arrays[_FACTS]))
+        forest = Forest(*(arrays[name] for name in _FOREST))
+        model = LearnedModel(facts, forest, *(arrays[name] for name in _PROBLEMS))
+    except FileNotFoundError as error:
+        raise ModelError(f"{path} is not there: train a model with `gemmtune model train`") from error
+    except ValidationError as error:
+        raise ModelError(f"{path} is of another version than {VERSION}: train it again") from error
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise ModelError(f"{path} is no model ({str(error).splitlines()[0]}): train it again") from error
+    if facts.version != VERSION:
+        raise ModelError(f"{path} is of version {facts.version}, this gemmtune reads {VERSION}: train it again")
+    return model
+
+
+def model_for(device: str, folder: Path | None = None) -> Choice:
+    """The model of a device: one that was trained here, in `folder`, before the one that ships.
+
+    Never raises: without a usable model the analytic one answers, and the reason is in `why`.
+    """
+    refused: list[str] = []
+    for place in (folder, SHIPPED):
+        path = place / file_name(device) if place else None
+        if path is None or not path.is_file():
+            continue
+        model, reason = _usable(path, path.stat().st_mtime_ns, device)
+        if model:
+            learned = f"learned from {len(model.facts.problems)} problems measured on {device}"
+            return Choice(model, "; ".join([*refused, learned]), path)
+        refused.append(reason)
+    reason = "; ".join(refused) or f"no model was trained on {device}"
+    return Choice(None, f"{reason}: the analytic model is used")
+
+
+@lru_cache(maxsize=16)
+def _usable(path: Path, modified_ns: int, device: str) -> tuple[LearnedModel | None, str]:
+    """A file's model when it fits, else why not; read again when the file has changed."""
+    try:
+        model = load(path)
+        if model.facts.device != device:
+            raise ModelError(f"{path.name} was trained on {model.facts.device}, not on {device}")
+        model.check()
+    except (ModelError, SpaceError) as error:
+        return None, str(error)
+    return model, ""

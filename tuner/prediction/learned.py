@@ -1,0 +1,250 @@
+"""LearnedModel: predicted times of a family's candidates on one device, with what it knows of its own errors.
+
+time = analytic estimate × exp(trust × forest(candidate, problem) + level(problem))
+
+The forest holds how candidates of one problem differ from what the analytic model says of them; the level is
+by how much that model errs for the problem as a whole, averaged over the training problems that are near.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from space.arch import DEVICES, DeviceLimits
+from space.columns import Columns
+from space.config import Config, parse_knobs
+from space.family import Family, family_named
+from space.problem import Problem
+from tuner.errors import ModelError
+from tuner.prediction.features import Features, features_of, problem_features
+from tuner.prediction.forest import Forest
+from tuner.prediction.kinship import kind_of, octaves
+
+Floats = npt.NDArray[np.float64]
+
+#: Of the file; a model of another one is refused.
+VERSION: Final = 2
+#: A problem that the training did not cover gets intervals that are this many times as wide.
+OUTSIDE_WIDENING: Final = 2.0
+#: Trees that are asked first where all of them are asked of the rows ahead alone.
+GLANCE_TREES: Final = 16
+#: Relative difference at which an estimate counts as another one than at training.
+_SAME: Final = 1e-6
+
+
+class ModelFacts(BaseModel):
+    """What a model is and what to expect of it.
+
+    Attributes:
+        version: of the file format.
+        device, family: whose times it predicts.
+        features: names, in the order in which the forest reads them.
+        problem_features: names, in the order of the arrays of problems.
+        problems: keys of the training problems.
+        candidates: measurements that it learned from.
+        data: digest of them.
+        trained_with: library and version.
+        probe_problem, probe_configs, probe_us: analytic estimates at training; others mean that the analytic
+            model has changed, and that this one corrects errors that it no longer makes.
+        doubt: standard deviation of log(time / prediction) inside a problem, on held-out problems.
+        low, high: 5 % and 95 % quantiles of log(time / prediction) of the candidates that it ranks first, on
+            held-out problems, offset of the problem included.
+        bandwidth: of the average over near problems, in standardized units.
+        trust: share of the forest's correction that made the best first choices on held-out problems.
+        reach: how far, in octaves of M, N and K together, a problem may lie from the nearest training problem.
+        held_out_share, held_out_worst: share of the best that its first choice reached on held-out problems,
+            geometric mean and least.
+        portfolio: configs that answers are chosen from (see `tuner.prediction.portfolio`).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    version: int
+    device: str
+    family: str
+    features: tuple[str, ...]
+    problem_features: tuple[str, ...]
+    problems: tuple[str, ...]
+    candidates: int
+    data: str
+    trained_with: str
+    probe_problem: str
+    probe_configs: tuple[str, ...]
+    probe_us: tuple[float, ...]
+    doubt: float
+    low: float
+    high: float
+    bandwidth: float
+    trust: float
+    reach: float
+    held_out_share: float
+    held_out_worst: float
+    portfolio: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted times of candidates.
+
+    Attributes:
+        time_us: of each.
+        low_us, high_us: an interval that held 90 % of the first choices of held-out problems.
+        doubt: standard deviation of log(time / prediction) inside the problem, offset aside.
+    """
+
+    time_us: Floats
+    low_us: Floats
+    high_us: Floats
+    doubt: float
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Whether the training covers a problem.
+
+    Attributes:
+        inside: whether it does.
+        nearest: the training problem that is most similar.
+        sentence: for people.
+    """
+
+    inside: bool
+    nearest: Problem
+    sentence: str
+
+
+@dataclass(frozen=True)
+class LearnedModel:
+    """See the module.
+
+    Attributes:
+        forest: over candidates and problems.
+        problem_rows: features of the training problems, one row each.
+        levels: of each of them, and what first choices turn out to be slower by.
+    """
+
+    facts: ModelFacts
+    forest: Forest
+    problem_rows: Floats
+    levels: Floats
+    _order: tuple[tuple[str, ...], list[int]] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def predict(self, problem: Problem, columns: Columns) -> Prediction:
+        """Times of every row of `columns`."""
+        family, limits = family_named(self.facts.family), DEVICES[self.facts.device]
+        return self.predict_features(problem, features_of(family, problem, columns, limits))
+
+    def predict_features(self, problem: Problem, features: Features, closely: int | None = None) -> Prediction:
+        """Times from features that were computed already.
+
+        Args:
+            closely: how many of the rows that look fastest are worth asking all trees; all of them by default.
+        """
+        rows = features.rows[:, self._columns(features.names)]
+        if closely is None or len(rows) <= closely:
+            correction = self.forest.predict(rows)
+        else:
+            correction = self.forest.predict(rows, GLANCE_TREES)
+            looks = np.log(features.estimate_us) + self.facts.trust * correction
+            ahead = np.argpartition(looks, closely)[:closely]
+            correction[ahead] = self.forest.predict(rows[ahead])
+        time = features.estimate_us * np.exp(self.facts.trust * correction + self.level(problem))
+        wider = 1.0 if self.domain(problem).inside else OUTSIDE_WIDENING
+        low, high = np.exp(self.facts.low * wider), np.exp(self.facts.high * wider)
+        return Prediction(time, time * low, time * high, self.facts.doubt * wider)
+
+    def level(self, problem: Problem) -> float:
+        """By how much the analytic model errs for a problem, as a logarithm."""
+        row = np.array(list(problem_features(problem, DEVICES[self.facts.device]).values()))
+        return smoothed(self.problem_rows, self.levels, row, self.facts.bandwidth)
+
+    def domain(self, problem: Problem) -> Domain:
+        """Whether the training covers `problem`."""
+        alike = self._alike.get(kind_of(problem), ())
+        nearest = min(alike or self._known, key=lambda other: octaves(problem, other))
+        if not alike:
+            kinds = ", ".join(sorted(" ".join(kind) for kind in self._alike))
+            return Domain(False, nearest, f"{' '.join(kind_of(problem))} was not in the training: it saw {kinds}")
+        away = octaves(problem, nearest)
+        if away > self.facts.reach:
+            return Domain(
+                False, nearest,
+                f"{problem.shape} lies {away:.1f} octaves from {nearest.shape}, the nearest problem of the training, "
+                f"which covers {self.facts.reach:.1f}",
+            )  # fmt: skip
+        return Domain(True, nearest, f"{problem.shape} lies {away:.1f} octaves from {nearest.shape} of the training")
+
+    def _columns(self, names: tuple[str, ...]) -> list[int]:
+        """Where the features that the forest reads stand; a family may tell them in another order by now."""
+        if self._order is None or self._order[0] != names:
+            place = {name: column for column, name in enumerate(names)}
+            object.__setattr__(self, "_order", (names, [place[name] for name in self.facts.features]))
+        assert self._order is not None
+        return self._order[1]
+
+    @cached_property
+    def _known(self) -> tuple[Problem, ...]:
+        return tuple(Problem.from_key(key) for key in self.facts.problems)
+
+    @cached_property
+    def _alike(self) -> dict[tuple[str, str, str], list[Problem]]:
+        """Problems of the training by their kind."""
+        found: dict[tuple[str, str, str], list[Problem]] = {}
+        for problem in self._known:
+            found.setdefault(kind_of(problem), []).append(problem)
+        return found
+
+    def check(self) -> None:
+        """Whether the model fits the family and the analytic model of this version.
+
+        Raises:
+            ModelError: it does not, with what has changed.
+        """
+        facts = self.facts
+        if facts.device not in DEVICES:
+            raise ModelError(f"the model is of {facts.device!r}, whose rates are unknown: add them to space/arch.py")
+        family, limits = family_named(facts.family), DEVICES[facts.device]
+        problem = Problem.from_key(facts.probe_problem)
+        features = features_of(family, problem, family.columns(problem, _probe(family, facts)), limits)
+        if gone := sorted(set(facts.features) - set(features.names)):
+            raise ModelError(f"{_STALE}: features of {facts.family} are gone ({', '.join(gone[:4])}); {_TRAIN}")
+        if not np.allclose(features.estimate_us, facts.probe_us, rtol=_SAME):
+            raise ModelError(f"{_STALE}: the analytic estimate of {facts.family} changed; {_TRAIN}")
+
+
+_STALE: Final = "the learned model is out of date"
+_TRAIN: Final = "train it again with `gemmtune model train`"
+
+
+def _probe(family: Family, facts: ModelFacts) -> list[Config]:
+    return [family.config(parse_knobs(text)) for text in facts.probe_configs]
+
+
+def smoothed(rows: Floats, levels: Floats, row: Floats, bandwidth: float) -> float:
+    """Average of `levels` with weights that fall with the distance of `rows` from `row`.
+
+    The global mean has the weight of one problem at a distance of two bandwidths.
+    """
+    spread = rows.std(axis=0)
+    varies = spread > 0
+    away = ((rows[:, varies] - row[varies]) / spread[varies]) ** 2
+    weights = np.exp(-0.5 * away.mean(axis=1) / bandwidth**2) if varies.any() else np.ones(len(rows))
+    prior = np.exp(-2.0)
+    return float((weights @ levels + prior * levels.mean()) / (weights.sum() + prior))
+
+
+def limits_named(device: str) -> DeviceLimits:
+    """Rates of a device.
+
+    Raises:
+        ModelError: none are known.
+    """
+    if device not in DEVICES:
+        raise ModelError(f"{device} has no rates in space/arch.py: a model needs them; known are {', '.join(DEVICES)}")
+    return DEVICES[device]

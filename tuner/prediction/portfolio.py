@@ -1,0 +1,117 @@
+"""Portfolio: a few hundred configs that hold a good one for almost every problem, so that an answer takes milliseconds.
+
+A family's legal space has tens of thousands of candidates a problem; enumerating it takes a hundred times as long
+as asking the model. The portfolio is what the model itself picks on a grid of shapes, beside the winners that were
+measured. Whoever has the time (`gemmtune tune`) enumerates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from space.arch import DeviceLimits
+from space.columns import Columns
+from space.config import Config, parse_knobs
+from space.enumerate import enumerate_space
+from space.explain import legal_mask
+from space.family import Family, family_named
+from space.problem import Problem
+from tuner.prediction.features import features_of
+
+if TYPE_CHECKING:
+    from tuner.prediction.learned import LearnedModel, Prediction
+
+#: Extents of the grid: every octave of M, and what weights of real models have for N and K.
+GRID_M: Final = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+GRID_N: Final = (576, 1024, 2112, 4096, 7168, 14336, 28672)
+GRID_K: Final = (256, 1024, 2048, 4096, 7168, 14336)
+#: Shapes that are asked, spread over the grid and over the kinds of problems; at least so many of each kind.
+SHAPES, LEAST_SHAPES = 400, 40
+#: Configs that each shape names, and that the portfolio has room for.
+NAMED: Final = 6
+MOST: Final = 1_024
+#: Of a grid shape's legal space, the model judges what the analytic model ranks first.
+JUDGED: Final = 1_000
+#: Of the portfolio, the same for an answer; and those of them that look fastest to a few trees, which all are asked of.
+ASKED, CLOSELY = 64, 16
+
+
+def made(
+    model: LearnedModel, family: Family, limits: DeviceLimits, winners: Sequence[Config], kinds: Sequence[Problem],
+    shapes: int = SHAPES,
+) -> tuple[str, ...]:  # fmt: skip
+    """The portfolio of a model: measured winners, then every shape's first choice, every shape's second, and so on.
+
+    Args:
+        winners: measured ones; they are always in it.
+        kinds: one problem for each kind (dtype, layout, epilogue) that is to be served.
+        shapes: that are asked, over all kinds.
+    """
+    chosen = dict.fromkeys(winners)
+    asked = _grid(max(shapes // len(kinds), min(LEAST_SHAPES, shapes)))
+    lists = [_named(model, family, limits, replace(kind, m=m, n=n, k=k)) for kind in kinds for m, n, k in asked]
+    for place in range(NAMED):
+        chosen |= dict.fromkeys(named[place] for named in lists if place < len(named))
+    return tuple(config.knobs_text for config in list(chosen)[:MOST])
+
+
+def _grid(most: int) -> list[tuple[int, int, int]]:
+    """Shapes spread over the grid; every fourth one has rows of C, of A or of both that end at odd addresses."""
+    grid = list(itertools.product(GRID_M, GRID_N, GRID_K))
+    shapes = [grid[place] for place in np.linspace(0, len(grid) - 1, min(most, len(grid)), dtype=int)]
+    odd = itertools.cycle([(1, 0), (0, 1), (1, 1)])
+    return [
+        (m, n - less_n, k - less_k) if place % 4 == 3 else (m, n, k)
+        for place, (m, n, k) in enumerate(shapes)
+        for less_n, less_k in [next(odd)]
+    ]
+
+
+def _named(model: LearnedModel, family: Family, limits: DeviceLimits, problem: Problem) -> list[Config]:
+    space = enumerate_space(family, problem)
+    if not len(space):
+        return []
+    estimate = family.estimate_us(space.columns, limits)
+    columns = space.columns.take(np.argsort(estimate, kind="stable")[:JUDGED])
+    time_us = model.predict(problem, columns).time_us
+    return [family.config_at(columns, int(row)) for row in np.argsort(time_us, kind="stable")[:NAMED]]
+
+
+def first_choice(model: LearnedModel, problem: Problem, limits: DeviceLimits) -> tuple[Config, Prediction, int] | None:
+    """The legal config of the portfolio that is predicted to be fastest, its prediction's place; None when none is.
+
+    Returns:
+        The config, predictions of all that were judged, and the config's place among them.
+    """
+    family = family_named(model.facts.family)
+    columns = _columns(model.facts.family, model.facts.portfolio).for_problem(problem)
+    legal = np.flatnonzero(legal_mask(family, columns))
+    if not len(legal):
+        return None
+    columns = columns.take(legal)
+    estimate_us = family.estimate_us(columns, limits)
+    ahead = _ahead(estimate_us)
+    columns = columns.take(ahead)
+    features = features_of(family, problem, columns, limits, estimate_us[ahead])
+    predicted = model.predict_features(problem, features, CLOSELY)
+    place = int(np.argmin(predicted.time_us))
+    return family.config_at(columns, place), predicted, place
+
+
+def _ahead(estimate: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
+    if len(estimate) <= ASKED:
+        return np.arange(len(estimate), dtype=np.intp)
+    return np.argpartition(estimate, ASKED)[:ASKED]
+
+
+@lru_cache(maxsize=8)
+def _columns(family_name: str, portfolio: tuple[str, ...]) -> Columns:
+    family = family_named(family_name)
+    return family.columns(Problem(1, 1, 1), [family.config(parse_knobs(text)) for text in portfolio])

@@ -1,0 +1,328 @@
+"""Training: from groups of measurements to a model that knows its own errors.
+
+The trees are extremely randomized ones (Geurts, Ernst & Wehenkel, 2006), grown by scikit-learn; serving needs
+NumPy alone. How good the model is, is asked of problems that were left out: nothing of such a problem reaches
+its forest, its level, or the numbers that scale them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from space.arch import DeviceLimits
+from space.family import Family
+from tuner.errors import ModelError
+from tuner.prediction.examples import Group, digest_of
+from tuner.prediction.features import Features, features_of, problem_features
+from tuner.prediction.forest import Forest
+from tuner.prediction.kinship import kind_of, octaves
+from tuner.prediction.learned import VERSION, LearnedModel, ModelFacts, limits_named, smoothed
+from tuner.prediction.portfolio import SHAPES, made
+
+Floats = npt.NDArray[np.float64]
+
+#: Fewer problems can't be split into those that teach and those that ask.
+LEAST_PROBLEMS: Final = 3
+#: Of the forest that is kept.
+TREES: Final = 100
+#: Of the forests that judge held-out problems: with 100 each, `doubt` and the interval come out the same to 1 %, which
+#: is less than another seed changes, and training takes more than twice as long.
+JUDGING_TREES: Final = 40
+#: Rows that a tree sees at most: enough trees differ then, and the file stays small.
+ROWS_PER_TREE: Final = 12_000
+LEAST_LEAF: Final = 3
+#: Share of the features that a split chooses from.
+FEATURE_SHARE: Final = 0.5
+#: Problems are left out in at most so many folds.
+MOST_FOLDS: Final = 12
+#: How a candidate's weight falls with its time over its problem's best: exp(-SLOW · (ratio - 1)).
+SLOW: Final = 2.0
+#: The level is that of candidates near the best: their weight to this power.
+LEVEL_POWER: Final = 4
+BANDWIDTHS: Final = (0.35, 0.7, 1.4, 2.8)
+#: First choices of a held-out problem whose errors the interval is drawn from.
+JUDGED: Final = 16
+PROBES: Final = 8
+#: Shares of the forest's correction that may be believed: few or unlike problems teach it more noise than truth.
+TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+#: Predicted times that differ by less than this, as a logarithm, count as the same first choice.
+ALIKE: Final = 0.015
+#: Fastest candidates of each group that answers are chosen from, beside those that the model names.
+WINNERS: Final = 3
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One group as numbers."""
+
+    group: Group
+    features: Features
+    problem_row: Floats
+
+    @property
+    def error(self) -> Floats:
+        """log(time / analytic estimate)."""
+        return np.asarray(np.log(self.group.time_us / self.features.estimate_us))
+
+    @property
+    def weight(self) -> Floats:
+        """Of each candidate: those near the best matter most."""
+        return np.asarray(np.exp(-SLOW * (self.group.time_us / self.group.time_us.min() - 1)))
+
+    @property
+    def level(self) -> float:
+        """By how much the analytic model errs for the candidates near the best."""
+        return float(np.average(self.error, weights=self.weight**LEVEL_POWER))
+
+
+def train(
+    groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES,
+    judgement: Judgement | None = None,
+) -> LearnedModel:
+    """A model of `device` from its groups; the groups of other devices are passed over.
+
+    Args:
+        judgement: of the same groups, where `judge` was asked already: judging takes most of the time, and forests
+            that differ by their seed alone can share it.
+
+    Raises:
+        ModelError: too few problems, a device without known rates, or scikit-learn is not installed.
+    """
+    tasks = _tasks(groups, family, device)
+    return _fitted(tasks, judgement or _judged(tasks, seed, _judging(trees)), device, family, seed, trees)
+
+
+def judge(
+    groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES
+) -> Judgement:
+    """By how much a model of these groups errs for problems that it has not seen.
+
+    Args:
+        trees: of the model; each forest that judges has no more than these, and no more than `JUDGING_TREES`.
+
+    Raises:
+        ModelError: as `train`.
+    """
+    return _judged(_tasks(groups, family, device), seed, _judging(trees))
+
+
+def _judging(trees: int) -> int:
+    return min(trees, JUDGING_TREES)
+
+
+def _tasks(groups: Sequence[Group], family: Family, device: str) -> list[_Task]:
+    limits = limits_named(device)
+    tasks = [_task(group, family, limits) for group in groups if group.device == device]
+    problems = sorted({task.group.problem.key for task in tasks})
+    if len(problems) < LEAST_PROBLEMS:
+        raise ModelError(
+            f"{len(problems)} problems of {device} have enough correct candidates: a model needs {LEAST_PROBLEMS}; "
+            f"tune or record more of them"
+        )
+    return _without_constants(tasks)
+
+
+def _without_constants(tasks: list[_Task]) -> list[_Task]:
+    """The same without features that no candidate varies: nothing can be learned of a knob that nobody measured."""
+    same = tasks[0].features.rows[0]
+    varies = np.any([np.any(task.features.rows != same, axis=0) for task in tasks], axis=0)
+    names = tuple(name for name, kept in zip(tasks[0].features.names, varies, strict=True) if kept)
+    return [
+        replace(task, features=Features(names, task.features.rows[:, varies], task.features.estimate_us))
+        for task in tasks
+    ]
+
+
+def with_portfolio(
+    model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES
+) -> LearnedModel:
+    """The model with the configs that its answers are chosen from."""
+    known = [group for group in groups if group.device == model.facts.device]
+    winners = [group.configs[place] for group in known for place in np.argsort(group.time_us)[:WINNERS]]
+    kinds = {kind_of(group.problem): group.problem for group in known}
+    portfolio = made(model, family, limits_named(model.facts.device), winners, list(kinds.values()), shapes)
+    return replace(model, facts=model.facts.model_copy(update={"portfolio": portfolio}))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What held-out problems say; see `ModelFacts`.
+
+    Attributes:
+        middle: median of log(time / prediction) of first choices: who looks best is partly lucky.
+    """
+
+    doubt: float
+    low: float
+    high: float
+    middle: float
+    bandwidth: float
+    trust: float
+    share: float
+    worst: float
+
+
+def _task(group: Group, family: Family, limits: DeviceLimits) -> _Task:
+    features = features_of(family, group.problem, family.columns(group.problem, group.configs), limits)
+    return _Task(group, features, np.array(list(problem_features(group.problem, limits).values())))
+
+
+def _fitted(
+    tasks: list[_Task], judged: Judgement, device: str, family: Family, seed: int, trees: int
+) -> LearnedModel:
+    groups = [task.group for task in tasks]
+    rows, levels = _problem_table(tasks)
+    probe = tasks[0]
+    step = max(len(probe.group.configs) // PROBES, 1)
+    sample = slice(None, step * PROBES, step)
+    facts = ModelFacts(
+        version=VERSION, device=device, family=family.name, features=probe.features.names,
+        problem_features=tuple(problem_features(probe.group.problem, limits_named(device))),
+        problems=tuple(sorted({group.problem.key for group in groups})),
+        candidates=sum(len(group.configs) for group in groups), data=digest_of(groups), trained_with=_library(),
+        probe_problem=probe.group.problem.key,
+        probe_configs=tuple(config.knobs_text for config in probe.group.configs[sample]),
+        probe_us=tuple(float(us) for us in probe.features.estimate_us[sample]),
+        doubt=judged.doubt, low=judged.low, high=judged.high, bandwidth=judged.bandwidth, trust=judged.trust,
+        reach=_reach(tasks),
+        held_out_share=judged.share, held_out_worst=judged.worst,
+    )  # fmt: skip
+    return LearnedModel(facts, _forest(tasks, trees, seed), rows, levels + judged.middle)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """One held-out problem, and what a model that never saw it says: the forest's correction, the level."""
+
+    task: _Task
+    correction: Floats
+    level: float
+
+    def left(self, trust: float) -> Floats:
+        """log(time / prediction), level aside."""
+        return self.task.error - trust * self.correction
+
+    def regret(self, trust: float) -> float:
+        """By how much the first choice is slower than the best, as a logarithm, averaged over near ties."""
+        time = np.log(self.task.group.time_us)
+        predicted = time - self.left(trust)
+        odds = np.exp((predicted.min() - predicted) / ALIKE)
+        return float(np.average(np.minimum(time - time.min(), 1.0), weights=odds))
+
+
+def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> list[_Held]:
+    """Each problem predicted from the others."""
+    keys = sorted({task.group.problem.key for task in tasks})
+    found = []
+    for fold in range(min(len(keys), MOST_FOLDS)):
+        held = set(keys[fold::MOST_FOLDS])
+        known = [task for task in tasks if task.group.problem.key not in held]
+        forest = _forest(known, trees, seed)
+        rows, levels = _problem_table(known)
+        for task in (task for task in tasks if task.group.problem.key in held):
+            correction = forest.predict(task.features.rows)
+            found.append(_Held(task, correction, smoothed(rows, levels, task.problem_row, bandwidth)))
+    return found
+
+
+def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
+    """Measures by how much predictions of held-out problems err, and how far the forest is to be believed."""
+    bandwidth = _bandwidth(tasks)
+    found = _held_out(tasks, seed, trees, bandwidth)
+    trust = min(TRUSTS, key=lambda trust: np.mean([held.regret(trust) for held in found]))
+    squares, ahead, shares = [], [], []
+    for held in found:
+        left, time_us = held.left(trust), held.task.group.time_us
+        weight = held.task.weight**LEVEL_POWER
+        squares.append(np.average((left - np.average(left, weights=weight)) ** 2, weights=weight))
+        first = np.argsort(np.log(time_us) - left, kind="stable")[:JUDGED]
+        ahead.append(left[first] - held.level)
+        shares.append(float(time_us.min() / time_us[first[0]]))
+    low, middle, high = np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95))
+    return Judgement(
+        float(np.sqrt(np.mean(squares))), float(low - middle), float(high - middle), float(middle), bandwidth, trust,
+        float(np.exp(np.mean(np.log(shares)))), min(shares),
+    )  # fmt: skip
+
+
+def _bandwidth(tasks: list[_Task]) -> float:
+    """The one that foretells the level of each problem best from those of the others."""
+    rows, levels = _problem_table(tasks)
+    others = [np.arange(len(levels)) != place for place in range(len(levels))]
+
+    def error(bandwidth: float) -> float:
+        told = [smoothed(rows[mask], levels[mask], row, bandwidth) for mask, row in zip(others, rows, strict=True)]
+        return float(np.mean((np.array(told) - levels) ** 2))
+
+    return min(BANDWIDTHS, key=error)
+
+
+def _problem_table(tasks: list[_Task]) -> tuple[Floats, Floats]:
+    """Features and level of each problem; runs of one problem count once."""
+    by_key: dict[str, list[_Task]] = {}
+    for task in tasks:
+        by_key.setdefault(task.group.problem.key, []).append(task)
+    rows = np.array([runs[0].problem_row for runs in by_key.values()])
+    return rows, np.array([np.mean([task.level for task in runs]) for runs in by_key.values()])
+
+
+def _reach(tasks: list[_Task]) -> float:
+    """How far problems of the training lie from their nearest neighbour: the usual gap is covered, twice."""
+    problems = list(dict.fromkeys(task.group.problem for task in tasks))
+    gaps = []
+    for problem in problems:
+        alike = [other for other in problems if other != problem and kind_of(other) == kind_of(problem)]
+        gaps += [min(octaves(problem, other) for other in alike)] if alike else []
+    return 2 * float(np.median(gaps)) if gaps else 2.0
+
+
+def _forest(tasks: list[_Task], trees: int, seed: int) -> Forest:
+    """How candidates of one problem differ from what the analytic model says of them."""
+    rows = np.vstack([task.features.rows for task in tasks]).astype(np.float32)
+    target = np.concatenate([task.error - task.level for task in tasks])
+    weight = np.concatenate([task.weight for task in tasks])
+    grower = _trees()(
+        n_estimators=trees, min_samples_leaf=LEAST_LEAF, max_features=FEATURE_SHARE, random_state=seed, n_jobs=-1,
+        bootstrap=len(rows) > ROWS_PER_TREE, max_samples=ROWS_PER_TREE if len(rows) > ROWS_PER_TREE else None,
+    )  # fmt: skip
+    return flattened([tree.tree_ for tree in grower.fit(rows, target, sample_weight=weight).estimators_])
+
+
+def flattened(trees: Sequence[Any]) -> Forest:
+    """scikit-learn's trees as flat arrays."""
+    counts = [tree.node_count for tree in trees]
+    roots = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
+    inner = [tree.children_left >= 0 for tree in trees]
+    for tree, is_inner in zip(trees, inner, strict=True):
+        if not np.array_equal(tree.children_left[is_inner], np.flatnonzero(is_inner) + 1):
+            raise ModelError("this scikit-learn does not keep nodes depth first: gemmtune has to be adapted to it")
+    own = [np.arange(count) for count in counts]
+    right = [np.where(i, t.children_right, o) + r for i, t, o, r in zip(inner, trees, own, roots, strict=True)]
+    return Forest(
+        roots,
+        np.concatenate([np.where(i, t.feature, -1) for i, t in zip(inner, trees, strict=True)]).astype(np.int16),
+        np.concatenate([tree.threshold for tree in trees]).astype(np.float32),
+        np.concatenate(right).astype(np.int32),
+        np.concatenate([tree.value[:, 0, 0] for tree in trees]).astype(np.float32),
+    )
+
+
+def _trees() -> Any:  # noqa: ANN401  (an untyped class)
+    return _sklearn("sklearn.ensemble").ExtraTreesRegressor
+
+
+def _library() -> str:
+    return f"scikit-learn {_sklearn('sklearn').__version__}"
+
+
+def _sklearn(module: str) -> Any:  # noqa: ANN401  (an untyped module)
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ModelError("training needs scikit-learn: pip install 'gemmtune[train]'; serving does not") from error

@@ -1,5 +1,0 @@
-"""The store: studies, measurements, bests and campaigns in a SQL database. `store.Store` is the way in."""
-
-# Whoever sees one table sees all of them.
-from tuner.store import build_models as build_models
-from tuner.store import campaign_models as campaign_models

@@ -1,0 +1,126 @@
+"""Recorder: measures many candidates of one problem on a real GPU and writes them as a recording.
+
+Resumable like a study, through the same store: what was measured is not measured again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from space.config import Config
+from space.family import families_for, family_named
+from space.problem import Problem
+from tuner.errors import NothingCorrect
+from tuner.evidence.picks import LIBRARY, enumeration_order
+from tuner.evidence.records import StoredMeasurement, StudyKey
+from tuner.evidence.store import Store
+from tuner.studying.candidates import candidates_for, spread
+from tuner.studying.study import names_of, source_of
+from workers.measurement import Measurement, Outcome, Policy
+from workers.ports import Round, Worker
+from workers.recording import file_name, write_recording
+
+#: What was measured is kept at least this often; each time costs as much as a dozen measurements beside it.
+KEEP_SECONDS: Final = 0.5
+#: Candidates of a recording that go through the interleaved finals.
+RECORDED_FINALISTS: Final = 16
+
+Watch = Callable[[int, int, Measurement], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What one recording holds."""
+
+    path: Path
+    screened: int
+    correct: int
+    finals: tuple[Measurement, ...]
+
+
+def record(
+    store: Store,
+    worker: Worker,
+    problem: Problem,
+    folder: Path,
+    most: int,
+    rounds: int,
+    watch: Watch = lambda done, total, last: None,
+    policy: Policy = Policy.COLD_GRAPH,
+) -> Recorded:
+    """Measures up to `most` candidates of `problem` and writes `folder/<problem>.parquet`.
+
+    cuBLASLt's candidates are screened beside ours; the finals hold the fastest of ours and the library's best.
+
+    Raises:
+        NothingCorrect: nothing legal, or nothing correct.
+        RecordingError: the file exists already, or can't be written.
+        WorkerError: the device can't be used.
+    """
+    wanted = spread(candidates_for(problem, worker), most)
+    round_ = worker.begin(problem, policy)
+    library = [family_named(LIBRARY).config({"rank": rank}) for rank in range(round_.library_ranks)]
+    competing = names_of(families_for(worker.facts.arch, problem))
+    own = _Screening(store, worker, round_, problem, policy, competing, wanted)
+    # The library's candidates are a study of their own: what tunes ours goes on from ours alone.
+    theirs = _Screening(store, worker, round_, problem, policy, LIBRARY, library)
+    for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
+        watch(count, len(own.left) + len(theirs.left), measurement)
+    correct = [row.measurement for row in own.rows() if row.measurement.outcome is Outcome.CORRECT]
+    if not correct:
+        raise NothingCorrect(f"none of {len(own.rows())} candidates of {problem.shape} is correct: nothing to record")
+    finals = store.final_series(own.study.id)
+    if not finals:
+        ahead = sorted(correct, key=lambda m: (m.median_us, enumeration_order(m.config)))[:RECORDED_FINALISTS]
+        taken = round_.finals([m.config for m in ahead], rounds)
+        finals = store.record_many(own.study.id, taken, round_.provenance)
+    store.finish_study(own.study.id, f"recorded {len(own.rows())} candidates")
+    path = folder / file_name(problem)
+    rows = [*theirs.rows(), *own.rows(), *finals]
+    measured = [(row.measurement, row.provenance) for row in rows]
+    write_recording(path, problem, worker.facts, measured, [row.taken_at for row in rows])
+    return Recorded(path, len(own.rows()), len(correct), tuple(stored.measurement for stored in finals))
+
+
+class _Screening:
+    """Candidates of one study, of which some may have been screened by an earlier run."""
+
+    def __init__(
+        self, store: Store, worker: Worker, round_: Round, problem: Problem, policy: Policy, family: str,
+        wanted: Sequence[Config],
+    ) -> None:  # fmt: skip
+        self._store, self._round = store, round_
+        source = source_of(round_.provenance)
+        self.study = store.begin_study(
+            StudyKey(problem, worker.facts.name, worker.facts.kind, policy, family, source)
+        )
+        done = {row.measurement.config.key for row in self.rows()}
+        self.left = [config for config in wanted if config.key not in done]
+
+    def run(self) -> Iterator[Measurement]:
+        """Measures what is left. It is kept in small batches: a run that is killed loses the last moment's."""
+        taken: list[Measurement] = []
+        kept_at = time.monotonic()
+        try:
+            for measurement in self._round.screen(self.left):
+                taken.append(measurement)
+                if time.monotonic() - kept_at > KEEP_SECONDS:
+                    self._keep(taken)
+                    kept_at = time.monotonic()
+                yield measurement
+        finally:
+            self._keep(taken)
+
+    def _keep(self, taken: list[Measurement]) -> None:
+        if taken:
+            self._store.record_many(self.study.id, taken, self._round.provenance)
+            taken.clear()
+
+    def rows(self) -> list[StoredMeasurement]:
+        """What was screened, by earlier runs too."""
+        return self._store.measurements_of(self.study.id, "screen")

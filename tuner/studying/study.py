@@ -1,0 +1,202 @@
+"""Study: the main job. Tunes one problem on one device, and can be stopped and resumed at any moment.
+
+Truth is in the store: each measurement is committed before the next proposal, and the Optuna study is
+rebuilt from the store when a run resumes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from space.config import Config
+from space.family import Family, families_for
+from space.problem import Problem
+from tuner.errors import NothingCorrect
+from tuner.evidence.picks import TIE_BAND, best_of
+from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.stats import chance_within
+from tuner.evidence.store import Store
+from tuner.studying.candidates import candidates_for
+from tuner.studying.choice import Guidance
+from tuner.studying.sampler import Outlook
+from tuner.studying.screening import Budget as Budget  # part of what `tune` takes
+from tuner.studying.screening import Search, Tried, screen
+from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage
+from workers.ports import Round, Worker
+
+_ALONE: Final = Guidance()
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a running study stands; sent after every measurement.
+
+    Attributes:
+        phase: `screen` or `finals`.
+        tried, total: candidates measured, earlier runs included, and the budget.
+        resumed: how many of them came from earlier runs.
+        failed: by outcome.
+        best: the fastest correct one so far.
+        last: the measurement just taken; None before the first.
+        seconds, seconds_left: spent in this run, and expected until the end.
+    """
+
+    phase: str
+    tried: int
+    total: int
+    resumed: int
+    failed: dict[str, int]
+    best: Tried | None
+    last: Measurement | None
+    seconds: float
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a study ended.
+
+    Attributes:
+        best: the winner with its evidence.
+        chance: that the winner is within the tie band of the fastest finalist, by paired bootstrap.
+        finals: all final measurements, the library's too.
+        candidates: how many were worth trying; `best.tried` of them were.
+        stopped_because: one sentence.
+        outlook: what measuring on may still gain; None where the sampler has no belief about it.
+        new: how many were measured by this run.
+    """
+
+    best: Best
+    chance: float
+    finals: tuple[Measurement, ...]
+    candidates: int
+    stopped_because: str
+    outlook: Outlook | None
+    new: int
+    seconds: float
+
+
+Watch = Callable[[Progress], None]
+
+
+def tune(
+    store: Store,
+    worker: Worker,
+    problem: Problem,
+    budget: Budget,
+    *,
+    watch: Watch = lambda _: None,
+    fresh: bool = False,
+    guidance: Guidance = _ALONE,
+    policy: Policy = Policy.COLD_GRAPH,
+    without: Collection[str] = (),
+) -> Report:
+    """Tunes `problem` on the worker's device, or resumes where an earlier run stopped.
+
+    Args:
+        watch: called after every measurement.
+        fresh: start over instead of resuming; earlier measurements stay in the store.
+        guidance: which sampler, and what it knows; winners of similar problems are taken from the store.
+        without: ids of worth rules whose configs are candidates too.
+
+    Raises:
+        NothingCorrect: no candidate is legal, or none that was tried is correct.
+        FamilyError: `without` names no worth rule.
+        WorkerError: the device can't be used.
+        StoreError: the store can't be written.
+    """
+    candidates = candidates_for(problem, worker, without)
+    round_ = worker.begin(problem, policy)
+    facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
+    key = StudyKey(problem, facts.name, facts.kind, policy, competing, source_of(round_.provenance))
+    record = store.begin_study(key, fresh=fresh)
+    guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name))
+    tried = [Tried.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
+    search = Search(problem, facts.name, candidates, budget, tried, guided)
+    run = _Run(store, round_, search, budget, watch, record)
+    because = run.screen()
+    return run.conclude(problem, len(candidates), because)
+
+
+def names_of(families: Sequence[Family]) -> str:
+    """What a study says of the families whose candidates it tries: `sm90_wgmma`, or `sm90_wgmma+gemv`."""
+    return "+".join(family.name for family in families)
+
+
+def source_of(provenance: Provenance) -> str:
+    """Identity of what measures: two studies with the same one may be merged, others never."""
+    parts = (provenance.kernel_source_digest, provenance.nvrtc, provenance.driver, provenance.cublaslt)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+class _Run:
+    """One run of a study: what was measured before it, and what it adds."""
+
+    def __init__(
+        self, store: Store, round_: Round, search: Search, budget: Budget, watch: Watch, record: StudyRecord
+    ) -> None:
+        self._store, self._round, self._search, self._budget = store, round_, search, budget
+        self._watch, self._record = watch, record
+        self._started = time.monotonic()
+        self._resumed = len(search.tried)
+
+    def screen(self) -> str:
+        """Proposes and measures until the budget is spent; returns why it stopped."""
+        self._tell_watch("screen", None)
+        for measurement in screen(self._round, self._search, self._reopen, lambda: not self._out_of_time()):
+            self._store.record(self._record.id, measurement, self._round.provenance)
+            self._tell_watch("screen", measurement)
+        return self._search.ended or f"the time budget of {self._budget.seconds:g} s is spent"
+
+    def conclude(self, problem: Problem, candidates: int, because: str) -> Report:
+        """Finals, the pick, and the best in the store."""
+        finalists = self._search.finalists()
+        if not finalists:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in self._search.failed.items()) or "none tried"
+            raise NothingCorrect(f"no candidate of {problem.shape} is correct ({kinds}): nothing can be served")
+        finals = self._finals(finalists)
+        best = best_of(problem, finals, len(self._search.tried), self._search.failed)
+        self._store.set_best(best)
+        self._store.finish_study(self._record.id, because)
+        rivals = [stored.measurement for stored in finals if stored.measurement.outcome is Outcome.CORRECT]
+        winner = rivals.index(best.winner.measurement)
+        chance = chance_within([rival.samples_us for rival in rivals], winner, TIE_BAND)
+        new = len(self._search.tried) - self._resumed
+        return Report(best, chance, tuple(rivals), candidates, because, self._search.outlook(), new, self._seconds())
+
+    def _reopen(self, stage: Stage, batch: Sequence[Config]) -> None:
+        if self._record.status is StudyStatus.FINISHED:
+            self._store.reopen_study(self._record.id)
+
+    def _finals(self, finalists: Sequence[Config]) -> list[StoredMeasurement]:
+        """The finals of this state of the study; taken anew only when something was screened since."""
+        done = self._store.final_series(self._record.id)
+        if done:
+            return done
+        self._tell_watch("finals", None)
+        finals = self._round.finals(finalists, self._budget.rounds)
+        return self._store.record_many(self._record.id, finals, self._round.provenance)
+
+    def _tell_watch(self, phase: str, last: Measurement | None) -> None:
+        tried, total = self._search.tried, self._search.total
+        best = min(tried, key=lambda entry: entry.median_us, default=None)
+        new = len(tried) - self._resumed
+        left = (total - len(tried)) * self._seconds() / new if new else None
+        if left is not None and self._budget.seconds is not None:
+            left = min(left, max(self._budget.seconds - self._seconds(), 0))
+        self._watch(
+            Progress(
+                phase, len(tried), total, self._resumed, self._search.failed,
+                best if best and best.outcome is Outcome.CORRECT else None, last, self._seconds(), left,
+            )
+        )  # fmt: skip
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def _out_of_time(self) -> bool:
+        return self._budget.seconds is not None and self._seconds() >= self._budget.seconds

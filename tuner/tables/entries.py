@@ -1,0 +1,94 @@
+"""Entries: one best as a document, the same in tables, in answers over HTTP and in exports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from space.config import Config
+from space.family import family_named
+from space.problem import Problem
+from tuner.evidence.records import Best, Ratio, StoredMeasurement
+from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification
+
+
+def fields(value: Any) -> dict[str, Any]:  # noqa: ANN401  (any of our dataclasses)
+    """The fields of a dataclass that holds plain values; `dataclasses.asdict` would copy each of them deeply."""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
+def entry(best: Best) -> dict[str, Any]:
+    """One best: what to run, how fast it is, and why to believe it."""
+    measurement, provenance = best.winner.measurement, best.winner.provenance
+    return {
+        "problem": problem_document(best.problem),
+        "config": config_document(best.config),
+        "runner_up": config_document(best.runner_up) if best.runner_up else None,
+        "policy": measurement.policy.value,
+        "device_kind": best.device_kind,
+        "median_us": best.median_us,
+        "tflops": best.tflops,
+        "samples_us": list(measurement.samples_us),
+        "stage": measurement.stage,
+        "note": measurement.note,
+        "versus_cublaslt_first": fields(best.versus_first) if best.versus_first else None,
+        "versus_cublaslt_best": fields(best.versus_best) if best.versus_best else None,
+        "verification": fields(measurement.verification) if measurement.verification else None,
+        "clocks": fields(measurement.clocks) if measurement.clocks else None,
+        "build_digest": measurement.build_digest,
+        "provenance": fields(provenance),
+        "measurement_id": best.winner.id,
+        "study_id": best.winner.study_id,
+        "taken_at": best.winner.taken_at.isoformat(),
+        "tried": best.tried,
+        "failed": best.failed,
+    }
+
+
+def best_of(device: str, content: Mapping[str, Any]) -> Best:
+    """The best that `entry` described; the inverse of it, for content that this process wrote itself."""
+    problem, check, clocks = content["problem"], content["verification"], content["clocks"]
+    measurement = Measurement(
+        problem_key=problem["key"],
+        config=_config(content["config"]),
+        stage=content["stage"],
+        policy=Policy(content["policy"]),
+        outcome=Outcome.CORRECT,
+        samples_us=tuple(content["samples_us"]),
+        verification=Verification(**check) if check else None,
+        clocks=Clocks(**clocks | {"throttle_reasons": tuple(clocks["throttle_reasons"])}) if clocks else None,
+        build_digest=content["build_digest"],
+        note=content["note"],
+    )
+    winner = StoredMeasurement(
+        content["measurement_id"], content["study_id"], device, content["device_kind"],
+        datetime.fromisoformat(content["taken_at"]), Provenance(**content["provenance"]), measurement,
+    )  # fmt: skip
+    first, best = content["versus_cublaslt_first"], content["versus_cublaslt_best"]
+    return Best(
+        Problem.from_key(problem["key"]), device, content["device_kind"], winner, Ratio(**first) if first else None,
+        Ratio(**best) if best else None, _config(content["runner_up"]) if content["runner_up"] else None,
+        content["tried"], dict(content["failed"]),
+    )  # fmt: skip
+
+
+def problem_document(problem: Problem) -> dict[str, Any]:
+    """A problem: its fields, its dtype word and its key."""
+    return fields(problem) | {"dtype": problem.dtype, "key": problem.key}
+
+
+def config_document(config: Config) -> dict[str, Any]:
+    """A config: its family, its knobs and its key."""
+    return {"family": config.family, "knobs": config.knobs, "key": config.key}
+
+
+def _config(content: Mapping[str, Any]) -> Config:
+    return family_named(content["family"]).config(content["knobs"])
+
+
+def canonical(document: Mapping[str, Any] | str | None) -> bytes:
+    """The one form of a document as bytes: keys in order, no spaces, UTF-8, numbers as short as they can be."""
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)

@@ -1,0 +1,106 @@
+"""Tables: every best of one device as one document, with canonical bytes.
+
+`gemmtune export` and `GET /v1/tables/{device}` give the same bytes for the same content; the content hash
+covers everything but itself, and is the strong ETag over HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from space.errors import SpaceError
+from space.problem import Problem
+from tuner.errors import ExportError, TableError, UnknownDevice
+from tuner.evidence.distance import log_distance
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
+from tuner.files import write_whole
+from tuner.tables.entries import best_of, canonical, entry
+from workers.measurement import Policy
+
+SCHEMA: Final = "gemmtune.table/1"
+
+
+def table(store: Store, device: str) -> dict[str, Any]:
+    """The table of one device model; a GPU's own bests stand in for replayed ones of the same problem.
+
+    Raises:
+        UnknownDevice: there is no best of it.
+    """
+    chosen: dict[tuple[str, str], Best] = {}
+    for best in store.bests(device):
+        # `bests` orders by problem, then by kind: `cuda` comes before `recorded`.
+        chosen.setdefault((best.problem.key, best.winner.measurement.policy.value), best)
+    if not chosen:
+        known = ", ".join(sorted({name for name, _ in store.devices()})) or "none yet"
+        raise UnknownDevice(
+            f"nothing was tuned on {device!r}: the store has bests of {known}; `gemmtune tune` makes some"
+        )
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "device": device,
+        "entries": [entry(chosen[key]) for key in sorted(chosen)],
+    }
+    return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
+
+
+def read_table(path: Path) -> list[Best]:
+    """The bests of a table that `gemmtune export` wrote.
+
+    Raises:
+        TableError: it is not there, no table of this version, or not what was written.
+    """
+    try:
+        document = json.loads(path.read_bytes())
+        known = {name: value for name, value in document.items() if name != "content"}
+        if document["schema"] != SCHEMA:
+            raise TableError(f"{path} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
+        if hashlib.sha256(canonical(known)).hexdigest() != document["content"]:
+            raise TableError(f"{path} is not what was exported: its content does not give its hash; export it again")
+        return [best_of(document["device"], content) for content in document["entries"]]
+    except OSError as error:
+        raise TableError(f"{path} can't be read ({error.strerror}): export it with `gemmtune export`") from error
+    except (ValueError, KeyError, TypeError, AttributeError, SpaceError) as error:
+        raise TableError(f"{path} is no table ({error}): export it with `gemmtune export --format json`") from error
+
+
+class TableBests:
+    """The bests of a table, asked like a store (`tuner.answering.answers.Bests`)."""
+
+    def __init__(self, bests: Sequence[Best]) -> None:
+        self._bests = {(best.problem.key, best.device, best.winner.measurement.policy): best for best in bests}
+
+    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+        """The best of one problem on a device model."""
+        return self._bests.get((problem.key, device, policy))
+
+    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+        """Bests on `device` whose problems differ from `problem` in their extents alone, nearest first."""
+        alike = [
+            best for best in self._bests.values()
+            if best.device == device and best.problem != problem
+            and replace(best.problem, m=problem.m, n=problem.n, k=problem.k) == problem
+        ]  # fmt: skip
+        return sorted(alike, key=lambda best: (log_distance(problem, best.problem), best.problem.key))
+
+
+def table_bytes(document: dict[str, Any]) -> bytes:
+    """The document's one form as bytes."""
+    return canonical(document) + b"\n"
+
+
+def write_table(path: Path, data: bytes) -> None:
+    """Writes a table, whole or not at all.
+
+    Raises:
+        ExportError: the path can't be written.
+    """
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
