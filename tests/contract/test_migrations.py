@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect
 
 from tuner.evidence.database import VERSION_TABLE, migrate, open_engine
-from tuner.evidence.models import Base
+from tuner.evidence.schema import METADATA
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_migrations_and_models_agree(engine: Engine) -> None:
     with engine.connect() as connection:
         options = {"version_table": VERSION_TABLE, "compare_type": True, "include_name": is_ours}
         context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, Base.metadata) == []
+        assert compare_metadata(context, METADATA) == []
 
 
 def test_migrations_go_down_and_up_again(engine: Engine) -> None:
@@ -38,4 +38,4 @@ def test_migrations_go_down_and_up_again(engine: Engine) -> None:
     assert set(inspect(engine).get_table_names()) <= {VERSION_TABLE}
     with engine.begin() as connection:
         migrate(connection, "head")
-    assert set(Base.metadata.tables) <= set(inspect(engine).get_table_names())
+    assert set(METADATA.tables) <= set(inspect(engine).get_table_names())

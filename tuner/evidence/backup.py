@@ -21,7 +21,7 @@ from sqlalchemy import Connection, DateTime, Engine, LargeBinary, Table, delete,
 from tuner.errors import StoreError
 from tuner.evidence.codec import utc
 from tuner.evidence.database import FAILURES, WRITES, connect, current_revision, migrate, shown, unusable
-from tuner.evidence.models import Base
+from tuner.evidence.schema import METADATA
 from tuner.files import whole_file
 
 SCHEMA: Final = "gemmtune.backup/1"
@@ -88,7 +88,7 @@ def _write(engine: Engine, lines: gzip.GzipFile) -> dict[str, int]:
         engine if engine.dialect.name == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
     )
     with snapshot.begin() as connection:
-        tables = Base.metadata.sorted_tables
+        tables = METADATA.sorted_tables
         line({"schema": SCHEMA, "revision": current_revision(connection), "at": datetime.now(UTC).isoformat(),
               "tables": [table.name for table in tables]})  # fmt: skip
         for table in tables:
@@ -133,7 +133,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _check_empty(connection: Connection, url: str) -> None:
-    for table in Base.metadata.sorted_tables:
+    for table in METADATA.sorted_tables:
         if table.name == "counter" or not inspect(connection).has_table(table.name):
             continue
         if connection.scalar(select(func.count()).select_from(table)):
@@ -141,7 +141,7 @@ def _check_empty(connection: Connection, url: str) -> None:
 
 
 def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, int]:
-    tables = {table.name: table for table in Base.metadata.sorted_tables}
+    tables = {table.name: table for table in METADATA.sorted_tables}
     counts, pending, name = dict[str, int](), list[dict[str, Any]](), ""
     # The migration made its rows; the backup has them as they were.
     connection.execute(delete(tables["counter"]))

@@ -18,8 +18,9 @@ from tuner.evidence import bests, changes, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.distance import log_distance
-from tuner.evidence.models import Base, BestRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
 
 
@@ -192,7 +193,7 @@ class Store:
     def counts(self) -> dict[str, int]:
         """Rows by table."""
         with self.transaction() as session:
-            tables = Base.metadata.sorted_tables
+            tables = METADATA.sorted_tables
             return {table.name: session.scalar(select(func.count()).select_from(table)) or 0 for table in tables}
 
     def revision(self) -> str:

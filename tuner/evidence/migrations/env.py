@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from alembic import context
 
-from tuner.evidence.models import Base
+from tuner.evidence.schema import METADATA
 
 VERSION_TABLE = "gemmtune_alembic_version"
 
 connection = context.config.attributes["connection"]
 context.configure(
     connection=connection,
-    target_metadata=Base.metadata,
+    target_metadata=METADATA,
     version_table=VERSION_TABLE,
     render_as_batch=True,
     compare_type=True,
