@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from tuner.errors import StoreError
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.census import Census, census
+from tuner.fleet.campaigns.statistics import FleetStatistics, fleet_statistics
 
 #: However often it is scraped, the store is asked no more often than this.
 _KEEP_SECONDS: Final = 1.0
@@ -27,12 +27,12 @@ class FleetMeters(Collector):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._kept: tuple[float, Census] | None = None
+        self._kept: tuple[float, FleetStatistics] | None = None
 
     def collect(self) -> Iterator[Metric]:
         """What the registry asks for; nothing while the store can't be read, which `/readyz` tells."""
         try:
-            found = self._census()
+            found = self._statistics()
         except StoreError as error:
             _log.error("fleet meters: %s", error)
             return
@@ -51,14 +51,14 @@ class FleetMeters(Collector):
         """Nothing: registering must not ask the store."""
         return iter(())
 
-    def _census(self) -> Census:
+    def _statistics(self) -> FleetStatistics:
         with self._lock:
             if self._kept is None or time.monotonic() - self._kept[0] > _KEEP_SECONDS:
-                self._kept = (time.monotonic(), census(self._store))
+                self._kept = (time.monotonic(), fleet_statistics(self._store))
             return self._kept[1]
 
 
-def _rounds(found: Census) -> Iterator[Metric]:
+def _rounds(found: FleetStatistics) -> Iterator[Metric]:
     depth = GaugeMetricFamily("gemmtune_queue_depth", "Rounds that wait for a worker.", labels=("queue",))
     running = GaugeMetricFamily("gemmtune_rounds_running", "Rounds that workers hold.", labels=("queue",))
     ended = CounterMetricFamily("gemmtune_rounds", "Rounds that ended, by how.", labels=("queue", "outcome"))
@@ -78,7 +78,7 @@ def _rounds(found: Census) -> Iterator[Metric]:
     yield from (depth, running, ended, measured, rate)
 
 
-def _workers(found: Census) -> Iterator[Metric]:
+def _workers(found: FleetStatistics) -> Iterator[Metric]:
     present = GaugeMetricFamily("gemmtune_workers", "Workers by status.", labels=("queue", "status"))
     for (queue, status), count in sorted(found.workers.items()):
         present.add_metric((queue, status), count)

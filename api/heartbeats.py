@@ -11,13 +11,13 @@ from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 
-from tuner.fleet.campaigns.records import Orders
+from tuner.fleet.campaigns.records import HeartbeatReply
 from tuner.fleet.campaigns.workers import Workers
 
 _AT_ONCE: Final = 500
 #: How long the first one waits for others. Nobody waits for the answer to a sign of life.
 _GATHER_SECONDS: Final = 0.02
-_Waiting = tuple[int, int | None, "asyncio.Future[Orders]"]
+_Waiting = tuple[int, int | None, "asyncio.Future[HeartbeatReply]"]
 
 
 class Heartbeats:
@@ -28,9 +28,9 @@ class Heartbeats:
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def beat(self, worker_id: int, round_id: int | None) -> Orders:
+    async def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
         """See `tuner.fleet.campaigns.workers.Workers.beat`."""
-        answer: asyncio.Future[Orders] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[HeartbeatReply] = asyncio.get_running_loop().create_future()
         self._waiting.append((worker_id, round_id, answer))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._work())
@@ -50,7 +50,7 @@ class Heartbeats:
                     _tell(answer, orders)
 
 
-def _tell(answer: asyncio.Future[Orders], told: Orders | Exception) -> None:
+def _tell(answer: asyncio.Future[HeartbeatReply], told: HeartbeatReply | Exception) -> None:
     # Who asked may have hung up meanwhile.
     if answer.done():
         return

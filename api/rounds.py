@@ -20,10 +20,10 @@ from tuner.fleet.campaigns.records import (
     Clocks,
     Measurement,
     Outcome,
-    Past,
     Policy,
     Provenance,
     RoundReport,
+    StudyHistory,
     Verification,
 )
 
@@ -77,7 +77,7 @@ class PastOut(BaseModel):
     winners: list[str] = Field(description="configs that won on similar problems, most similar first")
 
     @classmethod
-    def of(cls, past: Past) -> PastOut:
+    def of(cls, past: StudyHistory) -> PastOut:
         """From the value."""
         tried = [
             TriedOut(

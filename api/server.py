@@ -16,7 +16,7 @@ from api.access import Access
 from api.app import create_app
 from tuner.errors import SettingsError
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.caretaker import Caretaker
+from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import TIMING, Timing
 
 #: Longer than any client of ours waits between two requests of a long poll.
@@ -76,7 +76,7 @@ def serve(
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
-    with Caretaker(store, timing):
+    with Maintenance(store, timing):
         Server(config, app.state.stopping).run(sockets=[listener])
 
 

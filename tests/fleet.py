@@ -22,7 +22,7 @@ from tests.support import FACTS, PROVENANCE, measured
 from tuner.evidence.campaign_models import WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
-from tuner.fleet.campaigns.caretaker import Caretaker
+from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import (
     Announcement,
     Campaign,
@@ -230,7 +230,7 @@ class _SlowRound:
 
 
 class Listening:
-    """The service on a real socket, with its caretaker; it can be stopped and started again on the same port."""
+    """The service and its maintenance thread on a real socket; can be stopped and started again on the same port."""
 
     def __init__(self, url: str, timing: Timing = CALM) -> None:
         self._database, self._timing = url, timing
@@ -242,15 +242,15 @@ class Listening:
         app = create_app(self.store, timing=self._timing)
         self._server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         listener = listen("127.0.0.1", self.port)
-        self._caretaker = Caretaker(self.store, self._timing)
-        self._caretaker.__enter__()
+        self._maintenance = Maintenance(self.store, self._timing)
+        self._maintenance.__enter__()
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listener]})
         self._thread.start()
 
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join()
-        self._caretaker.__exit__()
+        self._maintenance.__exit__()
         self.store.close()
 
     def __enter__(self) -> Self:

@@ -19,9 +19,9 @@ from space.problem import DTYPES, LAYOUTS, Problem
 from space.rank import roofline_us
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.census import Census, census
 from tuner.fleet.campaigns.records import Progress
 from tuner.fleet.campaigns.results import newest
+from tuner.fleet.campaigns.statistics import FleetStatistics, fleet_statistics
 
 _BESTS: Final = 40
 _CAMPAIGNS: Final = 10
@@ -94,7 +94,7 @@ class Question:
         return bool(self.m or self.n or self.k)
 
 
-def devices(snapshot: Snapshot, numbers: Census) -> list[DeviceRow]:
+def devices(snapshot: Snapshot, numbers: FleetStatistics) -> list[DeviceRow]:
     """Every device with bests or with workers."""
     queues: dict[str, list[str]] = {}
     for queue, _ in [*numbers.workers, *numbers.rounds]:
@@ -105,7 +105,7 @@ def devices(snapshot: Snapshot, numbers: Census) -> list[DeviceRow]:
     ]
 
 
-def _device(name: str, snapshot: Snapshot, numbers: Census, queues: list[str]) -> DeviceRow:
+def _device(name: str, snapshot: Snapshot, numbers: FleetStatistics, queues: list[str]) -> DeviceRow:
     known = snapshot.devices.get(name)
     kinds = known.kinds() if known else {}
 
@@ -193,13 +193,13 @@ def campaigns(store: Store) -> list[Progress]:
     return newest(store, _CAMPAIGNS)
 
 
-def numbers(store: Store) -> Census:
+def numbers(store: Store) -> FleetStatistics:
     """Of the fleet.
 
     Raises:
         StoreError: the store can't be read.
     """
-    return census(store)
+    return fleet_statistics(store)
 
 
 #: What the form offers.

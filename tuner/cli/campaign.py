@@ -22,10 +22,11 @@ from tuner.cli.tune import say_device
 from tuner.fleet.agent.service import Service
 from tuner.fleet.campaigns import documents, problems
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
-from tuner.fleet.campaigns.embedded import EmbeddedRun
-from tuner.fleet.campaigns.office import Change, HttpOffice, LocalOffice, Office
+from tuner.fleet.campaigns.client import CampaignClient, Change, LocalCampaigns
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, ProblemStatus
 from tuner.fleet.campaigns.results import summary
+from tuner.fleet.embedded import EmbeddedRun
+from tuner.fleet.http_campaigns import HttpCampaigns
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.studying.devices import open_worker
@@ -110,7 +111,7 @@ def run(
         request = _request(file, ladder, name, ((facts.name, facts.kind),), budget, 0)
         if dry_run:
             opened.pop().close()
-            _print(shown.estimate, LocalOffice(store, timing).estimate(request), as_json)
+            _print(shown.estimate, LocalCampaigns(store, timing).estimate(request), as_json)
             return
         campaign, _ = Campaigns(store, timing).create(request, None if again else request_key(request))
         say_device(facts)
@@ -213,16 +214,16 @@ def _device(word: str) -> tuple[str, str]:
 
 
 @contextmanager
-def office_at(db: str | None, url: str | None, insecure: bool) -> Iterator[Office]:
+def office_at(db: str | None, url: str | None, insecure: bool) -> Iterator[CampaignClient]:
     """At the service that `--url` or the settings name, unless `--db` names a store."""
     config = settings()
     address = url or (None if db else config.url)
     if address:
         with Service(address, config.secret, insecure=insecure) as service:
-            yield HttpOffice(service)
+            yield HttpCampaigns(service)
         return
     with open_store(db) as store:
-        yield LocalOffice(store, timing_of(config))
+        yield LocalCampaigns(store, timing_of(config))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 The first line tells schema revision and tables, then each row is a line, and the last line tells how many there
 were and a digest of all lines before it: a file that was cut short is never restored. The queue is derived and
-not in it; the caretaker of the restored store rebuilds it.
+not in it; the restored store rebuilds it when it is next served.
 """
 
 from __future__ import annotations

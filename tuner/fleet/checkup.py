@@ -25,7 +25,7 @@ from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, Roun
 from tuner.evidence.codec import utc
 from tuner.evidence.database import connect, current_revision, newest_revision, shown
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.feed import now
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.reconcile import mismatches
 from tuner.fleet.campaigns.records import Timing
 from tuner.fleet.queue.choice import queue_of

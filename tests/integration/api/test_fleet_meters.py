@@ -12,7 +12,7 @@ from api.app import create_app
 from tests.fleet import PROBLEMS, QUEUE, Fleet
 from tuner.errors import StoreError
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.census import census
+from tuner.fleet.campaigns.statistics import fleet_statistics
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_rounds_workers_and_gpu_time_are_counted(store: Store) -> None:
     assert 0 <= value(text, "gemmtune_gpu_busy_share", queue=QUEUE) <= 1
 
 
-def test_an_empty_store_has_a_census(store: Store) -> None:
-    found = census(store)
+def test_an_empty_store_has_statistics(store: Store) -> None:
+    found = fleet_statistics(store)
     assert (found.rounds, found.workers, found.busy_share(QUEUE)) == ({}, {}, 0.0)
 
 
@@ -58,7 +58,7 @@ def test_a_store_that_cant_be_read_leaves_the_service_its_own_meters(
     def gone(_: Store) -> None:
         raise StoreError("planted")
 
-    monkeypatch.setattr("api.fleet_meters.census", gone)
+    monkeypatch.setattr("api.fleet_meters.fleet_statistics", gone)
     with TestClient(create_app(store)) as http:
         text = http.get("/metrics").text
     assert "gemmtune_snapshot_bests" in text

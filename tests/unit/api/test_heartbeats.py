@@ -10,7 +10,7 @@ import pytest
 
 from api.heartbeats import Heartbeats
 from tuner.errors import WorkerGone
-from tuner.fleet.campaigns.records import Orders
+from tuner.fleet.campaigns.records import HeartbeatReply
 from tuner.fleet.campaigns.workers import Workers
 
 
@@ -20,28 +20,28 @@ class FakeWorkers:
     def __init__(self) -> None:
         self.notes = list[list[tuple[int, int | None]]]()
 
-    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[Orders | WorkerGone]:
+    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[HeartbeatReply | WorkerGone]:
         self.notes.append(list(beats))
-        return [WorkerGone("gone") if worker == 3 else Orders(worker == 5, drain=False) for worker, _ in beats]
+        return [WorkerGone("gone") if worker == 3 else HeartbeatReply(worker == 5, drain=False) for worker, _ in beats]
 
 
 def test_beats_of_one_moment_are_one_note() -> None:
     workers = FakeWorkers()
 
-    async def all_at_once() -> list[Orders | BaseException]:
+    async def all_at_once() -> list[HeartbeatReply | BaseException]:
         heartbeats = Heartbeats(cast(Workers, workers))
         return await asyncio.gather(*(heartbeats.beat(n, 10 * n) for n in range(1, 7)), return_exceptions=True)
 
     answers = asyncio.run(all_at_once())
     assert workers.notes == [[(n, 10 * n) for n in range(1, 7)]]
     assert isinstance(answers.pop(2), WorkerGone)
-    assert answers == [Orders(n == 5, drain=False) for n in (1, 2, 4, 5, 6)]
+    assert answers == [HeartbeatReply(n == 5, drain=False) for n in (1, 2, 4, 5, 6)]
 
 
 def test_who_hangs_up_takes_nobody_else_along() -> None:
     workers = FakeWorkers()
 
-    async def one_hangs_up() -> Orders:
+    async def one_hangs_up() -> HeartbeatReply:
         heartbeats = Heartbeats(cast(Workers, workers))
         leaving, staying = (asyncio.create_task(heartbeats.beat(n, None)) for n in (1, 5))
         await asyncio.sleep(0)

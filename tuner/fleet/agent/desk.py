@@ -6,7 +6,16 @@ from typing import Protocol
 
 from tuner.errors import StoreError, Unreachable
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.records import TIMING, Announcement, Orders, Past, RoundReport, RoundTask, Timing, Welcome
+from tuner.fleet.campaigns.records import (
+    TIMING,
+    Announcement,
+    HeartbeatReply,
+    Registration,
+    RoundReport,
+    RoundTask,
+    StudyHistory,
+    Timing,
+)
 from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
 from workers.measurement import DeviceFacts, Provenance
@@ -18,11 +27,11 @@ class Desk(Protocol):
     Every call may raise `Unreachable`; the same call may then be made again.
     """
 
-    def register(self, name: str, facts: DeviceFacts) -> Welcome:
+    def register(self, name: str, facts: DeviceFacts) -> Registration:
         """A new worker."""
         ...
 
-    def beat(self, worker_id: int, round_id: int | None) -> Orders:
+    def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
         """A sign of life."""
         ...
 
@@ -30,7 +39,7 @@ class Desk(Protocol):
         """The next round."""
         ...
 
-    def begin(self, task: RoundTask, provenance: Provenance) -> Past:
+    def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
         """What the round's study knows already."""
         ...
 
@@ -53,11 +62,11 @@ class LocalDesk:
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
         self._workers, self._rounds = Workers(store, timing), Rounds(store, timing)
 
-    def register(self, name: str, facts: DeviceFacts) -> Welcome:
+    def register(self, name: str, facts: DeviceFacts) -> Registration:
         """See `Desk`."""
         return self._workers.register(name, facts)
 
-    def beat(self, worker_id: int, round_id: int | None) -> Orders:
+    def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
         """See `Desk`."""
         try:
             return self._workers.beat(worker_id, round_id)
@@ -68,7 +77,7 @@ class LocalDesk:
         """See `Desk`."""
         return self._rounds.claim(worker_id)
 
-    def begin(self, task: RoundTask, provenance: Provenance) -> Past:
+    def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
         """See `Desk`."""
         return self._rounds.begin(task.round_id, task.lease, provenance)
 

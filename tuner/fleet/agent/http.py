@@ -9,7 +9,14 @@ from typing import Any
 
 from space.family import config_named
 from tuner.fleet.agent.service import Service
-from tuner.fleet.campaigns.records import Announcement, Orders, Past, RoundReport, RoundTask, Welcome
+from tuner.fleet.campaigns.records import (
+    Announcement,
+    HeartbeatReply,
+    Registration,
+    RoundReport,
+    RoundTask,
+    StudyHistory,
+)
 from tuner.studying.screening import Tried
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, to_json
 
@@ -21,17 +28,17 @@ class HttpDesk:
         self._service = service
         self._beat_seconds = 5.0
 
-    def register(self, name: str, facts: DeviceFacts) -> Welcome:
+    def register(self, name: str, facts: DeviceFacts) -> Registration:
         """See `Desk`."""
         said = self._service.call("POST", "/v1/workers", {"name": name, "facts": asdict(facts)})
         self._beat_seconds = float(said["heartbeat_seconds"])
-        return Welcome(int(said["worker_id"]), self._beat_seconds)
+        return Registration(int(said["worker_id"]), self._beat_seconds)
 
-    def beat(self, worker_id: int, round_id: int | None) -> Orders:
+    def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
         """See `Desk`. Given up after one interval: the next beat is due then."""
         path = f"/v1/workers/{worker_id}:heartbeat"
         said = self._service.call("POST", path, {"round_id": round_id}, seconds=max(self._beat_seconds, 1.0))
-        return Orders(bool(said["stop"]), bool(said["drain"]))
+        return HeartbeatReply(bool(said["stop"]), bool(said["drain"]))
 
     def claim(self, worker_id: int) -> RoundTask | None:
         """See `Desk`."""
@@ -40,7 +47,7 @@ class HttpDesk:
             return None
         return RoundTask(**said | {"policy": Policy(said["policy"]), "only": tuple(said["only"])})
 
-    def begin(self, task: RoundTask, provenance: Provenance) -> Past:
+    def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
         """See `Desk`."""
         body = {"lease": task.lease, "provenance": asdict(provenance)}
         said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
@@ -49,7 +56,7 @@ class HttpDesk:
             for entry in said["tried"]
         )
         winners = tuple(config_named(key) for key in said["winners"])
-        return Past(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
+        return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 
     def announce(self, task: RoundTask, announcement: Announcement) -> None:
         """See `Desk`."""

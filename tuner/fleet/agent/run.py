@@ -12,7 +12,7 @@ from space.family import config_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect, ResultRefused
 from tuner.fleet.agent.desk import Desk
-from tuner.fleet.campaigns.records import Announcement, Past, RoundReport, RoundTask
+from tuner.fleet.campaigns.records import Announcement, RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import candidates_for
 from tuner.studying.choice import Guidance
@@ -120,7 +120,7 @@ class RoundRun:
             if self._stopping():
                 return
 
-    def _finals(self, round_: Round, search: Search, past: Past) -> str:
+    def _finals(self, round_: Round, search: Search, past: StudyHistory) -> str:
         finalists = search.finalists(self._task.finalists)
         if finalists and not (past.finals_done and not self._measured):
             self._announce("final", finalists)

@@ -20,7 +20,8 @@ from tuner.evidence.models import DeviceRow, ProblemRow
 from tuner.evidence.rows import ids_by_key
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id, problem_columns
-from tuner.fleet.campaigns.feed import feed, now, queue_name
+from tuner.fleet.campaigns.backlog import fill_window, queue_name
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import TIMING, Campaign, CampaignBudget, CampaignRequest, CampaignStatus, Timing
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.port import Queue
@@ -81,7 +82,7 @@ class Campaigns:
             session.flush()
             _add_problems(session, row.id, request, queues)
             for queue, _, _ in queues:
-                feed(session, self._queue, queue, self._timing.window)
+                fill_window(session, self._queue, queue, self._timing.window)
             return campaign_of(row), True
 
     def get(self, campaign_id: int) -> Campaign:

@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow
 from tuner.evidence.models import ProblemRow
-from tuner.fleet.campaigns.endings import finalists_next, suspects_next
+from tuner.fleet.campaigns.outcomes import finalists_next, suspects_next
 from tuner.fleet.campaigns.records import CampaignBudget, Policy, RoundTask
-from tuner.fleet.campaigns.workers import Heard
+from tuner.fleet.campaigns.workers import LiveWorker
 from tuner.fleet.queue.port import Queue
 
 #: Jobs that stand for nothing any more that one claim clears away before it gives up until the next.
@@ -75,7 +75,7 @@ def running(session: Session, worker_id: int) -> Found | None:
     return Found._make(row) if row else None
 
 
-def take(session: Session, queue: Queue, worker: Heard) -> Found | None:
+def take(session: Session, queue: Queue, worker: LiveWorker) -> Found | None:
     """A queued round of a running campaign, locked; what is queued for nothing is cleared away."""
     for _ in range(_MOST_STALE):
         job = queue.take(session, worker.queue, worker.engine_id)

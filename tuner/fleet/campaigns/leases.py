@@ -18,7 +18,7 @@ from workers.measurement import DeviceFacts, Policy, Stage
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeasedRound:
     """A round as its holder sees it, with everything that checks of its words need.
 
     Attributes:
@@ -66,7 +66,7 @@ _ANNOUNCE: Final = _OURS_CHANGED.values(
 ).returning(RoundRow.id)
 
 
-def held(session: Session, round_id: int, lease: str) -> Held:
+def held(session: Session, round_id: int, lease: str) -> LeasedRound:
     """The round that a lease is for.
 
     Raises:
@@ -77,7 +77,7 @@ def held(session: Session, round_id: int, lease: str) -> Held:
         raise lost(round_id)
     problem, policy = Problem.from_key(row.key), Policy(row.policy)
     facts = DeviceFacts(**row.facts)
-    return Held(problem, row.problem_id, policy, facts, row.device_id, row.worker_id, row.study_id, row.source)
+    return LeasedRound(problem, row.problem_id, policy, facts, row.device_id, row.worker_id, row.study_id, row.source)
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:

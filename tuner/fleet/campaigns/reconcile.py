@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.feed import OPEN
+from tuner.fleet.campaigns.backlog import OPEN
 from tuner.fleet.queue.port import Queue
 
 #: Of a problem: whether one of its rounds is open.

@@ -190,7 +190,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class Registration:
     """What a worker is told when it registers.
 
     Attributes:
@@ -232,7 +232,7 @@ class RoundTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class StudyHistory:
     """What the round's study knows already.
 
     Attributes:
@@ -280,7 +280,7 @@ class RoundReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class HeartbeatReply:
     """What a heartbeat is answered with.
 
     Attributes:

@@ -18,8 +18,8 @@ from tuner.evidence.measurements import Place, Prepared
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
-from tuner.fleet.campaigns.endings import clear_suspects, conclude, count_tried, end_badly, park, verdict
-from tuner.fleet.campaigns.leases import Held
+from tuner.fleet.campaigns.leases import LeasedRound
+from tuner.fleet.campaigns.outcomes import clear_suspects, conclude, count_tried, end_badly, park, verdict
 from tuner.fleet.campaigns.records import RoundReport
 from tuner.studying.study import source_of
 
@@ -32,7 +32,7 @@ _OUTCOMES: Final = (
 )
 
 
-def check_report(holder: Held, report: RoundReport) -> Best | NothingCorrect | None:
+def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorrect | None:
     """Checks a report whole, and decides its finals; outside any transaction, because both take a while.
 
     Raises:
@@ -65,7 +65,7 @@ def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
 
 
 def fresh(
-    session: Session, row: RoundRow, holder: Held, report: RoundReport, screened: Mapping[str, str]
+    session: Session, row: RoundRow, holder: LeasedRound, report: RoundReport, screened: Mapping[str, str]
 ) -> Prepared | None:
     """A report's measurements, ready to be stored, save those of configs that the study has screened meanwhile.
 

@@ -18,7 +18,7 @@ from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import campaign_of, row_of
-from tuner.fleet.campaigns.feed import now
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import (
     Campaign,
     CampaignProblem,

@@ -20,11 +20,11 @@ from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.backlog import fill_window, queue_begun
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
 from tuner.fleet.campaigns.claims import give, running, take
-from tuner.fleet.campaigns.feed import feed, feed_begun
 from tuner.fleet.campaigns.leases import held, keep_announced, keep_study, locked, reported
-from tuner.fleet.campaigns.records import TIMING, Announcement, Past, RoundReport, RoundTask, Timing
+from tuner.fleet.campaigns.records import TIMING, Announcement, RoundReport, RoundTask, StudyHistory, Timing
 from tuner.fleet.campaigns.reports import check_report, conclude_study, fresh, outcomes, settle
 from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
@@ -68,7 +68,7 @@ class Rounds:
             if worker.status == "draining":
                 return None
             found = take(session, self._queue, worker)
-            if found is None and feed(session, self._queue, worker.queue, self._timing.window):
+            if found is None and fill_window(session, self._queue, worker.queue, self._timing.window):
                 found = take(session, self._queue, worker)
             if found is None:
                 return None
@@ -76,7 +76,7 @@ class Rounds:
             give(session, found, worker_id, lease, worker.at)
             return found.task(lease, seconds)
 
-    def begin(self, round_id: int, lease: str, provenance: Provenance) -> Past:
+    def begin(self, round_id: int, lease: str, provenance: Provenance) -> StudyHistory:
         """The study that the round goes on with, on a device with this provenance.
 
         Raises:
@@ -96,7 +96,7 @@ class Rounds:
             winners = (
                 () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
             )
-            return Past(study.id, tried, finals_done, winners)
+            return StudyHistory(study.id, tried, finals_done, winners)
 
     def announce(self, round_id: int, lease: str, announcement: Announcement) -> None:
         """Names the candidates that are measured next, before they are.
@@ -139,7 +139,7 @@ class Rounds:
                     self._queue.end(session, row.job_id)
                     row.job_id = None
             session.flush()
-            feed_begun(session, self._queue, row.queue, moment)
+            queue_begun(session, self._queue, row.queue, moment)
             # Last, because from here to the commit every other round that ends has to wait.
             stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
             if concluding:

@@ -23,8 +23,9 @@ from sqlalchemy.orm import Session
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.endings import end_badly
-from tuner.fleet.campaigns.feed import feed, now
+from tuner.fleet.campaigns.backlog import fill_window
+from tuner.fleet.campaigns.clock import now
+from tuner.fleet.campaigns.outcomes import end_badly
 from tuner.fleet.campaigns.reconcile import changed_rows, reconcile
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.reports import account
@@ -123,7 +124,7 @@ class Sweeper:
             part(session, self._queue, worker, f"silent for {self._timing.silence_seconds:g} s")
             if round_ is not None:
                 session.flush()
-                feed(session, self._queue, round_.queue, self._timing.window)
+                fill_window(session, self._queue, round_.queue, self._timing.window)
             return 1
 
     def _lose_round(self, session: Session, round_: RoundRow, reason: str) -> None:
@@ -201,7 +202,7 @@ class Sweeper:
         fed = 0
         for name in queues:
             with self._store.transaction(writes=True) as session:
-                fed += feed(session, self._queue, name, self._timing.window)
+                fed += fill_window(session, self._queue, name, self._timing.window)
         return fed
 
     def _finish_campaigns(self) -> int:

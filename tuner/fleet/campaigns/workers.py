@@ -20,8 +20,9 @@ from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, Roun
 from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id
-from tuner.fleet.campaigns.feed import clock, now, queue_name
-from tuner.fleet.campaigns.records import TIMING, Orders, Timing, Welcome, Worker
+from tuner.fleet.campaigns.backlog import queue_name
+from tuner.fleet.campaigns.clock import now, sql_now
+from tuner.fleet.campaigns.records import TIMING, HeartbeatReply, Registration, Timing, Worker
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.port import Queue
 from workers.measurement import DeviceFacts
@@ -36,7 +37,7 @@ class Workers:
         self._store, self._timing = store, timing
         self._queue = queue or queue_of(store)
 
-    def register(self, name: str, facts: DeviceFacts) -> Welcome:
+    def register(self, name: str, facts: DeviceFacts) -> Registration:
         """A new worker on one device.
 
         Args:
@@ -62,13 +63,13 @@ class Workers:
                 )  # fmt: skip
                 session.add(row)
                 session.flush()
-                return Welcome(row.id, self._timing.heartbeat_seconds)
+                return Registration(row.id, self._timing.heartbeat_seconds)
         except StoreError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
             raise SlotTaken(f"{slot} was taken by another worker at this moment: one worker a GPU") from error
 
-    def beat(self, worker_id: int, round_id: int | None = None) -> Orders:
+    def beat(self, worker_id: int, round_id: int | None = None) -> HeartbeatReply:
         """A sign of life, and what the worker should know.
 
         Args:
@@ -82,7 +83,7 @@ class Workers:
             raise heard
         return heard
 
-    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[Orders | WorkerGone]:
+    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[HeartbeatReply | WorkerGone]:
         """Several workers' signs of life, with one statement on PostgreSQL; each one's answer, in their order."""
         if self._store.embedded:
             # SQLite can't say all of it in one statement, and has few workers.
@@ -94,7 +95,7 @@ class Workers:
             for worker_id, round_id in beats
         ]
 
-    def _beat_embedded(self, worker_id: int, round_id: int | None) -> Orders | WorkerGone:
+    def _beat_embedded(self, worker_id: int, round_id: int | None) -> HeartbeatReply | WorkerGone:
         try:
             with self._store.transaction(writes=True) as session:
                 status = touch(session, worker_id).status
@@ -167,7 +168,7 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
         raise FleetError(f"{facts.name} has {most} SMs, the worker says {facts.sm_count}: it has not that device")
 
 
-class Heard(NamedTuple):
+class LiveWorker(NamedTuple):
     """A worker that has just been heard: its row is locked until the transaction ends.
 
     Attributes:
@@ -181,7 +182,7 @@ class Heard(NamedTuple):
     engine_id: int | None
 
 
-def touch(session: Session, worker_id: int) -> Heard:
+def touch(session: Session, worker_id: int) -> LiveWorker:
     """Notes that a worker was heard.
 
     Raises:
@@ -190,7 +191,7 @@ def touch(session: Session, worker_id: int) -> Heard:
     row = session.execute(_touching(session.get_bind().dialect.name), {"worker": worker_id}).one_or_none()
     if row is None:
         raise _gone(worker_id)
-    return Heard(row.status, utc(row.beat_at), row.queue, row.engine_id)
+    return LiveWorker(row.status, utc(row.beat_at), row.queue, row.engine_id)
 
 
 def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
@@ -203,7 +204,7 @@ def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
 @cache
 def _touching(dialect: str) -> ReturningUpdate[str, datetime, str, int | None]:
     heard = update(WorkerRow).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
-    told = heard.values(beat_at=clock(dialect)).returning(
+    told = heard.values(beat_at=sql_now(dialect)).returning(
         WorkerRow.status, WorkerRow.beat_at, WorkerRow.queue, WorkerRow.engine_id
     )
     return told.execution_options(synchronize_session=False)
@@ -249,10 +250,10 @@ _BEATS = text("""
 """)
 
 
-def _orders(status: str, campaign: str | None, round_id: int | None) -> Orders:
+def _orders(status: str, campaign: str | None, round_id: int | None) -> HeartbeatReply:
     # A paused campaign lets its running rounds end; only a cancelled one has no use for them.
     stop = round_id is not None and campaign not in ("running", "paused", "finished")
-    return Orders(stop, drain=status == "draining")
+    return HeartbeatReply(stop, drain=status == "draining")
 
 
 def _gone(worker_id: int) -> WorkerGone:

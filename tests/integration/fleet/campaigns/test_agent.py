@@ -21,7 +21,7 @@ from tuner.fleet.agent.desk import Desk, LocalDesk
 from tuner.fleet.agent.http import HttpDesk
 from tuner.fleet.agent.service import Service
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.caretaker import Caretaker
+from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
 from tuner.studying.screening import MOST_WITH_STRUCTURES
 from workers.errors import ProcessError
@@ -77,7 +77,7 @@ def ended(store: Store, campaign_id: int) -> bool:
 
 
 def test_a_campaign_in_one_process(database_url: str) -> None:
-    with Store.open(database_url) as store, Caretaker(store, CALM):
+    with Store.open(database_url) as store, Maintenance(store, CALM):
         campaign = Fleet(store).campaign(budget=SMALL)
         with Running(LocalDesk(store, CALM), FakeDevice) as running:
             eventually(lambda: ended(store, campaign.id))

@@ -18,7 +18,7 @@ from tests.support import measured
 from tuner.errors import WorkerGone
 from tuner.evidence import changes
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.records import Orders
+from tuner.fleet.campaigns.records import HeartbeatReply
 
 
 @pytest.fixture
@@ -41,9 +41,10 @@ def test_each_worker_gets_its_own_answer(fleet: Fleet) -> None:
         # Not its own, and one that never was.
         (hands[4].id + 1, None),
     ])  # fmt: skip
-    assert answers[:4] == [Orders(False, False), Orders(False, False), Orders(True, False), Orders(False, True)]
+    go_on, stop, drain = HeartbeatReply(), HeartbeatReply(stop=True), HeartbeatReply(drain=True)
+    assert answers[:4] == [go_on, go_on, stop, drain]
     assert [type(answer) for answer in answers[4:]] == [WorkerGone, WorkerGone]
-    assert fleet.workers.beat_all([(hands[4].id, held[0])]) == [Orders(True, False)]
+    assert fleet.workers.beat_all([(hands[4].id, held[0])]) == [stop]
     assert fleet.workers.beat_all([]) == []
 
 
@@ -70,7 +71,7 @@ def test_beats_and_claims_go_on_while_a_report_waits_for_its_turn(postgres: Post
             waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
             eventually(lambda: session.scalar(waiting) == 1)
             beats = [(hands[0].id, task.round_id), (hands[1].id, None)]
-            assert fleet.workers.beat_all(beats) == [Orders(False, False), Orders(False, False)]
+            assert fleet.workers.beat_all(beats) == [HeartbeatReply(False, False), HeartbeatReply(False, False)]
             assert hands[1].claim() is not None
             assert not report.done()
         report.result()

@@ -1,4 +1,4 @@
-"""Caretaker: a thread that sweeps a store for as long as its process serves it."""
+"""Maintenance: a thread that sweeps a store for as long as its process serves it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.sweep import Sweeper
 
-_log = logging.getLogger("gemmtune.caretaker")
+_log = logging.getLogger("gemmtune.maintenance")
 
 
-class Caretaker:
-    """Sweeps about once a second between `__enter__` and `__exit__`; a database that is away is waited for."""
+class Maintenance:
+    """Sweeps about once a second between `__enter__` and `__exit__`; retries while the database is unreachable."""
 
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
         self._sweeper = Sweeper(store, timing)
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="caretaker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -37,7 +37,7 @@ class Caretaker:
             except StoreError as error:
                 _log.warning("%s", error)
             except Exception:
-                # A defect must not end the thread: without it, lost rounds would stay lost.
+                # A defect must not end the thread: lost workers would then keep their rounds.
                 _log.exception("a sweep failed")
             else:
                 for kind, count in (+swept.changed).items():

@@ -1,4 +1,4 @@
-"""Census: what the fleet has done and is doing, in numbers, for whoever watches it."""
+"""Fleet statistics: counts and rates for the metrics endpoint and the dashboard."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from sqlalchemy.orm import Session
 
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.feed import now
+from tuner.fleet.campaigns.clock import now
 
-#: What rates are taken over; a round lasts up to a minute.
+#: Rates are averages over this time; a round lasts up to a minute.
 WINDOW_SECONDS: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
-    """Numbers of one moment.
+class FleetStatistics:
+    """Counts at one moment.
 
     Attributes:
-        rounds: of all time, by queue and status; `queued` and `running` ones are under way.
+        rounds: all rounds ever, by queue and status; `queued` and `running` ones are open.
         workers: by queue and status.
         campaigns, problems: by status.
-        busy_seconds: GPU time of all workers so far, by queue.
-        measured: candidates measured in rounds so far, by queue.
-        recent_measured, recent_busy_seconds: of the rounds that ended in the last `WINDOW_SECONDS`, by queue.
+        busy_seconds: total GPU time, by queue.
+        measured: total candidates measured, by queue.
+        recent_measured, recent_busy_seconds: of rounds that ended within the last `WINDOW_SECONDS`, by queue.
     """
 
     rounds: dict[tuple[str, str], int]
@@ -40,22 +40,22 @@ class Census:
     recent_busy_seconds: dict[str, float]
 
     def candidates_per_second(self, queue: str) -> float:
-        """Measured in rounds, over the window."""
+        """Candidates measured per second, averaged over the window."""
         return self.recent_measured.get(queue, 0) / WINDOW_SECONDS
 
     def busy_share(self, queue: str) -> float:
-        """Of the GPU time that the workers of a queue had in the window, how much rounds used; at most 1."""
+        """Share of its workers' time in the window that a queue spent measuring; at most 1."""
         present = sum(count for (name, status), count in self.workers.items() if name == queue and status != "gone")
         if not present:
             return 0.0
         return min(1.0, self.recent_busy_seconds.get(queue, 0.0) / (present * WINDOW_SECONDS))
 
 
-def census(store: Store) -> Census:
-    """The numbers now.
+def fleet_statistics(store: Store) -> FleetStatistics:
+    """The counts now.
 
     Raises:
-        StoreError: the store can't be read.
+        StoreError: the store cannot be read.
     """
     with store.transaction() as session:
         pair = select(RoundRow.queue, RoundRow.status, func.count()).group_by(RoundRow.queue, RoundRow.status)
@@ -69,7 +69,7 @@ def census(store: Store) -> Census:
         ended = session.execute(recent).all()
         busy = select(WorkerRow.queue, func.sum(WorkerRow.busy_seconds)).group_by(WorkerRow.queue)
         measured = select(RoundRow.queue, func.sum(RoundRow.measured)).group_by(RoundRow.queue)
-        return Census(
+        return FleetStatistics(
             rounds={(queue, status): count for queue, status, count in session.execute(pair)},
             workers={(queue, status): count for queue, status, count in session.execute(present)},
             campaigns=_by_status(session, CampaignRow),

@@ -7,16 +7,17 @@ that has them prepared.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any, Final, cast
 
-from sqlalchemy import ColumnElement, DateTime, Select, Table, bindparam, exists, func, select, update
+from sqlalchemy import Select, Table, bindparam, exists, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.dml import ReturningInsert
 
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.queue.port import Queue
 
 OPEN: Final = ("queued", "running")
@@ -31,23 +32,7 @@ def queue_name(device: str, arch: str, kind: str) -> str:
     return f"{device}/{arch}/{kind}"
 
 
-def now(session: Session) -> datetime:
-    """The database's own time: the clocks of workers and of several services are never compared."""
-    if session.get_bind().dialect.name == "postgresql":
-        moment = session.scalar(select(func.clock_timestamp()))
-        if isinstance(moment, datetime):
-            return moment
-    return datetime.now(UTC)
-
-
-def clock(dialect: str) -> ColumnElement[datetime]:
-    """The same time in a statement, which saves asking for it first."""
-    if dialect == "postgresql":
-        return func.clock_timestamp(type_=DateTime(timezone=True))
-    return bindparam(None, callable_=lambda: datetime.now(UTC), type_=DateTime(timezone=True))
-
-
-def feed(session: Session, queue: Queue, name: str, window: int) -> int:
+def fill_window(session: Session, queue: Queue, name: str, window: int) -> int:
     """Queues a round for each problem whose turn has come; how many.
 
     Args:
@@ -63,7 +48,7 @@ def feed(session: Session, queue: Queue, name: str, window: int) -> int:
     return _queue_rounds(session, queue, name, chosen, now(session)) if chosen else 0
 
 
-def feed_begun(session: Session, queue: Queue, name: str, at: datetime) -> None:
+def queue_begun(session: Session, queue: Queue, name: str, at: datetime) -> None:
     """Queues a round for each problem that was begun and waits; what a round that ends does not leave to a sweep."""
     if chosen := _begun(session, name):
         _queue_rounds(session, queue, name, chosen, at)

@@ -1,4 +1,4 @@
-"""A campaign in one process: store, queue, caretaker and one worker, without any server."""
+"""A campaign in one process: store, queue, maintenance thread and one worker, without any server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.desk import LocalDesk
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.caretaker import Caretaker
+from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import CampaignStatus, Progress, Timing
 from tuner.prediction.learned import LearnedModel
 from workers.ports import Worker
@@ -47,7 +47,7 @@ class EmbeddedRun:
             FleetError: another process on this store has the device.
         """
         looking = threading.Thread(target=self._look, name="progress", daemon=True)
-        with Caretaker(self._store, self._timing):
+        with Maintenance(self._store, self._timing):
             looking.start()
             try:
                 self._agent.run()
