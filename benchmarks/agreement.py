@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.arch import H200, arch_named
 from space.enumerate import enumerate_space
 from space.family import family_for, family_named
@@ -49,7 +49,7 @@ def main() -> None:
     options.add_argument("shapes", nargs="*", default=["4096x4096x4096", "1024x1024x1024"])
     options.add_argument("--dtype", default="bf16")
     options.add_argument("--configs", type=int, default=10, help="of each shape, cuBLASLt's first choice besides")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     profiler = importlib.import_module("torch.profiler")
     importlib.import_module("torch").cuda.init()

@@ -1,38 +1,51 @@
 """Asks the compiler about every row of the instruction tables, and about the neighbours that they exclude.
 
-    python -m benchmarks.assemble_instructions
+    python -m benchmarks.assemble_instructions --out benchmarks/results/assemble_instructions.md
 
-Needs no GPU. Ends with exit code 1 when the compiler disagrees with a table.
+Needs no GPU. Ends with exit code 1 where the compiler disagrees with a table.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
+from benchmarks.published import add_out, publish
 from workers.build import nvrtc_version
 from workers.conformance import Sample, refusals, samples
 
 
 def main() -> int:
     """Prints one line a rule, then each disagreement."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_out(options)
+    given = options.parse_args()
     asked = samples()
     started = time.perf_counter()
     said = refusals(asked)
     seconds = time.perf_counter() - started
-    groups = Counter((sample.instruction, sample.rule, sample.legal) for sample in asked)
     wrong = [(sample, reason) for sample, reason in zip(asked, said, strict=True) if sample.legal == bool(reason)]
-    wrong_groups = Counter((sample.instruction, sample.rule, sample.legal) for sample, _ in wrong)
-    print("| instruction | rule | samples | expected | otherwise |")
-    print("| --- | --- | ---: | --- | ---: |")
-    for group, count in sorted(groups.items()):
-        instruction, rule, legal = group
-        print(f"| {instruction} | {rule} | {count} | {'assembles' if legal else 'refused'} | {wrong_groups[group]} |")
-    print(f"\n{len(asked):,} samples, {len(wrong)} disagreements, NVRTC {nvrtc_version()}, {seconds:.0f} s")
+    text = "\n".join(_table(asked, [sample for sample, _ in wrong]))
+    text += f"\n\n{len(asked):,} samples, {len(wrong)} disagreements, NVRTC {nvrtc_version()}, {seconds:.0f} s"
+    print(text)
     for sample, reason in wrong:
         print(_line(sample, reason), file=sys.stderr)
+    publish("assemble_instructions", given.out, text)
     return bool(wrong)
+
+
+def _table(asked: Sequence[Sample], wrong: Sequence[Sample]) -> Iterator[str]:
+    groups, otherwise = (
+        Counter((sample.instruction, sample.rule, sample.legal) for sample in some) for some in (asked, wrong)
+    )
+    yield "| instruction | rule | samples | expected | otherwise |"
+    yield "| --- | --- | ---: | --- | ---: |"
+    for group, count in sorted(groups.items()):
+        instruction, rule, legal = group
+        yield f"| {instruction} | {rule} | {count} | {'assembles' if legal else 'refused'} | {otherwise[group]} |"
 
 
 def _line(sample: Sample, reason: str) -> str:

@@ -15,11 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.config import Config
 from space.explain import legal_mask
 from space.family import Family, family_named
@@ -44,7 +43,7 @@ def main() -> None:
     options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
     options.add_argument("--samples", type=int, default=500)
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     started = time.perf_counter()
     rng = np.random.default_rng(given.seed)

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count, islice
-from pathlib import Path
 from typing import Final
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -40,7 +39,7 @@ def main() -> None:
     options.add_argument("shape")
     options.add_argument("--dtype", default="bf16")
     options.add_argument("--family", default="sm90_wgmma")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     family, problem = family_named(given.family), Problem.parse(given.shape, given.dtype)
     space = enumerate_space(family, problem, pruned=False)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, class_of, read_replays
 from benchmarks.search.report import Curves
 from space.arch import DEVICES
@@ -46,12 +46,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--recordings", type=Path, default=Path("recorded/h200"))
     options.add_argument("--family", default="sm90_wgmma")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     replays = [replay for replay in read_replays(given.recordings, family_named(given.family)) if replay.configs]
     text = _table(replays, [fit(replay, given.family) for replay in replays])
     print(text)
-    publish("estimate", given.out, text)
+    publish("estimate", given.out, text, read=[given.recordings])
 
 
 def fit(replay: Replay, family_name: str) -> Fit:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.config import Config
 from space.family import family_named
 from space.problem import Problem
@@ -190,7 +190,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     options.add_argument("--deadline", type=float, default=5.0, help="seconds that a candidate may take")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     lines, right = [HEADER], 0
     with tempfile.TemporaryDirectory() as folder, CudaWorker(given.device, Path(folder), given.deadline) as worker:

@@ -34,7 +34,7 @@ from benchmarks.gpu_use import GpuUse, first_gpus
 from benchmarks.installation import Installation
 from benchmarks.kill_worker import gpu_process_of
 from benchmarks.postgres import Postgres, new_folder, running_postgres
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.storm import running
 from benchmarks.storm_audit import audit
 from benchmarks.storm_recordings import plant
@@ -269,7 +269,7 @@ def main() -> None:
     options.add_argument("--candidates", type=int, default=24)
     options.add_argument("--heartbeat", type=float, default=2.0)
     options.add_argument("--seconds", type=float, default=300.0, help="of one campaign, at most")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gemmtune-fleet-"))
     found = every_device()

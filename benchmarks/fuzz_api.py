@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.service_table import fill
 from benchmarks.serving import serving
 from tuner.evidence import tokens
@@ -31,7 +31,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--examples", type=int, default=100, help="at most, of each operation and phase")
     options.add_argument("--bests", type=int, default=300)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

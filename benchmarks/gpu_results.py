@@ -61,10 +61,6 @@ STEPS: Final = (
     Step("torch", ("benchmarks.torch_overhead",), 60, "torch_overhead_h200.md"),
     Step("kill_worker", ("benchmarks.kill_worker", "4096x4096x4096"), 180, "kill_worker_h200.md"),
     Step("repeatability", ("benchmarks.repeatability",), 420, "repeatability_h200.md"),
-    Step("kill_tune", ("benchmarks.kill_tune", "4096x4096x4096", "--device", "cuda:0", "--longest", "7"), 120,
-         "kill_tune_h200.md"),
-    Step("shapes", ("benchmarks.tune_shapes", "4096x4096x4096", "8192x8192x8192", "128x28672x8192", "1000x1000x1000",
-                    "333x4104x2056"), 120, "tune_shapes_h200.md"),
     Step("fleet", ("benchmarks.fleet",), 300, "fleet_h200.md", every_gpu=True),
 )  # fmt: skip
 

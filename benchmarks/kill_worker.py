@@ -19,7 +19,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.published import publish
+from benchmarks.facts import recordings
+from benchmarks.published import add_out, publish
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 
@@ -49,7 +50,7 @@ def main() -> None:
     options.add_argument("--candidates", type=int, default=2500)
     options.add_argument("--longest", type=float, default=2.5, help="seconds until a kill, at most")
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     moments = random.Random(given.seed)
     lines = [HEADER]
@@ -65,7 +66,7 @@ def main() -> None:
             lines.append(line)
             print(line, flush=True)
             # A run that is cut short leaves what it has seen.
-            publish("kill_worker", given.out, "\n".join(lines))
+            publish("kill_worker", given.out, "\n".join(lines), read=recordings(given.device))
         run.wait(timeout=3600)
         if run.returncode:
             # It had ended badly: the next one goes on and finishes.
@@ -79,7 +80,7 @@ def main() -> None:
     )
     print(summary)
     text = "\n".join([*lines, "", summary])
-    publish("kill_worker", given.out, text)
+    publish("kill_worker", given.out, text, read=recordings(given.device))
 
 
 def one_kill(

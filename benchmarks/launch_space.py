@@ -12,12 +12,12 @@ import argparse
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
-from benchmarks.published import publish
+from benchmarks.facts import recordings
+from benchmarks.published import add_out, publish
 from space.config import Config
 from space.family import Family, family_named
 from space.problem import DTYPES, LAYOUTS, Problem
@@ -42,7 +42,7 @@ def main() -> None:
     options.add_argument("--samples", type=int, default=500)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--device", default="cuda:0")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     rng = np.random.default_rng(given.seed)
     started = time.perf_counter()
@@ -55,7 +55,7 @@ def main() -> None:
     lines = report(measured)
     print("\n".join(lines))
     about = f"{about}, {len(measured)} configs in {time.perf_counter() - started:.0f} s."
-    publish("launch_space", given.out, about, "\n".join(lines))
+    publish("launch_space", given.out, about, "\n".join(lines), read=recordings(given.device))
     sys.exit(any(one.outcome is not Outcome.CORRECT for _, one in measured))
 
 

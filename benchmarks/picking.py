@@ -1,10 +1,10 @@
 """How well the winner is picked: from half of the rounds of the finals, judged by the other half.
 
-python -m benchmarks.picking speed.db --out benchmarks/results/picking_h200.md
+python -m benchmarks.picking --out benchmarks/results/picking_h200.md
 
-Takes stores of finished tunes. The finals of each problem are cut into their even and their odd rounds, and a winner is
-picked from either. `same`: both halves name one config. `apart`: how far the two winners are apart in all rounds.
-`behind`: how far a half's winner is behind the fastest of the other half. Real picks see twice as many rounds.
+Reads the finals of every recording. They are cut into even and odd rounds, and a winner is picked from either half.
+`same`: both halves name one config. `apart`: how far apart the two winners are in all rounds. `behind`: how far the
+winner of one half is behind the fastest of the other half. Real picks see twice as many rounds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.problem import Problem
 from tuner.evidence.picks import LIBRARY, pick, standings
-from tuner.evidence.store import Store
-from tuner.settings import database_url
-from workers.measurement import Measurement
+from workers.measurement import Measurement, Outcome
+from workers.recording import read_recording
 
 #: Products that take so long run at the power limit.
 LONG_US: Final = 100.0
@@ -53,14 +52,14 @@ def halves(problem: Problem, finals: Sequence[Measurement], device: str) -> Halv
     )  # fmt: skip
 
 
-def finals_of(path: Path) -> Iterator[tuple[Problem, list[Measurement], str]]:
-    """Each tuned problem of a store with the finals of our own families, where there are several, and its device."""
-    with Store.open(database_url(str(path)), create=False) as store:
-        for best in store.bests():
-            series = [one.measurement for one in store.final_series(best.winner.study_id)]
-            own = [one for one in series if one.config.family != LIBRARY]
-            if len(own) > 1:
-                yield best.problem, own, best.device
+def finals_of(folder: Path) -> Iterator[tuple[Problem, list[Measurement], str]]:
+    """Each recorded problem that has several finals of our own families, with them and with the device."""
+    for path in sorted(folder.glob("*.parquet")):
+        recording = read_recording(path)
+        finals = [one for one, _ in recording.measurements if one.stage == "final" and one.outcome is Outcome.CORRECT]
+        own = [one for one in finals if one.config.family != LIBRARY]
+        if len(own) > 1:
+            yield recording.problem, own, recording.facts.name
 
 
 def row(name: str, chosen: Sequence[Halves]) -> str:
@@ -76,16 +75,16 @@ def row(name: str, chosen: Sequence[Halves]) -> str:
 def main() -> None:
     """Prints the table."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("stores", type=Path, nargs="+")
-    options.add_argument("--out", type=Path)
+    options.add_argument("--recordings", type=Path, default=Path("recorded/h200"))
+    add_out(options)
     given = options.parse_args()
-    made = [halves(*one) for path in given.stores for one in finals_of(path)]
+    made = [halves(*one) for one in finals_of(given.recordings)]
     lines = [HEADER]
     for name, long in ((f"of {LONG_US:g} µs and more", True), ("shorter", False)):
         if chosen := [one for one in made if one.long == long]:
             lines.append(row(name, chosen))
     print(*lines, sep="\n")
-    publish("picking", given.out, "\n".join(lines))
+    publish("picking", given.out, "\n".join(lines), read=[given.recordings])
 
 
 if __name__ == "__main__":

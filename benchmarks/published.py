@@ -1,23 +1,124 @@
-"""What a benchmark publishes: its tables, under the command that printed them."""
+"""What a benchmark publishes: its tables, under the facts that let anyone print them again.
+
+A published file begins with a table of facts: the command, the commit, the digests of the kernels, of the model and of
+what was read, and the device. Nothing is written from a tree that is not exactly a commit, or from inputs that are not
+part of it. Files under `benchmarks/results/` may differ from the commit: no benchmark reads them.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import shlex
+import subprocess
 import sys
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Final
+
+from benchmarks.facts import data, drivers, gpus, kernels, machine, models
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "benchmarks" / "results"
+#: Facts that every published file begins with, in this order.
+FIELDS: Final = ("command", "commit", "kernels", "model", "data", "device", "driver")
+
+
+class Unpublishable(SystemExit):
+    """The tree or an input is not what a commit holds; the message is the sentence that the command ends with."""
+
+
+def add_out(options: argparse.ArgumentParser) -> None:
+    """Adds `--out FILE`, which is refused while the tree is dirty: before anything is measured."""
+    options.add_argument("--out", type=_publishable, metavar="FILE", help="write the table here, with its facts")
+
+
+def publish(benchmark: str, out: Path | None, *paragraphs: str, read: Iterable[Path] = ()) -> None:
+    """Writes the facts and the paragraphs to `out`; does nothing without one.
+
+    Args:
+        benchmark: the module that ran, as in `storm` or `search.stopping`.
+        read: files and folders that it read.
+
+    Raises:
+        Unpublishable: the tree is dirty or has changed since the command began, or an input is not tracked.
+    """
+    if out is not None:
+        text = facts_table(benchmark, tracked(read))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text("\n\n".join([text, *paragraphs]) + "\n")
+
+
+def facts_table(benchmark: str, read: Iterable[Path] = ()) -> str:
+    """The facts of this run, as the table that a published file begins with."""
+    if clean_commit() != _commit_at_start():
+        raise Unpublishable("the tree has changed since this command began: run it again to publish what it prints")
+    values = (
+        command_of(benchmark), f"`{_commit_at_start()}`", kernels(), models(), data(ROOT, read), gpus(), drivers(),
+    )  # fmt: skip
+    return as_table({**dict(zip(FIELDS, values, strict=True)), "machine": machine()})
+
+
+def as_table(facts: dict[str, str]) -> str:
+    """Facts as a Markdown table; the first is its heading."""
+    first, *others = (f"| {name} | {value} |" for name, value in facts.items())
+    return "\n".join([first, "| --- | --- |", *others])
+
+
+def facts_of(text: str) -> dict[str, str]:
+    """The facts that a published text begins with; empty without a table of them."""
+    rows = (line.strip("| ").split(" | ", 1) for line in text.split("\n\n")[0].splitlines() if line.startswith("| "))
+    return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] != "---"}
 
 
 def command_of(benchmark: str) -> str:
-    """This process's command as a reader types it, in backquotes.
-
-    Args:
-        benchmark: the module, as in `storm` or `search.stopping`.
-    """
+    """This process's command as a reader types it, in backquotes."""
     return f"`{shlex.join(['python', '-m', f'benchmarks.{benchmark}', *sys.argv[1:]])}`"
 
 
-def publish(benchmark: str, out: Path | None, *paragraphs: str) -> None:
-    """Writes the command and the paragraphs to `out`; nothing without one."""
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text("\n\n".join([command_of(benchmark), *paragraphs]) + "\n")
+def tracked(paths: Iterable[Path]) -> list[Path]:
+    """The paths, where git tracks them in this repository.
+
+    Raises:
+        Unpublishable: one of them lies elsewhere, or is not tracked.
+    """
+    found = [Path(os.path.abspath(path)) for path in paths]
+    for path in found:
+        if not path.is_relative_to(ROOT) or not _git("ls-files", "--", str(path)):
+            raise Unpublishable(f"{path} is not tracked in {ROOT}: commit what a benchmark reads before publishing it")
+    return found
+
+
+def clean_commit() -> str:
+    """The commit that the tree is exactly at, results apart.
+
+    Raises:
+        Unpublishable: the tree is no checkout of this repository, or differs from its commit.
+    """
+    if _git("rev-parse", "--show-toplevel") != str(ROOT):
+        raise Unpublishable(f"{ROOT} is not the root of a git checkout: publish from a clone")
+    results = RESULTS.relative_to(ROOT)
+    if changed := _git("status", "--porcelain", "--untracked-files=all", "--", ".", f":(exclude){results}"):
+        first = changed.splitlines()[0].split(maxsplit=1)[-1]
+        raise Unpublishable(f"the tree differs from its commit ({first}): commit or stash it before publishing")
+    return _git("rev-parse", "HEAD")
+
+
+@cache
+def _commit_at_start() -> str:
+    return clean_commit()
+
+
+def _publishable(text: str) -> Path:
+    try:
+        _commit_at_start()
+    except Unpublishable as refused:
+        raise argparse.ArgumentTypeError(str(refused)) from refused
+    return Path(text)
+
+
+def _git(*words: str) -> str:
+    """What git says of this repository; empty where it fails."""
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

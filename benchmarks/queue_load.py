@@ -30,7 +30,7 @@ import psutil
 from benchmarks.line import Line
 from benchmarks.ports import free_port
 from benchmarks.postgres import running_postgres
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.storm_recordings import measured, some_configs
 from space.problem import Problem
 from tuner.evidence import tokens
@@ -218,7 +218,7 @@ def main() -> None:
     options.add_argument("--working", type=int, help="workers that run rounds; all by default, the others only beat")
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--round-seconds", type=float, default=40.0)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_postgres(durable=True) as postgres:
         url = postgres.database()

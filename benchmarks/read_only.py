@@ -14,14 +14,13 @@ import argparse
 import ctypes
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 from cuda.bindings import driver as cu
 
 from benchmarks.named import problem_of
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.problem import Problem
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.cuda.clocks import Monitor, processes_of
@@ -104,7 +103,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=PROBLEMS)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     reader = Reader(given.device)
     copy_tbs = reader.copy_tbs()

@@ -24,7 +24,7 @@ from typing import Final
 from sqlalchemy import select
 
 from benchmarks.postgres import running_postgres
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.storm import Fleet, begin_campaign, running
 from benchmarks.storm_recordings import plant
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
@@ -45,7 +45,7 @@ def main() -> None:
     options.add_argument("--workers", type=int, default=3)
     options.add_argument("--heartbeat", type=float, default=5.0)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     limit = 2 * given.heartbeat + 5
     took = measure(given.kills, given.stops, given.workers, given.heartbeat, random.Random(given.seed))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.named import problem_of
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.config import Config
 from space.problem import Problem
 from tuner.evidence.picks import LIBRARY, TIE_BAND
@@ -57,7 +57,7 @@ def main() -> None:
     options.add_argument("--tuned", nargs="*", default=list(TUNED), help="DTYPE:MxNxK")
     options.add_argument("--device", type=int, default=0)
     options.add_argument("--cache", type=Path, help="keep builds here")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     lines: list[str] = []
 

@@ -16,7 +16,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -56,7 +56,7 @@ def main() -> None:
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     options.add_argument("--configs", type=int, default=12)
     options.add_argument("--turns", type=int, default=8)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     lines = ["| problem | screenings | at the power limit | scatter as timed | scatter at the settled clock |",
              "| --- | --- | --- | --- | --- |"]  # fmt: skip

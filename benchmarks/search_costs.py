@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import optuna
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.serving import serving
 from space.arch import H200
 from space.family import family_named
@@ -41,7 +41,7 @@ FAMILY = family_named("sm90_wgmma")
 def main() -> None:
     """Prints the table and writes it with its command."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     path = files.SHIPPED / files.file_name(H200.name)

@@ -27,7 +27,7 @@ from typing import Final
 
 import httpx2
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import Running, process, serving
 from space.problem import Problem
@@ -58,10 +58,11 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     options.add_argument("--rounds", type=int, default=5, help="service and bare endpoint in turn")
     options.add_argument("--db", type=Path, help="kept, and used again when it is there")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("wrk is not here: apt install wrk")
+    read = [given.db] if given.db and given.db.exists() else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         db = given.db or folder / "load.db"
@@ -71,7 +72,7 @@ def main() -> None:
         found = measure(folder, db, problems, secret, given.seconds, given.rounds)
     text = "\n".join(report(found, len(problems)))
     print(text)
-    publish("service_load", given.out, text)
+    publish("service_load", given.out, text, read=read)
 
 
 def stored_problems(store: Store) -> list[Problem]:

@@ -1,13 +1,14 @@
 """Our best kernel beside cuBLASLt's first choice and the best of its candidates, in interleaved rounds of one run.
 
-python -m benchmarks.speed PROBLEMS.json --out benchmarks/results/F.md
+python -m benchmarks.speed --candidates 320 --seconds 10 --rounds 20 --out benchmarks/results/speed_h200.md
 
-PROBLEMS.json is a list of {name, m, n, k, dtype, layout, class}; batch and epilogue may stand beside. Each problem
-is tuned (or taken up where the store of --db left it), then its finalists and the library are timed in rounds
-that take every arm once. Only our own families count as ours. A line is printed as soon as it is measured.
+The list of problems is benchmarks/problems/dev.json, or another JSON list of {name, m, n, k, dtype, layout, class},
+where batch and epilogue may be added. Each problem is tuned (or resumed from the store of --db), then its finalists and
+the library are timed in rounds that take each of them once. Only our own families count as ours. A line is printed
+as soon as it is measured.
 
-On a host with several GPUs, one process a GPU: --part 1/2 --device cuda:0 and --part 2/2 --device cuda:1, each with
---out, then --merge of the two tables.
+On a host with several GPUs run one process a GPU: --part 1/2 --device cuda:0 and --part 2/2 --device cuda:1, each with
+--out, then --merge the two tables.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.published import publish
+from benchmarks.facts import recordings
+from benchmarks.published import ROOT, add_out, as_table, facts_of, publish, tracked
 from space.arch import DEVICES
 from space.errors import SpaceError
 from space.family import families_for
@@ -48,6 +50,8 @@ HEADER = (
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
+#: The development suite: GEMMs of models, of papers, and of awkward extents.
+SUITE: Final = ROOT / "benchmarks" / "problems" / "dev.json"
 #: Classes of products that the tensor core bounds, beside those of training.
 LARGE: Final = ("square", "prefill", "lm_head")
 
@@ -83,6 +87,11 @@ def main() -> None:
     given = options()
     if given.merge:
         return merged(given.merge, given.out)
+    read = [given.problems, *recordings(given.device)]
+    if given.db and Path(given.db).exists():
+        read.append(Path(given.db))
+    if given.out:
+        tracked(read)
     listed = json.loads(given.problems.read_text())
     wanted = part_of([one for one in listed if _matches(one, given.only)], given.part)
     rows: list[Row] = []
@@ -99,14 +108,14 @@ def main() -> None:
                 row, about = made
                 rows.append(row)
                 print(row, flush=True)
-                write(given.out, rows, about)
+                write(given.out, rows, about, read)
     print("", *summary([Ratios.of(row) for row in rows]), sep="\n")
 
 
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("problems", type=Path, nargs="?")
+    parser.add_argument("problems", type=Path, nargs="?", default=SUITE)
     parser.add_argument("--only", default="", help="classes, dtypes or names, joined by commas")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
     parser.add_argument("--merge", type=Path, nargs="+", help="tables of parts, to be made one")
@@ -115,11 +124,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--db", help="keep the store in this file")
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if not given.merge and not given.problems:
-        parser.error("give a list of problems, or tables to --merge")
-    return given
+    add_out(parser)
+    return parser.parse_args()
 
 
 def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: Budget) -> tuple[Row, str] | str:
@@ -190,14 +196,16 @@ class Ratios:
 
 
 def merged(parts: Sequence[Path], out: Path | None) -> None:
-    """One table of the parts' lines, with the summary of all, under the parts' commands."""
-    texts = [part.read_text().split(HEADER) for part in parts]
-    abouts = [text[0].split("\n\n")[:2] for text in texts]
-    if len({about for _, about in abouts}) != 1:
-        raise SystemExit(f"the parts are of different machines or sources: {', '.join(about for _, about in abouts)}")
-    lines = [line for text in texts for line in text[1].strip().splitlines()]
+    """One table of the parts' lines, with the summary of all, under the facts that the parts share."""
+    texts = [part.read_text() for part in parts]
+    facts = [facts_of(text) for text in texts]
+    shared = {tuple(value for name, value in one.items() if name not in ("command", "machine")) for one in facts}
+    abouts = {text.split("\n\n")[1] for text in texts}
+    if not all(facts) or len(shared) != 1 or len(abouts) != 1:
+        raise SystemExit(f"{', '.join(map(str, parts))} were not printed from one commit, list and device")
+    lines = [line for text in texts for line in text.split(HEADER)[1].strip().splitlines()]
     means = summary([Ratios.read(line) for line in lines])
-    whole = [*(command for command, _ in abouts), "", abouts[0][1], "", *means]
+    whole = [as_table({**facts[0], "command": ", ".join(one["command"] for one in facts)}), "", *abouts, "", *means]
     print("\n".join(whole))
     if out:
         out.write_text("\n".join([*whole, "", HEADER, *lines, ""]))
@@ -220,10 +228,10 @@ def summary(rows: Sequence[Ratios]) -> Iterator[str]:
             )
 
 
-def write(out: Path | None, rows: Sequence[Row], about: str) -> None:
-    """The whole table so far: a run that is cut short leaves what it has measured."""
+def write(out: Path | None, rows: Sequence[Row], about: str, read: Sequence[Path]) -> None:
+    """Writes the whole table so far: a run that is cut short leaves what it has measured."""
     means = "\n".join(summary([Ratios.of(row) for row in rows]))
-    publish("speed", out, about, means, "\n".join([HEADER, *map(str, rows)]))
+    publish("speed", out, about, means, "\n".join([HEADER, *map(str, rows)]), read=read)
 
 
 def _matches(one: Mapping[str, str | int], only: str) -> bool:

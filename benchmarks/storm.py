@@ -28,7 +28,7 @@ from sqlalchemy import select
 
 from benchmarks.installation import Installation
 from benchmarks.postgres import Postgres, running_postgres
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.storm_audit import Audit, audit
 from benchmarks.storm_recordings import plant
 from benchmarks.storm_watch import Watch
@@ -277,7 +277,7 @@ def main() -> None:
     options.add_argument("--heartbeat", type=float, default=2.0)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--seconds", type=float, default=3_600.0, help="give up after these")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     storm, found = run(given.problems, given.workers, given.faults, given.heartbeat, given.seed, given.seconds)
     text = report(storm, found, given)

@@ -21,7 +21,7 @@ from typing import Final
 
 from benchmarks.gpu_use import GpuUse, gpu_of
 from benchmarks.named import problem_of
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from space.config import Config
 from space.problem import Problem
 from tuner.evidence.store import Store
@@ -79,7 +79,7 @@ def main() -> None:
     options.add_argument("--candidates", type=int, default=256)
     options.add_argument("--device", type=int, default=0)
     options.add_argument("--cache", type=Path, help="keep builds here")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     lines = [HEADER]
     print(HEADER, flush=True)

@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.host_log import HostLog, Share, idle_within, shares
 from benchmarks.named import problem_of
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.throughput import build
 from space.problem import Problem
 from tuner.evidence.store import Store
@@ -133,7 +133,7 @@ def main() -> None:
     options.add_argument("problems", nargs="*", default=["bf16:512x512x512"], help="DTYPE:MxNxK")
     options.add_argument("--candidates", type=int, default=256)
     options.add_argument("--device", type=int, default=0)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     lines = list[str]()
     with tempfile.TemporaryDirectory() as folder:

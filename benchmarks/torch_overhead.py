@@ -18,8 +18,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from gemmtune.torch import configure, gemm, kernels
+from tuner.settings import settings
 
 #: Of A and B; the last one is packed, and K of the third is split where its config says so.
 SHAPES = ((64, 64, 64), (16, 512, 512), (16, 512, 4096), (128, 256, 256), (33, 65, 129))
@@ -32,7 +33,7 @@ def main() -> None:
     """Prints the table and writes it with its command."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--source", help="where configs come from; the store of the settings by default")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     configure(given.source)
     about = torch.cuda.get_device_name()
@@ -55,8 +56,14 @@ def main() -> None:
             lines.append(f"| {m}×{n}×{k} | `{name}` | {ours:.1f} | {dispatched:.1f} | {theirs:.1f} |")
     lines.append(f"\nThe slowest takes {slowest:.1f} µs; the limit is {MOST_US:g} µs.")
     print("\n".join(lines))
-    publish("torch_overhead", given.out, "\n".join(lines))
+    publish("torch_overhead", given.out, "\n".join(lines), read=store_of(given.source))
     sys.exit(slowest > MOST_US)
+
+
+def store_of(source: str | None) -> list[Path]:
+    """The file that configs come from; none where the learned model alone answers."""
+    path = Path(source or settings().db)
+    return [path] if source or path.exists() else []
 
 
 def host_us(call: Callable[[], object]) -> float:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from pathlib import Path
 
-from benchmarks.published import publish
+from benchmarks.facts import recordings
+from benchmarks.published import add_out, publish
 from benchmarks.speed import provenance
 from space.arch import DEVICES
 from space.problem import Problem
@@ -41,7 +41,7 @@ def main() -> None:
     options.add_argument("--candidates", type=int, default=256)
     options.add_argument("--rounds", type=int, default=40)
     options.add_argument("--db", help="keep the store in this file")
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     lines = []
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def main() -> None:
                 print(lines[-1], flush=True)
             about = provenance(report, worker.facts.arch)
     text = "\n".join([HEADER, *lines])
-    publish("tune_shapes", given.out, about, text)
+    publish("tune_shapes", given.out, about, text, read=recordings(given.device))
 
 
 def row(problem: Problem, report: Report, worker: Worker, seconds: float) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.search.child import Plan, quiet
 from benchmarks.search.plot import plot
 from benchmarks.search.replay import Floats, Replay, class_of
@@ -39,6 +39,7 @@ def main() -> None:
     shapes = given.problems or [replay.problem.shape for replay in setting.replays]
     places = [place for place, replay in enumerate(setting.replays) if replay.problem.shape in shapes]
     asked = wanted(setting, given.strategies, places, given.seeds, given.slow_seeds, given.most)
+    read = [given.recordings, *([given.runs] if given.runs and given.runs.exists() else [])]
     orders = kept(given.runs)
     failures: Failures = {}
     missing = units_of((run for run in asked if run.key not in orders), setting)
@@ -57,7 +58,7 @@ def main() -> None:
         raise SystemExit("no run has ended: there is no table to make")
     text = _text(given, setting, places, done, _gaps(failures, len(asked) - len(done)))
     print(text)
-    publish("search", given.out, text)
+    publish("search", given.out, text, read=read)
 
 
 def _arguments() -> argparse.Namespace:
@@ -74,7 +75,7 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     file = "JSON lines: runs found there are not repeated, new ones are added; other code needs another file"
     options.add_argument("--runs", type=Path, help=file)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     options.add_argument("--plot", type=Path)
     return options.parse_args()
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import optuna
 
-from benchmarks.published import publish
+from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
 from space.config import Config
@@ -51,7 +51,7 @@ def main() -> None:
     options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--trees", type=int, default=TREES)
     options.add_argument("--most", type=int, default=128)
-    options.add_argument("--out", type=Path)
+    add_out(options)
     given = options.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     family = family_named(given.family)
@@ -62,7 +62,7 @@ def main() -> None:
         _stops(setting, given.most), _calibration(setting, given.most),
     ])  # fmt: skip
     print(text)
-    publish("search.stopping", given.out, text)
+    publish("search.stopping", given.out, text, read=[given.recordings])
 
 
 def _stops(setting: Setting, most: int) -> str:

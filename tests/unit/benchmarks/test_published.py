@@ -1,19 +1,116 @@
-"""What is published says which command printed it."""
+"""A published table begins with the facts that let anyone print it again; without them nothing is written."""
 
 from __future__ import annotations
 
+import argparse
+import hashlib
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.published import publish
+from benchmarks import facts, published
+from benchmarks.published import FIELDS, Unpublishable, add_out, facts_of, publish
+from tuner.settings import Settings
+
+Git = Callable[..., str]
 
 
-def test_paragraphs_stand_under_their_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Git]:
+    """A repository with one commit, taken for this project's, and git in it."""
+
+    def run(*words: str) -> str:
+        person = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        command = ["git", "-C", str(tmp_path), *person, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    monkeypatch.setattr(published, "RESULTS", tmp_path / "benchmarks" / "results")
+    monkeypatch.setattr(facts, "settings", lambda: Settings(model_dir=tmp_path / "models"))
     monkeypatch.setattr(sys, "argv", ["anything", "--shape", "two words"])
-    out = tmp_path / "new" / "table.md"
-    publish("search.stopping", out, "about", "| a |\n| b |")
-    assert out.read_text() == "`python -m benchmarks.search.stopping --shape 'two words'`\n\nabout\n\n| a |\n| b |\n"
-    publish("search.stopping", None, "nowhere")
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "recorded").mkdir()
+    (tmp_path / "recorded" / "one").write_text("one")
+    run("init", "--quiet")
+    run("add", ".")
+    run("commit", "--quiet", "--message", "all")
+    published._commit_at_start.cache_clear()
+    yield run
+    published._commit_at_start.cache_clear()
+
+
+def test_paragraphs_stand_under_the_facts(git: Git, tmp_path: Path) -> None:
+    out = tmp_path / "benchmarks" / "results" / "table.md"
+    publish("search.stopping", out, "about", "| a |\n| b |", read=[tmp_path / "list.json", tmp_path / "recorded"])
+    written = out.read_text()
+    found = facts_of(written)
+    assert tuple(found)[: len(FIELDS)] == FIELDS
+    assert found["command"] == "`python -m benchmarks.search.stopping --shape 'two words'`"
+    assert found["commit"] == f"`{git('rev-parse', 'HEAD')}`"
+    whole = hashlib.sha256(f"{hashlib.sha256(b'one').hexdigest()}  one\n".encode()).hexdigest()
+    assert found["data"] == f"`list.json` `{hashlib.sha256(b'[1]').hexdigest()[:12]}`, `recorded` `{whole[:12]}`"
+    assert written.endswith("\n\nabout\n\n| a |\n| b |\n")
+
+
+def test_other_results_may_have_changed(git: Git, tmp_path: Path) -> None:
+    out = tmp_path / "benchmarks" / "results" / "table.md"
+    publish("storm", out, "first")
+    publish("storm", out, "second")
+    assert "second" in out.read_text()
+
+
+def test_nothing_is_written_without_a_file(git: Git, tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text("[2]")
+    publish("storm", None, "nowhere")
+    assert git("status", "--porcelain") == "M list.json"
+
+
+@pytest.mark.parametrize("name", ["list.json", "new.py"])
+def test_a_dirty_tree_is_refused_before_and_after_measuring(
+    git: Git, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("changed")
+    options = argparse.ArgumentParser()
+    add_out(options)
+    with pytest.raises(SystemExit):
+        options.parse_args(["--out", "table.md"])
+    assert f"the tree differs from its commit ({name}): commit or stash it" in capsys.readouterr().err
+    with pytest.raises(Unpublishable, match=name):
+        publish("storm", tmp_path / "table.md", "text")
+    assert not (tmp_path / "table.md").exists()
+
+
+def test_a_commit_in_the_middle_of_a_run_is_refused(git: Git, tmp_path: Path) -> None:
+    out = tmp_path / "benchmarks" / "results" / "table.md"
+    publish("storm", out, "first")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "more")
+    with pytest.raises(Unpublishable, match="changed since this command began"):
+        publish("storm", out, "second")
+
+
+def test_an_input_that_git_does_not_track_is_refused(git: Git, tmp_path: Path) -> None:
+    (tmp_path / ".git" / "info" / "exclude").write_text("*.db\n")
+    (tmp_path / "own.db").write_text("")
+    out = tmp_path / "table.md"
+    for path in (tmp_path / "own.db", tmp_path.parent / "elsewhere.json", Path("/proc/cpuinfo")):
+        with pytest.raises(Unpublishable, match=f"{path} is not tracked in {tmp_path}: commit what"):
+            publish("storm", out, "text", read=[path])
+    assert not out.exists()
+
+
+def test_a_copy_without_git_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published, "ROOT", tmp_path)
+    with pytest.raises(Unpublishable, match="is not the root of a git checkout: publish from a clone"):
+        published.clean_commit()
+
+
+def test_a_model_trained_here_is_refused(git: Git, tmp_path: Path) -> None:
+    (tmp_path / ".git" / "info" / "exclude").write_text("models/\n")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "nvidia_h200.npz").write_text("")
+    with pytest.raises(SystemExit, match=r"nvidia_h200\.npz was trained here and is used in place of"):
+        publish("storm", tmp_path / "benchmarks" / "results" / "table.md", "text")

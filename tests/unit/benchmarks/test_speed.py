@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.published import as_table
 from benchmarks.speed import HEADER, merged
 
 
-def part(folder: Path, name: str, about: str, *ratios: tuple[str, str]) -> Path:
+def part(folder: Path, name: str, device: str, *ratios: tuple[str, str]) -> Path:
     path = folder / name
     lines = [f"| p{place} bf16 nt 1x2x3 | square | 1.0 | 2.0 | 50% | {first} (1.0–1.0) | {best} | 1700 | 0.9 | 20 | "
              "1.0 | `a=1` |" for place, (first, best) in enumerate(ratios)]  # fmt: skip
-    path.write_text("\n".join([f"`{name}`", "", about, "", "| class | … |", "", HEADER, *lines, ""]))
+    facts = as_table({"command": f"`{name}`", "device": device})
+    path.write_text("\n".join([facts, "", "about", "", "| class | … |", "", HEADER, *lines, ""]))
     return path
 
 
@@ -23,11 +25,11 @@ def test_the_parts_become_one_table_with_one_summary(tmp_path: Path, capsys: pyt
     text = (tmp_path / "whole.md").read_text()
     assert [text.count(f"| p{place} bf16 ") for place in (0, 1, 2)] == [1, 1, 0]
     assert "| square | 2 | 2.000 | 1.500 | 1.000 | 1.500 |" in text
-    assert text.startswith("`one`\n`two`\n")
+    assert text.startswith("| command | `one`, `two` |\n| --- | --- |\n| device | H200 |\n\nabout\n\n")
     assert capsys.readouterr().out.strip() in text
 
 
 def test_parts_of_different_machines_are_refused(tmp_path: Path) -> None:
     parts = [part(tmp_path, "one", "H200", ("1.0", "–")), part(tmp_path, "two", "H100", ("1.0", "–"))]
-    with pytest.raises(SystemExit, match="H200, H100"):
+    with pytest.raises(SystemExit, match=r"one, .*two were not printed from one commit, list and device"):
         merged(parts, None)

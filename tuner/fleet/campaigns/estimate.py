@@ -17,8 +17,8 @@ from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import queue_for
 from tuner.fleet.campaigns.records import CampaignRequest
 
-#: Before anything was measured: 96 candidates and their finals took an H200 7 to 10 s
-#: (benchmarks/results/tune_shapes_h200.md, 256 candidates in 14 to 20 s).
+#: Before anything was measured: a problem of 320 candidates takes an H200 6 to 26 s
+#: (benchmarks/results/speed_h200.md).
 ASSUMED_CANDIDATE_SECONDS: Final = 0.06
 #: Preparing, and the finals.
 ASSUMED_PROBLEM_SECONDS: Final = 3.0

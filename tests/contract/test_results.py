@@ -1,0 +1,81 @@
+"""Every published table names what it was printed from, and those who clone the repository have it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from benchmarks.facts import SHOWN, digest_of
+from benchmarks.published import FIELDS, RESULTS, ROOT, facts_of
+
+TABLES = sorted(RESULTS.glob("*.md"))
+_DIGEST = rf"`[0-9a-f]{{{SHOWN}}}`"
+_PATH_AND_DIGEST = re.compile(rf"`([^`]+)` `([0-9a-f]{{{SHOWN}}})`")
+
+
+def git(*words: str) -> str | None:
+    """What git says; None where it fails, as for a commit that a shallow clone lacks."""
+    done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+
+
+@cache
+def tracked() -> frozenset[str]:
+    listed = git("ls-files")
+    assert listed is not None
+    files = listed.splitlines()
+    return frozenset(files) | {str(folder) for file in files for folder in Path(file).parents}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_a_result_begins_with_its_facts(table: Path) -> None:
+    facts = facts_of(table.read_text())
+    assert tuple(facts)[: len(FIELDS)] == FIELDS
+    assert re.fullmatch(r"`[0-9a-f]{40}`", facts["commit"])
+    assert re.fullmatch(rf"\w+ {_DIGEST}(, \w+ {_DIGEST})*", facts["kernels"])
+    assert re.fullmatch(rf"`[^`]+\.npz` {_DIGEST}(, `[^`]+\.npz` {_DIGEST})*", facts["model"])
+    assert facts["data"].startswith("none ") or _PATH_AND_DIGEST.match(facts["data"])
+    assert bool(facts["device"] == "none") == bool(facts["driver"] == "none")
+    assert ("_h200" in table.stem) or facts["device"] == "none"
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_a_result_can_be_printed_again(table: Path) -> None:
+    facts = facts_of(table.read_text())
+    commands = re.findall("`([^`]+)`", facts["command"])
+    assert commands
+    for words in map(shlex.split, commands):
+        assert words[:2] == ["python", "-m"]
+        module = words[2].replace(".", "/")
+        assert {f"{module}.py", f"{module}/__main__.py"} & tracked(), f"{words[2]} is no module of this repository"
+        named = [word for word in words[3:] if re.search(r"/|\.(json|db|parquet|md|png)$", word)]
+        assert not [word for word in named if word not in tracked()]
+    assert not [path for path, _ in _PATH_AND_DIGEST.findall(facts["data"]) if path not in tracked()]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda path: path.stem)
+def test_digests_are_those_of_the_commit(table: Path, tmp_path: Path) -> None:
+    facts = facts_of(table.read_text())
+    commit = facts["commit"].strip("`")
+    if git("cat-file", "-e", f"{commit}^{{commit}}") is None:
+        pytest.skip("a shallow clone lacks this table's commit")
+    for path, digest in _PATH_AND_DIGEST.findall(f"{facts['model']}, {facts['data']}"):
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit, path], capture_output=True, check=False)
+        if archive.returncode == 0:
+            subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive.stdout, check=True)
+        # A list that came into the repository after its table is held as it is now.
+        held = tmp_path / path if archive.returncode == 0 else ROOT / path
+        assert digest_of(held).startswith(digest), f"{path} of {commit[:SHOWN]} has another digest"
+
+
+def test_every_linked_result_exists() -> None:
+    texts = {path: (ROOT / path).read_text() for path in tracked() if path.endswith((".md", ".py"))}
+    named = {(path, name) for path, text in texts.items() for name in re.findall(r"benchmarks/results/([\w.]+)", text)}
+    examples = {"F.md"}
+    lost = {(path, name) for path, name in named if f"benchmarks/results/{name.rstrip('.')}" not in tracked()}
+    assert {(path, name) for path, name in lost if name not in examples and not path.startswith("benchmarks/")} == set()
