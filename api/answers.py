@@ -1,8 +1,8 @@
-"""Answers as documents, and as bytes that are packed until somebody asks.
+"""Answers as JSON documents, and as bytes that stay compressed until a request needs them.
 
-Answers resemble each other: the same knobs, the same devices, the same words. A dictionary trained on the first
-ones packs each of the others to a seventh, and unpacking one takes a few microseconds; so a service keeps
-100,000 of them ready, evidence and all.
+Answers resemble each other: the same knobs, devices and words. With a zstandard dictionary trained on the first ones,
+each of the others shrinks to a seventh and decompresses in a few microseconds, so the service keeps 100,000 answers in
+memory, evidence included.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tuner.evidence.records import Best
 from tuner.hints import tune_command
 from tuner.tables.entries import best_of, canonical, config_document, entry, problem_document
 
-#: What stands for the evidence while the rest of an answer is rendered; no text of ours has a NUL in it.
+#: Placeholder for the evidence while the rest of an answer is rendered; none of our texts contains a NUL.
 _EVIDENCE: Final = "\0evidence"
 _RENDERED_EVIDENCE: Final = canonical(_EVIDENCE)
 _DICTIONARY_BYTES: Final = 2**16
-#: A dictionary of fewer answers than this is not worth it.
+#: With fewer answers than this, no dictionary is trained.
 _SAMPLES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedBest:
     """An answer as canonical JSON.
 
     Attributes:
-        start, stop: where its evidence stands: the table's entry, byte for byte.
+        start, stop: slice of `text` that holds the evidence, which is the table's entry byte for byte.
     """
 
     text: bytes
@@ -44,7 +44,7 @@ class Rendered:
 
 
 def document(answer: Answer) -> dict[str, Any]:
-    """An answer as `GET /v1/best` gives it; `schemas.BestOut` describes it."""
+    """An answer as `GET /v1/best` returns it; `schemas.BestOut` is its schema."""
     problem, limits = answer.problem, DEVICES.get(answer.device)
     return {
         "problem": problem_document(problem),
@@ -63,42 +63,42 @@ def document(answer: Answer) -> dict[str, Any]:
     }
 
 
-def render(best: Best) -> Rendered:
-    """The answer that a best is, for the very problem that it is of."""
-    told = document(measured(best))
-    evidence = canonical(told["evidence"])
-    before, _, after = canonical(told | {"evidence": _EVIDENCE}).partition(_RENDERED_EVIDENCE)
-    return Rendered(before + evidence + after, len(before), len(before) + len(evidence))
+def render(best: Best) -> RenderedBest:
+    """The answer to the question for a best's own problem."""
+    content = document(measured(best))
+    evidence = canonical(content["evidence"])
+    before, _, after = canonical(content | {"evidence": _EVIDENCE}).partition(_RENDERED_EVIDENCE)
+    return RenderedBest(before + evidence + after, len(before), len(before) + len(evidence))
 
 
-def evidence_of(device: str, rendered: Rendered) -> Best:
-    """The best that a measured answer was made of."""
+def evidence_of(device: str, rendered: RenderedBest) -> Best:
+    """The best from which a measured answer was rendered."""
     return best_of(device, orjson.loads(rendered.text[rendered.start : rendered.stop]))
 
 
-class Packer:
-    """Packs answers and unpacks them, in any thread.
+class AnswerCompressor:
+    """Compresses and decompresses answers, from any thread.
 
     Args:
-        samples: answers to learn from; with only a few, each is packed on its own.
+        samples: answers to train the dictionary on; with fewer than 200, answers are compressed without one.
     """
 
     def __init__(self, samples: Sequence[bytes] = ()) -> None:
-        learned = zstandard.train_dictionary(_DICTIONARY_BYTES, list(samples)) if len(samples) >= _SAMPLES else None
-        self._dictionary = learned
-        # A compressor serves one thread at a time.
-        self._mine = threading.local()
+        dictionary = zstandard.train_dictionary(_DICTIONARY_BYTES, list(samples)) if len(samples) >= _SAMPLES else None
+        self._dictionary = dictionary
+        # zstandard's objects serve one thread at a time.
+        self._local = threading.local()
 
-    def pack(self, text: bytes) -> bytes:
-        """`text`, smaller."""
-        if not hasattr(self._mine, "packer"):
-            self._mine.packer = zstandard.ZstdCompressor(dict_data=self._dictionary)
-        # A copy: the compressor's own result lies in a block for the worst case, which it would keep.
-        return bytes(memoryview(self._mine.packer.compress(text)))
+    def compress(self, text: bytes) -> bytes:
+        """`text`, compressed."""
+        if not hasattr(self._local, "compressor"):
+            self._local.compressor = zstandard.ZstdCompressor(dict_data=self._dictionary)
+        # A copy: the result of `compress` occupies a worst-case allocation, which would stay alive with it.
+        return bytes(memoryview(self._local.compressor.compress(text)))
 
-    def unpack(self, packed: bytes) -> bytes:
-        """What was packed."""
-        if not hasattr(self._mine, "unpacker"):
-            self._mine.unpacker = zstandard.ZstdDecompressor(dict_data=self._dictionary)
-        text: bytes = self._mine.unpacker.decompress(packed)
+    def decompress(self, compressed: bytes) -> bytes:
+        """The inverse of `compress`."""
+        if not hasattr(self._local, "decompressor"):
+            self._local.decompressor = zstandard.ZstdDecompressor(dict_data=self._dictionary)
+        text: bytes = self._local.decompressor.decompress(compressed)
         return text

@@ -1,4 +1,4 @@
-"""The application: one store, its endpoints, and what every request gets."""
+"""The FastAPI application: endpoints, middleware and shared state on one store."""
 
 from __future__ import annotations
 
@@ -20,75 +20,76 @@ from api import (
     explain,
     fleet,
     health,
+    http_errors,
     importance,
     measurements,
-    problems,
     rounds,
     tables,
     workers,
 )
-from api.access import Access
-from api.answerer import Answerer
-from api.auth import Keyring
+from api.access import AccessPolicy
+from api.answer_service import AnswerService
+from api.auth import TokenCache
 from api.dashboard import routes
-from api.fleet_meters import FleetMeters
-from api.follower import Follower
-from api.gate import Gate
+from api.fleet_metrics import FleetMetrics
 from api.logs import RequestLog
-from api.meters import Meters
-from api.tables import Views
+from api.metrics import Metrics
+from api.middleware import RequestMiddleware
+from api.snapshot_follower import SnapshotFollower
+from api.tables import TableViews
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
 
-#: How long a start waits for the first reading of the store; a larger one is read on while /readyz says so.
+#: Start-up waits this long for the first read of the store; a larger store loads while /readyz answers 503.
 _FIRST_READING_SECONDS: Final = 2.0
-#: They are asked one after the other whose a path is: first those that a large fleet asks for all the time.
+#: Routes are matched in this order: those that a large fleet requests all the time come first.
 _ROUTERS: Final = (
     workers, rounds, best, tables, devices, measurements, campaigns, builds, explain, importance, health, routes,
 )  # fmt: skip
-#: Schemas that no endpoint's signature shows.
-_SCHEMAS: Final = (problems.ProblemDocument, problems.FieldError, best.BatchIn)
+#: Schemas that appear in no endpoint's signature.
+_SCHEMAS: Final = (http_errors.ProblemDocument, http_errors.FieldError, best.BatchIn)
 
 
 def create_app(
-    store: Store, access: Access | None = None, log: TextIO | None = None, models: Path | None = None,
+    store: Store, access: AccessPolicy | None = None, log: TextIO | None = None, models: Path | None = None,
     timing: Timing = TIMING,
 ) -> FastAPI:  # fmt: skip
-    """The service on one store. The store stays the caller's to close.
+    """The service on one store. The caller closes the store.
 
     Args:
-        access: who may ask; by default everybody who can reach the application, everything.
-        log: where a line about each request goes.
-        models: folder of models that were trained here; those that ship answer where it has none.
-        timing: of workers and rounds; whoever sweeps the store has to go by the same one.
+        access: who may call; by default anyone who can reach the application may do anything.
+        log: stream for one line per request.
+        models: folder of locally trained models; a device without one uses the model that ships with gemmtune.
+        timing: intervals of workers and rounds; whatever sweeps the store has to use the same ones.
     """
-    access = access or Access()
+    access = access or AccessPolicy()
     app = FastAPI(
         title="gemmtune",
         version="1",
         description="The best proved-correct kernel configuration for a GEMM on a GPU, with its evidence.",
-        # The stock pages load their scripts from elsewhere; /openapi.json is enough for every tool.
+        # The stock pages load scripts from other hosts; every tool can use /openapi.json.
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
     )
     state = app.state
-    state.store, state.meters, state.keyring = store, Meters(), Keyring(access.tokens)
-    # Before the first request, however long reading the bests takes: a good token is never refused.
-    state.keyring.load(store)
-    state.follower = Follower(store, state.keyring)
-    state.answerer, state.views = Answerer(state.follower, models), Views()
-    #: Set when the service is told to stop: what waits for something ends its waiting.
+    state.store, state.metrics, state.token_cache = store, Metrics(), TokenCache(access.tokens)
+    # Before the first request, however long the snapshot takes to load: a valid token is never refused.
+    state.token_cache.load(store)
+    state.follower = SnapshotFollower(store, state.token_cache)
+    state.answer_service, state.views = AnswerService(state.follower, models), TableViews()
+    #: Set when the service is told to stop: long polls and event streams then end.
     state.stopping = threading.Event()
-    state.meters.registry.register(FleetMeters(store))
-    problems.install(app)
+    state.metrics.registry.register(FleetMetrics(store))
+    http_errors.install(app)
     fleet.install(app, timing)
     builds.install(app)
     state.request_log = RequestLog(log)
-    shortcuts = {"/v1/best": best.shortcut(state.answerer, state.meters)}
+    fast_paths = {"/v1/best": best.fast_path(state.answer_service, state.metrics)}
     app.add_middleware(
-        Gate, access=access, keyring=state.keyring, meters=state.meters, log=state.request_log, shortcuts=shortcuts
-    )
+        RequestMiddleware, access=access, token_cache=state.token_cache, metrics=state.metrics, log=state.request_log,
+        fast_paths=fast_paths,
+    )  # fmt: skip
     for module in _ROUTERS:
         app.include_router(module.router)
     state.routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
@@ -98,7 +99,7 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    follower: Follower = app.state.follower
+    follower: SnapshotFollower = app.state.follower
     follower.start()
     follower.loaded.wait(_FIRST_READING_SECONDS)
     try:
@@ -110,13 +111,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with our problem schema in place of its own validation errors."""
+    """FastAPI's document, with our error schema in place of its own validation errors."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        # A parameter that is none of its kind names no path.
+        # A malformed path parameter matches no route: 404.
         for path, operations in document["paths"].items():
             for operation in operations.values() if "{" in path else ():
-                operation["responses"] |= {str(status): said for status, said in problems.responses(404).items()
+                operation["responses"] |= {str(status): text for status, text in http_errors.responses(404).items()
                                            if str(status) not in operation["responses"]}  # fmt: skip
         schemas = document["components"]["schemas"]
         for kind in _SCHEMAS:

@@ -1,7 +1,7 @@
-"""Who is calling: the token of a request, and what endpoints require of it.
+"""Authentication: the caller that a request's token belongs to, and the scope that an endpoint requires.
 
-An endpoint says `caller: Annotated[Caller, Depends(require("work"))]`, or a router `dependencies=[...]`. The
-gate has resolved the token before; a dependency only reads what it found, so that it costs nothing.
+An endpoint declares `caller: Annotated[Caller, Depends(require("work"))]`, or a router `dependencies=[...]`. The
+middleware has already resolved the token; the dependency only reads the result, so that it costs almost nothing.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from api.problems import HttpProblem
+from api.http_errors import HttpError
 from tuner.evidence.store import Store
 from tuner.evidence.tokens import Scope, Token, digest_of, tokens
 
 ScopeWord = Literal["read", "submit", "work", "admin"]
 
-_BEARER: Final = HTTPBearer(auto_error=False, description="a token of `gemmtune token create`")
-#: No secret that we make is longer; what is longer isn't hashed.
+_BEARER: Final = HTTPBearer(auto_error=False, description="a token made by `gemmtune token create`")
+#: Our secrets are shorter; anything longer is refused before it is hashed.
 _MOST_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks.
+    """Who sends a request.
 
     Attributes:
-        name: of the token; `local` where no tokens are asked for.
-        token_id: None where no tokens are asked for.
+        name: name of the token; `local` if the service requires no tokens.
+        token_id: None if the service requires no tokens.
     """
 
     name: str
@@ -39,15 +39,15 @@ class Caller:
     scopes: frozenset[Scope]
 
     def may(self, scope: Scope) -> bool:
-        """Whether the caller carries a scope; `admin` carries all."""
+        """True if the caller's token carries `scope`; `admin` includes every scope."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
 LOCAL: Final = Caller("local", None, frozenset(Scope))
 
 
-class Keyring:
-    """The tokens of a store, in memory. The follower reloads it whenever they change."""
+class TokenCache:
+    """A store's tokens in memory. The snapshot follower reloads them whenever they change."""
 
     def __init__(self, required: bool) -> None:
         self.required = required
@@ -55,15 +55,15 @@ class Keyring:
         self._callers: dict[int, Caller] = {}
 
     def load(self, store: Store) -> None:
-        """Takes the tokens that the store has now."""
+        """Reads the store's current tokens."""
         found = tokens(store)
         self._callers = {token.id: Caller(token.name, token.id, token.scopes) for token in found}
         self._by_digest = {token.digest: token for token in found}
 
-    def caller(self, authorization: bytes | None) -> Caller | HttpProblem:
-        """Who sends this Authorization header, or the refusal that it earns.
+    def caller(self, authorization: bytes | None) -> Caller | HttpError:
+        """The caller that an Authorization header identifies, or the refusal.
 
-        A refusal is returned, not raised: paths that are open to all don't mind it.
+        A refusal is returned, not raised: endpoints that are open to everyone ignore it.
         """
         if not self.required:
             return LOCAL
@@ -71,8 +71,8 @@ class Keyring:
             return _unauthorized("no token was sent: add the header 'Authorization: Bearer …'", "")
         scheme, _, secret = authorization.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not 0 < len(secret) <= _MOST_CHARACTERS:
-            return _unauthorized("the Authorization header is not 'Bearer' and a token", "invalid_request")
-        # A look-up by digest: how long it takes tells nothing about any secret.
+            return _unauthorized("the Authorization header is not 'Bearer' followed by a token", "invalid_request")
+        # Looked up by digest: the time this takes reveals nothing about any secret.
         token = self._by_digest.get(digest_of(secret))
         if token is None:
             return _unauthorized("the token is unknown: make one with `gemmtune token create`", "invalid_token")
@@ -82,21 +82,21 @@ class Keyring:
 
 
 def require(scope: ScopeWord) -> Callable[..., Coroutine[Any, Any, Caller]]:
-    """A dependency that gives the caller, and refuses one without `scope`: 401 without a token, 403 without the scope.
+    """A dependency that returns the caller, or refuses: 401 without a valid token, 403 without `scope`.
 
-    Where the service asks for no tokens, everybody on this machine has every scope.
+    If the service requires no tokens, every caller has every scope.
     """
     needed = Scope(scope)
 
     async def caller(
         request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
     ) -> Caller:
-        found: Caller | HttpProblem = request.state.caller
-        if isinstance(found, HttpProblem):
+        found: Caller | HttpError = request.state.caller
+        if isinstance(found, HttpError):
             raise found
         if not found.may(needed):
             held = ", ".join(sorted(found.scopes)) or "none"
-            raise HttpProblem(
+            raise HttpError(
                 403,
                 "scope-needed",
                 f"token {found.name!r} has the scopes {held}; this needs {needed}: use a token that has it",
@@ -107,6 +107,6 @@ def require(scope: ScopeWord) -> Callable[..., Coroutine[Any, Any, Caller]]:
     return caller
 
 
-def _unauthorized(detail: str, error: str) -> HttpProblem:
+def _unauthorized(detail: str, error: str) -> HttpError:
     challenge = 'Bearer realm="gemmtune"' + (f', error="{error}"' if error else "")
-    return HttpProblem(401, "token-needed", detail, {"WWW-Authenticate": challenge})
+    return HttpError(401, "token-needed", detail, {"WWW-Authenticate": challenge})

@@ -1,4 +1,4 @@
-"""/v1/builds: what workers compiled, for those that need the same."""
+"""/v1/builds: compiled kernels that workers share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from api.auth import Caller, require
+from api.http_errors import HttpError, error_response, responses
 from api.pages import PageQuery, page_of
-from api.problems import HttpProblem, answer, responses
 from api.schemas import PRINTABLE, Absent, Strict
 from space.problem import Problem
 from tuner.errors import BuildDiffers, BuildRefused
@@ -24,17 +24,17 @@ router = APIRouter(tags=["builds"])
 Reader = Depends(require("read"))
 Worker = Annotated[Caller, Depends(require("work"))]
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the source and what compiles it")]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the source and the compiler")]
 DigestPath = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 ArchName = Annotated[str, Field(max_length=16, pattern=PRINTABLE, description="compile target with its suffix")]
 
 
 class BuildIn(Strict):
-    """A build as a worker offers it."""
+    """A build that a worker offers."""
 
     digest: Digest
-    problem: Annotated[str, Field(max_length=200, pattern=PRINTABLE, description="key of a problem that needs it")]
-    config: Annotated[str, Field(max_length=500, pattern=PRINTABLE, description="key of a config that needs it")]
+    problem: Annotated[str, Field(max_length=200, pattern=PRINTABLE, description="key of a problem that uses it")]
+    config: Annotated[str, Field(max_length=500, pattern=PRINTABLE, description="key of a config that uses it")]
     arch: ArchName
     nvrtc: Annotated[str, Field(max_length=16, pattern=r"^\d+\.\d+$", description="version that compiled it")]
     registers: Annotated[int, Field(ge=1, le=255, strict=True)]
@@ -43,16 +43,16 @@ class BuildIn(Strict):
     cubin: Annotated[str, Field(max_length=MOST_CUBIN_BYTES * 4 // 3, pattern=r"^[A-Za-z0-9+/]*={0,2}$")]
 
     def offer(self) -> Offer:
-        """The value.
+        """The tuner's value.
 
         Raises:
-            ProblemError: `problem` is no problem's key.
-            BuildRefused: `cubin` is no base64.
+            ProblemError: `problem` is not a problem key.
+            BuildRefused: `cubin` is not base64.
         """
         try:
             cubin = base64.b64decode(self.cubin, validate=True)
         except binascii.Error as error:
-            raise BuildRefused(f"cubin is no base64 ({error})") from error
+            raise BuildRefused(f"cubin is not base64 ({error})") from error
         return Offer.of(
             Problem.from_key(self.problem), self.config, self.arch, self.digest, self.nvrtc, self.registers,
             self.warnings, self.seconds, cubin,
@@ -60,7 +60,7 @@ class BuildIn(Strict):
 
 
 class BuildOut(BaseModel):
-    """A build that is kept, without its bytes."""
+    """A stored build without its cubin."""
 
     digest: str
     arch: str
@@ -69,9 +69,9 @@ class BuildOut(BaseModel):
     config_key: str
     registers: int
     warnings: list[str]
-    seconds: float = Field(description="that compiling took")
+    seconds: float = Field(description="compile time")
     cubin_sha256: str
-    offered_by: str = Field(description="name of the token")
+    offered_by: str = Field(description="name of the worker's token")
     offered_at: datetime
 
     @classmethod
@@ -81,7 +81,7 @@ class BuildOut(BaseModel):
 
 
 class CubinOut(BaseModel):
-    """A build with its bytes."""
+    """A build with its cubin."""
 
     build: BuildOut
     cubin: str = Field(description="base64")
@@ -94,25 +94,25 @@ class BuildsQuery(PageQuery):
 
 
 class BuildsPage(BaseModel):
-    """A page, in the order in which builds were offered."""
+    """A page of builds, in the order in which they were offered."""
 
     items: list[BuildOut]
     next: str | None = Field(description="cursor of the next page; null on the last")
 
 
 def install(app: FastAPI) -> None:
-    """Makes the refusals of builds problems."""
+    """Registers the handler for refused builds."""
 
     @app.exception_handler(BuildRefused)
     async def refused(request: Request, error: BuildRefused) -> JSONResponse:
         if isinstance(error, BuildDiffers):
-            return answer(request, 409, "build-differs", str(error))
-        return answer(request, 422, "build-refused", str(error))
+            return error_response(request, 409, "build-differs", str(error))
+        return error_response(request, 422, "build-refused", str(error))
 
 
 @router.get("/v1/builds", operation_id="listBuilds", dependencies=[Reader], responses=responses())
 def list_builds(request: Request, response: Response, query: Annotated[BuildsQuery, Query()]) -> BuildsPage:
-    """Builds that are kept. A cursor stays valid while new ones arrive."""
+    """Stored builds. A cursor stays valid while new builds arrive."""
     filters = {"of": "builds", "arch": query.arch}
     rows = builds.page(request.app.state.store, query.after(filters), query.limit + 1, query.arch)
     page, following = page_of(request, response, rows, query.limit, filters)
@@ -130,9 +130,9 @@ def get_build(request: Request, digest: DigestPath) -> BuildOut:
 
 @router.get("/v1/builds/{digest}/cubin", operation_id="getCubin", responses=responses(404))
 def get_cubin(request: Request, digest: DigestPath, _: Worker) -> CubinOut:
-    """One build with its program, for a worker."""
+    """One build with its cubin, for a worker."""
     found = builds.shared(request.app.state.store, digest)
-    request.app.state.meters.build_asked(found is not None)
+    request.app.state.metrics.build_asked(found is not None)
     if found is None:
         raise _unknown(digest)
     build, cubin = found
@@ -141,16 +141,16 @@ def get_cubin(request: Request, digest: DigestPath, _: Worker) -> CubinOut:
 
 @router.post(
     "/v1/builds", operation_id="offerBuild", status_code=201,
-    responses=responses(409) | {200: {"model": BuildOut, "description": "the very same was kept before"}},
+    responses=responses(409) | {200: {"model": BuildOut, "description": "the same build was already stored"}},
 )  # fmt: skip
 def offer_build(body: BuildIn, request: Request, response: Response, caller: Worker) -> BuildOut:
-    """Keeps a build, if it is what it says: the digest is that of the config's source, the config is legal, and the
-    bytes are a program for the arch."""
+    """Stores a build after checking it: the digest matches the config's source, the config is legal, and the cubin is a
+    program for the arch."""
     kept, new = builds.offer(request.app.state.store, body.offer(), caller.name)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/builds/{kept.digest}"
     return BuildOut.of(kept)
 
 
-def _unknown(digest: str) -> HttpProblem:
-    return HttpProblem(404, "unknown-build", f"no build {digest[:12]} is kept: compile it, and offer it")
+def _unknown(digest: str) -> HttpError:
+    return HttpError(404, "unknown-build", f"build {digest[:12]} is not stored: compile it and offer it")

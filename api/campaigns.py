@@ -1,4 +1,4 @@
-"""/v1/campaigns: made, watched, paused, resumed and cancelled; what they came to."""
+"""/v1/campaigns: create, watch, pause, resume and cancel campaigns, and read their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.fleet import TheCampaigns
+from api.fleet import CampaignsDependency
 from api.fleet_schemas import (
     CampaignIn,
     CampaignOut,
@@ -23,8 +23,8 @@ from api.fleet_schemas import (
     ProgressOut,
     SummaryOut,
 )
+from api.http_errors import responses
 from api.pages import PageQuery, page_of
-from api.problems import responses
 from api.schemas import Absent, Strict
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
@@ -36,11 +36,11 @@ Reader, Submitter = Depends(require("read")), Depends(require("submit"))
 CampaignId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 IdempotencyKey = Annotated[
     str | None,
-    Header(min_length=1, max_length=200, description="the same key with the same body makes one campaign"),
+    Header(min_length=1, max_length=200, description="repeating a request with the same key creates one campaign"),
 ]
 
 _POLL_SECONDS: Final = 1.0
-#: Moments of commits may be a little out of order: results this much older than the last are looked at again.
+#: Commit times may be slightly out of order: each poll rereads results this much older than the latest one.
 _OVERLAP: Final = timedelta(seconds=5)
 
 
@@ -57,21 +57,21 @@ class ProblemsQuery(PageQuery):
 
 
 class EventsQuery(Strict):
-    """How long to listen."""
+    """How long the stream stays open."""
 
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
 
 
 class EstimateOut(BaseModel):
-    """What a campaign would cost, without making it."""
+    """What a campaign would cost."""
 
     problems: int
     devices: int
     most_candidates: int
-    untunable: list[dict[str, str]] = Field(description="problems that no config is legal for, among those looked at")
+    untunable: list[dict[str, str]] = Field(description="problems without any legal config, among those looked at")
     looked_at: int
     gpu_seconds: float
-    seconds: float | None = Field(description="with the workers that are live now; null without any")
+    seconds: float | None = Field(description="with the workers that are live now; null if there are none")
     workers: int
     seconds_a_candidate: float
     seconds_a_problem: float
@@ -80,14 +80,14 @@ class EstimateOut(BaseModel):
 
 @router.post(
     "/v1/campaigns", operation_id="createCampaign", status_code=201, dependencies=[Submitter],
-    responses=responses(409) | {200: {"model": CampaignOut, "description": "made before with the same key"}},
+    responses=responses(409) | {200: {"model": CampaignOut, "description": "created before with the same key"}},
 )  # fmt: skip
 def create_campaign(
-    body: CampaignIn, campaigns: TheCampaigns, response: Response, idempotency_key: IdempotencyKey = None
+    body: CampaignIn, campaigns: CampaignsDependency, response: Response, idempotency_key: IdempotencyKey = None
 ) -> CampaignOut:
-    """Makes a campaign; its first rounds are queued when this returns."""
-    campaign, made = campaigns.create(body.request(), idempotency_key)
-    response.status_code = 201 if made else 200
+    """Creates a campaign; its first rounds are queued when this returns."""
+    campaign, created = campaigns.create(body.request(), idempotency_key)
+    response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/campaigns/{campaign.id}"
     return CampaignOut.of(campaign)
 
@@ -96,14 +96,14 @@ def create_campaign(
     "/v1/campaigns:estimate", operation_id="estimateCampaign", dependencies=[Reader], responses=responses()
 )  # fmt: skip
 def estimate_campaign(body: CampaignIn, request: Request) -> EstimateOut:
-    """A dry run: what the campaign would cost. Nothing is made."""
+    """A dry run: what the campaign would cost. Nothing is created."""
     store: Store = request.app.state.store
     return EstimateOut.model_validate(estimate(store, body.request()), from_attributes=True)
 
 
 @router.get("/v1/campaigns", operation_id="listCampaigns", dependencies=[Reader], responses=responses())
 def list_campaigns(
-    campaigns: TheCampaigns, request: Request, response: Response, query: Annotated[CampaignsQuery, Query()]
+    campaigns: CampaignsDependency, request: Request, response: Response, query: Annotated[CampaignsQuery, Query()]
 ) -> CampaignsPage:
     """Campaigns, oldest first."""
     filters = {"of": "campaigns", "status": query.status}
@@ -116,7 +116,7 @@ def list_campaigns(
     "/v1/campaigns/{campaign_id:int}", operation_id="getCampaign", dependencies=[Reader], responses=responses(404)
 )  # fmt: skip
 def get_campaign(campaign_id: CampaignId, request: Request) -> ProgressOut:
-    """Where a campaign stands: its problems by status, its rate, and how long it still takes at that rate."""
+    """A campaign's progress: its problems by status, its rate, and the remaining time at that rate."""
     return ProgressOut.of(results.progress(request.app.state.store, campaign_id))
 
 
@@ -125,7 +125,7 @@ def get_campaign(campaign_id: CampaignId, request: Request) -> ProgressOut:
     responses=responses(404),
 )  # fmt: skip
 def get_summary(campaign_id: CampaignId, request: Request) -> SummaryOut:
-    """What a campaign gained over cuBLASLt, and what failed, by kind."""
+    """A campaign's gain over cuBLASLt, and its failures by kind."""
     return SummaryOut.of(results.summary(request.app.state.store, campaign_id))
 
 
@@ -136,7 +136,7 @@ def get_summary(campaign_id: CampaignId, request: Request) -> SummaryOut:
 def list_problems(
     campaign_id: CampaignId, request: Request, response: Response, query: Annotated[ProblemsQuery, Query()]
 ) -> CampaignProblemsPage:
-    """A campaign's problems with their results, as far as they have any."""
+    """A campaign's problems, with results where there are any."""
     filters = {"of": campaign_id, "status": query.status}
     store: Store = request.app.state.store
     rows = results.problems(store, campaign_id, query.after(filters), query.limit + 1, query.status)
@@ -148,8 +148,8 @@ def list_problems(
     "/v1/campaigns/{campaign_id:int}:pause", operation_id="pauseCampaign", dependencies=[Submitter],
     responses=responses(404, 409),
 )  # fmt: skip
-def pause_campaign(campaign_id: CampaignId, campaigns: TheCampaigns) -> CampaignOut:
-    """No further round begins; running ones end as they would."""
+def pause_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> CampaignOut:
+    """Pauses a campaign: no further round begins; running rounds finish normally."""
     return CampaignOut.of(campaigns.pause(campaign_id))
 
 
@@ -157,8 +157,8 @@ def pause_campaign(campaign_id: CampaignId, campaigns: TheCampaigns) -> Campaign
     "/v1/campaigns/{campaign_id:int}:resume", operation_id="resumeCampaign", dependencies=[Submitter],
     responses=responses(404, 409),
 )  # fmt: skip
-def resume_campaign(campaign_id: CampaignId, campaigns: TheCampaigns) -> CampaignOut:
-    """Goes on where the campaign was paused."""
+def resume_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> CampaignOut:
+    """Resumes a paused campaign where it stopped."""
     return CampaignOut.of(campaigns.resume(campaign_id))
 
 
@@ -166,19 +166,19 @@ def resume_campaign(campaign_id: CampaignId, campaigns: TheCampaigns) -> Campaig
     "/v1/campaigns/{campaign_id:int}:cancel", operation_id="cancelCampaign", dependencies=[Submitter],
     responses=responses(404, 409),
 )  # fmt: skip
-def cancel_campaign(campaign_id: CampaignId, campaigns: TheCampaigns) -> CampaignOut:
-    """Ends the campaign; running rounds stop at their next heartbeat. What was measured stays."""
+def cancel_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> CampaignOut:
+    """Cancels a campaign; running rounds stop at their next heartbeat. Measurements are kept."""
     return CampaignOut.of(campaigns.cancel(campaign_id))
 
 
-def _there(campaign_id: CampaignId, campaigns: TheCampaigns) -> None:
-    """Refused before the stream begins, and so with a status."""
+def _check_exists(campaign_id: CampaignId, campaigns: CampaignsDependency) -> None:
+    """Refuses an unknown campaign before the stream begins, while a status can still be sent."""
     campaigns.get(campaign_id)
 
 
 @router.get(
-    "/v1/campaigns/{campaign_id:int}/events", operation_id="watchCampaign", dependencies=[Reader, Depends(_there)],
-    responses=responses(404), response_class=EventSourceResponse,
+    "/v1/campaigns/{campaign_id:int}/events", operation_id="watchCampaign", responses=responses(404),
+    dependencies=[Reader, Depends(_check_exists)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_campaign(
     campaign_id: CampaignId,
@@ -186,38 +186,38 @@ async def watch_campaign(
     query: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[str | None, Header(max_length=100)] = None,
 ) -> AsyncIterable[ServerSentEvent]:
-    """Server-sent events: `progress` whenever it changed, `result` for each problem that ended, `end` at the end.
+    """Server-sent events: `progress` on every change, `result` for each problem that ended, `end` at the end.
 
-    After a lost connection, Last-Event-ID goes on from there; a few results may come again.
+    After a lost connection, Last-Event-ID resumes the stream; a few results may be repeated.
     """
-    watch = _Watch(request.app.state.store, campaign_id, _moment(last_event_id))
+    feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id))
     stopping, loop = request.app.state.stopping, asyncio.get_running_loop()
     until = loop.time() + query.seconds
     while not stopping.is_set() and loop.time() < until:
-        for event in await run_in_threadpool(watch.look):
+        for event in await run_in_threadpool(feed.poll):
             yield event
-        if watch.ended:
+        if feed.ended:
             return
         await asyncio.sleep(min(_POLL_SECONDS, max(until - loop.time(), 0)))
 
 
-class _Watch:
-    """What one listener has been told."""
+class _EventFeed:
+    """The events of one campaign that one listener has not received yet."""
 
     def __init__(self, store: Store, campaign_id: int, since: datetime) -> None:
         self._store, self._campaign_id, self._since = store, campaign_id, since
-        self._told: set[int] = set()
+        self._sent: set[int] = set()
         self._progress: dict[str, Any] = {}
         self.ended = False
 
-    def look(self) -> list[ServerSentEvent]:
-        """The events since the last look."""
+    def poll(self) -> list[ServerSentEvent]:
+        """The events since the last poll."""
         progress = ProgressOut.of(results.progress(self._store, self._campaign_id)).model_dump(mode="json")
         events = list(self._results())
         if progress != self._progress:
             self._progress = progress
             events.append(ServerSentEvent(event="progress", data=progress))
-        # Looked at before the results: what ended the campaign is among them.
+        # Progress was read before the results, so the results that ended the campaign are among the events.
         if progress["campaign"]["status"] in ("finished", "cancelled") and not progress["rounds_running"]:
             self.ended = True
             summary = SummaryOut.of(results.summary(self._store, self._campaign_id))
@@ -229,8 +229,8 @@ class _Watch:
         while page := results.problems(self._store, self._campaign_id, after, 1_000, since=self._since - _OVERLAP):
             after = page[-1].id
             for entry in page:
-                if entry.id not in self._told and entry.ended_at is not None:
-                    self._told.add(entry.id)
+                if entry.id not in self._sent and entry.ended_at is not None:
+                    self._sent.add(entry.id)
                     self._since = max(self._since, entry.ended_at)
                     document = CampaignProblemOut.of(entry).model_dump(mode="json")
                     yield ServerSentEvent(event="result", data=document, id=entry.ended_at.isoformat())

@@ -1,4 +1,4 @@
-"""GET /v1/devices: the GPU models that anything is known of."""
+"""GET /v1/devices: the GPU models that gemmtune knows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.problems import HttpProblem, responses
+from api.http_errors import HttpError, responses
 from api.schemas import PRINTABLE
 from api.snapshot import Snapshot
 from space.arch import DEVICES, DeviceLimits
@@ -23,30 +23,30 @@ class DeviceOut(BaseModel):
 
     name: str = Field(description="as the driver names it")
     bests: int = Field(description="problems with a measured best")
-    kinds: dict[str, int] = Field(description="of these, by a GPU's own (cuda) and replayed (recorded) ones")
-    limits: DeviceLimits | None = Field(description="measured rates that times are estimated with; null if unknown")
+    kinds: dict[str, int] = Field(description="bests by device kind: cuda for a GPU, recorded for replayed times")
+    limits: DeviceLimits | None = Field(description="measured rates for estimating times; null if unknown")
 
 
 class DevicesOut(BaseModel):
-    """Every GPU model that was tuned on, and those whose rates are known."""
+    """Every GPU model with bests, and every model whose rates are known."""
 
     items: list[DeviceOut]
 
 
 @router.get("/v1/devices", operation_id="listDevices", responses=responses())
 def list_devices(request: Request) -> DevicesOut:
-    """Devices in order of their names."""
-    snapshot: Snapshot = request.app.state.answerer.snapshot
+    """Devices, sorted by name."""
+    snapshot: Snapshot = request.app.state.answer_service.snapshot
     return DevicesOut(items=[_device(snapshot, name) for name in sorted({*snapshot.devices, *DEVICES})])
 
 
 @router.get("/v1/devices/{device}", operation_id="getDevice", responses=responses(404))
 def get_device(request: Request, device: DevicePath) -> DeviceOut:
     """One device."""
-    snapshot: Snapshot = request.app.state.answerer.snapshot
+    snapshot: Snapshot = request.app.state.answer_service.snapshot
     if device not in snapshot.devices and device not in DEVICES:
         known = ", ".join(sorted({*snapshot.devices, *DEVICES}))
-        raise HttpProblem(404, "unknown-device", f"nothing is known of {device!r}: there are {known}")
+        raise HttpError(404, "unknown-device", f"device {device!r} is unknown: use one of {known}")
     return _device(snapshot, device)
 
 

@@ -1,4 +1,4 @@
-"""POST /v1/explain: whether a config is legal, and every reason why not."""
+"""POST /v1/explain: whether a config is legal, and every rule that it breaks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 from pydantic import Field
 
 from api.auth import require
-from api.problems import responses
+from api.http_errors import responses
 from api.schemas import ExplanationOut, ProblemIn, Strict
 from space.arch import arch_named
 from space.explain import explain
@@ -16,17 +16,17 @@ router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 
 
 class ExplainIn(Strict):
-    """A config and the problem that it is for."""
+    """A config and its problem."""
 
     problem: ProblemIn
-    knobs: dict[str, int | str] = Field(default_factory=dict, description="knobs not named take their defaults")
-    family: str | None = Field(default=None, description="by default the arch's own that has these knobs")
+    knobs: dict[str, int | str] = Field(default_factory=dict, description="missing knobs take their defaults")
+    family: str | None = Field(default=None, description="by default, the arch's family that has these knobs")
     arch: str = "sm_90a"
 
 
 @router.post("/v1/explain", operation_id="explainConfig", responses=responses(413))
 def explain_config(body: ExplainIn) -> ExplanationOut:
-    """What the rules say. An illegal config is an answer with `legal: false`; only a malformed one is an error."""
+    """Checks a config against the rules. An illegal config gives `legal: false`; only a malformed one is an error."""
     arch = arch_named(body.arch)
     family = family_named(body.family) if body.family else family_with(body.arch, body.knobs)
     return ExplanationOut.of(explain(family, body.problem.problem(), family.config(body.knobs), arch))

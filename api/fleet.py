@@ -1,4 +1,4 @@
-"""What the endpoints of campaigns, workers and rounds share: the tuner's objects, and its errors as problems."""
+"""Shared by the endpoints of campaigns, workers and rounds: their dependencies, and the HTTP form of fleet errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from api.heartbeats import Heartbeats
-from api.problems import answer
-from api.turns import OTHERS_AT_ONCE, REPORTS_AT_ONCE, Turns
+from api.concurrency import CONCURRENT_REPORTS, CONCURRENT_ROUND_CALLS, ConcurrencyLimit
+from api.heartbeats import HeartbeatBatcher
+from api.http_errors import error_response
 from tuner.errors import (
     CampaignEnded,
     CampaignError,
@@ -26,8 +26,8 @@ from tuner.fleet.campaigns.records import Timing
 from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
 
-#: Status and kind of each error; the most particular one holds.
-_PROBLEMS: Final[dict[type[Exception], tuple[int, str]]] = {
+#: HTTP status and error type of each exception; the most derived class wins.
+_ERRORS: Final[dict[type[Exception], tuple[int, str]]] = {
     UnknownCampaign: (404, "unknown-campaign"),
     CampaignEnded: (409, "campaign-ended"),
     KeyReused: (422, "idempotency-key-reused"),
@@ -41,21 +41,22 @@ _PROBLEMS: Final[dict[type[Exception], tuple[int, str]]] = {
 
 
 def install(app: FastAPI, timing: Timing) -> None:
-    """Makes the tuner's errors problems, and keeps how fast silence is noticed and who waits for whom."""
+    """Registers the error handlers, and puts the timing, the heartbeat batcher and the limits into the app's state."""
     app.state.timing = timing
-    app.state.heartbeats = Heartbeats(Workers(app.state.store, timing))
-    app.state.reports, app.state.round_calls = Turns(REPORTS_AT_ONCE), Turns(OTHERS_AT_ONCE)
+    app.state.heartbeats = HeartbeatBatcher(Workers(app.state.store, timing))
+    app.state.report_limit = ConcurrencyLimit(CONCURRENT_REPORTS)
+    app.state.round_call_limit = ConcurrencyLimit(CONCURRENT_ROUND_CALLS)
 
     def refused(request: Request, error: Exception) -> JSONResponse:
-        kind = next(kind for kind in type(error).__mro__ if kind in _PROBLEMS)
-        status, word = _PROBLEMS[kind]
-        return answer(request, status, word, str(error))
+        kind = next(kind for kind in type(error).__mro__ if kind in _ERRORS)
+        status, name = _ERRORS[kind]
+        return error_response(request, status, name, str(error))
 
     for kind in (CampaignError, FleetError):
         app.add_exception_handler(kind, refused)
 
 
-# Coroutines, though nothing is waited for: the framework would run plain functions in a thread of their own.
+# Coroutines although they await nothing: FastAPI would run plain functions in a thread pool.
 async def _campaigns(request: Request) -> Campaigns:
     return Campaigns(request.app.state.store, request.app.state.timing)
 
@@ -68,18 +69,18 @@ async def _rounds(request: Request) -> Rounds:
     return Rounds(request.app.state.store, request.app.state.timing)
 
 
-async def _reports(request: Request) -> Turns:
-    turns: Turns = request.app.state.reports
-    return turns
+async def _report_limit(request: Request) -> ConcurrencyLimit:
+    limit: ConcurrencyLimit = request.app.state.report_limit
+    return limit
 
 
-async def _round_calls(request: Request) -> Turns:
-    turns: Turns = request.app.state.round_calls
-    return turns
+async def _round_call_limit(request: Request) -> ConcurrencyLimit:
+    limit: ConcurrencyLimit = request.app.state.round_call_limit
+    return limit
 
 
-TheCampaigns = Annotated[Campaigns, Depends(_campaigns)]
-TheWorkers = Annotated[Workers, Depends(_workers)]
-TheRounds = Annotated[Rounds, Depends(_rounds)]
-Reports = Annotated[Turns, Depends(_reports)]
-RoundCalls = Annotated[Turns, Depends(_round_calls)]
+CampaignsDependency = Annotated[Campaigns, Depends(_campaigns)]
+WorkersDependency = Annotated[Workers, Depends(_workers)]
+RoundsDependency = Annotated[Rounds, Depends(_rounds)]
+ReportLimit = Annotated[ConcurrencyLimit, Depends(_report_limit)]
+RoundCallLimit = Annotated[ConcurrencyLimit, Depends(_round_call_limit)]

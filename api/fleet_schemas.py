@@ -1,4 +1,4 @@
-"""What campaigns, workers and rounds are over HTTP, and how the tuner's values become it."""
+"""Request and response schemas of campaigns and workers, and their conversion from and to the tuner's values."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from tuner.fleet.campaigns.records import (
     Worker,
 )
 
-#: Numbers of rows; larger ones name nothing.
+#: Row ids; larger numbers can't exist.
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Text = Annotated[str, Field(max_length=4_000)]
 
 
 class CampaignProblemIn(Strict):
-    """One problem of a list."""
+    """One problem of a campaign."""
 
     m: Annotated[int, Field(ge=1, strict=True)]
     n: Annotated[int, Field(ge=1, strict=True)]
@@ -41,7 +41,7 @@ class CampaignProblemIn(Strict):
 
 
 class DeviceIn(Strict):
-    """A GPU model whose workers are to run the rounds."""
+    """A GPU model whose workers run the campaign's rounds."""
 
     name: Annotated[str, Field(min_length=1, max_length=80)]
     kind: Literal["cuda", "recorded"] = "cuda"
@@ -50,12 +50,10 @@ class DeviceIn(Strict):
 class BudgetIn(Strict):
     """When the campaign stops; see docs/fleet.md."""
 
-    candidates: Annotated[int, Field(ge=1, le=100_000, description="most that are screened of each problem")] = 96
+    candidates: Annotated[int, Field(ge=1, le=100_000, description="most candidates to screen per problem")] = 96
     rounds: Annotated[int, Field(ge=5, le=1_000, description="interleaved rounds of the finals")] = 30
-    target: Annotated[float, Field(gt=0, le=1, description="share of the roofline bound at which to stop")] | None = (
-        None
-    )
-    gpu_seconds: Annotated[float, Field(gt=0, le=1e9, description="of all workers together")] | None = None
+    target: Annotated[float, Field(gt=0, le=1, description="share of the roofline bound that is enough")] | None = None
+    gpu_seconds: Annotated[float, Field(gt=0, le=1e9, description="GPU time of all workers together")] | None = None
 
     def value(self) -> CampaignBudget:
         """The tuner's value."""
@@ -63,7 +61,7 @@ class BudgetIn(Strict):
 
 
 class CampaignIn(Strict):
-    """A campaign as asked for: problems one by one, as ladders, or both."""
+    """A campaign to create, with problems listed one by one, as ladders, or both."""
 
     name: Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
     problems: Annotated[list[CampaignProblemIn], Field(max_length=MOST_PROBLEMS, default_factory=list)]
@@ -71,7 +69,7 @@ class CampaignIn(Strict):
         list[Annotated[str, Field(max_length=1_000, examples=["m=1..8192:x2 n=4096 k=4096 dtype=bf16"])]],
         Field(
             max_length=100,
-            description="lists of values, a..b:xF or a..b:+S, for each field; all combinations",
+            description="values per field, as lists or ranges a..b:xF or a..b:+S; a ladder means all combinations",
             default_factory=list,
         ),
     ]
@@ -83,13 +81,13 @@ class CampaignIn(Strict):
         """The tuner's value.
 
         Raises:
-            ProblemError: a problem or a ladder that is none.
+            ProblemError: a problem or a ladder is invalid.
         """
         problems = [from_fields(entry.model_dump(), f"problem {n}") for n, entry in enumerate(self.problems, 1)]
         for expression in self.ladders:
             problems += ladder(expression)
             if len(problems) > 10 * MOST_PROBLEMS:
-                raise ProblemError(f"the ladders mean more than {10 * MOST_PROBLEMS:,} problems: give shorter ones")
+                raise ProblemError(f"the ladders expand to more than {10 * MOST_PROBLEMS:,} problems: shorten them")
         devices = tuple((device.name, str(device.kind)) for device in self.devices)
         return CampaignRequest(self.name, distinct(problems), devices, self.budget.value(), self.priority)
 
@@ -121,13 +119,13 @@ class CampaignsPage(BaseModel):
 
 
 class ProgressOut(BaseModel):
-    """Where a campaign stands."""
+    """A campaign's progress."""
 
     campaign: CampaignOut
-    problems: dict[str, int] = Field(description="by status: waiting, open, done, parked, skipped")
+    problems: dict[str, int] = Field(description="problems by status: waiting, open, done, parked, skipped")
     tried: int
     most_candidates: int
-    failed: dict[str, int] = Field(description="candidates that were not correct, by outcome")
+    failed: dict[str, int] = Field(description="failed candidates by outcome")
     gpu_seconds: float
     workers: int
     rounds_running: int
@@ -141,7 +139,7 @@ class ProgressOut(BaseModel):
 
 
 class GainOut(BaseModel):
-    """What was gained over cuBLASLt's first choice; ratios are its time over ours."""
+    """The gain over cuBLASLt's first choice; ratios are its time over ours."""
 
     problems: int
     geometric_mean: float
@@ -153,7 +151,7 @@ class GainOut(BaseModel):
 
 
 class SummaryOut(BaseModel):
-    """What a campaign came to, or has come to so far."""
+    """A campaign's results so far."""
 
     progress: ProgressOut
     gain: GainOut | None
@@ -227,7 +225,7 @@ class WorkerOut(BaseModel):
 
 
 class WorkersPage(BaseModel):
-    """A page of workers, in the order in which they registered."""
+    """A page of workers, in order of registration."""
 
     items: list[WorkerOut]
     next: str | None = Field(description="cursor of the next page; null on the last")

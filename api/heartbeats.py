@@ -1,7 +1,7 @@
-"""Heartbeats: those that arrive within a moment are noted together, with one statement.
+"""Heartbeat batching: heartbeats that arrive within 20 ms are stored with one SQL statement.
 
-A thousand workers send two hundred a second, each with next to nothing to do: what they cost is the hops between
-threads and the way to the database, and these they share.
+A thousand workers send two hundred heartbeats per second. Each does next to nothing; its cost is the thread switch and
+the database round trip, which a batch pays once.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from starlette.concurrency import run_in_threadpool
 from tuner.fleet.campaigns.records import HeartbeatReply
 from tuner.fleet.campaigns.workers import Workers
 
-_AT_ONCE: Final = 500
-#: How long the first one waits for others. Nobody waits for the answer to a sign of life.
-_GATHER_SECONDS: Final = 0.02
+_MOST_OF_A_BATCH: Final = 500
+#: The first heartbeat of a batch waits this long for others; nothing depends on a fast reply.
+_BATCH_SECONDS: Final = 0.02
 _Waiting = tuple[int, int | None, "asyncio.Future[HeartbeatReply]"]
 
 
-class Heartbeats:
-    """Takes heartbeats on one event loop."""
+class HeartbeatBatcher:
+    """Collects heartbeats on one event loop."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -29,32 +29,37 @@ class Heartbeats:
         self._task: asyncio.Task[None] | None = None
 
     async def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
-        """See `tuner.fleet.campaigns.workers.Workers.beat`."""
-        answer: asyncio.Future[HeartbeatReply] = asyncio.get_running_loop().create_future()
-        self._waiting.append((worker_id, round_id, answer))
+        """Stores a heartbeat with the next batch and returns the orders for its worker.
+
+        Raises:
+            WorkerGone: the worker counts as gone.
+            StoreError: the batch could not be stored.
+        """
+        reply: asyncio.Future[HeartbeatReply] = asyncio.get_running_loop().create_future()
+        self._waiting.append((worker_id, round_id, reply))
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._work())
-        return await answer
+            self._task = asyncio.create_task(self._store_batches())
+        return await reply
 
-    async def _work(self) -> None:
+    async def _store_batches(self) -> None:
         while self._waiting:
-            await asyncio.sleep(_GATHER_SECONDS)
-            part, self._waiting = self._waiting[:_AT_ONCE], self._waiting[_AT_ONCE:]
+            await asyncio.sleep(_BATCH_SECONDS)
+            batch, self._waiting = self._waiting[:_MOST_OF_A_BATCH], self._waiting[_MOST_OF_A_BATCH:]
             try:
-                heard = await run_in_threadpool(self._workers.beat_all, [(worker, held) for worker, held, _ in part])
+                results = await run_in_threadpool(self._workers.beat_all, [beat[:2] for beat in batch])
             except Exception as error:
-                for _, _, answer in part:
-                    _tell(answer, error)
+                for _, _, reply in batch:
+                    _resolve(reply, error)
             else:
-                for (_, _, answer), orders in zip(part, heard, strict=True):
-                    _tell(answer, orders)
+                for (_, _, reply), orders in zip(batch, results, strict=True):
+                    _resolve(reply, orders)
 
 
-def _tell(answer: asyncio.Future[HeartbeatReply], told: HeartbeatReply | Exception) -> None:
-    # Who asked may have hung up meanwhile.
-    if answer.done():
+def _resolve(reply: asyncio.Future[HeartbeatReply], result: HeartbeatReply | Exception) -> None:
+    # The client may have disconnected in the meantime.
+    if reply.done():
         return
-    if isinstance(told, Exception):
-        answer.set_exception(told)
+    if isinstance(result, Exception):
+        reply.set_exception(result)
     else:
-        answer.set_result(told)
+        reply.set_result(result)

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import BaseModel, Field
 
-from api.answerer import Answerer
+from api.answer_service import AnswerService
 from api.auth import require
-from api.problems import HttpProblem, responses
+from api.http_errors import HttpError, responses
 from api.schemas import Absent, ConfigOut, DeviceName, ProblemOut, ProblemQuery
 from tuner.answering.importance import Why, why
 from tuner.errors import NothingMeasured
@@ -22,17 +22,17 @@ router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 
 
 class ImportanceQuery(ProblemQuery):
-    """A problem, and the GPU that it was tuned on."""
+    """A problem and the GPU model on which it was tuned."""
 
     device: DeviceName | Absent = None
 
 
 class KnobImportanceOut(BaseModel):
-    """How much one knob decides."""
+    """The importance of one knob."""
 
     knob: str
-    share: float = Field(description="of what tells good candidates from all measured ones; all knobs make 1")
-    cost: float | None = Field(description="fastest with any other value of this knob; of the winner's time")
+    share: float = Field(description="share of the importance of all knobs, which add up to 1")
+    cost: float | None = Field(description="fastest time with any other value of this knob, over the winner's")
 
 
 class ChangeOut(BaseModel):
@@ -42,13 +42,13 @@ class ChangeOut(BaseModel):
     value: int | str
     source: Literal["measured", "expected", "illegal"]
     time_us: float | None
-    ratio: float | None = Field(description="of its time to the winner's")
+    ratio: float | None = Field(description="its time over the winner's")
     low: float | None
     high: float | None
 
 
 class RunnerUpOut(BaseModel):
-    """The fastest candidate of another structure."""
+    """The fastest candidate with another kernel structure."""
 
     config: ConfigOut
     time_us: float
@@ -62,7 +62,7 @@ class ImportanceOut(BaseModel):
     device: str
     winner: ConfigOut
     time_us: float
-    measured: int = Field(description="correct candidates of the study")
+    measured: int = Field(description="correct candidates in the study")
     importances: list[KnobImportanceOut]
     changes: list[ChangeOut]
     runners_up: list[RunnerUpOut]
@@ -84,12 +84,12 @@ class ImportanceOut(BaseModel):
 
 @router.get("/v1/importance", operation_id="getImportance", responses=responses(404))
 def get_importance(request: Request, query: Annotated[ImportanceQuery, Query()]) -> ImportanceOut:
-    """Which knobs decided a tuned problem, what each single change of the winner costs, and who came behind."""
+    """The knobs that decided a tuned problem, the cost of each single change of the winner, and the runners-up."""
     store: Store = request.app.state.store
-    answerer: Answerer = request.app.state.answerer
-    device = answerer.device(query.device)
-    models: Path | None = answerer.models
+    answer_service: AnswerService = request.app.state.answer_service
+    device = answer_service.device(query.device)
+    models: Path | None = answer_service.models
     try:
         return ImportanceOut.of(why(store, query.problem(), device, model=model_for(device, models).model))
     except NothingMeasured as error:
-        raise HttpProblem(404, "not-measured", str(error)) from error
+        raise HttpError(404, "not-measured", str(error)) from error

@@ -1,4 +1,4 @@
-"""Limits: how large a body may be, and how often one caller may ask."""
+"""Limits: the size of a body, and the request rate of a caller."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
-#: No body is longer, unless its path is in `BODY_BYTES`.
+#: Limit for paths that are not in `BODY_BYTES`.
 MOST_BODY_BYTES: Final = 2**20
-#: Paths that take more: 10,000 problems and more with every field written out, a cubin in base64.
+#: Paths that accept more: 10,000 problems with every field spelled out, or a cubin in base64.
 BODY_BYTES: Final[Mapping[str, int]] = {
     path: 4 * 2**20 for path in ("/v1/best:batch", "/v1/builds", "/v1/campaigns", "/v1/campaigns:estimate")
 }
-#: No query that we know is a tenth of it.
+#: More than ten times the longest valid query.
 MOST_QUERY_BYTES: Final = 8192
-#: How many seconds' worth of requests a caller may save up.
+#: A caller may save up this many seconds' worth of requests.
 _BURST_SECONDS: Final = 2.0
-#: Callers remembered; the one that was silent for longest is forgotten first.
+#: Buckets kept; the least recently used one is dropped first.
 _MOST_CALLERS: Final = 10_000
 
 
-class Rates:
-    """A token bucket for each caller: `per_second` in the long run, twice as many at once.
+class RateLimiter:
+    """A token bucket per caller: `per_second` sustained, bursts of twice as many.
 
     Args:
         per_second: 0 sets no limit.
@@ -38,7 +38,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait_seconds(self, caller: str) -> float:
-        """0 when the caller may ask now, and has asked; else how long until it may."""
+        """Takes a token from the caller's bucket and returns 0; if it is empty, returns the time until the next one."""
         if not self._per_second:
             return 0.0
         now = self._clock()
@@ -53,29 +53,29 @@ class Rates:
 
 
 def body_limit(path: str) -> int:
-    """The most bytes that a body sent to `path` may have."""
+    """The largest accepted body for `path`, in bytes."""
     return BODY_BYTES.get(path, MOST_BODY_BYTES)
 
 
-def counted(receive: Receive, limit: int) -> Receive:
-    """`receive`, which fails with 413 as soon as more than `limit` bytes of body came, whatever their headers said."""
+def limited_body(receive: Receive, limit: int) -> Receive:
+    """Wraps `receive` to fail with 413 once the body exceeds `limit` bytes, whatever its Content-Length says."""
     received = 0
 
-    async def receive_counted() -> Message:
+    async def receive_limited() -> Message:
         nonlocal received
         message = await receive()
         if message["type"] == "http.request":
             received += len(message.get("body", b""))
             if received > limit:
-                # The framework's own kind of error: it passes through its parsing of bodies unchanged.
-                raise HTTPException(413, f"the body is longer than {limit:,} bytes: send less at once")
+                # Starlette's own exception: it passes through FastAPI's body parsing unchanged.
+                raise HTTPException(413, f"the body is longer than {limit:,} bytes: split the request")
         return message
 
-    return receive_counted
+    return receive_limited
 
 
 def repeated_parameter(query: bytes) -> str | None:
-    """A parameter that a query string names twice; which of the two counts would be a guess."""
+    """The first parameter that a query string repeats, or None. Choosing one of its values would be a guess."""
     if b"&" not in query:
         return None
     names = [part.partition(b"=")[0] for part in query.split(b"&") if part]

@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on standard error, the same for our records and for the server's."""
+"""Logging: one JSON object per line on standard error, for our own records and for the server's."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-#: Where records of this package go; its children inherit the handler.
+#: Parent logger of this package; its children inherit the handler.
 ROOT: Final = "gemmtune"
 _SERVER: Final = ("uvicorn", "uvicorn.error")
-#: How long a line about a request may wait for others, so that they are written together.
+#: A request's line may wait this long, so that lines are written in batches.
 _WAIT_SECONDS: Final = 0.2
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """A record as one line of JSON: `at`, `level`, `logger`, `event`, and the fields of `extra={"fields": …}`."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -33,13 +33,13 @@ class JsonLines(logging.Formatter):
 
 
 class RequestLog:
-    """A line a request, in the same form as every other line, for a fifth of what a log record costs.
+    """One line per request, in the format of every other line, at a fifth of the cost of a log record.
 
-    Lines are written together a few times a second by a thread of their own. A process that is killed may
-    keep the last ones to itself; `close` writes them.
+    A background thread writes the lines in batches, a few times a second. A process that is killed may lose the last
+    ones; `close` writes them.
 
     Args:
-        stream: where they go; None keeps no log.
+        stream: output; None keeps no log.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -50,13 +50,13 @@ class RequestLog:
         if stream is not None:
             self._thread.start()
 
-    def note(
+    def add(
         self, request_id: str, method: str, path: str, status: int, seconds: float, caller: str | None, address: str
     ) -> None:
-        """One request is over."""
+        """Adds a finished request."""
         if self._stream is None:
             return
-        # Only the path is made up by the client; the others are made of harmless characters.
+        # Only the path comes from the client as it is; the other fields contain safe characters only.
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._lines.append(
             f'{{"at": "{at}", "level": "info", "logger": "gemmtune.requests", "event": "request", '
@@ -65,14 +65,14 @@ class RequestLog:
         )
 
     def write(self) -> None:
-        """Writes what was noted."""
+        """Writes the lines added since the last call."""
         lines, self._lines = self._lines, []
         if lines and self._stream is not None:
             self._stream.write("".join(lines))
             self._stream.flush()
 
     def close(self) -> None:
-        """Writes the rest."""
+        """Stops the thread and writes the remaining lines."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -84,9 +84,9 @@ class RequestLog:
 
 
 def configure(level: int = logging.INFO) -> None:
-    """Sends the records of the service and of its server to standard error; called once, by `api.server`."""
+    """Sends the log records of the service and of uvicorn to standard error; `api.server` calls it once."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     for name in (ROOT, *_SERVER):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False

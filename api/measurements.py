@@ -1,4 +1,4 @@
-"""GET /v1/measurements: everything that was ever measured, page by page."""
+"""GET /v1/measurements: every measurement, page by page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from api import cursors
 from api.auth import require
-from api.problems import next_link, responses
+from api.http_errors import next_link, responses
 from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
 from space.problem import Problem
 from tuner.evidence.records import Outcome
@@ -21,7 +21,7 @@ router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))
 class MeasurementsQuery(Strict):
     """Filters, all optional."""
 
-    problem: Annotated[str, Field(max_length=300, pattern=PRINTABLE, description="a problem's key")] | Absent = None
+    problem: Annotated[str, Field(max_length=300, pattern=PRINTABLE, description="problem key")] | Absent = None
     device: DeviceName | Absent = None
     outcome: Outcome | Absent = None
     limit: int = Field(default=100, ge=1, le=1000)
@@ -29,7 +29,7 @@ class MeasurementsQuery(Strict):
 
 
 class MeasurementsPage(BaseModel):
-    """A page in the order in which measurements were taken."""
+    """A page of measurements, in the order in which they were taken."""
 
     items: list[MeasurementOut]
     next: str | None = Field(description="cursor of the next page; null on the last")
@@ -39,7 +39,7 @@ class MeasurementsPage(BaseModel):
 def list_measurements(
     request: Request, response: Response, query: Annotated[MeasurementsQuery, Query()]
 ) -> MeasurementsPage:
-    """Measurements, failures too. A cursor stays valid while new ones arrive."""
+    """Measurements, including failed ones. A cursor stays valid while new measurements arrive."""
     store: Store = request.app.state.store
     outcome = query.outcome.value if query.outcome else None
     filters = {"problem": query.problem, "device": query.device, "outcome": outcome}

@@ -1,4 +1,4 @@
-"""Pages: the part of a list that a keyset cursor names, and the link to the next one."""
+"""Keyset pagination: the page behind a cursor, and the link to the next one."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from fastapi import Request, Response
 from pydantic import Field
 
 from api import cursors
+from api.http_errors import next_link
 from api.schemas import Absent, Strict
 
 
-class Numbered(Protocol):
-    """What a cursor can stand behind."""
+class HasId(Protocol):
+    """A row with an id, which a cursor can point behind."""
 
     @property
     def id(self) -> int:
-        """Its place."""
+        """The row's id, ascending within the list."""
         ...
 
 
-Row = TypeVar("Row", bound=Numbered)
+Row = TypeVar("Row", bound=HasId)
 
 
 class PageQuery(Strict):
-    """Which page."""
+    """Selects a page."""
 
     limit: Annotated[int, Field(ge=1, le=1000)] = 100
     cursor: Annotated[str, Field(max_length=2000)] | Absent = None
 
     def after(self, filters: Mapping[str, object]) -> int:
-        """The place behind which the page begins.
+        """The id behind which the page begins.
 
         Raises:
-            HttpProblem: 400, the cursor is damaged or of another query.
+            HttpError: 400, the cursor is malformed or belongs to another query.
         """
         return cursors.decode(self.cursor, filters) if self.cursor else 0
 
@@ -42,14 +43,13 @@ class PageQuery(Strict):
 def page_of(
     request: Request, response: Response, rows: Sequence[Row], limit: int, filters: Mapping[str, object]
 ) -> tuple[Sequence[Row], str | None]:
-    """The rows of this page and the cursor of the next, which is also told as a Link.
+    """The rows of this page and the cursor of the next, which is also set as the `Link` header.
 
     Args:
-        rows: one more than `limit`, where there are as many.
+        rows: up to `limit` + 1 rows; the extra one shows that there is a next page.
     """
     if len(rows) <= limit:
         return rows, None
     following = cursors.encode(rows[limit - 1].id, filters)
-    url = request.url.include_query_params(cursor=following)
-    response.headers["Link"] = f'<{url.path}?{url.query}>; rel="next"'
+    response.headers.update(next_link(request, following))
     return rows[:limit], following

@@ -1,4 +1,4 @@
-"""/v1/rounds: begun, announced and reported by the worker that holds them. Every word carries the lease."""
+"""/v1/rounds: a worker begins, announces and reports the rounds that it holds. Every request carries the lease."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.fleet import Reports, RoundCalls, TheRounds
+from api.fleet import ReportLimit, RoundCallLimit, RoundsDependency
 from api.fleet_schemas import Text
-from api.problems import responses
+from api.http_errors import responses
 from api.schemas import Strict
 from tuner.errors import ResultRefused
 from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
@@ -32,12 +32,12 @@ RoundId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Lease = Annotated[str, Field(min_length=32, max_length=32)]
 ConfigKey = Annotated[str, Field(min_length=3, max_length=500)]
 Version = Annotated[str, Field(max_length=200)]
-#: The database keeps 64 bits with a sign.
+#: The databases store signed 64-bit integers.
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class ProvenanceIn(Strict):
-    """What the measurements of a round depend on."""
+    """The versions, device and seed that produced a round's measurements."""
 
     device: Annotated[str, Field(max_length=80)]
     device_uuid: Annotated[str, Field(max_length=80)]
@@ -54,14 +54,14 @@ class ProvenanceIn(Strict):
 
 
 class BeginIn(Strict):
-    """The device is prepared."""
+    """Begins a round, once its device is prepared."""
 
     lease: Lease
     provenance: ProvenanceIn
 
 
 class TriedOut(BaseModel):
-    """A candidate that the study has screened."""
+    """A candidate that the study has already screened."""
 
     config: str
     outcome: str
@@ -69,12 +69,12 @@ class TriedOut(BaseModel):
 
 
 class PastOut(BaseModel):
-    """What the round's study knows already."""
+    """The history of a round's study."""
 
     study_id: int
     tried: list[TriedOut]
-    finals_done: bool = Field(description="nothing was screened since the study's last finals")
-    winners: list[str] = Field(description="configs that won on similar problems, most similar first")
+    finals_done: bool = Field(description="no candidate was screened since the study's last finals")
+    winners: list[str] = Field(description="winning configs of similar problems, most similar first")
 
     @classmethod
     def of(cls, past: StudyHistory) -> PastOut:
@@ -92,7 +92,7 @@ class PastOut(BaseModel):
 
 
 class AnnounceIn(Strict):
-    """Candidates that are measured next."""
+    """Announces the candidates that are measured next."""
 
     lease: Lease
     stage: Literal["screen", "final"]
@@ -100,11 +100,11 @@ class AnnounceIn(Strict):
 
 
 class VerificationIn(Strict):
-    """Every element of C against the reference."""
+    """Comparison of every element of C with the reference."""
 
     elements: Whole
     mismatches: Whole
-    worst_ratio: Annotated[float | None, Field(description="null when infinite")]
+    worst_ratio: Annotated[float | None, Field(description="null if infinite")]
     reference: Annotated[str, Field(max_length=200)]
 
     def value(self) -> Verification:
@@ -114,7 +114,7 @@ class VerificationIn(Strict):
 
 
 class ClocksIn(Strict):
-    """The device's state right after the samples."""
+    """Device state right after the samples."""
 
     sm_mhz: Annotated[int, Field(ge=0, le=100_000)]
     memory_mhz: Annotated[int, Field(ge=0, le=100_000)]
@@ -128,7 +128,7 @@ class ClocksIn(Strict):
 
 
 class MeasurementIn(Strict):
-    """What one candidate did. Problem, device and policy are the round's."""
+    """The measurement of one candidate. Problem, device and policy are the round's."""
 
     config: ConfigKey
     stage: Literal["screen", "final"]
@@ -146,7 +146,7 @@ class MeasurementIn(Strict):
         """The tuner's value.
 
         Raises:
-            ResultRefused: no config, or correct without a clean verification and samples.
+            ResultRefused: the config is invalid, or the outcome is `correct` without a clean verification or samples.
         """
         config = config_from_key(self.config)
         try:
@@ -160,24 +160,24 @@ class MeasurementIn(Strict):
 
 
 class FinishIn(Strict):
-    """How a round ended."""
+    """The report of a round."""
 
     lease: Lease
     measurements: Annotated[list[MeasurementIn], Field(max_length=MOST_MEASUREMENTS, default_factory=list)]
-    provenance: ProvenanceIn | None = Field(default=None, description="as told when the round was begun")
-    problem_key: Annotated[str, Field(max_length=200)] = Field(default="", description="of the round")
+    provenance: ProvenanceIn | None = Field(default=None, description="as given when the round began")
+    problem_key: Annotated[str, Field(max_length=200)] = Field(default="", description="the round's problem")
     policy: Policy = Policy.COLD_GRAPH
     busy_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
-    ended: Text = Field(default="", description="why the study is at its end; empty when another round is to go on")
-    failure: Text = Field(default="", description="why the round could not go on; what was measured before counts")
-    hopeless: bool = Field(default=False, description="another try would fail in the same way")
+    ended: Text = Field(default="", description="why the study has ended; empty if it continues in another round")
+    failure: Text = Field(default="", description="why the round failed; measurements taken before still count")
+    hopeless: bool = Field(default=False, description="a retry would fail in the same way")
     handed_back: bool = Field(default=False, description="the worker was told to stop")
 
     def report(self) -> RoundReport:
         """The tuner's value.
 
         Raises:
-            ResultRefused: a measurement that is none.
+            ResultRefused: a measurement is invalid.
         """
         return RoundReport(
             tuple(entry.value(self.problem_key, self.policy) for entry in self.measurements),
@@ -187,21 +187,23 @@ class FinishIn(Strict):
 
 
 @router.post("/v1/rounds/{round_id:int}:begin", operation_id="beginRound", responses=responses(409))
-async def begin_round(round_id: RoundId, body: BeginIn, rounds: TheRounds, turns: RoundCalls) -> PastOut:
-    """The device is prepared: what the round's study knows already."""
-    return await turns.run(lambda: PastOut.of(rounds.begin(round_id, body.lease, body.provenance.value())))
+async def begin_round(round_id: RoundId, body: BeginIn, rounds: RoundsDependency, limit: RoundCallLimit) -> PastOut:
+    """Begins a round, once its device is prepared, and returns the history of its study."""
+    return await limit.run(lambda: PastOut.of(rounds.begin(round_id, body.lease, body.provenance.value())))
 
 
 @router.post(
     "/v1/rounds/{round_id:int}:announce", operation_id="announceCandidates", status_code=204, responses=responses(409)
 )  # fmt: skip
-async def announce_candidates(round_id: RoundId, body: AnnounceIn, rounds: TheRounds, turns: RoundCalls) -> None:
-    """Names the candidates that are measured next: the suspects, should the worker not be heard of again."""
+async def announce_candidates(
+    round_id: RoundId, body: AnnounceIn, rounds: RoundsDependency, limit: RoundCallLimit
+) -> None:
+    """Announces the candidates that are measured next: the suspects if the worker goes silent."""
     announcement = Announcement(body.stage, tuple(body.configs))
-    await turns.run(lambda: rounds.announce(round_id, body.lease, announcement))
+    await limit.run(lambda: rounds.announce(round_id, body.lease, announcement))
 
 
 @router.post("/v1/rounds/{round_id:int}:finish", operation_id="finishRound", status_code=204, responses=responses(409))
-async def finish_round(round_id: RoundId, body: FinishIn, rounds: TheRounds, turns: Reports) -> None:
-    """Reports a round. All of it is stored, or none; the same report may be sent again."""
-    await turns.run(lambda: rounds.finish(round_id, body.lease, body.report()))
+async def finish_round(round_id: RoundId, body: FinishIn, rounds: RoundsDependency, limit: ReportLimit) -> None:
+    """Reports a round. All of the report is stored, or none of it; sending it again is safe."""
+    await limit.run(lambda: rounds.finish(round_id, body.lease, body.report()))

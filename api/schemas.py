@@ -1,4 +1,4 @@
-"""What goes in and out over HTTP, and how the tuner's values become it."""
+"""Request and response schemas, and their conversion from the tuner's values."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from space.explain import Broken, Explanation
 from space.problem import DTYPES, LAYOUTS, MAX_EXTENT, Problem
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 
-#: Text that a database of any kind can hold and a log line can show.
+#: Text without control characters, which every database can store and a log line can show.
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
 Extent = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
 DtypeWord = Annotated[
-    str, Field(max_length=60, description=f"one of {', '.join(DTYPES)}; or those of A, B, C and accumulator, by commas")
+    str, Field(max_length=60, description=f"one of {', '.join(DTYPES)}; or those of A, B, C, accumulator with commas")
 ]
 LayoutWord = Annotated[
     str, Field(max_length=2, description=f"one of {', '.join(LAYOUTS)}; row-major letters of A and B")
 ]
 EpilogueWord = Annotated[
-    str, Field(max_length=60, description="none, or alpha, beta, bias and an activation, in this order, joined by +")
+    str, Field(max_length=60, description="none, or alpha, beta, bias, an activation, in this order, joined by +")
 ]
 DeviceName = Annotated[
-    str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model as the driver names it")
+    str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model as the driver reports it")
 ]
 
-
-#: In a query a parameter is there or isn't: it has no null, and its description mentions none.
+#: A query parameter is present or absent but never null; its JSON schema leaves null out.
 Absent = SkipJsonSchema[None]
 
 
 class Strict(BaseModel):
-    """Input: unknown fields are refused, so that a typing error is not taken for a default."""
+    """Input that rejects unknown fields, so that a typo is not mistaken for a default."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class ProblemQuery(Strict):
-    """A problem as asked for in a query string."""
+    """A problem in a query string."""
 
     m: Extent
     n: Extent
@@ -58,13 +57,13 @@ class ProblemQuery(Strict):
         Raises:
             ProblemError: an unknown dtype, layout or epilogue, or some that don't go together.
         """
-        # A + in a query string means a space, which no epilogue has.
+        # A + in a query string decodes to a space, which no epilogue contains.
         epilogue = self.epilogue.replace(" ", "+")
         return Problem.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, epilogue)
 
 
 class ProblemIn(ProblemQuery):
-    """A problem as asked for in a body: JSON has numbers, so that a text or a truth value is none."""
+    """A problem in a JSON body, where extents must be numbers, not strings or booleans."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,7 +77,7 @@ class ProblemIn(ProblemQuery):
 
     @property
     def key(self) -> str:
-        """What the problem's key is, if it is one: for looking up, at a tenth of what a `Problem` costs."""
+        """The problem's key, provided the problem is valid: for lookups, at a tenth of the cost of a `Problem`."""
         dtypes = ",".join(DTYPES.get(self.dtype, (self.dtype,)))
         return f"gemm:{dtypes}:{self.layout}:{self.m}x{self.n}x{self.k}:b{self.batch}:{self.epilogue}"
 
@@ -119,7 +118,7 @@ class ConfigOut(BaseModel):
 
 
 class MeasurementOut(BaseModel):
-    """One measurement, whole."""
+    """One measurement in full."""
 
     id: int
     study_id: int
@@ -156,13 +155,13 @@ class MeasurementOut(BaseModel):
 
 
 class EvidenceOut(BaseModel):
-    """Why a measured or nearest answer is to be believed: the best itself, or the neighbour's. An entry of a table."""
+    """The evidence of a measured or nearest answer: an entry of the device's table."""
 
     problem: ProblemOut
     config: ConfigOut
-    runner_up: ConfigOut | None = Field(description="the fastest config behind it; null when it was alone")
+    runner_up: ConfigOut | None = Field(description="second fastest config; null if there was no other")
     policy: str
-    device_kind: str = Field(description="cuda, or recorded for times that were replayed")
+    device_kind: str = Field(description="cuda, or recorded for replayed times")
     median_us: float
     tflops: float
     samples_us: list[float]
@@ -182,7 +181,7 @@ class EvidenceOut(BaseModel):
 
 
 class BestOut(BaseModel):
-    """The best known config, where it comes from, and the evidence."""
+    """The best known config, its source and its evidence."""
 
     problem: ProblemOut
     device: str
@@ -190,15 +189,15 @@ class BestOut(BaseModel):
     source: Literal["measured", "nearest", "predicted", "default", "none"]
     why: str
     config: ConfigOut | None
-    time_us: float | None = Field(description="measured median, or an estimate when source is not measured")
+    time_us: float | None = Field(description="measured median, or an estimate unless source is measured")
     interval_us: tuple[float, float] | None = Field(
-        description="of the median, 95 %, when source is measured; of the estimate, 90 %, otherwise"
+        description="95 % interval of the median if source is measured, else 90 % interval of the estimate"
     )
     tflops: float | None
-    roofline_us: float | None = Field(description="no kernel is faster than this; null for an unknown device")
-    grounds: list[str] = Field(description="what time and interval rest on, in sentences")
+    roofline_us: float | None = Field(description="lower bound of any kernel's time; null for an unknown device")
+    grounds: list[str] = Field(description="sentences on how time and interval were obtained")
     evidence: EvidenceOut | None
-    tune: str = Field(description="the command that measures it")
+    tune: str = Field(description="command that measures this problem")
 
 
 class BrokenOut(BaseModel):
@@ -216,7 +215,7 @@ class BrokenOut(BaseModel):
 
 
 class ExplanationOut(BaseModel):
-    """Everything that the rules say of one config."""
+    """The result of checking a config against every rule."""
 
     problem: ProblemOut
     arch: str

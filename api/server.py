@@ -1,4 +1,4 @@
-"""Running the service in this process."""
+"""Runs the service in this process."""
 
 from __future__ import annotations
 
@@ -12,28 +12,27 @@ from types import FrameType
 import uvicorn
 
 from api import logs
-from api.access import Access
+from api.access import AccessPolicy
 from api.app import create_app
 from tuner.errors import SettingsError
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import TIMING, Timing
 
-#: Longer than any client of ours waits between two requests of a long poll.
+#: Longer than our own clients wait between two requests.
 _KEEP_ALIVE_SECONDS = 75
-#: What may still be under way when the service is told to stop.
+#: Requests in progress get this long to finish when the service is told to stop.
 _GRACE_SECONDS = 30
-#: Objects made, and collections of each younger generation, before the next one. Most of what a request makes goes by
-#: itself; each collection of the oldest generation goes through what thousands of connections keep, and nobody is
-#: answered meanwhile.
-_GARBAGE = (10_000, 20, 20)
+#: Thresholds of the garbage collector. Reference counting frees most of what a request allocates, while a collection of
+#: the oldest generation traverses the state of thousands of connections and stalls every request.
+_GC_THRESHOLDS = (10_000, 20, 20)
 
 
 class Server(uvicorn.Server):
-    """Stops when it is told to: what is under way is answered, what waits is told, and the process ends well.
+    """A uvicorn server that shuts down gracefully: it answers requests in progress and ends open streams.
 
     Args:
-        stopping: set at once, so that long polls and event streams end instead of being waited for.
+        stopping: set on the first signal, so that event streams end instead of holding up the shutdown.
     """
 
     def __init__(self, config: uvicorn.Config, stopping: threading.Event) -> None:
@@ -41,22 +40,22 @@ class Server(uvicorn.Server):
         self._stopping = stopping
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops the service, a second one doesn't wait for anybody."""
+        """The first signal stops the service gracefully, the second one at once."""
         self.force_exit = self.should_exit
         self.should_exit = True
         self._stopping.set()
 
 
 def serve(
-    store: Store, host: str, port: int, access: Access, models: Path | None = None, timing: Timing = TIMING
+    store: Store, host: str, port: int, access: AccessPolicy, models: Path | None = None, timing: Timing = TIMING
 ) -> None:
-    """Serves until interrupted or terminated; what is under way then is answered first.
+    """Serves until interrupted or terminated, and answers requests in progress before it returns.
 
     Args:
-        timing: of workers and rounds.
+        timing: intervals of workers and rounds.
 
     Raises:
-        SettingsError: the address can't be listened on.
+        SettingsError: the address is taken or not available.
     """
     listener = listen(host, port)
     logs.configure()
@@ -65,28 +64,28 @@ def serve(
         app,
         log_config=None,
         access_log=False,
-        # A caller's address is the one that connects; what a header says of it proves nothing.
+        # A caller's address is its socket's; forwarding headers are unauthenticated.
         proxy_headers=False,
         server_header=False,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    # What is there now stays for good: the garbage collector would go through all of it every few seconds, for a sixth
-    # of a second each time, and nobody would be answered meanwhile.
+    # Everything allocated so far lives as long as the process. Traversing it would stall all requests for a sixth of a
+    # second every few seconds.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*_GARBAGE)
+    gc.set_threshold(*_GC_THRESHOLDS)
     with Maintenance(store, timing):
         Server(config, app.state.stopping).run(sockets=[listener])
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket, so that a taken port is told before anything starts.
+    """A listening socket, opened first so that a taken port is reported before anything starts.
 
     Raises:
-        SettingsError: the address can't be listened on.
+        SettingsError: the address is taken or not available.
     """
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise SettingsError(f"{host}:{port} can't be listened on ({error.strerror}): give another --port") from error
+        raise SettingsError(f"can't listen on {host}:{port} ({error.strerror}): choose another --port") from error

@@ -1,7 +1,7 @@
-"""The snapshot: every best in memory, rendered, so that reading asks no database.
+"""The snapshot: every best in memory, already rendered, so that answers need no database.
 
-One thread changes it (see `api.follower`); any number reads it meanwhile. Each change is one assignment that
-readers see or don't.
+One thread, the snapshot follower, updates it while any number of threads read. Each update is a single assignment,
+which a reader sees entirely or not at all.
 """
 
 from __future__ import annotations
@@ -14,57 +14,57 @@ from urllib.parse import quote, quote_plus
 import numpy as np
 from numpy.typing import NDArray
 
-from api.answers import Packer, Rendered, evidence_of, render
+from api.answers import AnswerCompressor, RenderedBest, evidence_of, render
 from space.problem import Problem
 from tuner.errors import StoreError
 from tuner.evidence.distance import DIGITS
 from tuner.evidence.records import Best, Policy
 
-#: Neighbours that are put in order first; hardly any answer needs more.
+#: Neighbours that are sorted first; hardly any answer needs more.
 _NEAREST_FIRST: Final = 32
-_FIRST_ROOM: Final = 64
+_FIRST_CAPACITY: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class CachedBest:
     """One best.
 
     Attributes:
-        kind: of the device: a GPU's own best stands before a replayed one.
-        packed: the answer that it is (see `api.answers`), by `packer`.
-        start, stop: where the evidence stands in the answer.
+        kind: kind of the device: `cuda`, or `recorded`; a GPU's own best takes precedence over a replayed one.
+        compressed: the rendered answer, compressed by `compressor`.
+        start, stop: slice of the answer that holds the evidence.
     """
 
     kind: str
-    packed: bytes
-    packer: Packer
+    compressed: bytes
+    compressor: AnswerCompressor
     start: int
     stop: int
 
     @property
     def answer(self) -> bytes:
-        """What `GET /v1/best` says."""
-        return self.packer.unpack(self.packed)
+        """The response to `GET /v1/best`."""
+        return self.compressor.decompress(self.compressed)
 
     @property
     def entry(self) -> bytes:
-        """What a table says."""
+        """The entry in the device's table."""
         return self.answer[self.start : self.stop]
 
     def best(self, device: str) -> Best:
-        """The value that all of it was made of."""
-        return evidence_of(device, Rendered(self.answer, self.start, self.stop))
+        """The value from which the answer was rendered."""
+        return evidence_of(device, RenderedBest(self.answer, self.start, self.stop))
 
 
-class Group:
-    """Problems that differ in their extents alone, with log2 of M, N and K."""
+class ShapeGroup:
+    """Problems that differ only in M, N and K, with the log2 of these extents."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
-        self._extents: NDArray[np.float64] = np.empty((_FIRST_ROOM, 3))
+        self._extents: NDArray[np.float64] = np.empty((_FIRST_CAPACITY, 3))
 
     def add(self, problem: Problem, key: str) -> None:
-        """One problem, once."""
+        """Adds a problem that the group does not contain yet."""
         count = len(self.keys)
         if count == len(self._extents):
             self._extents = np.concatenate((self._extents, np.empty_like(self._extents)))
@@ -72,7 +72,7 @@ class Group:
         self.keys.append(key)
 
     def by_distance(self, problem: Problem) -> Iterator[str]:
-        """Keys, nearest first (`tuner.evidence.distance`); equally near ones in order of their keys."""
+        """Keys, nearest first (`tuner.evidence.distance`); ties are ordered by key."""
         keys = self.keys[:]
         away = np.abs(self._extents[: len(keys)] - np.log2((problem.m, problem.n, problem.k))).sum(axis=1)
         away = np.round(away, DIGITS)
@@ -86,38 +86,39 @@ class Group:
 
 
 def sorted_by(away: NDArray[np.float64], keys: list[str], places: NDArray[np.intp]) -> list[str]:
-    """The keys at `places`, by distance and then by key."""
+    """The keys at indices `places`, by distance and then by key."""
     return [key for _, key in sorted((float(away[place]), keys[place]) for place in places)]
 
 
 class DeviceBests:
-    """What is known of one device model.
+    """The bests of one device model.
 
     Attributes:
-        name: as the driver names it.
-        version: number of the last change; whatever was derived from an older one is out of date.
-        held: by policy and problem key.
+        name: as the driver reports it.
+        version: number of the last change; anything derived from an earlier version is stale.
+        held: bests by policy and problem key.
+        groups: problems by everything but their extents.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.version = 0
-        self.held: dict[Policy, dict[str, Held]] = {}
-        self.groups: dict[str, Group] = {}
+        self.held: dict[Policy, dict[str, CachedBest]] = {}
+        self.groups: dict[str, ShapeGroup] = {}
 
-    def put(self, problem: Problem, policy: Policy, held: Held, version: int) -> None:
-        """A best is there, or replaced."""
+    def put(self, problem: Problem, policy: Policy, held: CachedBest, version: int) -> None:
+        """Adds or replaces a best."""
         of_policy, key = self.held.setdefault(policy, {}), problem.key
         known = of_policy.get(key)
         if known is not None and known.kind < held.kind:
-            return  # `cuda` < `recorded`: a replay never hides what a GPU measured
+            return  # `cuda` < `recorded`: a replay never hides a GPU's own measurement
         of_policy[key] = held
         if known is None and policy is Policy.COLD_GRAPH:
-            self.groups.setdefault(group_of(problem), Group()).add(problem, key)
+            self.groups.setdefault(group_of(problem), ShapeGroup()).add(problem, key)
         self.version = version
 
     def kinds(self) -> dict[str, int]:
-        """Bests by kind of device."""
+        """Number of bests by device kind."""
         counts: dict[str, int] = {}
         for of_policy in list(self.held.values()):
             for held in list(of_policy.values()):
@@ -126,50 +127,50 @@ class DeviceBests:
 
 
 class Snapshot:
-    """All devices. Gives the answers that `tuner.answering.answers` asks a store for.
+    """The bests of all devices; implements `tuner.answering.answers.Bests`, as a store does.
 
     Attributes:
-        version: number of the last change of a best that is in it.
-        left_out: bests that this version of gemmtune could not read.
-        devices: by name; a new one replaces the whole dict, so that readers may go through it.
+        version: number of the last change that it contains.
+        left_out: bests that this version of gemmtune can't read.
+        devices: by name; adding a device replaces the whole dict, so that readers can iterate over it.
     """
 
     def __init__(self) -> None:
         self.version = 0
         self.left_out = 0
         self.devices: dict[str, DeviceBests] = {}
-        self._packer: Packer | None = None
-        self._spelled: dict[str, str] = {}
+        self._compressor: AnswerCompressor | None = None
+        self._by_spelling: dict[str, str] = {}
 
     @property
     def only_device(self) -> str | None:
-        """The device, if there is just one."""
+        """The device, if there is exactly one."""
         return next(iter(self.devices)) if len(self.devices) == 1 else None
 
-    def spelled(self, raw: str) -> str | None:
-        """The known device that a query spells `raw`, with its spaces as `%20` or `+`."""
-        return self._spelled.get(raw)
+    def device_spelled(self, raw: str) -> str | None:
+        """The known device whose percent-encoded name is `raw`, with spaces as `%20` or `+`."""
+        return self._by_spelling.get(raw)
 
-    def take(self, changes: Sequence[tuple[int, Best | StoreError]]) -> None:
-        """Takes changes in, in their order. Readers may see some of them before the others."""
+    def apply(self, changes: Sequence[tuple[int, Best | StoreError]]) -> None:
+        """Applies changes in order. Readers may see some of them before the others."""
         rendered = [render(best) if isinstance(best, Best) else None for _, best in changes]
-        if self._packer is None:
-            self._packer = Packer([answer.text for answer in rendered if answer])
+        if self._compressor is None:
+            self._compressor = AnswerCompressor([answer.text for answer in rendered if answer])
         for (version, best), answer in zip(changes, rendered, strict=True):
             if answer is not None and isinstance(best, Best):
-                self._put(best, answer, version, self._packer)
+                self._put(best, answer, version, self._compressor)
             else:
                 self.left_out += 1
             self.version = version
 
-    def _put(self, best: Best, answer: Rendered, version: int, packer: Packer) -> None:
+    def _put(self, best: Best, answer: RenderedBest, version: int, compressor: AnswerCompressor) -> None:
         if best.device not in self.devices:
             self.devices = dict(sorted({**self.devices, best.device: DeviceBests(best.device)}.items()))
-            self._spelled |= {quote(best.device): best.device, quote_plus(best.device): best.device}
-        held = Held(best.device_kind, packer.pack(answer.text), packer, answer.start, answer.stop)
+            self._by_spelling |= {quote(best.device): best.device, quote_plus(best.device): best.device}
+        held = CachedBest(best.device_kind, compressor.compress(answer.text), compressor, answer.start, answer.stop)
         self.devices[best.device].put(best.problem, best.winner.measurement.policy, held, version)
 
-    def held(self, key: str, device: str, policy: Policy = Policy.COLD_GRAPH) -> Held | None:
+    def held(self, key: str, device: str, policy: Policy = Policy.COLD_GRAPH) -> CachedBest | None:
         """The best of the problem with this key."""
         of_device = self.devices.get(device)
         return of_device.held.get(policy, {}).get(key) if of_device else None
@@ -180,7 +181,7 @@ class Snapshot:
         return held.best(device) if held else None
 
     def neighbours(self, problem: Problem, device: str) -> Iterator[Best]:
-        """Bests whose problems differ from `problem` in their extents alone, nearest first."""
+        """Bests whose problems differ from `problem` only in M, N and K, nearest first."""
         of_device = self.devices.get(device)
         group = of_device.groups.get(group_of(problem)) if of_device else None
         if of_device is None or group is None:
@@ -195,6 +196,6 @@ class Snapshot:
 
 
 def group_of(problem: Problem) -> str:
-    """What problems that differ in their extents alone have in common."""
+    """The problem's key without its extents."""
     head, _, tail = problem.key.rpartition(problem.shape)
     return head + tail

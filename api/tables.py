@@ -1,4 +1,4 @@
-"""GET /v1/tables and /v1/bests: every best of a device, as one document or page by page."""
+"""GET /v1/tables and /v1/bests: all bests of a device, as one document or page by page."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field
 from api import cursors
 from api.auth import require
 from api.devices import DevicePath
-from api.problems import HttpProblem, next_link, responses
+from api.http_errors import HttpError, next_link, responses
 from api.schemas import Absent, DeviceName, EvidenceOut, Strict
-from api.snapshot import Held, Snapshot
+from api.snapshot import CachedBest, Snapshot
 from tuner.tables.entries import canonical
 from tuner.tables.tables import SCHEMA
 
@@ -26,43 +26,43 @@ router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
 
 _AT_ONCE: Final = 256
 _JSON: Final = "application/json"
-_NOT_MODIFIED: dict[int | str, dict[str, object]] = {304: {"description": "the client has this content already"}}
+_NOT_MODIFIED: dict[int | str, dict[str, object]] = {304: {"description": "the client already has this content"}}
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """A device's table as it was at one version of the snapshot.
+class TableView:
+    """A device's table at one version of the snapshot.
 
     Attributes:
-        keys: of the problems, in order, each with the policy behind it.
-        held: in the same order.
-        content: hash of everything in the table but itself.
+        keys: (problem key, policy) pairs, sorted.
+        held: bests in the same order.
+        content: hash of everything in the table except itself.
     """
 
     version: int
     keys: list[tuple[str, str]]
-    held: list[Held]
+    held: list[CachedBest]
     content: str
 
 
-class Views:
-    """The latest view of each device; made when it is first asked for."""
+class TableViews:
+    """Caches the latest view of each device; a view is built on first use."""
 
     def __init__(self) -> None:
-        self._views: dict[str, View] = {}
+        self._views: dict[str, TableView] = {}
         self._lock = threading.Lock()
 
-    def of(self, snapshot: Snapshot, device: str) -> View:
-        """The view of a device now.
+    def of(self, snapshot: Snapshot, device: str) -> TableView:
+        """The current view of a device.
 
         Raises:
-            HttpProblem: 404, nothing was tuned on it.
+            HttpError: 404, the snapshot has no best of it.
         """
         known = snapshot.devices.get(device)
         if known is None:
             names = ", ".join(snapshot.devices) or "none yet"
-            raise HttpProblem(
-                404, "unknown-device", f"nothing was tuned on {device!r}: there are bests of {names}; see /v1/devices"
+            raise HttpError(
+                404, "unknown-device", f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
             )
         with self._lock:
             view = self._views.get(device)
@@ -72,16 +72,16 @@ class Views:
 
 
 class TableOut(BaseModel):
-    """Every best of a device."""
+    """All bests of a device."""
 
-    content: str = Field(description="SHA-256 of everything here but itself; the ETag")
+    content: str = Field(description="SHA-256 of everything here except itself; also the ETag")
     device: str
     entries: list[EvidenceOut]
     schema_: str = Field(alias="schema")
 
 
 class BestsQuery(Strict):
-    """Which bests."""
+    """Selects a page of a device's bests."""
 
     device: DeviceName
     limit: int = Field(default=100, ge=1, le=1000)
@@ -89,7 +89,7 @@ class BestsQuery(Strict):
 
 
 class BestsPage(BaseModel):
-    """A page, in order of the problems' keys."""
+    """A page of bests, sorted by problem key."""
 
     items: list[EvidenceOut]
     next: str | None = Field(description="cursor of the next page; null on the last")
@@ -104,8 +104,8 @@ class BestsPage(BaseModel):
 def get_table(
     request: Request, device: DevicePath, if_none_match: Annotated[str | None, Header(max_length=4000)] = None
 ) -> Response:
-    """The table that `gemmtune export --format json` writes, byte for byte, with a strong ETag."""
-    view = request.app.state.views.of(request.app.state.answerer.snapshot, device)
+    """The same bytes that `gemmtune export --format json` writes, with a strong ETag."""
+    view = request.app.state.views.of(request.app.state.answer_service.snapshot, device)
     etag = f'"{view.content}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=0, must-revalidate"}
     if if_none_match and matches(if_none_match, etag):
@@ -115,8 +115,8 @@ def get_table(
 
 @router.get("/v1/bests", operation_id="listBests", response_model=BestsPage, responses=responses(404))
 def list_bests(request: Request, query: Annotated[BestsQuery, Query()]) -> Response:
-    """The entries of a device's table, page by page. A cursor stays valid while bests come and change."""
-    view = request.app.state.views.of(request.app.state.answerer.snapshot, query.device)
+    """The entries of a device's table, page by page. A cursor stays valid while bests are added or replaced."""
+    view = request.app.state.views.of(request.app.state.answer_service.snapshot, query.device)
     filters = {"device": query.device}
     first = bisect_right(view.keys, cursors.decode_pair(query.cursor, filters)) if query.cursor else 0
     page = view.held[first : first + query.limit]
@@ -126,20 +126,20 @@ def list_bests(request: Request, query: Annotated[BestsQuery, Query()]) -> Respo
     return Response(text, media_type=_JSON, headers=next_link(request, following))
 
 
-def rendered(device: str, view: View) -> Iterator[bytes]:
-    """A table as canonical JSON, some entries at a time: a large one is larger than the service's whole memory."""
+def rendered(device: str, view: TableView) -> Iterator[bytes]:
+    """A table as canonical JSON, in chunks: a large table exceeds the service's memory."""
     yield b'{"content":' + canonical(view.content) + b","
     yield from _rest(device, view.held)
     yield b"\n"
 
 
 def matches(if_none_match: str, etag: str) -> bool:
-    """RFC 9110 §13.1.2: weak comparison with each of a list, or `*`."""
+    """Evaluates If-None-Match (RFC 9110 §13.1.2): weak comparison with each entry of the list, or `*`."""
     given = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
     return "*" in given or etag in given
 
 
-def _view(snapshot: Snapshot, device: str) -> View:
+def _view(snapshot: Snapshot, device: str) -> TableView:
     known = snapshot.devices[device]
     version = known.version
     entries = [
@@ -152,11 +152,11 @@ def _view(snapshot: Snapshot, device: str) -> View:
     digest = hashlib.sha256(b"{")
     for part in _rest(device, held):
         digest.update(part)
-    return View(version, keys, held, digest.hexdigest())
+    return TableView(version, keys, held, digest.hexdigest())
 
 
-def _rest(device: str, held: list[Held]) -> Iterator[bytes]:
-    """A table's canonical JSON behind `content`, its closing brace included."""
+def _rest(device: str, held: list[CachedBest]) -> Iterator[bytes]:
+    """The part of a table's canonical JSON that follows `content`, including the closing brace."""
     yield b'"device":' + canonical(device) + b',"entries":['
     for first in range(0, len(held), _AT_ONCE):
         yield (b"," if first else b"") + b",".join([entry.entry for entry in held[first : first + _AT_ONCE]])

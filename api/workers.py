@@ -1,4 +1,4 @@
-"""/v1/workers: they dial in, are heard of, take rounds, drain and leave."""
+"""/v1/workers: workers register, send heartbeats, claim rounds, drain and leave."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.fleet import RoundCalls, TheRounds, TheWorkers
+from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
 from api.fleet_schemas import Number, WorkerOut, WorkersPage
+from api.http_errors import responses
 from api.pages import PageQuery, page_of
-from api.problems import responses
 from api.schemas import Strict
 from tuner.fleet.campaigns.records import DeviceFacts, RoundTask
 
@@ -22,7 +22,7 @@ Short = Annotated[str, Field(min_length=1, max_length=80)]
 
 
 class FactsIn(Strict):
-    """What a worker says of its device."""
+    """A worker's device."""
 
     name: Short
     arch: Short
@@ -35,34 +35,34 @@ class FactsIn(Strict):
 
 
 class WorkerIn(Strict):
-    """A process and its device."""
+    """A worker process and its device."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     facts: FactsIn
 
 
 class WelcomeOut(BaseModel):
-    """What a worker needs to know to stay."""
+    """The response to a worker's registration."""
 
     worker_id: int
     heartbeat_seconds: float
 
 
 class BeatIn(Strict):
-    """A sign of life."""
+    """A heartbeat."""
 
     round_id: Number | None = None
 
 
 class OrdersOut(BaseModel):
-    """What a worker is told in return."""
+    """The service's orders to a worker, in response to its heartbeat."""
 
-    stop: bool = Field(description="the round is not wanted any more; what was measured may still be reported")
-    drain: bool = Field(description="finish the round, take no more, and leave")
+    stop: bool = Field(description="stop the round: it is no longer needed; its measurements may still be reported")
+    drain: bool = Field(description="finish the round, claim no other, and leave")
 
 
 class TaskOut(BaseModel):
-    """A round that the worker holds from now on."""
+    """A round that a worker has claimed."""
 
     round_id: int
     lease: str
@@ -88,23 +88,23 @@ class TaskOut(BaseModel):
 class WorkersQuery(PageQuery):
     """Filters, all optional."""
 
-    gone: bool = Field(default=False, description="those that are gone too")
+    gone: bool = Field(default=False, description="include workers that are gone")
 
 
 @router.post(
     "/v1/workers", operation_id="registerWorker", status_code=201, dependencies=[Work], responses=responses(409)
 )  # fmt: skip
-def register_worker(body: WorkerIn, workers: TheWorkers) -> WelcomeOut:
-    """A worker on one device; no two live ones share a GPU."""
+def register_worker(body: WorkerIn, workers: WorkersDependency) -> WelcomeOut:
+    """Registers a worker on one device. No two live workers share a GPU."""
     welcome = workers.register(body.name, DeviceFacts(**body.facts.model_dump()))
     return WelcomeOut(worker_id=welcome.worker_id, heartbeat_seconds=welcome.heartbeat_seconds)
 
 
 @router.get("/v1/workers", operation_id="listWorkers", dependencies=[Reader], responses=responses())
 def list_workers(
-    workers: TheWorkers, request: Request, response: Response, query: Annotated[WorkersQuery, Query()]
+    workers: WorkersDependency, request: Request, response: Response, query: Annotated[WorkersQuery, Query()]
 ) -> WorkersPage:
-    """Who is there, on which device, what it runs, and when it was last heard."""
+    """Workers with their device, their current round and their last heartbeat."""
     filters = {"of": "workers", "gone": query.gone}
     rows = workers.page(query.after(filters), query.limit + 1, query.gone)
     page, following = page_of(request, response, rows, query.limit, filters)
@@ -115,26 +115,26 @@ def list_workers(
     "/v1/workers/{worker_id:int}:heartbeat", operation_id="heartbeat", dependencies=[Work], responses=responses(409)
 )  # fmt: skip
 async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request) -> OrdersOut:
-    """A sign of life, answered with what the worker should know."""
+    """Records a heartbeat and returns the service's orders to the worker."""
     orders = await request.app.state.heartbeats.beat(worker_id, body.round_id)
     return OrdersOut(stop=orders.stop, drain=orders.drain)
 
 
 @router.post(
     "/v1/workers/{worker_id:int}:claim", operation_id="claimRound", dependencies=[Work], response_model=TaskOut,
-    responses=responses(409) | {204: {"description": "there is nothing to do now"}},
+    responses=responses(409) | {204: {"description": "no round is waiting"}},
 )  # fmt: skip
-async def claim_round(worker_id: WorkerId, rounds: TheRounds, turns: RoundCalls) -> TaskOut | Response:
-    """The next round for this worker, or the one that it holds already."""
-    task = await turns.run(lambda: rounds.claim(worker_id))
+async def claim_round(worker_id: WorkerId, rounds: RoundsDependency, limit: RoundCallLimit) -> TaskOut | Response:
+    """Claims the next round for this worker, or returns the one that it already holds."""
+    task = await limit.run(lambda: rounds.claim(worker_id))
     return TaskOut.of(task) if task else Response(status_code=204)
 
 
 @router.post(
     "/v1/workers/{worker_id:int}:drain", operation_id="drainWorker", dependencies=[Admin], responses=responses(409)
 )  # fmt: skip
-def drain_worker(worker_id: WorkerId, workers: TheWorkers) -> WorkerOut:
-    """Lets a worker finish its round and leave."""
+def drain_worker(worker_id: WorkerId, workers: WorkersDependency) -> WorkerOut:
+    """Drains a worker: it finishes its round and leaves."""
     return WorkerOut.of(workers.drain(worker_id))
 
 
@@ -142,6 +142,6 @@ def drain_worker(worker_id: WorkerId, workers: TheWorkers) -> WorkerOut:
     "/v1/workers/{worker_id:int}:leave", operation_id="leave", status_code=204, dependencies=[Work],
     responses=responses(),
 )  # fmt: skip
-def leave(worker_id: WorkerId, workers: TheWorkers) -> None:
-    """A worker says goodbye, after its round was reported."""
+def leave(worker_id: WorkerId, workers: WorkersDependency) -> None:
+    """Removes a worker that has reported its round and leaves."""
     workers.leave(worker_id)

@@ -35,7 +35,7 @@ from benchmarks.storm_recordings import measured, some_configs
 from space.problem import Problem
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
-from tuner.fleet.agent.http import measurement_document
+from tuner.fleet.agent.http_coordinator import measurement_document
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.problems import MOST_PROBLEMS
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest

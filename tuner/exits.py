@@ -1,4 +1,4 @@
-"""Exit codes, the same for every command. The crew tells by them which of its members to start again.
+"""Exit codes, the same for every command. The agent pool decides by them which of its processes to restart.
 
     0    done
     1    `explain`: the config is illegal; `doctor`, `builds verify`: something is broken

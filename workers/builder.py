@@ -36,7 +36,7 @@ Made = Build | BuildFailure
 Constants = Mapping[str, KnobValue]
 
 
-class Shelf(Protocol):
+class BuildCache(Protocol):
     """Builds that other machines made, for those that this one lacks. Called from several threads."""
 
     def fetch(self, digest: str) -> Build | None:
@@ -60,12 +60,14 @@ class Builder:
         cache_dir: where builds are kept; None keeps none.
         threads: compilers at work; by default one a core. Each compiles by itself, NVRTC releases the interpreter
             meanwhile; or, where they are many, waits for a process that does.
-        shelf: builds of other machines.
+        build_cache: builds of other machines.
     """
 
-    def __init__(self, cache_dir: Path | None, threads: int | None = None, shelf: Shelf | None = None) -> None:
+    def __init__(
+        self, cache_dir: Path | None, threads: int | None = None, build_cache: BuildCache | None = None
+    ) -> None:
         self._cache_dir = cache_dir
-        self._shelf = shelf
+        self._build_cache = build_cache
         self._threads = threads or min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
         self._compilers, self._asked = Compilers(), count()
@@ -102,11 +104,11 @@ class Builder:
 
     def _compile(self, problem: Problem, config: Config, constants: Constants) -> Made:
         source, arch = self.source_of(config, constants), family_named(config.family).arch
-        if self._shelf is None:
+        if self._build_cache is None:
             return compile_source(source, arch, self._cache_dir, elsewhere=self._elsewhere())
-        made = compile_source(source, arch, self._cache_dir, self._shelf.fetch, self._elsewhere())
+        made = compile_source(source, arch, self._cache_dir, self._build_cache.fetch, self._elsewhere())
         if isinstance(made, Build) and made.seconds:
-            self._shelf.offer(problem, config, arch, made)
+            self._build_cache.offer(problem, config, arch, made)
         return made
 
     def _elsewhere(self) -> Elsewhere | None:

@@ -22,7 +22,7 @@ from space.config import Config
 from space.family import family_named
 from space.problem import Problem
 from workers.build import BuildFailure
-from workers.builder import Builder, Shelf
+from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
 from workers.ports import More, no_more
@@ -158,11 +158,11 @@ class RecordedWorker:
 
     Args:
         real_time: whether candidates take as long as they took on the GPU; at full speed only the builds take time.
-        shelf: builds of other machines.
+        build_cache: builds of other machines.
     """
 
     def __init__(
-        self, folder: Path, cache_dir: Path | None, real_time: bool = False, shelf: Shelf | None = None
+        self, folder: Path, cache_dir: Path | None, real_time: bool = False, build_cache: BuildCache | None = None
     ) -> None:
         """Opens a folder.
 
@@ -170,7 +170,7 @@ class RecordedWorker:
             RecordingError: it holds no recording.
         """
         self._folder = folder
-        self._builder = Builder(cache_dir, shelf=shelf)
+        self._builder = Builder(cache_dir, build_cache=build_cache)
         self._sleep = time.sleep if real_time else None
         self._files = sorted(folder.glob("*.parquet"))
         if not self._files:

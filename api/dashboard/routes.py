@@ -12,9 +12,9 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field
 
-from api.auth import Caller, Keyring
+from api.auth import Caller, TokenCache
 from api.dashboard import views
-from api.problems import HttpProblem
+from api.http_errors import HttpError
 from api.schemas import PRINTABLE, Strict
 from tuner.errors import StoreError
 from tuner.evidence.tokens import Scope
@@ -49,14 +49,14 @@ async def reader(request: Request) -> Caller:
 
     Only pages take a password: a browser sends it by itself, so it must not be good for anything that changes.
     """
-    keyring: Keyring = request.app.state.keyring
-    found: Caller | HttpProblem = request.state.caller
+    token_cache: TokenCache = request.app.state.token_cache
+    found: Caller | HttpError = request.state.caller
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if isinstance(found, HttpProblem) and scheme.lower() == "basic":
-        found = keyring.caller(b"Bearer " + _password(given))
-    if isinstance(found, HttpProblem) or not found.may(Scope.READ):
+    if isinstance(found, HttpError) and scheme.lower() == "basic":
+        found = token_cache.caller(b"Bearer " + _password(given))
+    if isinstance(found, HttpError) or not found.may(Scope.READ):
         detail = "the page needs a token with the scope read: give it as the password, with any name"
-        raise HttpProblem(401, "token-needed", detail, {"WWW-Authenticate": 'Basic realm="gemmtune", charset="UTF-8"'})
+        raise HttpError(401, "token-needed", detail, {"WWW-Authenticate": 'Basic realm="gemmtune", charset="UTF-8"'})
     return found
 
 
@@ -73,9 +73,10 @@ def get_page(
 ) -> HTMLResponse:
     """The page."""
     state = request.app.state
-    snapshot = state.answerer.snapshot
+    snapshot = state.answer_service.snapshot
     device = query.device or next(iter(snapshot.devices), "")
-    asked = views.Question(query.m, query.n, query.k, query.dtype, query.layout, device or state.answerer.device(None))
+    asked_device = device or state.answer_service.device(None)
+    asked = views.Question(query.m, query.n, query.k, query.dtype, query.layout, asked_device)
     fleet = ""
     try:
         numbers, campaigns = views.numbers(state.store), views.campaigns(state.store)
@@ -85,7 +86,7 @@ def get_page(
         caller=caller,
         devices=views.devices(snapshot, numbers) if numbers else [],
         bests=views.bests(snapshot, state.views, device, query.find, query.cursor),
-        question=views.question(state.answerer, asked),
+        question=views.question(state.answer_service, asked),
         campaigns=campaigns,
         wrong=fleet,
         age=state.follower.age_seconds(),

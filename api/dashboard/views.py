@@ -9,10 +9,10 @@ from typing import Any, Final
 import orjson
 
 from api import cursors
-from api.answerer import Answerer
+from api.answer_service import AnswerService
 from api.dashboard.plot import Plot, plot
 from api.snapshot import Snapshot
-from api.tables import View, Views
+from api.tables import TableView, TableViews
 from space.arch import DEVICES
 from space.errors import SpaceError
 from space.problem import DTYPES, LAYOUTS, Problem
@@ -120,11 +120,11 @@ def _device(name: str, snapshot: Snapshot, numbers: FleetStatistics, queues: lis
     )  # fmt: skip
 
 
-def bests(snapshot: Snapshot, views: Views, device: str, find: str, cursor: str | None) -> BestsPart:
+def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor: str | None) -> BestsPart:
     """A page of a device's bests whose problem's key has `find` in it.
 
     Raises:
-        HttpProblem: 400, the cursor is of another page.
+        HttpError: 400, the cursor is of another page.
     """
     if device not in snapshot.devices:
         return BestsPart(device, 0, 0, [], None, None)
@@ -143,7 +143,7 @@ def bests(snapshot: Snapshot, views: Views, device: str, find: str, cursor: str 
     return BestsPart(device, len(view.keys), len(places), rows, plot(ratios), following)
 
 
-def _places(view: View, find: str) -> list[int]:
+def _places(view: TableView, find: str) -> list[int]:
     if not find:
         return list(range(len(view.keys)))
     return [place for place, (key, _) in enumerate(view.keys) if find in key]
@@ -168,7 +168,7 @@ def _label(problem: Problem) -> str:
     return f"{problem.shape}{batch} {problem.dtype} {problem.layout}{epilogue}"
 
 
-def question(answerer: Answerer, asked: Question) -> Question:
+def question(answer_service: AnswerService, asked: Question) -> Question:
     """The question with its answer, or with what is wrong with it."""
     if not asked.asked:
         return asked
@@ -181,7 +181,7 @@ def question(answerer: Answerer, asked: Question) -> Question:
         problem = Problem.of(m, n, k, asked.dtype, asked.layout)
     except SpaceError as error:
         return Question(*typed, wrong=str(error))
-    return Question(*typed, answer=orjson.loads(answerer.tell(problem, asked.device).text))
+    return Question(*typed, answer=orjson.loads(answer_service.answer(problem, asked.device).text))
 
 
 def campaigns(store: Store) -> list[Progress]:

@@ -1,4 +1,4 @@
-"""The pages about the API name every route and every kind of problem, and no others."""
+"""The pages about the API name every route and every type of error, and no others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from pathlib import Path
 
 from api.app import create_app
-from api.fleet import _PROBLEMS
+from api.fleet import _ERRORS
 from tuner.evidence.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_route_has_its_place(tmp_path: Path) -> None:
+def test_every_route_is_documented(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         paths = create_app(store).openapi()["paths"]
     routes = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
@@ -20,12 +20,12 @@ def test_every_route_has_its_place(tmp_path: Path) -> None:
     assert named == routes
 
 
-def test_every_kind_of_problem_is_told() -> None:
-    told = set(re.findall(r"`/problems/([a-z-]+)`", (ROOT / "docs" / "http-problems.md").read_text()))
-    raised = {word for _, word in _PROBLEMS.values()}
+def test_every_type_of_error_is_documented() -> None:
+    documented = set(re.findall(r"`/problems/([a-z-]+)`", (ROOT / "docs" / "http-errors.md").read_text()))
+    raised = {kind for _, kind in _ERRORS.values()}
     for path in (ROOT / "api").glob("*.py"):
         text = path.read_text()
-        raised |= set(re.findall(r"HttpProblem\(\s*\d{3},\s*\"([a-z-]+)\"", text))
-        raised |= set(re.findall(r"answer\(request, \d{3}, \"([a-z-]+)\"", text))
-    assert raised - told == set()
+        raised |= set(re.findall(r"HttpError\(\s*\d{3},\s*\"([a-z-]+)\"", text))
+        raised |= set(re.findall(r"error_response\(request, \d{3}, \"([a-z-]+)\"", text))
+    assert raised - documented == set()
     assert len(raised) > 20

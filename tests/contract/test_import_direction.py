@@ -23,7 +23,7 @@ ALLOWED = {
 PORTS = {"workers.ports", "workers.measurement", "workers.errors"}
 ROOTS = {
     "tuner/studying/devices.py", "tuner/prediction/examples.py", "tuner/cli/checkup.py", "tuner/studying/recorder.py",
-    "tuner/cli/record.py", "tuner/cli/recordings.py", "tuner/fleet/builds.py", "tuner/fleet/agent/shelf.py",
+    "tuner/cli/record.py", "tuner/cli/recordings.py", "tuner/fleet/builds.py", "tuner/fleet/agent/build_cache.py",
 }  # fmt: skip
 
 

@@ -77,11 +77,11 @@ def create(
     devices = tuple(_device(word) for word in device or [H200.name])
     budget = CampaignBudget(candidates, rounds, target, gpu_seconds)
     request = _request(file, ladder, name, devices, budget, priority)
-    with office_at(db, url, insecure) as office:
+    with campaign_client_at(db, url, insecure) as client:
         if dry_run:
-            _print(shown.estimate, office.estimate(request), as_json)
+            _print(shown.estimate, client.estimate(request), as_json)
             return
-        _print(shown.created, office.create(request, idempotency_key), as_json)
+        _print(shown.created, client.create(request, idempotency_key), as_json)
 
 
 @app.command()
@@ -131,25 +131,25 @@ def run(
 @app.command("list")
 def list_campaigns(db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """All campaigns, oldest first."""
-    with office_at(db, url, insecure) as office:
-        _print(shown.campaigns, {"campaigns": list(office.campaigns())}, as_json)
+    with campaign_client_at(db, url, insecure) as client:
+        _print(shown.campaigns, {"campaigns": list(client.campaigns())}, as_json)
 
 
 @app.command()
 def show(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """Where a campaign stands, what it gained over cuBLASLt, and what failed, by kind."""
-    with office_at(db, url, insecure) as office:
-        _print(shown.summary, office.summary(number), as_json)
+    with campaign_client_at(db, url, insecure) as client:
+        _print(shown.summary, client.summary(number), as_json)
 
 
 @app.command()
 def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """Follows a campaign until it has ended."""
-    with office_at(db, url, insecure) as office, shown.Watcher(quiet=as_json) as watcher:
-        while (progress := office.progress(number))["campaign"]["status"] in ("running", "paused"):
+    with campaign_client_at(db, url, insecure) as client, shown.Watcher(quiet=as_json) as watcher:
+        while (progress := client.progress(number))["campaign"]["status"] in ("running", "paused"):
             watcher.show(progress)
             time.sleep(_WATCH_SECONDS)
-        final = office.summary(number)
+        final = client.summary(number)
     _print(shown.summary, final, as_json)
 
 
@@ -163,8 +163,8 @@ def list_results(
     as_json: Json = False,
 ) -> None:
     """A campaign's problems, one by one, with what was found."""
-    with office_at(db, url, insecure) as office:
-        _print(shown.results, {"problems": list(office.problems(number, status))}, as_json)
+    with campaign_client_at(db, url, insecure) as client:
+        _print(shown.results, {"problems": list(client.problems(number, status))}, as_json)
 
 
 @app.command()
@@ -186,8 +186,8 @@ def cancel(number: Number, db: Db = None, url: Url = None, insecure: Insecure = 
 
 
 def _change(number: int, change: Change, db: str | None, url: str | None, insecure: bool, as_json: bool) -> None:
-    with office_at(db, url, insecure) as office:
-        _print(shown.created, office.change(number, change), as_json)
+    with campaign_client_at(db, url, insecure) as client:
+        _print(shown.created, client.change(number, change), as_json)
 
 
 def _print(text: Any, document: dict[str, Any], as_json: bool) -> None:  # noqa: ANN401  (a function of the document)
@@ -214,7 +214,7 @@ def _device(word: str) -> tuple[str, str]:
 
 
 @contextmanager
-def office_at(db: str | None, url: str | None, insecure: bool) -> Iterator[CampaignClient]:
+def campaign_client_at(db: str | None, url: str | None, insecure: bool) -> Iterator[CampaignClient]:
     """At the service that `--url` or the settings name, unless `--db` names a store."""
     config = settings()
     address = url or (None if db else config.url)

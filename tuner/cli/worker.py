@@ -13,17 +13,17 @@ from typing import Annotated
 import typer
 
 from tuner.cli import campaign_output as shown
-from tuner.cli.campaign import Insecure, Url, office_at
+from tuner.cli.campaign import Insecure, Url, campaign_client_at
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
 from tuner.errors import SettingsError
 from tuner.fleet.agent.agent import Agent
-from tuner.fleet.agent.crew import Crew, Member, beat_for_crew
-from tuner.fleet.agent.http import HttpDesk
+from tuner.fleet.agent.build_cache import HttpBuildCache
+from tuner.fleet.agent.http_coordinator import HttpCoordinator
+from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
 from tuner.fleet.agent.service import Service
-from tuner.fleet.agent.shelf import HttpShelf
 from tuner.prediction.files import model_for
 from tuner.settings import Settings, settings
 from tuner.studying.devices import every_device, open_worker
@@ -44,7 +44,7 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Leave as soon as there is nothing to do.")] = False,
     own_builds: Annotated[bool, typer.Option("--own-builds", help="Compile everything here; share no builds.")] = False,
     insecure: Insecure = False,
-    crew_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+    liveness_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:  # fmt: skip
     """Takes rounds from a service until told to stop. It dials out; nothing dials it.
 
@@ -63,50 +63,50 @@ def run(
     if len(devices) == 1:
         own_name = name or f"{socket.gethostname()}-{os.getpid()}"
         _log_as(own_name)
-        rounds = _work(address, config, devices[0], own_name, once, own_builds, insecure, crew_fd)
+        rounds = _work(address, config, devices[0], own_name, once, own_builds, insecure, liveness_fd)
         notes.print(f"{rounds} rounds done")
         return
-    _log_as(f"{name or socket.gethostname()} crew")
+    _log_as(f"{name or socket.gethostname()} pool")
     flags = {"--once": once, "--own-builds": own_builds, "--insecure": insecure}
     same = ["--url", address, *(flag for flag, given in flags.items() if given)]
-    members = []
+    processes = []
     for place, word in enumerate(devices):
         named = ["--name", f"{name}.{place}"] if name else []
-        command = [sys.executable, "-m", "tuner.cli", "worker", "run", "--device", word, *named, *same, "--crew-fd"]
-        members.append(Member(word, command))
-    crew = Crew(members)
-    _leave_on_signals(crew.leave, crew.leave, "every worker reports its round with what it has")
-    if code := crew.run():
+        command = [sys.executable, "-m", "tuner.cli", "worker", "run", "--device", word, *named, *same, "--pool-fd"]
+        processes.append(AgentProcess(word, command))
+    pool = AgentPool(processes)
+    _leave_on_signals(pool.leave, pool.leave, "every worker reports its round with what it has")
+    if code := pool.run():
         raise typer.Exit(code)
 
 
 def _work(
     address: str, config: Settings, device: str, name: str, once: bool, own_builds: bool, insecure: bool,
-    crew_fd: int | None,
+    liveness_fd: int | None,
 ) -> int:  # fmt: skip
     """One agent in this process; how many rounds it did."""
     with Service(address, config.secret, insecure=insecure) as service:
-        shelf = None if own_builds else HttpShelf(service)
+        build_cache = None if own_builds else HttpBuildCache(service)
 
         def open_device() -> Worker:
-            opened = open_worker(device, config, shelf)
-            if shelf is not None:
-                shelf.arch = opened.facts.arch
+            opened = open_worker(device, config, build_cache)
+            if build_cache is not None:
+                build_cache.arch = opened.facts.arch
             say_device(opened.facts)
             return opened
 
         agent = Agent(
-            HttpDesk(service), open_device, name, leave_when_idle=once,
+            HttpCoordinator(service), open_device, name, leave_when_idle=once,
             model_of=lambda model: model_for(model, config.model_dir).model,
         )  # fmt: skip
         _leave_on_signals(agent.leave, _interrupt, "the round is reported with what it has")
-        if crew_fd is not None:
-            beat_for_crew(crew_fd, agent.leave)
+        if liveness_fd is not None:
+            report_liveness(liveness_fd, agent.leave)
         try:
             agent.run()
         finally:
-            if shelf is not None:
-                shelf.close()
+            if build_cache is not None:
+                build_cache.close()
         return agent.rounds
 
 
@@ -126,8 +126,8 @@ def list_workers(
     as_json: Json = False,
 ) -> None:
     """Who is there, on which device, and what it runs."""
-    with office_at(db, url, insecure) as office:
-        found = {"workers": list(office.workers(gone))}
+    with campaign_client_at(db, url, insecure) as client:
+        found = {"workers": list(client.workers(gone))}
     if as_json:
         emit(found)
     else:
@@ -143,8 +143,8 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Lets a worker finish its round, take no more, and leave."""
-    with office_at(db, url, insecure) as office:
-        found = office.drain(number)
+    with campaign_client_at(db, url, insecure) as client:
+        found = client.drain(number)
     if as_json:
         emit(found)
     else:

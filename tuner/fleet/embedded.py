@@ -8,7 +8,7 @@ from collections.abc import Callable
 from tuner.errors import StoreError
 from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
-from tuner.fleet.agent.desk import LocalDesk
+from tuner.fleet.agent.coordinator import LocalCoordinator
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import CampaignStatus, Progress, Timing
@@ -32,7 +32,7 @@ class EmbeddedRun:
         watch: Callable[[Progress], None], model_of: Callable[[str], LearnedModel | None],
     ) -> None:  # fmt: skip
         self._store, self._campaign_id, self._timing, self._watch = store, campaign_id, timing, watch
-        self._agent = Agent(LocalDesk(store, timing), open_device, name, idle_seconds=0.2, model_of=model_of)
+        self._agent = Agent(LocalCoordinator(store, timing), open_device, name, idle_seconds=0.2, model_of=model_of)
         self._ended = threading.Event()
 
     def stop(self) -> None:

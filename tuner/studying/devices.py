@@ -8,21 +8,21 @@ from pathlib import Path
 
 from tuner.errors import DeviceError
 from tuner.settings import Settings
-from workers.builder import Shelf
+from workers.builder import BuildCache
 from workers.ports import Worker
 from workers.recorded import RecordedWorker
 
 _FORMS = "auto, cuda:0, recorded:h200, recorded:h200:realtime"
 
 
-def open_worker(device: str, config: Settings, shelf: Shelf | None = None) -> Worker:
+def open_worker(device: str, config: Settings, build_cache: BuildCache | None = None) -> Worker:
     """The worker that `device` names: `auto`, `cuda:N`, `recorded:NAME` or `recorded:NAME:realtime`.
 
     `auto` is the first GPU, or the recorded H200 on a machine without one. A recording is replayed at full speed, or
     in the time that it took.
 
     Args:
-        shelf: builds of other machines, for a worker of a fleet.
+        build_cache: builds of other machines, for a worker of a fleet.
 
     Raises:
         DeviceError: the word is none of these forms, or no such device is here.
@@ -31,9 +31,9 @@ def open_worker(device: str, config: Settings, shelf: Shelf | None = None) -> Wo
     if device == "auto":
         device = "cuda:0" if driver_present() else "recorded:h200"
     if match := re.fullmatch(r"cuda:(\d+)", device):
-        return _cuda_worker(int(match[1]), config, shelf)
+        return _cuda_worker(int(match[1]), config, build_cache)
     if match := re.fullmatch(r"recorded:([\w.-]+)(:realtime)?", device):
-        return _recorded_worker(match[1], config, real_time=match[2] is not None, shelf=shelf)
+        return _recorded_worker(match[1], config, real_time=match[2] is not None, build_cache=build_cache)
     raise DeviceError(f"device {device!r} is unknown: use one of {_FORMS}")
 
 
@@ -63,7 +63,7 @@ def recorded_devices(config: Settings) -> list[Path]:
     return sorted({path.parent for path in config.recorded_dir.glob("*/*.parquet")})
 
 
-def _cuda_worker(ordinal: int, config: Settings, shelf: Shelf | None) -> Worker:
+def _cuda_worker(ordinal: int, config: Settings, build_cache: BuildCache | None) -> Worker:
     if not driver_present():
         raise DeviceError(
             f"cuda:{ordinal} was asked for, but no NVIDIA driver answers here (libcuda.so.1 with a GPU): "
@@ -71,12 +71,12 @@ def _cuda_worker(ordinal: int, config: Settings, shelf: Shelf | None) -> Worker:
         )
     from workers.cuda.worker import CudaWorker
 
-    return CudaWorker(ordinal, config.cache_dir, deadline_seconds=config.deadline_seconds, shelf=shelf)
+    return CudaWorker(ordinal, config.cache_dir, deadline_seconds=config.deadline_seconds, build_cache=build_cache)
 
 
-def _recorded_worker(name: str, config: Settings, real_time: bool, shelf: Shelf | None) -> Worker:
+def _recorded_worker(name: str, config: Settings, real_time: bool, build_cache: BuildCache | None) -> Worker:
     folder = config.recorded_dir / name
     if not folder.is_dir():
         known = ", ".join(f"recorded:{path.name}" for path in recorded_devices(config)) or "none"
         raise DeviceError(f"recorded:{name} is not among the recordings in {config.recorded_dir}: there are {known}")
-    return RecordedWorker(folder, config.cache_dir, real_time, shelf)
+    return RecordedWorker(folder, config.cache_dir, real_time, build_cache)

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from space.problem import Problem
 from workers import errors
-from workers.builder import Builder, Shelf
+from workers.builder import BuildCache, Builder
 from workers.cuda.round import CudaRound
 from workers.cuda.supervisor import Died, LostContext, Supervisor
 from workers.errors import DriverError, ProcessError, WorkerError
@@ -31,14 +31,14 @@ class CudaWorker:
 
     def __init__(
         self, ordinal: int, cache_dir: Path, deadline_seconds: float = 20.0, process: Sequence[str] = PROCESS,
-        shelf: Shelf | None = None,
+        build_cache: BuildCache | None = None,
     ) -> None:  # fmt: skip
         """Starts the GPU process.
 
         Args:
             deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
             process: what to start, as arguments of the interpreter.
-            shelf: builds of other machines.
+            build_cache: builds of other machines.
 
         Raises:
             DriverError: no such GPU, or one that our kernels can't run on.
@@ -47,7 +47,7 @@ class CudaWorker:
         self.cache_dir, self.deadline_seconds = cache_dir, deadline_seconds
         self.prepared: CudaRound | None = None
         self._open = 0
-        self.builder = Builder(cache_dir, shelf=shelf)
+        self.builder = Builder(cache_dir, build_cache=build_cache)
         self.supervisor = Supervisor([*process, str(ordinal), str(cache_dir)])
         try:
             hello = self.ask({"do": "hello"}, HELLO_SECONDS)

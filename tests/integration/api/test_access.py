@@ -1,4 +1,4 @@
-"""Who may ask what: tokens, scopes, hosts, limits, and what the gate does with everything else."""
+"""Who may ask what: tokens, scopes, hosts, limits, and what the middleware does with everything else."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from api.access import Access, decide
+from api.access import AccessPolicy, decide
 from api.app import create_app
-from api.limits import MOST_BODY_BYTES, Rates
-from api.logs import JsonLines
+from api.limits import MOST_BODY_BYTES, RateLimiter
+from api.logs import JsonFormatter
 from tests.integration.api.asking import ASKED, problem_of
 from tuner.errors import SettingsError
 from tuner.evidence import tokens
@@ -22,33 +22,34 @@ from tuner.evidence.store import Store
 
 
 def asking(app: FastAPI, secret: str | None = None) -> TestClient:
-    app.state.follower.follow()
+    app.state.follower.poll()
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     return TestClient(app, headers=headers, raise_server_exceptions=False)
 
 
 class TestTokens:
     def test_without_a_token_nothing_is_told(self, store: Store) -> None:
-        http = asking(create_app(store, Access(tokens=True)))
+        http = asking(create_app(store, AccessPolicy(tokens=True)))
         response = http.get("/v1/best", params=ASKED)
         problem_of(response, 401, "token-needed")
         assert response.headers["www-authenticate"].startswith("Bearer")
 
     def test_health_needs_none(self, store: Store) -> None:
-        assert asking(create_app(store, Access(tokens=True))).get("/healthz").status_code == 200
+        assert asking(create_app(store, AccessPolicy(tokens=True))).get("/healthz").status_code == 200
 
     @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic eDp5", "bearer wrong", "Bearer " + "x" * 5000])
     def test_what_is_no_token_is_refused(self, store: Store, header: str) -> None:
-        http = asking(create_app(store, Access(tokens=True)))
+        http = asking(create_app(store, AccessPolicy(tokens=True)))
         problem_of(http.get("/v1/best", params=ASKED, headers={"Authorization": header}), 401, "token-needed")
 
     def test_a_good_token_reads(self, store: Store) -> None:
         _, secret = tokens.make(store, "reader", ["read"])
-        assert asking(create_app(store, Access(tokens=True)), secret).get("/v1/best", params=ASKED).status_code == 200
+        service = asking(create_app(store, AccessPolicy(tokens=True)), secret)
+        assert service.get("/v1/best", params=ASKED).status_code == 200
 
     def test_a_token_of_another_scope_is_told_which_it_needs(self, store: Store) -> None:
         _, secret = tokens.make(store, "node-7", ["work"])
-        response = asking(create_app(store, Access(tokens=True)), secret).get("/v1/best", params=ASKED)
+        response = asking(create_app(store, AccessPolicy(tokens=True)), secret).get("/v1/best", params=ASKED)
         assert "needs read" in problem_of(response, 403, "scope-needed")["detail"]
         assert 'scope="read"' in response.headers["www-authenticate"]
 
@@ -56,7 +57,7 @@ class TestTokens:
         _, revoked = tokens.make(store, "old", ["read"])
         _, expired = tokens.make(store, "short", ["read"], timedelta(microseconds=1))
         tokens.revoke(store, "old")
-        app = create_app(store, Access(tokens=True))
+        app = create_app(store, AccessPolicy(tokens=True))
         assert "revoked" in problem_of(asking(app, revoked).get("/v1/best"), 401, "token-needed")["detail"]
         assert "expired" in problem_of(asking(app, expired).get("/v1/best"), 401, "token-needed")["detail"]
 
@@ -77,7 +78,7 @@ class TestWhenTokensMayBeOff:
             decide("off", host, embedded)
 
 
-class TestGate:
+class TestMiddleware:
     def test_without_tokens_only_loopback_names_are_answered(self, store: Store) -> None:
         app = create_app(store, decide("auto", "127.0.0.1", embedded=True))
         for host in ("127.0.0.1:8643", "localhost", "LOCALHOST:1", "[::1]:8643"):
@@ -86,7 +87,7 @@ class TestGate:
             problem_of(asking(app).get("/healthz", headers={"Host": host}), 421, "wrong-host")
 
     def test_asking_too_often_is_refused_with_a_time_to_wait(self, store: Store) -> None:
-        http = asking(create_app(store, Access(requests_per_second=2)))
+        http = asking(create_app(store, AccessPolicy(requests_per_second=2)))
         responses = [http.get("/healthz") for _ in range(8)]
         refused = [response for response in responses if response.status_code == 429]
         assert refused
@@ -95,7 +96,7 @@ class TestGate:
 
     def test_trying_tokens_does_not_slow_down_a_good_one(self, store: Store) -> None:
         _, secret = tokens.make(store, "reader", ["read"])
-        app = create_app(store, Access(tokens=True, requests_per_second=2))
+        app = create_app(store, AccessPolicy(tokens=True, requests_per_second=2))
         statuses = [asking(app, "guess").get("/v1/best", params=ASKED).status_code for _ in range(8)]
         assert statuses[0] == 401
         assert statuses[-1] == 429
@@ -136,14 +137,14 @@ class TestGate:
         document = problem_of(asking(app).get("/defect"), 500, "internal")
         assert "planted" not in json.dumps(document)
         record = next(record for record in caplog.records if record.exc_info)
-        line = json.loads(JsonLines().format(record))
+        line = json.loads(JsonFormatter().format(record))
         assert line["request_id"] == document["instance"]
         assert "planted" in line["traceback"]
 
     def test_requests_are_logged_without_their_secrets(self, store: Store) -> None:
         _, secret = tokens.make(store, "reader", ["read"])
         stream = io.StringIO()
-        app = create_app(store, Access(tokens=True), log=stream)
+        app = create_app(store, AccessPolicy(tokens=True), log=stream)
         asking(app, secret).get("/v1/best", params=ASKED)
         asking(app).get("/no%22where%0A")
         app.state.request_log.close()
@@ -156,7 +157,7 @@ class TestGate:
 class TestRates:
     def test_a_caller_gets_its_share_and_a_burst(self) -> None:
         now = [0.0]
-        rates = Rates(10, clock=lambda: now[0])
+        rates = RateLimiter(10, clock=lambda: now[0])
         assert sum(rates.wait_seconds("a") == 0 for _ in range(50)) == 20
         assert rates.wait_seconds("b") == 0
         now[0] += 1
@@ -164,13 +165,13 @@ class TestRates:
 
     def test_the_wait_that_is_told_is_enough(self) -> None:
         now = [0.0]
-        rates = Rates(0.5, clock=lambda: now[0])
+        rates = RateLimiter(0.5, clock=lambda: now[0])
         assert rates.wait_seconds("a") == 0
         now[0] += rates.wait_seconds("a") + 1e-9
         assert rates.wait_seconds("a") == 0
 
     def test_memory_is_bounded(self) -> None:
-        rates = Rates(1)
+        rates = RateLimiter(1)
         for place in range(30_000):
             rates.wait_seconds(f"address {place}")
         assert len(rates._buckets) <= 10_000

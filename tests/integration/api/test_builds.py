@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import update
 
-from api.access import Access
+from api.access import AccessPolicy
 from api.app import create_app
 from space.config import Config
 from space.problem import Problem
@@ -22,8 +22,8 @@ from tuner.evidence import tokens
 from tuner.evidence.build_models import BuildRow
 from tuner.evidence.store import Store
 from tuner.fleet import builds
+from tuner.fleet.agent.build_cache import HttpBuildCache
 from tuner.fleet.agent.service import Service
-from tuner.fleet.agent.shelf import HttpShelf
 from workers.build import Build, compile_source, digest_of
 from workers.builder import Builder, source_of
 
@@ -47,7 +47,7 @@ def store(database_url: str) -> Iterator[Store]:
 @pytest.fixture
 def http(store: Store) -> Iterator[TestClient]:
     _, secret = tokens.make(store, "node-7", ["work", "read"])
-    app = create_app(store, Access(tokens=True))
+    app = create_app(store, AccessPolicy(tokens=True))
     headers = {"Authorization": f"Bearer {secret}"}
     with TestClient(app, headers=headers, raise_server_exceptions=False) as client:
         yield client
@@ -116,7 +116,7 @@ def test_unknown_builds_and_other_scopes(store: Store, http: TestClient, made: B
     problem_of(http.get(f"/v1/builds/{made.digest}/cubin"), 404, "unknown-build")
     _, secret = tokens.make(store, "reader", ["read"])
     app: Any = http.app
-    app.state.follower.follow()
+    app.state.follower.poll()
     headers = {"Authorization": f"Bearer {secret}"}
     problem_of(http.post("/v1/builds", json=offer(made), headers=headers), 403, "scope-needed")
     problem_of(http.get(f"/v1/builds/{made.digest}/cubin", headers=headers), 403, "scope-needed")
@@ -130,11 +130,11 @@ def test_verify_finds_what_was_forged_before_anybody_else_offered_it(store: Stor
     assert [why for _, why in builds.verify(store, 10, 0)] == ["its bytes are not what the source gives"]
 
 
-class TestShelf:
+class TestBuildCache:
     def test_one_worker_compiles_and_the_other_takes(self, store: Store, tmp_path: Path) -> None:
         _, secret = tokens.make(store, "nodes", ["work"])
-        with serving(create_app(store, Access(tokens=True))) as url, Service(url, secret) as service:
-            first, second = HttpShelf(service, FAMILY.arch), HttpShelf(service, FAMILY.arch)
+        with serving(create_app(store, AccessPolicy(tokens=True))) as url, Service(url, secret) as service:
+            first, second = HttpBuildCache(service, FAMILY.arch), HttpBuildCache(service, FAMILY.arch)
             one = self.built(Builder(tmp_path / "one", 1, first))
             first.close()
             two = self.built(Builder(tmp_path / "two", 1, second))
@@ -144,9 +144,9 @@ class TestShelf:
 
     def test_a_service_that_is_away_costs_nothing_but_the_compiling(self, tmp_path: Path) -> None:
         with Service("http://127.0.0.1:9") as service:
-            shelf = HttpShelf(service, FAMILY.arch)
-            assert self.built(Builder(tmp_path, 1, shelf)).seconds > 0
-            shelf.close()
+            build_cache = HttpBuildCache(service, FAMILY.arch)
+            assert self.built(Builder(tmp_path, 1, build_cache)).seconds > 0
+            build_cache.close()
 
     def test_bytes_that_were_changed_in_the_store_are_not_used(
         self, store: Store, made: Build, tmp_path: Path
@@ -155,10 +155,10 @@ class TestShelf:
         with store.transaction(writes=True) as session:
             session.execute(update(BuildRow).values(cubin=made.cubin[:-1] + b"\x01"))
         with serving(create_app(store)) as url, Service(url) as service:
-            shelf = HttpShelf(service, FAMILY.arch)
-            assert self.built(Builder(tmp_path, 1, shelf)).cubin == made.cubin
-            shelf.close()
-        assert shelf.fetched == 0
+            build_cache = HttpBuildCache(service, FAMILY.arch)
+            assert self.built(Builder(tmp_path, 1, build_cache)).cubin == made.cubin
+            build_cache.close()
+        assert build_cache.fetched == 0
 
     @staticmethod
     def built(builder: Builder, config: Config = CONFIG) -> Build:

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 from fastapi.testclient import TestClient
 
-from api.access import Access
+from api.access import AccessPolicy
 from api.app import create_app
 from api.dashboard.plot import plot
 from space.problem import Problem
@@ -97,7 +97,7 @@ class TestPage:
     def test_bests_are_found_and_paged(self, http: TestClient, store: Store) -> None:
         for m in range(2, 90):
             keep_best(store, Problem(m, 8, 8))
-        http.app.state.follower.follow()  # type: ignore[attr-defined]
+        http.app.state.follower.poll()  # type: ignore[attr-defined]
         assert "1 of 91" in Page(http.get("/?find=1024x").text).text
         seen: list[str] = []
         url = "/?find=x8x8"
@@ -142,7 +142,7 @@ class TestWhoMayLook:
     def test_a_browser_asks_for_the_token_as_a_password(self, store: Store) -> None:
         _, reader = tokens.make(store, "reader", ["read"])
         _, worker = tokens.make(store, "worker", ["work"])
-        app = create_app(store, Access(tokens=True))
+        app = create_app(store, AccessPolicy(tokens=True))
         with TestClient(app, raise_server_exceptions=False) as http:
             refused = http.get("/")
             problem_of(refused, 401, "token-needed")
@@ -156,7 +156,7 @@ class TestWhoMayLook:
 
     def test_a_password_is_good_for_nothing_but_the_page(self, store: Store) -> None:
         _, admin = tokens.make(store, "admin", ["admin"])
-        with TestClient(create_app(store, Access(tokens=True)), raise_server_exceptions=False) as http:
+        with TestClient(create_app(store, AccessPolicy(tokens=True)), raise_server_exceptions=False) as http:
             for method, path in (("GET", "/v1/devices"), ("POST", "/v1/campaigns"), ("GET", "/metrics")):
                 problem_of(http.request(method, path, auth=("x", admin)), 401, "token-needed")
 

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
-from tuner.fleet.agent.http import measurement_document
+from tuner.fleet.agent.http_coordinator import measurement_document
 
 BODY: dict[str, Any] = {
     "name": "nightly",

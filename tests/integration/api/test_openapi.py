@@ -16,7 +16,7 @@ from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
-from api.access import Access
+from api.access import AccessPolicy
 from api.app import create_app
 from space.problem import Problem
 from tests.integration.api.asking import serving
@@ -43,8 +43,8 @@ def secret(store: Store) -> str:
 
 @pytest.fixture(scope="module")
 def url(store: Store) -> Iterator[str]:
-    application = create_app(store, Access(tokens=True))
-    application.state.follower.follow()
+    application = create_app(store, AccessPolicy(tokens=True))
+    application.state.follower.poll()
     with serving(application) as address:
         yield address
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from api.access import Access
+from api.access import AccessPolicy
 from api.app import create_app
-from api.follower import Follower
 from api.limits import MOST_BODY_BYTES
 from api.server import listen
+from api.snapshot_follower import SnapshotFollower
 from gemmtune import Client, GemmtuneError
 from space.problem import Problem
 from tests.integration.api.asking import ASKED, problem_of, serving
@@ -34,9 +34,9 @@ def keep(http: TestClient, store: Store, problem: Problem = PROBLEM, device: str
 
 
 def follow(http: TestClient) -> None:
-    """Doesn't wait for the follower's next look."""
+    """Doesn't wait for the follower's next poll."""
     app: Any = http.app
-    app.state.follower.follow()
+    app.state.follower.poll()
 
 
 class TestBest:
@@ -199,7 +199,7 @@ class TestService:
         problem_of(http.get("/v1/measurements"), 503, "store-unavailable")
         assert http.get("/v1/best", params=ASKED).json()["source"] == "measured"
         assert http.get("/healthz").status_code == 200
-        monkeypatch.setattr(Follower, "age_seconds", lambda _: 60.0)
+        monkeypatch.setattr(SnapshotFollower, "age_seconds", lambda _: 60.0)
         problem_of(http.get("/readyz"), 503, "not-ready")
 
     def test_before_the_store_is_read_nothing_is_guessed(self, store: Store) -> None:
@@ -236,7 +236,7 @@ def url(store: Store) -> Iterator[str]:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """The follower looks several times a second; far more than that is a failure."""
+    """The follower polls several times a second; far more than that is a failure."""
     until = time.monotonic() + 60
     while not true():
         assert time.monotonic() < until
@@ -274,7 +274,7 @@ def test_the_client_asks_for_many_until_all_are_answered(
 
 def test_a_client_with_a_token_is_let_in(store: Store) -> None:
     _, secret = tokens.make(store, "reader", ["read"])
-    with serving(create_app(store, Access(tokens=True))) as url:
+    with serving(create_app(store, AccessPolicy(tokens=True))) as url:
         with Client(url, token=secret) as client:
             assert client.best(256, 256, 256).source
         with Client(url) as client, pytest.raises(GemmtuneError, match="no token") as refusal:

@@ -55,7 +55,7 @@ def own_store(tmp_path: Path) -> Iterator[Store]:
 
 class TestSnapshot:
     def test_it_gives_the_bests_and_neighbours_of_the_store(self, http: TestClient, store: Store) -> None:
-        snapshot: Any = http.app.state.answerer.snapshot  # type: ignore[attr-defined]
+        snapshot: Any = http.app.state.answer_service.snapshot  # type: ignore[attr-defined]
         for asked in (*(Problem(*shape) for shape in SHAPES), Problem(400, 400, 400), Problem.of(8, 8, 8, "int8")):
             assert snapshot.best(asked, DEVICE, Policy.COLD_GRAPH) == store.best(asked, DEVICE, Policy.COLD_GRAPH)
             assert list(snapshot.neighbours(asked, DEVICE)) == store.neighbours(asked, DEVICE)
@@ -71,7 +71,7 @@ class TestSnapshot:
             while client.get("/v1/best", params=ASKED).json()["source"] != "measured":
                 assert time.monotonic() < until
             first = keep_best(own_store, us=9.0)
-            client.app.state.follower.follow()  # type: ignore[attr-defined]
+            client.app.state.follower.poll()  # type: ignore[attr-defined]
             assert client.get("/v1/best", params=ASKED).json()["evidence"]["measurement_id"] == first.winner.id
 
     def test_a_gpus_own_best_stands_before_a_replayed_one(self, own_store: Store) -> None:
@@ -98,9 +98,9 @@ class TestSnapshot:
             for m in (64, 128):
                 keep_best(after, Problem(m, 64, 64))
             app = create_app(after)
-            app.state.follower.follow()
+            app.state.follower.poll()
             app.state.follower._store = before
-            app.state.follower.follow()
+            app.state.follower.poll()
             assert [len(app.state.follower.snapshot), app.state.follower.snapshot.version] == [1, 1]
 
 
@@ -123,7 +123,7 @@ class TestTheShortWay:
         if broken.startswith("m"):
             fields.pop("m")
         query = "&".join(part for part in (urlencode(fields), broken) if part)
-        answerer = http.app.state.answerer  # type: ignore[attr-defined]
+        answerer = http.app.state.answer_service  # type: ignore[attr-defined]
         short = answerer.measured(query.encode())
         if short is not None:
             # An empty parameter at the end takes no short way, and changes nothing.
@@ -131,7 +131,7 @@ class TestTheShortWay:
             assert (long.status_code, long.content) == (200, short)
 
     def test_measured_problems_do_take_it(self, http: TestClient) -> None:
-        answerer = http.app.state.answerer  # type: ignore[attr-defined]
+        answerer = http.app.state.answer_service  # type: ignore[attr-defined]
         for m, n, k in SHAPES:
             for rest in ("", "&dtype=bf16&layout=nt&batch=1", "&device=NVIDIA+H200", "&device=NVIDIA%20H200"):
                 assert answerer.measured(f"m={m}&n={n}&k={k}{rest}".encode())

@@ -170,8 +170,8 @@ def test_a_service_and_a_worker_process_with_tokens(postgres: Postgres, tmp_path
         assert made.returncode == 0, made.stderr
         shell.environment["GEMMTUNE_TOKEN"] = secrets["node"]
         devices = ("--device", "recorded:h200") * 2
-        crew = shell("worker", "run", *devices, "--name", "two", "--once")
-        assert crew.returncode == 0, crew.stderr
+        pool = shell("worker", "run", *devices, "--name", "two", "--once")
+        assert pool.returncode == 0, pool.stderr
         shell.environment["GEMMTUNE_TOKEN"] = secrets["ci"]
         listed = json.loads(shell("worker", "list", "--gone", "--json").stdout)["workers"]
         assert {"two.0", "two.1"} <= {entry["name"] for entry in listed}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text, update
 
-from api.access import Access
+from api.access import AccessPolicy
 from api.app import create_app
 from benchmarks.postgres import Postgres
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
@@ -113,9 +113,9 @@ def test_a_database_that_is_not_there_is_one_line(url: str) -> None:
 def test_a_service_is_asked_for_readiness_and_token(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         _, secret = tokens.make(store, "node", ["work"])
-        application = create_app(store, Access(tokens=True))
+        application = create_app(store, AccessPolicy(tokens=True))
         with serving(application) as url:
-            application.state.follower.follow()
+            application.state.follower.poll()
             assert service_check(url, secret).state == "ok"
             refused = service_check(url, "gt_wrong")
             assert (refused.state, "token" in refused.found) == ("broken", True)

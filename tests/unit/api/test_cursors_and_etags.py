@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.cursors import decode, encode
-from api.problems import HttpProblem
+from api.http_errors import HttpError
 from api.tables import matches
 
 FILTERS = {"problem": None, "device": "NVIDIA H200", "outcome": None}
@@ -19,13 +19,13 @@ def test_a_cursor_names_its_place(after: int) -> None:
 
 
 def test_a_cursor_of_another_query_is_refused() -> None:
-    with pytest.raises(HttpProblem, match="other filters"):
+    with pytest.raises(HttpError, match="other filters"):
         decode(encode(5, FILTERS), FILTERS | {"device": "NVIDIA H100"})
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_cursor_or_a_400(text: str) -> None:
-    with pytest.raises(HttpProblem) as refusal:
+    with pytest.raises(HttpError) as refusal:
         decode(text, FILTERS)
     assert refusal.value.status == 400
 

@@ -1,4 +1,4 @@
-"""Heartbeats that arrive within a moment share one note, and each is answered with what its own worker should know."""
+"""Heartbeats that arrive within a moment share one statement, and each gets its own worker's orders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from api.heartbeats import Heartbeats
+from api.heartbeats import HeartbeatBatcher
 from tuner.errors import WorkerGone
 from tuner.fleet.campaigns.records import HeartbeatReply
 from tuner.fleet.campaigns.workers import Workers
@@ -29,7 +29,7 @@ def test_beats_of_one_moment_are_one_note() -> None:
     workers = FakeWorkers()
 
     async def all_at_once() -> list[HeartbeatReply | BaseException]:
-        heartbeats = Heartbeats(cast(Workers, workers))
+        heartbeats = HeartbeatBatcher(cast(Workers, workers))
         return await asyncio.gather(*(heartbeats.beat(n, 10 * n) for n in range(1, 7)), return_exceptions=True)
 
     answers = asyncio.run(all_at_once())
@@ -42,7 +42,7 @@ def test_who_hangs_up_takes_nobody_else_along() -> None:
     workers = FakeWorkers()
 
     async def one_hangs_up() -> HeartbeatReply:
-        heartbeats = Heartbeats(cast(Workers, workers))
+        heartbeats = HeartbeatBatcher(cast(Workers, workers))
         leaving, staying = (asyncio.create_task(heartbeats.beat(n, None)) for n in (1, 5))
         await asyncio.sleep(0)
         leaving.cancel()

@@ -1,8 +1,8 @@
-"""The agent's life: register, claim, run, report, and go when asked to.
+"""The agent's loop: register, claim a round, run it, report it, until asked to leave.
 
-The main thread works; a second one sends heartbeats, and learns from their answers when a round is not wanted
-any more. A call that fails because the service is away is made again for as long as the round is ours, so a
-service that restarts costs nothing but the wait.
+The main thread works; a second one sends heartbeats, whose replies say when a round should stop. Calls that fail
+because the service is unreachable are retried for as long as the agent holds the round, so a restart of the service
+costs only the wait.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tuner.errors import LeaseLost, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
-from tuner.fleet.agent.desk import Desk
-from tuner.fleet.agent.run import Abandoned, RoundRun
+from tuner.fleet.agent.coordinator import Coordinator
+from tuner.fleet.agent.round_runner import Abandoned, RoundRunner
 from tuner.fleet.campaigns.records import RoundReport, RoundTask
 from tuner.prediction.learned import LearnedModel
 from workers.ports import Worker
@@ -24,10 +24,10 @@ from workers.ports import Worker
 _log = logging.getLogger("gemmtune.agent")
 T = TypeVar("T")
 
-#: Between two tries of a call while the service is away; doubled each time, up to the second one.
+#: Delay before a call is retried; doubled each time, up to the longest.
 _FIRST_WAIT_SECONDS: Final = 0.2
 _LONGEST_WAIT_SECONDS: Final = 3.0
-#: A new process on the GPU of one that died waits this long for the service to notice.
+#: A process that replaces a dead one on its GPU waits this long for the service to notice the death.
 _SLOT_SECONDS: Final = 30.0
 
 
@@ -35,32 +35,35 @@ class Agent:
     """One worker process on one device.
 
     Args:
-        open_device: makes the worker port; called again after a round that the device could not go on with.
-        idle_seconds: between two claims while there is nothing to do; the service's heartbeat by default.
-        leave_when_idle: leave at the first claim that finds nothing.
-        model_of: the learned model of a device, where there is one.
+        open_device: opens the worker port; called again after a round that failed on the device.
+        idle_seconds: delay between two claims while no round is waiting; the heartbeat interval by default.
+        leave_when_idle: leave at the first claim that finds no round.
+        model_of: gives the learned model of a device, or None.
+
+    Attributes:
+        rounds: rounds that were reported.
     """
 
     def __init__(
-        self, desk: Desk, open_device: Callable[[], Worker], name: str, idle_seconds: float | None = None,
+        self, coordinator: Coordinator, open_device: Callable[[], Worker], name: str, idle_seconds: float | None = None,
         leave_when_idle: bool = False, model_of: Callable[[str], LearnedModel | None] = lambda device: None,
     ) -> None:  # fmt: skip
-        self._desk, self._open_device, self._name = desk, open_device, name
+        self._coordinator, self._open_device, self._name = coordinator, open_device, name
         self._idle_seconds, self._leave_when_idle = idle_seconds, leave_when_idle
         self._model_of = model_of
         self._leaving = threading.Event()
         self.rounds = 0
 
     def leave(self) -> None:
-        """Asks the agent to report its round with what it has, and to end; safe from signal handlers."""
+        """Makes the agent report its round as it is and end. Safe to call from signal handlers."""
         self._leaving.set()
 
     def run(self) -> None:
         """Works until asked to leave.
 
         Raises:
-            WorkerError: the device can't be used; the round that it had was reported.
-            FleetError: the service refuses this worker for good.
+            WorkerError: the device can't be used; its round was reported.
+            FleetError: the service rejects this worker permanently.
         """
         self._device = self._open_device()
         self._model = self._model_of(self._device.facts.name)
@@ -74,60 +77,65 @@ class Agent:
             self._device.close()
 
     def _serve(self) -> None:
-        """One registration: rounds until asked to leave, or until the service forgot us."""
+        """Registers, then runs rounds until asked to leave.
+
+        Raises:
+            WorkerGone: the service counts this worker as gone; it has to register again.
+        """
         facts = self._device.facts
-        welcome = self._until_reached(lambda: self._desk.register(self._name, facts))
+        welcome = self._until_reached(lambda: self._coordinator.register(self._name, facts))
         if welcome is None:
             return
         _log.info("worker %d: %s on %s", welcome.worker_id, self._name, facts.name)
-        with _Heart(self._desk, welcome.worker_id, welcome.heartbeat_seconds) as heart:
-            while not (self._leaving.is_set() or heart.draining.is_set()):
-                task = self._until_reached(lambda: self._desk.claim(welcome.worker_id))
-                if heart.gone.is_set():
-                    raise WorkerGone(f"worker {welcome.worker_id} was silent for too long: registering again")
+        with _Heartbeats(self._coordinator, welcome.worker_id, welcome.heartbeat_seconds) as heartbeats:
+            while not (self._leaving.is_set() or heartbeats.draining.is_set()):
+                task = self._until_reached(lambda: self._coordinator.claim(welcome.worker_id))
+                if heartbeats.gone.is_set():
+                    raise WorkerGone(f"worker {welcome.worker_id} missed its heartbeats: registering again")
                 if task is None:
                     if self._leave_when_idle:
                         break
-                    # Not all at the same moment.
+                    # Jitter, so that idle agents don't claim in lockstep.
                     self._leaving.wait((self._idle_seconds or welcome.heartbeat_seconds) * random.uniform(0.5, 1.0))
                     continue
-                if not self._round(task, heart):
+                if not self._round(task, heartbeats):
                     self._device.close()
                     self._device = self._open_device()
-            self._until_reached(lambda: self._desk.leave(welcome.worker_id), most_tries=3)
+            self._until_reached(lambda: self._coordinator.leave(welcome.worker_id), most_tries=3)
         self._leaving.set()
 
-    def _round(self, task: RoundTask, heart: _Heart) -> bool:
-        """Runs and reports one round; whether the device is as good as before."""
-        heart.hold(task.round_id)
-        insist = _Insist(heart)
+    def _round(self, task: RoundTask, heartbeats: _Heartbeats) -> bool:
+        """Runs and reports one round; False if the device has to be reopened."""
+        heartbeats.hold(task.round_id)
+        retry = _RetryWhileHeld(heartbeats)
         try:
-            run = RoundRun(task, self._device, self._desk, insist, lambda: self._told_to_stop(heart), self._model)
-            report = run.run()
+            report = RoundRunner(
+                task, self._device, self._coordinator, retry, lambda: self._stopping(heartbeats), self._model
+            ).run()
             try:
-                insist(lambda: self._desk.finish(task, report))
+                retry(lambda: self._coordinator.finish(task, report))
             except ResultRefused as refusal:
-                _log.error("round %d: the report was refused: %s", task.round_id, refusal)
+                _log.error("round %d: the service refused the report: %s", task.round_id, refusal)
                 blank = RoundReport(busy_seconds=report.busy_seconds, failure=f"the report was refused: {refusal}")
-                insist(lambda: self._desk.finish(task, blank))
+                retry(lambda: self._coordinator.finish(task, blank))
         except Abandoned as abandoned:
-            _log.warning("round %d was dropped: %s", task.round_id, abandoned)
+            _log.warning("round %d was abandoned: %s", task.round_id, abandoned)
             return True
         finally:
-            heart.hold(None)
+            heartbeats.hold(None)
         self.rounds += 1
         if report.failure:
-            _log.error("round %d could not go on: %s", task.round_id, report.failure)
+            _log.error("round %d failed: %s", task.round_id, report.failure)
         return not report.failure or report.hopeless
 
-    def _told_to_stop(self, heart: _Heart) -> bool:
-        return self._leaving.is_set() or heart.stop.is_set()
+    def _stopping(self, heartbeats: _Heartbeats) -> bool:
+        return self._leaving.is_set() or heartbeats.stop.is_set()
 
     def _until_reached(self, call: Callable[[], T], most_tries: int | None = None) -> T | None:
-        """A call made until the service answers; None when we are asked to leave meanwhile.
+        """Retries a call until the service responds; None if asked to leave in the meantime.
 
         Raises:
-            SlotTaken: whoever has our GPU is alive: it kept it for longer than a dead one could.
+            SlotTaken: another worker holds our GPU, and has held it for longer than a dead one could.
         """
         wait, tries, started = _FIRST_WAIT_SECONDS, 0, time.monotonic()
         while True:
@@ -147,23 +155,23 @@ class Agent:
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
 
 
-class _Heart:
+class _Heartbeats:
     """Sends heartbeats from a thread of its own.
 
     Attributes:
-        stop: the round that is held is not wanted any more.
-        gone: the service counts this worker as gone.
-        draining: the worker is to finish its round and leave.
+        stop: set when the current round is no longer needed.
+        gone: set when the service counts this worker as gone.
+        draining: set when the worker should finish its round and leave.
     """
 
-    def __init__(self, desk: Desk, worker_id: int, seconds: float) -> None:
-        self._desk, self._worker_id, self._seconds = desk, worker_id, seconds
+    def __init__(self, coordinator: Coordinator, worker_id: int, seconds: float) -> None:
+        self._coordinator, self._worker_id, self._seconds = coordinator, worker_id, seconds
         self._round: int | None = None
         self._ended = threading.Event()
         self.stop, self.gone, self.draining = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
-    def __enter__(self) -> _Heart:
+    def __enter__(self) -> _Heartbeats:
         self._thread.start()
         return self
 
@@ -172,7 +180,7 @@ class _Heart:
         self._thread.join()
 
     def hold(self, round_id: int | None) -> None:
-        """Tells which round the next heartbeats are for."""
+        """Sets the round that the next heartbeats carry."""
         self._round = round_id
         self.stop.clear()
 
@@ -181,14 +189,14 @@ class _Heart:
         while not self._ended.wait(wait):
             held, wait = self._round, self._seconds
             try:
-                orders = self._desk.beat(self._worker_id, held)
+                orders = self._coordinator.beat(self._worker_id, held)
             except WorkerGone:
                 self.gone.set()
                 self.stop.set()
                 return
             except Exception as error:
-                # The next one may get through, and comes sooner; until then the round goes on.
-                _log.warning("no heartbeat: %s", error)
+                # The round continues, and the next heartbeat comes sooner.
+                _log.warning("a heartbeat failed: %s", error)
                 wait = self._seconds / 5
                 continue
             if orders.drain:
@@ -197,11 +205,11 @@ class _Heart:
                 self.stop.set()
 
 
-class _Insist:
-    """Makes calls about a round until the service answers, or the round is lost."""
+class _RetryWhileHeld:
+    """A `RetryPolicy` that retries until the service responds or the worker loses the round."""
 
-    def __init__(self, heart: _Heart) -> None:
-        self._heart = heart
+    def __init__(self, heartbeats: _Heartbeats) -> None:
+        self._heartbeats = heartbeats
 
     def __call__(self, call: Callable[[], T]) -> T:
         wait = _FIRST_WAIT_SECONDS
@@ -212,6 +220,6 @@ class _Insist:
                 raise Abandoned(str(lost)) from lost
             except (Unreachable, StoreError) as error:
                 _log.warning("%s", error)
-            if self._heart.gone.wait(wait):
+            if self._heartbeats.gone.wait(wait):
                 raise Abandoned("the service counts this worker as gone")
             wait = min(2 * wait, _LONGEST_WAIT_SECONDS)

@@ -1,4 +1,4 @@
-"""The desk over HTTP: what an agent asks of a service that it dials."""
+"""A coordinator that calls the service over HTTP."""
 
 from __future__ import annotations
 
@@ -21,34 +21,31 @@ from tuner.studying.screening import Tried
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, to_json
 
 
-class HttpDesk:
-    """See `tuner.fleet.agent.desk.Desk`."""
+class HttpCoordinator:
+    """The `Coordinator` of an agent on another machine than the service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._beat_seconds = 5.0
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
-        """See `Desk`."""
         said = self._service.call("POST", "/v1/workers", {"name": name, "facts": asdict(facts)})
         self._beat_seconds = float(said["heartbeat_seconds"])
         return Registration(int(said["worker_id"]), self._beat_seconds)
 
     def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
-        """See `Desk`. Given up after one interval: the next beat is due then."""
+        """Times out after one heartbeat interval, when the next heartbeat is due."""
         path = f"/v1/workers/{worker_id}:heartbeat"
         said = self._service.call("POST", path, {"round_id": round_id}, seconds=max(self._beat_seconds, 1.0))
         return HeartbeatReply(bool(said["stop"]), bool(said["drain"]))
 
     def claim(self, worker_id: int) -> RoundTask | None:
-        """See `Desk`."""
         said = self._service.call("POST", f"/v1/workers/{worker_id}:claim")
         if said is None:
             return None
         return RoundTask(**said | {"policy": Policy(said["policy"]), "only": tuple(said["only"])})
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
-        """See `Desk`."""
         body = {"lease": task.lease, "provenance": asdict(provenance)}
         said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
         tried = tuple(
@@ -59,12 +56,10 @@ class HttpDesk:
         return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 
     def announce(self, task: RoundTask, announcement: Announcement) -> None:
-        """See `Desk`."""
         body = {"lease": task.lease, "stage": announcement.stage, "configs": list(announcement.configs)}
         self._service.call("POST", f"/v1/rounds/{task.round_id}:announce", body)
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
-        """See `Desk`."""
         body = {
             "lease": task.lease, "problem_key": task.problem_key, "policy": task.policy.value,
             "measurements": [measurement_document(entry) for entry in report.measurements],
@@ -75,12 +70,11 @@ class HttpDesk:
         self._service.call("POST", f"/v1/rounds/{task.round_id}:finish", body)
 
     def leave(self, worker_id: int) -> None:
-        """See `Desk`."""
         self._service.call("POST", f"/v1/workers/{worker_id}:leave")
 
 
 def measurement_document(measurement: Measurement) -> dict[str, Any]:
-    """A measurement as a report has it: problem, device and policy are the round's."""
+    """A measurement in the form of a round's report, which gives problem, device and policy once."""
     check, clocks = measurement.verification, measurement.clocks
     return {
         "config": measurement.config.key, "stage": measurement.stage, "outcome": measurement.outcome.value,

@@ -1,4 +1,4 @@
-"""Meters of the fleet: read from the store when somebody asks, so that every service of a store says the same."""
+"""Fleet metrics, read from the store at each scrape, so that all services on one store report the same."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tuner.errors import StoreError
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.statistics import FleetStatistics, fleet_statistics
 
-#: However often it is scraped, the store is asked no more often than this.
-_KEEP_SECONDS: Final = 1.0
+#: However often the service is scraped, it reads the store no more often than this.
+_CACHE_SECONDS: Final = 1.0
 _ENDED: Final = ("done", "failed", "lost", "withdrawn")
 _log = logging.getLogger("gemmtune.api")
 
 
-class FleetMeters(Collector):
+class FleetMetrics(Collector):
     """Rounds, workers, campaigns and GPU time of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._kept: tuple[float, FleetStatistics] | None = None
+        self._cached: tuple[float, FleetStatistics] | None = None
 
     def collect(self) -> Iterator[Metric]:
-        """What the registry asks for; nothing while the store can't be read, which `/readyz` tells."""
+        """The metrics; none while the store can't be read, which `/readyz` reports."""
         try:
             found = self._statistics()
         except StoreError as error:
-            _log.error("fleet meters: %s", error)
+            _log.error("fleet metrics: %s", error)
             return
         yield from _rounds(found)
         yield from _workers(found)
@@ -48,20 +48,20 @@ class FleetMeters(Collector):
             yield gauge
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: registering must not ask the store."""
+        """Nothing: registering the collector must not read the store."""
         return iter(())
 
     def _statistics(self) -> FleetStatistics:
         with self._lock:
-            if self._kept is None or time.monotonic() - self._kept[0] > _KEEP_SECONDS:
-                self._kept = (time.monotonic(), fleet_statistics(self._store))
-            return self._kept[1]
+            if self._cached is None or time.monotonic() - self._cached[0] > _CACHE_SECONDS:
+                self._cached = (time.monotonic(), fleet_statistics(self._store))
+            return self._cached[1]
 
 
 def _rounds(found: FleetStatistics) -> Iterator[Metric]:
-    depth = GaugeMetricFamily("gemmtune_queue_depth", "Rounds that wait for a worker.", labels=("queue",))
-    running = GaugeMetricFamily("gemmtune_rounds_running", "Rounds that workers hold.", labels=("queue",))
-    ended = CounterMetricFamily("gemmtune_rounds", "Rounds that ended, by how.", labels=("queue", "outcome"))
+    depth = GaugeMetricFamily("gemmtune_queue_depth", "Rounds waiting for a worker.", labels=("queue",))
+    running = GaugeMetricFamily("gemmtune_rounds_running", "Rounds held by workers.", labels=("queue",))
+    ended = CounterMetricFamily("gemmtune_rounds", "Ended rounds by outcome.", labels=("queue", "outcome"))
     for (queue, status), count in sorted(found.rounds.items()):
         if status in _ENDED:
             ended.add_metric((queue, status), count)
@@ -70,7 +70,7 @@ def _rounds(found: FleetStatistics) -> Iterator[Metric]:
         running.add_metric((queue,), found.rounds.get((queue, "running"), 0))
     measured = CounterMetricFamily("gemmtune_candidates_measured", "Candidates measured in rounds.", labels=("queue",))
     rate = GaugeMetricFamily(
-        "gemmtune_candidates_per_second", "Measured in the rounds of the last five minutes.", labels=("queue",)
+        "gemmtune_candidates_per_second", "Candidates per second, over the last five minutes.", labels=("queue",)
     )
     for queue, count in sorted(found.measured.items()):
         measured.add_metric((queue,), count)
@@ -82,9 +82,9 @@ def _workers(found: FleetStatistics) -> Iterator[Metric]:
     present = GaugeMetricFamily("gemmtune_workers", "Workers by status.", labels=("queue", "status"))
     for (queue, status), count in sorted(found.workers.items()):
         present.add_metric((queue, status), count)
-    busy = CounterMetricFamily("gemmtune_gpu_busy_seconds", "GPU time that rounds used.", labels=("queue",))
+    busy = CounterMetricFamily("gemmtune_gpu_busy_seconds", "GPU time spent in rounds.", labels=("queue",))
     share = GaugeMetricFamily(
-        "gemmtune_gpu_busy_share", "Of the workers' time in the last five minutes, in rounds.", labels=("queue",)
+        "gemmtune_gpu_busy_share", "Share of workers' time in rounds, over the last five minutes.", labels=("queue",)
     )
     for queue, seconds in sorted(found.busy_seconds.items()):
         busy.add_metric((queue,), seconds)

@@ -17,8 +17,8 @@ from tests.fleet import CALM, HASTY, PROBLEMS, FakeDevice, Fleet, Listening, Slo
 from tuner.errors import FleetError, SlotTaken, Unreachable
 from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
-from tuner.fleet.agent.desk import Desk, LocalDesk
-from tuner.fleet.agent.http import HttpDesk
+from tuner.fleet.agent.coordinator import Coordinator, LocalCoordinator
+from tuner.fleet.agent.http_coordinator import HttpCoordinator
 from tuner.fleet.agent.service import Service
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.maintenance import Maintenance
@@ -35,8 +35,8 @@ FINALS = MOST_WITH_STRUCTURES + 2
 class Running:
     """An agent in a thread of its own."""
 
-    def __init__(self, desk: Desk, device: Callable[[], Worker], name: str = "agent") -> None:
-        self.agent = Agent(desk, device, name, idle_seconds=0.05)
+    def __init__(self, coordinator: Coordinator, device: Callable[[], Worker], name: str = "agent") -> None:
+        self.agent = Agent(coordinator, device, name, idle_seconds=0.05)
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run)
 
@@ -67,9 +67,9 @@ def service(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[List
 
 
 @pytest.fixture
-def desk(service: Listening) -> Iterator[HttpDesk]:
+def coordinator(service: Listening) -> Iterator[HttpCoordinator]:
     with Service(service.url) as http:
-        yield HttpDesk(http)
+        yield HttpCoordinator(http)
 
 
 def ended(store: Store, campaign_id: int) -> bool:
@@ -79,7 +79,7 @@ def ended(store: Store, campaign_id: int) -> bool:
 def test_a_campaign_in_one_process(database_url: str) -> None:
     with Store.open(database_url) as store, Maintenance(store, CALM):
         campaign = Fleet(store).campaign(budget=SMALL)
-        with Running(LocalDesk(store, CALM), FakeDevice) as running:
+        with Running(LocalCoordinator(store, CALM), FakeDevice) as running:
             eventually(lambda: ended(store, campaign.id))
         assert running.error is None
         summary = results.summary(store, campaign.id)
@@ -92,8 +92,8 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
     with ExitStack() as stack:
         agents = []
         for number in range(3):
-            desk = HttpDesk(stack.enter_context(Service(service.url)))
-            agents.append(stack.enter_context(Running(desk, partial(FakeDevice, number), f"agent-{number}")))
+            coordinator = HttpCoordinator(stack.enter_context(Service(service.url)))
+            agents.append(stack.enter_context(Running(coordinator, partial(FakeDevice, number), f"agent-{number}")))
         eventually(lambda: ended(service.store, campaign.id))
     assert [running.error for running in agents] == [None] * 3
     problems = results.problems(service.store, campaign.id)
@@ -104,9 +104,11 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
 
 
 @pytest.mark.parametrize("service", [replace(CALM, round_seconds=1.0)], ids=["short rounds"], indirect=True)
-def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(service: Listening, desk: HttpDesk) -> None:
+def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(
+    service: Listening, coordinator: HttpCoordinator
+) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=64, rounds=11))
-    with Running(desk, lambda: SlowDevice(seconds=0.04)):
+    with Running(coordinator, lambda: SlowDevice(seconds=0.04)):
         eventually(lambda: ended(service.store, campaign.id))
     problem = results.problems(service.store, campaign.id)[0]
     assert (problem.status.value, problem.tried) == ("done", 64)
@@ -114,11 +116,11 @@ def test_a_long_study_takes_several_rounds_and_measures_nothing_twice(service: L
     assert service.store.counts()["measurement"] == 64 + FINALS
 
 
-def test_cancelling_reaches_a_running_round(service: Listening, desk: HttpDesk) -> None:
+def test_cancelling_reaches_a_running_round(service: Listening, coordinator: HttpCoordinator) -> None:
     fleet = Fleet(service.store)
     campaign = fleet.campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=500))
     device = SlowDevice(seconds=0.1)
-    with Running(desk, lambda: device):
+    with Running(coordinator, lambda: device):
         assert device.began.wait(60)
         fleet.campaigns.cancel(campaign.id)
         eventually(lambda: results.progress(service.store, campaign.id).rounds_running == 0)
@@ -128,11 +130,13 @@ def test_cancelling_reaches_a_running_round(service: Listening, desk: HttpDesk) 
     eventually(lambda: results.problems(service.store, campaign.id)[0].status.value == "skipped")
 
 
-def test_a_drained_worker_hands_its_round_back_finished_and_leaves(service: Listening, desk: HttpDesk) -> None:
+def test_a_drained_worker_hands_its_round_back_finished_and_leaves(
+    service: Listening, coordinator: HttpCoordinator
+) -> None:
     fleet = Fleet(service.store)
     campaign = fleet.campaign(PROBLEMS[:2], budget=SMALL)
     device = SlowDevice(seconds=0.0, held=True)
-    with Running(desk, lambda: device) as running:
+    with Running(coordinator, lambda: device) as running:
         assert device.began.wait(60)
         fleet.workers.drain(fleet.workers.page()[0].id)
         device.go_on.set()
@@ -141,10 +145,10 @@ def test_a_drained_worker_hands_its_round_back_finished_and_leaves(service: List
     assert [p.status.value for p in results.problems(service.store, campaign.id)] == ["done", "open"]
 
 
-def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening, desk: HttpDesk) -> None:
+def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening, coordinator: HttpCoordinator) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=500))
     device = SlowDevice(seconds=0.05)
-    with Running(desk, lambda: device) as running:
+    with Running(coordinator, lambda: device) as running:
         assert device.began.wait(60)
         running.agent.leave()
     assert device.closed
@@ -152,10 +156,10 @@ def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening,
     assert (problem.status.value, problem.attempts, problem.tried) == ("open", 0, device.measured)
 
 
-def test_a_service_that_restarts_costs_no_round(service: Listening, desk: HttpDesk) -> None:
+def test_a_service_that_restarts_costs_no_round(service: Listening, coordinator: HttpCoordinator) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
     device = SlowDevice(seconds=0.04)
-    with Running(desk, lambda: device):
+    with Running(coordinator, lambda: device):
         assert device.began.wait(60)
         service.stop()
         service.start()
@@ -169,7 +173,7 @@ def test_a_database_that_restarts_costs_no_round(postgres: Postgres) -> None:
     with Listening(postgres.database()) as service, Service(service.url) as http:
         campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
         device = SlowDevice(seconds=0.04)
-        with Running(HttpDesk(http), lambda: device):
+        with Running(HttpCoordinator(http), lambda: device):
             assert device.began.wait(60)
             postgres.restart()
             eventually(lambda: ended(service.store, campaign.id))
@@ -184,16 +188,18 @@ class Broken(FakeDevice):
         raise ProcessError("the GPU fell off the bus")
 
 
-def test_a_device_that_fails_is_opened_again(service: Listening, desk: HttpDesk) -> None:
+def test_a_device_that_fails_is_opened_again(service: Listening, coordinator: HttpCoordinator) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:2], budget=SMALL)
     devices = iter([Broken(), FakeDevice(), FakeDevice()])
-    with Running(desk, lambda: next(devices)):
+    with Running(coordinator, lambda: next(devices)):
         eventually(lambda: ended(service.store, campaign.id))
     problems = results.problems(service.store, campaign.id)
     assert [(p.status.value, p.rounds) for p in problems] == [("done", 2), ("done", 1)]
 
 
-def test_a_device_that_is_gone_ends_its_agent_and_not_the_problem(service: Listening, desk: HttpDesk) -> None:
+def test_a_device_that_is_gone_ends_its_agent_and_not_the_problem(
+    service: Listening, coordinator: HttpCoordinator
+) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=SMALL)
     devices: Iterator[Worker] = iter([Broken()])
 
@@ -203,7 +209,7 @@ def test_a_device_that_is_gone_ends_its_agent_and_not_the_problem(service: Liste
         except StopIteration:
             raise ProcessError("no such GPU any more") from None
 
-    with Running(desk, open_device) as running:
+    with Running(coordinator, open_device) as running:
         eventually(lambda: not running.alive)
     assert isinstance(running.error, ProcessError)
     problem = results.problems(service.store, campaign.id)[0]
@@ -211,12 +217,12 @@ def test_a_device_that_is_gone_ends_its_agent_and_not_the_problem(service: Liste
 
 
 def test_a_second_agent_on_a_live_gpu_gives_up(
-    service: Listening, desk: HttpDesk, monkeypatch: pytest.MonkeyPatch
+    service: Listening, coordinator: HttpCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.fleet.agent.agent._SLOT_SECONDS", 0.5)
-    with Running(desk, FakeDevice) as first, Service(service.url) as http:
+    with Running(coordinator, FakeDevice) as first, Service(service.url) as http:
         eventually(lambda: len(Fleet(service.store).workers.page()) == 1)
-        with Running(HttpDesk(http), FakeDevice, "second") as second:
+        with Running(HttpCoordinator(http), FakeDevice, "second") as second:
             eventually(lambda: not second.alive)
         assert isinstance(second.error, SlotTaken)
         assert first.alive
@@ -228,14 +234,14 @@ def asleep(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize("service", [HASTY], ids=["hasty"], indirect=True)
 def test_a_worker_that_slept_registers_again(
-    service: Listening, desk: HttpDesk, monkeypatch: pytest.MonkeyPatch
+    service: Listening, coordinator: HttpCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=SMALL)
     device = SlowDevice(seconds=0.03)
-    with Running(desk, lambda: device):
+    with Running(coordinator, lambda: device):
         assert device.began.wait(60)
         # As after a SIGSTOP: nothing is heard of it, and it goes on as if nothing had happened.
-        monkeypatch.setattr(desk._service, "call", asleep)
+        monkeypatch.setattr(coordinator._service, "call", asleep)
         eventually(lambda: any(w.status == "gone" for w in Fleet(service.store).workers.page(gone=True)))
         monkeypatch.undo()
         eventually(lambda: ended(service.store, campaign.id))
@@ -245,7 +251,7 @@ def test_a_worker_that_slept_registers_again(
 
 
 def test_a_service_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
-    with Service("http://127.0.0.1:9") as http, Running(HttpDesk(http), FakeDevice) as running:
+    with Service("http://127.0.0.1:9") as http, Running(HttpCoordinator(http), FakeDevice) as running:
         threading.Event().wait(0.5)
         assert running.alive
     assert running.error is None

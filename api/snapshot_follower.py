@@ -1,4 +1,4 @@
-"""The follower: keeps the snapshot and the tokens of a service up with its store, within a second."""
+"""The snapshot follower: keeps a service's snapshot and tokens within a second of its store."""
 
 from __future__ import annotations
 
@@ -8,64 +8,64 @@ import threading
 import time
 from typing import Final
 
-from api.auth import Keyring
+from api.auth import TokenCache
 from api.snapshot import Snapshot
 from tuner.errors import StoreError
 from tuner.evidence.follow import bests_after
 from tuner.evidence.store import Store
 
-#: Between two looks at the store's counters; a fifth of what is promised.
-_EVERY_SECONDS: Final = 0.2
-#: Bests read at once while catching up.
-_AT_ONCE: Final = 1000
-#: A snapshot that could not look for this long is no longer good for new requests (`/readyz`).
+#: Interval between two polls of the store's change counters; a fifth of the promised delay.
+_POLL_SECONDS: Final = 0.2
+#: Bests read at a time while catching up.
+_BATCH: Final = 1000
+#: A service that could not poll its store for this long is not ready (`/readyz`).
 STALE_SECONDS: Final = 10.0
 _log = logging.getLogger("gemmtune.follower")
 
 
-class Follower:
-    """Follows one store in a thread of its own.
+class SnapshotFollower:
+    """Polls one store in a thread of its own.
 
     Attributes:
-        snapshot: what answers are read from; another object after a store was replaced by a backup.
-        loaded: set once the snapshot has all that the store had when the service started.
+        snapshot: the current snapshot; a new object after the store was restored from a backup.
+        loaded: set once the snapshot holds everything that the store had when the service started.
     """
 
-    def __init__(self, store: Store, keyring: Keyring) -> None:
+    def __init__(self, store: Store, token_cache: TokenCache) -> None:
         self._store = store
-        self._keyring = keyring
+        self._keyring = token_cache
         self._tokens = -1
         self._seen_at = time.monotonic()
         self._stop = threading.Event()
-        self._turn = threading.Lock()
+        self._poll_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self.snapshot = Snapshot()
         self.loaded = threading.Event()
 
     def start(self) -> None:
-        """Begins to follow."""
+        """Starts polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends; what was read stays readable."""
+        """Stops polling; the snapshot stays readable."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def age_seconds(self) -> float:
-        """Since the store was last asked what changed, and answered."""
+        """Time since the last successful poll of the store."""
         return time.monotonic() - self._seen_at
 
-    def follow(self) -> None:
-        """Takes in whatever changed until now.
+    def poll(self) -> None:
+        """Reads everything that changed until now.
 
         Raises:
             StoreError: the store can't be read; the snapshot stays as it is.
         """
-        with self._turn:
-            asked_at, changed = time.monotonic(), self._follow_tokens()
+        with self._poll_lock:
+            asked_at, changed = time.monotonic(), self._poll_tokens()
             if changed["best"] < self.snapshot.version:
-                _log.warning("the store is older than what was read from it: reading it anew")
+                _log.warning("the store is older than the snapshot: reading all of it again")
                 self._catch_up(Snapshot())
             elif changed["best"] > self.snapshot.version:
                 self._catch_up(self.snapshot)
@@ -73,7 +73,7 @@ class Follower:
                 self._seen_at = asked_at
                 self.loaded.set()
 
-    def _follow_tokens(self) -> dict[str, int]:
+    def _poll_tokens(self) -> dict[str, int]:
         changed = self._store.changed()
         if changed["token"] != self._tokens:
             self._keyring.load(self._store)
@@ -83,20 +83,20 @@ class Follower:
     def _catch_up(self, snapshot: Snapshot) -> None:
         many = False
         while not self._stop.is_set():
-            found = bests_after(self._store, snapshot.version, _AT_ONCE)
-            many |= len(found) == _AT_ONCE
+            found = bests_after(self._store, snapshot.version, _BATCH)
+            many |= len(found) == _BATCH
             for _, best in found:
                 if isinstance(best, StoreError):
                     _log.error("a best is left out: %s", best)
-            snapshot.take(found)
-            if len(found) < _AT_ONCE:
+            snapshot.apply(found)
+            if len(found) < _BATCH:
                 break
-            # Reading many takes a while, and a revoked token must not wait for it.
-            self._follow_tokens()
+            # Reading many bests takes a while, and a revoked token must not stay valid until it is done.
+            self._poll_tokens()
         self.snapshot = snapshot
         if many:
-            # What was just read stays for good: the garbage collector need not go through it, again and again,
-            # while requests wait.
+            # The bests stay in memory for good: exempt them from garbage collection, which would traverse them again
+            # and again while requests wait.
             gc.collect()
             gc.freeze()
 
@@ -104,15 +104,15 @@ class Follower:
         failing = False
         while not self._stop.is_set():
             try:
-                self.follow()
+                self.poll()
                 failing = False
             except StoreError as error:
                 if not failing:
-                    _log.error("answers stay as they are: %s", error)
+                    _log.error("the snapshot is not updated: %s", error)
                 failing = True
             except Exception:
-                # A defect; without this thread the service would grow old in silence.
+                # A defect. The thread must survive it, or the snapshot would silently go stale.
                 if not failing:
-                    _log.exception("answers stay as they are")
+                    _log.exception("the snapshot is not updated")
                 failing = True
-            self._stop.wait(_EVERY_SECONDS)
+            self._stop.wait(_POLL_SECONDS)

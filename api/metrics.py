@@ -1,4 +1,4 @@
-"""Meters: what this process counts and times, for Prometheus."""
+"""Prometheus metrics of this process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from prometheus_client.registry import Collector
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
-class Requests(Collector):
-    """Requests by route, method and status, and how long each route takes.
+class RequestMetrics(Collector):
+    """Request counts by route, method and status, and a latency histogram per route.
 
-    Counted by the event loop alone, so without locks: the library's own meters take a tenth of what answering
-    a question from memory takes.
+    Only the event loop updates them, so no locks are needed; prometheus_client's own counters would add a tenth to the
+    cost of an answer from memory.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Requests(Collector):
         self._seconds: dict[str, tuple[list[int], list[float]]] = {}
 
     def count(self, route: str, method: str, status: int, seconds: float) -> None:
-        """One request is over."""
+        """Counts a finished request."""
         key = (route, method, status)
         self._counts[key] = self._counts.get(key, 0) + 1
         timed = self._seconds.get(route)
@@ -35,7 +35,7 @@ class Requests(Collector):
         timed[1][0] += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """What the registry asks for."""
+        """The metrics, for the registry."""
         counts = CounterMetricFamily(
             "gemmtune_http_requests", "Requests answered.", labels=("route", "method", "status")
         )
@@ -43,53 +43,53 @@ class Requests(Collector):
             counts.add_metric((route, method, str(status)), count)
         yield counts
         times = HistogramMetricFamily(
-            "gemmtune_http_request_seconds", "From a request's arrival to the end of its answer.", labels=("route",)
+            "gemmtune_http_request_seconds", "From a request's arrival to the end of its response.", labels=("route",)
         )
         edges = [*map(str, _SECONDS), "+Inf"]
-        for route, (counted, total) in list(self._seconds.items()):
-            buckets = [(edge, float(sum(counted[: place + 1]))) for place, edge in enumerate(edges)]
+        for route, (counts_by_bucket, total) in list(self._seconds.items()):
+            buckets = [(edge, float(sum(counts_by_bucket[: place + 1]))) for place, edge in enumerate(edges)]
             times.add_metric((route,), buckets, total[0])
         yield times
 
 
-class Meters:
-    """One service's meters, on a registry of their own: two services in a process don't mix.
+class Metrics:
+    """One service's metrics, on a registry of their own, so that two services in one process don't mix.
 
     Attributes:
-        registry: what `/metrics` shows.
-        requests: over HTTP.
+        registry: everything that `/metrics` exposes.
+        requests: metrics of HTTP requests.
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Requests()
+        self.requests = RequestMetrics()
         self.registry.register(self.requests)
         self._answers = Counter(
-            "gemmtune_answers", "Best configs told, by where they came from.", ("source",), registry=self.registry
+            "gemmtune_answers", "Answers by source.", ("source",), registry=self.registry
         )
-        self.bests = Gauge("gemmtune_snapshot_bests", "Bests held in memory.", registry=self.registry)
+        self.bests = Gauge("gemmtune_snapshot_bests", "Bests in memory.", registry=self.registry)
         self.snapshot_age = Gauge(
-            "gemmtune_snapshot_age_seconds", "Since the store was last asked for changes.", registry=self.registry
+            "gemmtune_snapshot_age_seconds", "Time since the last successful poll of the store.", registry=self.registry
         )
-        self._told = self._hits = 0
-        share = Gauge("gemmtune_cache_hit_share", "Of the answers told, those from memory.", registry=self.registry)
-        share.set_function(lambda: self._hits / self._told if self._told else 0.0)
+        self._answered = self._hits = 0
+        share = Gauge("gemmtune_cache_hit_share", "Share of answers that came from memory.", registry=self.registry)
+        share.set_function(lambda: self._hits / self._answered if self._answered else 0.0)
         self._builds = Counter(
-            "gemmtune_builds_asked", "Builds that workers asked for, by whether they were kept.", ("kept",),
+            "gemmtune_builds_asked", "Builds that workers requested, by whether they were stored.", ("kept",),
             registry=self.registry,
         )  # fmt: skip
-        # Looking a child up by its labels costs more than raising it.
+        # Looking up a child by its labels costs more than incrementing it.
         self._answer_children: dict[str, Counter] = {}
 
     def answered(self, source: str, count: int = 1) -> None:
-        """Best configs were told."""
+        """Counts answers."""
         child = self._answer_children.get(source)
         if child is None:
             child = self._answer_children[source] = self._answers.labels(source)
         child.inc(count)
-        self._told += count
+        self._answered += count
         self._hits += count if source == "measured" else 0
 
     def build_asked(self, kept: bool) -> None:
-        """A worker asked for a build."""
+        """Counts a worker's request for a build."""
         self._builds.labels("yes" if kept else "no").inc()

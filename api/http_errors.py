@@ -1,6 +1,6 @@
-"""Errors over HTTP: application/problem+json (RFC 9457), each saying what to do.
+"""HTTP errors as application/problem+json (RFC 9457); each says what to do.
 
-`type` names a section of `docs/http-problems.md`; `instance` is the request's id, also in `X-Request-Id`.
+`type` names a row of `docs/http-errors.md`; `instance` is the request id, which `X-Request-Id` also carries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from space.errors import SpaceError
 from tuner.errors import StoreError, UnknownDevice
 
 MEDIA_TYPE: Final = "application/problem+json"
-#: Kinds of what the framework itself refuses.
+#: Error types of requests that the framework itself refuses, by status.
 _FRAMEWORK: Final = {
     400: "malformed-body", 404: "no-such-path", 405: "method-not-allowed", 413: "body-too-large",
 }  # fmt: skip
@@ -29,25 +29,29 @@ _log = logging.getLogger("gemmtune.api")
 
 
 class FieldError(BaseModel):
-    """One field that is wrong."""
+    """One invalid field."""
 
     pointer: str = Field(description="JSON pointer into the body, or the name of a query parameter")
     detail: str
 
 
 class ProblemDocument(BaseModel):
-    """What every error answers with."""
+    """The body of every error response (RFC 9457 problem details)."""
 
-    type: str = Field(description="where this kind of problem is described")
+    type: str = Field(description="URL of the description of this type of error")
     title: str
     status: int
     detail: str = Field(description="one sentence: the value, the rule, the fix")
-    instance: str = Field(description="the request's id")
+    instance: str = Field(description="request id")
     errors: list[FieldError] = Field(default_factory=list)
 
 
-class HttpProblem(Exception):
-    """An expected failure of a request."""
+class HttpError(Exception):
+    """An expected failure of a request.
+
+    Attributes:
+        kind: last part of the error's `type`, as in `/problems/bad-input`.
+    """
 
     def __init__(
         self,
@@ -65,12 +69,12 @@ class HttpProblem(Exception):
         self.errors = errors
 
 
-#: What the gate may answer on any path (see `api.gate`), and what any endpoint may.
+#: Statuses that the middleware or any endpoint may return on every path.
 _ALWAYS: Final = (400, 401, 403, 413, 414, 421, 422, 429, 500, 503)
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problem answers of an endpoint, for its OpenAPI description; those of every endpoint are among them."""
+    """An endpoint's error responses for OpenAPI: `statuses`, and those that every endpoint has."""
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
     return {
         status: {"description": HTTPStatus(status).phrase, "content": {MEDIA_TYPE: {"schema": schema}}}
@@ -79,41 +83,41 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Makes every failure of `app` a problem document."""
+    """Registers handlers that turn every failure of `app` into an error document."""
 
-    @app.exception_handler(HttpProblem)
-    async def expected(request: Request, error: HttpProblem) -> JSONResponse:
-        return answer(request, error.status, error.kind, error.detail, error.errors, error.headers)
+    @app.exception_handler(HttpError)
+    async def expected(request: Request, error: HttpError) -> JSONResponse:
+        return error_response(request, error.status, error.kind, error.detail, error.errors, error.headers)
 
     @app.exception_handler(SpaceError)
     async def bad_input(request: Request, error: SpaceError) -> JSONResponse:
-        return answer(request, 422, "bad-input", str(error))
+        return error_response(request, 422, "bad-input", str(error))
 
     @app.exception_handler(StoreError)
     async def no_store(request: Request, error: StoreError) -> JSONResponse:
         _log.error("store: %s", error)
-        return answer(request, 503, "store-unavailable", str(error))
+        return error_response(request, 503, "store-unavailable", str(error))
 
     @app.exception_handler(UnknownDevice)
     async def no_device(request: Request, error: UnknownDevice) -> JSONResponse:
-        return answer(request, 404, "unknown-device", str(error))
+        return error_response(request, 404, "unknown-device", str(error))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
         errors = [FieldError(pointer=_pointer(entry["loc"]), detail=entry["msg"]) for entry in error.errors()]
         first = errors[0]
-        detail = f"{first.pointer}: {first.detail}; see /openapi.json for what is taken"
-        return answer(request, 422, "malformed-request", detail, errors)
+        detail = f"{first.pointer}: {first.detail}; see /openapi.json for the schema"
+        return error_response(request, 422, "malformed-request", detail, errors)
 
     @app.exception_handler(HTTPException)
     async def by_framework(request: Request, error: HTTPException) -> JSONResponse:
         kind = _FRAMEWORK.get(error.status_code, "refused")
-        detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists what there is"
+        detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists all endpoints"
         headers = {**(error.headers or {}), **({"Allow": _allowed(request)} if error.status_code == 405 else {})}
-        return answer(request, error.status_code, kind, detail, headers=headers)
+        return error_response(request, error.status_code, kind, detail, headers=headers)
 
 
-def answer(
+def error_response(
     request: Request,
     status: int,
     kind: str,
@@ -121,11 +125,11 @@ def answer(
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """A problem document as a response."""
-    return document(status, kind, detail, str(getattr(request.state, "request_id", "")), errors, headers)
+    """An error response to `request`."""
+    return error_document(status, kind, detail, str(getattr(request.state, "request_id", "")), errors, headers)
 
 
-def document(
+def error_document(
     status: int,
     kind: str,
     detail: str,
@@ -133,7 +137,7 @@ def document(
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
-    """A problem document as a response, where there is no `Request` to take the id from."""
+    """An error response, for callers that have a request id but no `Request`."""
     content = ProblemDocument(
         type=f"/problems/{kind}",
         title=kind.replace("-", " "),
@@ -146,7 +150,7 @@ def document(
 
 
 def next_link(request: Request, cursor: str | None) -> dict[str, str]:
-    """The `Link` header of a page that another one follows (RFC 8288); no header on the last page."""
+    """The `Link` header of a page with a successor (RFC 8288); no header on the last page."""
     if cursor is None:
         return {}
     url = request.url.include_query_params(cursor=cursor)
@@ -154,7 +158,7 @@ def next_link(request: Request, cursor: str | None) -> dict[str, str]:
 
 
 def _allowed(request: Request) -> str:
-    """What a path takes; the framework names the methods of its first route alone."""
+    """All methods of a path; the framework lists those of the first matching route only."""
     scope = {name: request.scope[name] for name in ("type", "method", "path", "headers")}
     found: set[str] = set()
     for route in request.app.state.routes:

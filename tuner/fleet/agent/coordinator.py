@@ -1,4 +1,4 @@
-"""Desk: where an agent gets its rounds and leaves its reports, in this process or over HTTP."""
+"""Coordinator: gives rounds to an agent and takes its reports, in this process or over HTTP."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from tuner.fleet.campaigns.workers import Workers
 from workers.measurement import DeviceFacts, Provenance
 
 
-class Desk(Protocol):
-    """What an agent needs of the service; see `tuner.fleet.campaigns.workers.Workers` and `…rounds.Rounds`.
+class Coordinator(Protocol):
+    """Everything that an agent asks of the service.
 
-    Every call may raise `Unreachable`; the same call may then be made again.
+    Every call may raise `Unreachable`; the agent may then repeat it.
     """
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
-        """A new worker."""
+        """Registers a worker on one device."""
         ...
 
     def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
-        """A sign of life."""
+        """Sends a heartbeat; `round_id` is the round that the worker runs."""
         ...
 
     def claim(self, worker_id: int) -> RoundTask | None:
-        """The next round."""
+        """Claims the next round; None while no round is waiting."""
         ...
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
-        """What the round's study knows already."""
+        """Begins a round on a prepared device and returns the history of its study."""
         ...
 
     def announce(self, task: RoundTask, announcement: Announcement) -> None:
-        """Names the candidates that are measured next."""
+        """Announces the candidates that are measured next."""
         ...
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
@@ -52,43 +52,36 @@ class Desk(Protocol):
         ...
 
     def leave(self, worker_id: int) -> None:
-        """Says goodbye."""
+        """Removes the worker."""
         ...
 
 
-class LocalDesk:
-    """The desk of a store in this process: the embedded way."""
+class LocalCoordinator:
+    """A coordinator on a store in this process."""
 
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
         self._workers, self._rounds = Workers(store, timing), Rounds(store, timing)
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
-        """See `Desk`."""
         return self._workers.register(name, facts)
 
     def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
-        """See `Desk`."""
         try:
             return self._workers.beat(worker_id, round_id)
         except StoreError as error:
             raise Unreachable(str(error)) from error
 
     def claim(self, worker_id: int) -> RoundTask | None:
-        """See `Desk`."""
         return self._rounds.claim(worker_id)
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
-        """See `Desk`."""
         return self._rounds.begin(task.round_id, task.lease, provenance)
 
     def announce(self, task: RoundTask, announcement: Announcement) -> None:
-        """See `Desk`."""
         self._rounds.announce(task.round_id, task.lease, announcement)
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
-        """See `Desk`."""
         self._rounds.finish(task.round_id, task.lease, report)
 
     def leave(self, worker_id: int) -> None:
-        """See `Desk`."""
         self._workers.leave(worker_id)

@@ -58,7 +58,7 @@ def test_a_store_that_cant_be_read_leaves_the_service_its_own_meters(
     def gone(_: Store) -> None:
         raise StoreError("planted")
 
-    monkeypatch.setattr("api.fleet_meters.fleet_statistics", gone)
+    monkeypatch.setattr("api.fleet_metrics.fleet_statistics", gone)
     with TestClient(create_app(store)) as http:
         text = http.get("/metrics").text
     assert "gemmtune_snapshot_bests" in text

@@ -1,4 +1,4 @@
-"""The crew, with real processes: who dies or hangs is replaced, who leaves is not, and all go when told to."""
+"""The agent pool with real processes: it replaces those that die or hang, not those that leave, and stops all."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pytest
 
 from tests.fleet import eventually
 from tuner.exits import EXIT_DONE, EXIT_INPUT
-from tuner.fleet.agent.crew import Crew, Member, beat_for_crew
+from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
 
-#: A member that beats until it is told to leave, and leaves a mark for each start.
+#: A process that reports its liveness until it is told to leave, and appends its id to a file at each start.
 BODY = """
 import os, signal, sys, threading
-from tuner.fleet.agent.crew import beat_for_crew
+from tuner.fleet.agent.pool import report_liveness
 leaving = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: leaving.set())
-beat_for_crew(int(sys.argv[-1]), leaving.set)
+report_liveness(int(sys.argv[-1]), leaving.set)
 with open(sys.argv[1], "a") as marks:
     marks.write(f"{os.getpid()}\\n")
 while not leaving.wait(0.05):
@@ -30,35 +30,35 @@ sys.exit(int(sys.argv[2]))
 
 
 class Host:
-    """A crew in a thread of its own."""
+    """A pool in a thread of its own."""
 
-    def __init__(self, folder: Path, members: int = 2, code: int = 0, silence_seconds: float = 30.0) -> None:
-        self._marks = [folder / f"{place}.txt" for place in range(members)]
-        self.crew = Crew([
-            Member(f"device {path.stem}", [sys.executable, "-c", BODY, str(path), str(code)], silence_seconds)
+    def __init__(self, folder: Path, processes: int = 2, code: int = 0, silence_seconds: float = 30.0) -> None:
+        self._marks = [folder / f"{place}.txt" for place in range(processes)]
+        self.pool = AgentPool([
+            AgentProcess(f"device {path.stem}", [sys.executable, "-c", BODY, str(path), str(code)], silence_seconds)
             for path in self._marks
         ])  # fmt: skip
         self.code: int | None = None
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        self.code = self.crew.run(0.02)
+        self.code = self.pool.run(0.02)
 
     def __enter__(self) -> Host:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.crew.leave()
+        self.pool.leave()
         self._thread.join()
 
     def started(self, place: int) -> list[int]:
-        """Processes of a member that were ready, in order."""
+        """Ids of the processes that were ready on one device, in order."""
         path = self._marks[place]
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
     def ready(self, *counts: int) -> bool:
-        """Whether each member was ready so many times."""
+        """True if each device's process became ready this many times."""
         return [len(self.started(place)) for place in range(len(self._marks))] == list(counts)
 
     @property
@@ -66,14 +66,14 @@ class Host:
         return self.code is not None
 
 
-def test_a_member_that_is_killed_or_stopped_is_replaced_and_all_leave_when_told(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_or_stopped_is_replaced_and_all_leave_when_told(tmp_path: Path) -> None:
     with Host(tmp_path, silence_seconds=5.0) as host:
         eventually(lambda: host.ready(1, 1))
         os.kill(host.started(0)[0], signal.SIGKILL)
         os.kill(host.started(1)[0], signal.SIGSTOP)
         eventually(lambda: host.ready(2, 2))
         assert len({*host.started(0), *host.started(1)}) == 4
-        host.crew.leave()
+        host.pool.leave()
         eventually(lambda: host.ended)
     assert host.code == 0
 
@@ -89,22 +89,22 @@ def test_a_member_that_left_or_has_wrong_input_is_not_replaced(tmp_path: Path, c
     assert host.code == code
 
 
-def test_members_leave_when_their_crew_is_gone() -> None:
+def test_processes_leave_when_their_pool_is_gone() -> None:
     ours, theirs = os.pipe()
     left = threading.Event()
-    beat_for_crew(theirs, left.set)
+    report_liveness(theirs, left.set)
     assert os.read(ours, 1) == b"."
     os.close(ours)
     assert left.wait(30)
     os.close(theirs)
 
 
-def test_a_crew_that_does_not_read_does_not_hold_its_members_up() -> None:
+def test_a_pool_that_does_not_read_does_not_block_its_processes() -> None:
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
     fill(theirs)
     left = threading.Event()
-    beat_for_crew(theirs, left.set)
+    report_liveness(theirs, left.set)
     assert not left.is_set()
     os.close(ours)
     assert left.wait(30)

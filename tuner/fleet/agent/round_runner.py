@@ -1,4 +1,4 @@
-"""One round on one device: what `gemmtune tune` does for a whole study, for some seconds of it."""
+"""Runs one round on one device: a few seconds of the study that `gemmtune tune` runs as a whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from space.config import Config
 from space.family import config_named
 from space.problem import Problem
 from tuner.errors import NothingCorrect, ResultRefused
-from tuner.fleet.agent.desk import Desk
+from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.campaigns.records import Announcement, RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import candidates_for
@@ -21,51 +21,51 @@ from workers.errors import RecordingError, WorkerError
 from workers.measurement import Measurement, Provenance, Stage
 from workers.ports import Round, Worker
 
-#: Screened at most by one round, so that a report stays far below the limit on bodies.
+#: Most candidates that one round screens; keeps a report far below the size limit of a request body.
 MOST_OF_A_ROUND: Final = 512
 T = TypeVar("T")
 
 
 class Abandoned(Exception):
-    """The round is not ours any more: whatever it measured is dropped."""
+    """The agent no longer holds the round; its measurements are dropped."""
 
 
-class Insist(Protocol):
-    """Makes a call to the desk, again and again while the service can't be reached."""
+class RetryPolicy(Protocol):
+    """Makes a call to the coordinator and repeats it while the service is unreachable."""
 
     def __call__(self, call: Callable[[], T]) -> T:
-        """The call's answer.
+        """The call's result.
 
         Raises:
-            Abandoned: the round is not ours any more.
+            Abandoned: the agent no longer holds the round.
         """
         ...
 
 
-class RoundRun:
-    """A round being run.
+class RoundRunner:
+    """Runs one round.
 
     Args:
-        stopping: whether to stop at the next candidate and report what there is.
-        model: what is expected of candidates; the analytic model's estimate where there is none.
+        stopping: True once the round should stop at the next candidate and report what it has.
+        model: predicts candidates' times; without one, the analytic model's estimate is used.
     """
 
     def __init__(
-        self, task: RoundTask, worker: Worker, desk: Desk, insist: Insist, stopping: Callable[[], bool],
-        model: LearnedModel | None = None,
+        self, task: RoundTask, worker: Worker, coordinator: Coordinator, retry: RetryPolicy,
+        stopping: Callable[[], bool], model: LearnedModel | None = None,
     ) -> None:  # fmt: skip
-        self._task, self._worker, self._desk, self._insist, self._stopping = task, worker, desk, insist, stopping
-        self._model = model
+        self._task, self._worker, self._coordinator, self._retry = task, worker, coordinator, retry
+        self._stopping, self._model = stopping, model
         self._problem = Problem.from_key(task.problem_key)
         self._measured: list[Measurement] = []
         self._provenance: Provenance | None = None
         self._busy_seconds = 0.0
 
     def run(self) -> RoundReport:
-        """Measures, and says how it went; never raises for what a device or a candidate does.
+        """Measures, and returns the report; failures of the device or of candidates are part of the report.
 
         Raises:
-            Abandoned: the round is not ours any more.
+            Abandoned: the agent no longer holds the round.
         """
         ended = failure = ""
         hopeless = False
@@ -74,19 +74,23 @@ class RoundRun:
         except NothingCorrect as error:
             failure, hopeless = str(error), True
         except (WorkerError, ResultRefused) as error:
-            # What was not recorded is not recorded at the next try either.
+            # Replaying a measurement that was never recorded fails every time.
             failure, hopeless = str(error), isinstance(error, RecordingError)
         return RoundReport(
             tuple(self._measured), self._provenance, self._busy_seconds, ended, failure, hopeless, self._stopping()
         )
 
     def _measure(self) -> str:
-        """Screens and, at the study's end, runs the finals; why the study is at its end, if it is."""
+        """Screens candidates and, when the study has ended, runs the finals.
+
+        Returns:
+            Why the study has ended; empty if it continues in another round.
+        """
         candidates = candidates_for(self._problem, self._worker)
         with self._busy():
             round_ = self._worker.begin(self._problem, self._task.policy)
         self._provenance = provenance = round_.provenance
-        past = self._insist(lambda: self._desk.begin(self._task, provenance))
+        past = self._retry(lambda: self._coordinator.begin(self._task, provenance))
         until = time.monotonic() + self._task.seconds
         guidance = Guidance(seed=self._task.round_id, model=self._model, winners=past.winners)
         search = Search(self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance)
@@ -103,7 +107,7 @@ class RoundRun:
         return self._finals(round_, search, past)
 
     def _only(self, round_: Round, search: Search) -> None:
-        """Measures the suspects that were not measured before."""
+        """Measures the task's suspects, except those measured before."""
         tried = {entry.config for entry in search.tried}
         left = [config for config in map(config_named, self._task.only) if config not in tried]
         if left and not self._stopping():
@@ -130,7 +134,7 @@ class RoundRun:
 
     def _announce(self, stage: Stage, batch: Sequence[Config]) -> None:
         announcement = Announcement(stage, tuple(config.key for config in batch))
-        self._insist(lambda: self._desk.announce(self._task, announcement))
+        self._retry(lambda: self._coordinator.announce(self._task, announcement))
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
