@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Self
 
 import uvicorn
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from api.app import create_app
 from api.server import listen
@@ -170,10 +170,13 @@ class Fleet:
         self.sweeper._last_sweep = self.clock
 
     def pass_time(self, seconds: float) -> None:
-        """Makes every sign of life older, as if time had passed; whoever sweeps was there all the while."""
+        """Makes every heartbeat older, as if time had passed while the sweeper listened."""
         with self.store.transaction(writes=True) as session:
             for worker in session.scalars(select(WorkerRow)):
                 worker.beat_at -= timedelta(seconds=seconds)
+            if not self.store.embedded:
+                older = "UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - make_interval(secs => :s)"
+                session.execute(text(older), {"s": seconds})
 
     def fall_silent(self) -> None:
         """Time passes until every worker that does not beat now counts as gone."""

@@ -167,9 +167,8 @@ def _insert(connection: Connection, table: Table | None, rows: Sequence[dict[str
     for row in rows:
         row |= {name: datetime.fromisoformat(row[name]) for name in moments if row.get(name)}
         row |= {name: base64.b64decode(row[name]) for name in binaries if row.get(name)}
-        if table.name == "round":
-            # The queue is not in the backup: its numbers mean nothing any more.
-            row["job_id"] = None
+        # The queue is not in the backup: its numbers mean nothing here.
+        row |= {name: None for name in ("job_id", "engine_id") if name in row}
     connection.execute(insert(table), list(rows))
 
 

@@ -151,8 +151,9 @@ class _Look:
     def _workers(self) -> Check:
         with self.store.transaction() as session:
             moment = now(session)
+            beat_at = queue_of(self.store).heartbeat_at.label("beat_at")
             present = session.execute(
-                select(WorkerRow.name, WorkerRow.queue, WorkerRow.status, WorkerRow.beat_at)
+                select(WorkerRow.name, WorkerRow.queue, WorkerRow.status, beat_at)
                 .where(WorkerRow.status != "gone")
             ).all()  # fmt: skip
             needed = set(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import select, text, update
 
 from api.access import AccessPolicy
 from api.app import create_app
@@ -15,7 +15,7 @@ from tests.fleet import BY_HAND, PROBLEMS, Fleet
 from tests.integration.api.asking import serving
 from tuner.cli.checkup import Check
 from tuner.evidence import tokens
-from tuner.evidence.campaign_models import CampaignProblemRow
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.checkup import fleet_checkup, service_check
 from tuner.fleet.queue.choice import queue_of
@@ -58,8 +58,7 @@ def test_problems_without_a_worker_are_told_with_their_queue(fleet: Fleet, datab
 
 def test_a_worker_that_nobody_misses_is_told(fleet: Fleet, database_url: str) -> None:
     fleet.hand()
-    with fleet.store.transaction(writes=True) as session:
-        session.execute(text("UPDATE worker SET beat_at = '2026-01-01 00:00:00'"))
+    fleet.pass_time(1e6)
     workers = looked(database_url)["workers"]
     assert (workers.state, "worker-0" in workers.found, "serve" in workers.fix) == ("broken", True, True)
 
@@ -71,10 +70,12 @@ def test_a_queue_that_lost_a_job_is_told_until_it_is_repaired(postgres: Postgres
         fleet.campaign()
         fleet.hand()
         with store.transaction(writes=True) as session:
-            job = queue_of(store).jobs(session)[0]
-            queue_of(store).end(session, job.id)
+            row = session.scalars(select(RoundRow).order_by(RoundRow.id)).first()
+            assert row
+            assert row.job_id
+            queue_of(store).end(session, row.job_id)
         queue = looked(url)["queue"]
-        assert (queue.state, f"queued round {job.round_id}" in queue.found) == ("broken", True)
+        assert (queue.state, f"queued round {row.id}" in queue.found) == ("broken", True)
         fleet.sweeper.sweep()
         assert looked(url)["queue"].state == "ok"
 

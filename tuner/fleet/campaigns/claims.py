@@ -1,7 +1,6 @@
-"""Claims: which round a worker gets next, and what it is told of it.
+"""Claims: which round a worker gets next, and what it is told about it.
 
-A large fleet claims all the time, so a claim reads the few columns that it needs, each statement is made once, and
-every one of them is a way to the database that a claim waits for.
+A large fleet claims constantly, so a claim reads few columns, and its statements are built once.
 """
 
 from __future__ import annotations
@@ -20,18 +19,16 @@ from tuner.fleet.campaigns.records import CampaignBudget, Policy, RoundTask
 from tuner.fleet.campaigns.workers import LiveWorker
 from tuner.fleet.queue.port import Queue
 
-#: Jobs that stand for nothing any more that one claim clears away before it gives up until the next.
-_MOST_STALE: Final = 50
+#: Obsolete jobs that one claim clears away before it gives up.
+_MOST_OBSOLETE: Final = 50
 Item, Round = CampaignProblemRow, RoundRow
 
 
-class Found(NamedTuple):
-    """A round with what its task says, read in one statement."""
+class ClaimableRound(NamedTuple):
+    """A round and the fields of its task."""
 
     id: int
     lease: str | None
-    status: str
-    job_id: int | None
     item_id: int
     attempts: int
     suspects: Sequence[str]
@@ -43,7 +40,7 @@ class Found(NamedTuple):
     campaign_status: str
 
     def task(self, lease: str, seconds: float) -> RoundTask:
-        """What its holder is told."""
+        """What the worker that holds the round is told."""
         budget = CampaignBudget(**self.budget).of_problem(self.tried if self.closing else None)
         return RoundTask(
             self.id, lease, self.problem_key, Policy(self.policy), budget.candidates, budget.rounds, budget.target,
@@ -53,52 +50,50 @@ class Found(NamedTuple):
 
 _ROUNDS: Final = (
     select(
-        Round.id, Round.lease, Round.status, Round.job_id, Item.id.label("item_id"), Item.attempts, Item.suspects,
-        Item.closing, Item.tried, ProblemRow.key, CampaignRow.policy, CampaignRow.budget, CampaignRow.status,
+        Round.id, Round.lease, Item.id.label("item_id"), Item.attempts, Item.suspects, Item.closing, Item.tried,
+        ProblemRow.key, CampaignRow.policy, CampaignRow.budget, CampaignRow.status,
     )
     .join(Item, Item.id == Round.campaign_problem_id)
     .join(CampaignRow, CampaignRow.id == Item.campaign_id)
     .join(ProblemRow, ProblemRow.id == Round.problem_id)
 )  # fmt: skip
 _RUNNING: Final = _ROUNDS.where(Round.worker_id == bindparam("worker"), Round.status == "running")
-_OF_JOB: Final = _ROUNDS.where(Round.id == bindparam("round")).with_for_update(of=Round)
+_OF_JOB: Final = _ROUNDS.where(Round.job_id == bindparam("job"), Round.status == "queued").with_for_update(of=Round)
 _ONE: Final = update(Round).where(Round.id == bindparam("round")).execution_options(synchronize_session=False)
-_GIVE: Final = _ONE.values(
+_GRANT: Final = _ONE.values(
     status="running", worker_id=bindparam("worker"), lease=bindparam("given"),
     claimed_at=bindparam("at", type_=DateTime(timezone=True)),
 )  # fmt: skip
 
 
-def running(session: Session, worker_id: int) -> Found | None:
+def running(session: Session, worker_id: int) -> ClaimableRound | None:
     """The round that a worker holds."""
     row = session.execute(_RUNNING, {"worker": worker_id}).one_or_none()
-    return Found._make(row) if row else None
+    return ClaimableRound._make(row) if row else None
 
 
-def take(session: Session, queue: Queue, worker: LiveWorker) -> Found | None:
-    """A queued round of a running campaign, locked; what is queued for nothing is cleared away."""
-    for _ in range(_MOST_STALE):
+def take(session: Session, queue: Queue, worker: LiveWorker) -> ClaimableRound | None:
+    """The next queued round of a running campaign, locked; obsolete jobs before it are ended."""
+    for _ in range(_MOST_OBSOLETE):
         job = queue.take(session, worker.queue, worker.engine_id)
         if job is None:
             return None
-        row = session.execute(_OF_JOB, {"round": job.round_id}).one_or_none()
-        found = Found._make(row) if row else None
-        if found is None or found.status != "queued" or found.job_id != job.id:
-            queue.end(session, job.id)
-        elif found.campaign_status != "running":
-            queue.end(session, job.id)
-            _withdraw(session, found)
-        else:
+        row = session.execute(_OF_JOB, {"job": job}).one_or_none()
+        found = ClaimableRound._make(row) if row else None
+        if found and found.campaign_status == "running":
             return found
+        queue.end(session, job)
+        if found:
+            _withdraw(session, found)
     return None
 
 
-def give(session: Session, found: Found, worker_id: int, lease: str, at: datetime) -> None:
-    """Makes a round that was taken the worker's."""
-    session.execute(_GIVE, {"round": found.id, "worker": worker_id, "given": lease, "at": at})
+def grant(session: Session, found: ClaimableRound, worker_id: int, lease: str, at: datetime) -> None:
+    """Gives a worker the lease of a round that was taken for it."""
+    session.execute(_GRANT, {"round": found.id, "worker": worker_id, "given": lease, "at": at})
 
 
-def _withdraw(session: Session, found: Found) -> None:
+def _withdraw(session: Session, found: ClaimableRound) -> None:
     reason = f"the campaign is {found.campaign_status}"
     session.execute(_ONE.values(status="withdrawn", reason=reason, job_id=None), {"round": found.id})
     session.execute(update(Item).where(Item.id == found.item_id).values(status="waiting"))

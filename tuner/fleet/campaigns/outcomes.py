@@ -45,7 +45,7 @@ def finalists_next(attempts: int) -> int:
     return max(FINALISTS >> attempts, 1)
 
 
-def end_badly(
+def record_failure(
     round_: RoundRow, item: CampaignProblemRow, reason: str, measured: Collection[str], most_attempts: int, at: datetime
 ) -> None:
     """Puts a problem back into the backlog with its suspects, or parks it after too many tries."""

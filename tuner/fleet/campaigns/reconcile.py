@@ -1,12 +1,14 @@
-"""Reconciler: rebuilds the queue from the rounds, and the problems' statuses from their rounds.
+"""Reconciler: makes queue, rounds and problems agree again after changes from outside.
 
-The queue is derived. Whatever happened to it (jobs deleted by hand, restored from an older backup, an engine
-replaced), each queued round gets its job again, and jobs that stand for nothing are ended.
+Rounds and jobs change in one transaction, so they disagree only when jobs were deleted by hand or the tables come
+from a backup. A queued round without a job is withdrawn, which puts its problem back into the backlog; a job of no
+open round is ended.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -16,9 +18,10 @@ from sqlalchemy.orm import Session
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.backlog import OPEN
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.queue.port import Queue
 
-#: Of a problem: whether one of its rounds is open.
+#: The problem has an open round.
 _HAS_OPEN: Final = (
     select(RoundRow.id)
     .where(RoundRow.campaign_problem_id == CampaignProblemRow.id, RoundRow.status.in_(OPEN))
@@ -28,11 +31,11 @@ _HAS_OPEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """What `reconcile` would repair.
+    """A disagreement that `reconcile` would repair.
 
     Attributes:
-        kind: in words.
-        number: of the round, the job or the problem.
+        kind: as a phrase.
+        number: id of the round, the job or the problem.
     """
 
     kind: str
@@ -43,81 +46,49 @@ class Mismatch:
 
 
 def mismatches(store: Store, queue: Queue) -> set[Mismatch]:
-    """Where queue, rounds and problems do not agree at this moment; nothing is changed.
+    """Where queue, rounds and problems disagree now; changes nothing.
 
-    What is in the middle of its own transactions may show up once: look twice.
+    Transactions under way may show up once: look twice.
     """
     item = CampaignProblemRow
     with store.transaction() as session:
-        jobless, stray = _unpaired(session, queue)
         roundless = session.scalars(select(item.id).where(item.status == "open", ~_HAS_OPEN)).all()
         unopened = session.scalars(select(item.id).where(item.status == "waiting", _HAS_OPEN)).all()
-    return {
-        *(Mismatch("without a job: queued round", place) for place in jobless),
-        *(Mismatch("for no round: job", job) for job in stray),
-        *(Mismatch("open without a round: problem", place) for place in roundless),
-        *(Mismatch("waiting with an open round: problem", place) for place in unopened),
-    }  # fmt: skip
+        return {
+            *(Mismatch("without a job: queued round", place) for place in queue.jobless(session)),
+            *(Mismatch("for no round: job", job) for job in queue.strays(session)),
+            *(Mismatch("open without a round: problem", place) for place in roundless),
+            *(Mismatch("waiting with an open round: problem", place) for place in unopened),
+        }  # fmt: skip
 
 
 def reconcile(store: Store, queue: Queue) -> Counter[str]:
-    """Compares queue, rounds and problems once; what it repaired, by kind."""
-    repaired: Counter[str] = Counter()
-    with store.transaction() as session:
-        jobless, stray = _unpaired(session, queue)
-    for round_id in jobless:
-        repaired["rounds queued again"] += _queue_again(store, queue, round_id)
-    for job in stray:
-        repaired["jobs ended"] += _end_stray(store, queue, job)
-    repaired["problems opened or put back"] += _match_problems(store)
+    """Repairs every disagreement; how many, by kind."""
+    item, repaired = CampaignProblemRow, Counter[str]()
+    with store.transaction(writes=True) as session:
+        repaired["rounds without a job withdrawn"] = withdraw(session, queue.jobless(session), "its job is gone")
+        strays = queue.strays(session)
+        for job in strays:
+            queue.end(session, job)
+        repaired["jobs ended"] = len(strays)
+    with store.transaction(writes=True) as session:
+        # A problem is open exactly while it has an open round.
+        back = update(item).where(item.status == "open", ~_HAS_OPEN).values(status="waiting")
+        opened = update(item).where(item.status == "waiting", _HAS_OPEN).values(status="open")
+        repaired["problems opened or put back"] = changed_rows(session, back) + changed_rows(session, opened)
     return +repaired
 
 
-def _unpaired(session: Session, queue: Queue) -> tuple[list[int], list[int]]:
-    """Queued rounds for which no job waits, and jobs that no open round names."""
-    jobs = queue.jobs(session)
-    # Read after the jobs: a round that is put meanwhile is seen without its job, and has to be looked at again.
-    rows = session.execute(select(RoundRow.id, RoundRow.job_id, RoundRow.status).where(RoundRow.status.in_(OPEN))).all()
-    waiting = {job.id for job in jobs if not job.taken}
-    jobless = [place for place, job, status in rows if status == "queued" and job not in waiting]
-    return jobless, sorted({job.id for job in jobs} - {job for _, job, _ in rows})
+def withdraw(session: Session, rounds: Sequence[int], reason: str) -> int:
+    """Ends queued rounds that no worker has claimed, and puts their problems back into the backlog; how many."""
+    queued = update(RoundRow).where(RoundRow.id.in_(rounds), RoundRow.status == "queued")
+    closed = queued.values(status="withdrawn", reason=reason, ended_at=now(session), job_id=None)
+    items = session.scalars(closed.returning(RoundRow.campaign_problem_id)).all()
+    item = CampaignProblemRow
+    session.execute(update(item).where(item.id.in_(items), item.status == "open").values(status="waiting"))
+    return len(items)
 
 
 def changed_rows(session: Session, statement: Update) -> int:
     """Executes an update; how many rows it changed."""
     return cast("CursorResult[object]", session.execute(statement)).rowcount
-
-
-def _queue_again(store: Store, queue: Queue, round_id: int) -> int:
-    """Gives a queued round a new job, unless it has one after all."""
-    with store.transaction(writes=True) as session:
-        row = session.scalars(
-            select(RoundRow).where(RoundRow.id == round_id, RoundRow.status == "queued").with_for_update()
-        ).one_or_none()
-        if row is None or any(job.id == row.job_id and not job.taken for job in queue.jobs(session)):
-            return 0
-        if row.job_id is not None:
-            queue.end(session, row.job_id)
-        (row.job_id,) = queue.put(session, row.queue, [(row.id, row.priority)])
-        return 1
-
-
-def _end_stray(store: Store, queue: Queue, job: int) -> int:
-    """Ends a job that no open round names, unless one does by now."""
-    with store.transaction(writes=True) as session:
-        named = select(RoundRow.id).where(RoundRow.job_id == job, RoundRow.status.in_(OPEN))
-        if session.scalar(named.with_for_update()) is not None:
-            return 0
-        if all(found.id != job for found in queue.jobs(session)):
-            return 0
-        queue.end(session, job)
-        return 1
-
-
-def _match_problems(store: Store) -> int:
-    """A problem is open exactly while it has an open round."""
-    item = CampaignProblemRow
-    with store.transaction(writes=True) as session:
-        back = changed_rows(session, update(item).where(item.status == "open", ~_HAS_OPEN).values(status="waiting"))
-        opened = changed_rows(session, update(item).where(item.status == "waiting", _HAS_OPEN).values(status="open"))
-    return back + opened

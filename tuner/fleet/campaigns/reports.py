@@ -19,7 +19,7 @@ from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
 from tuner.fleet.campaigns.leases import LeasedRound
-from tuner.fleet.campaigns.outcomes import clear_suspects, conclude, count_tried, end_badly, park, verdict
+from tuner.fleet.campaigns.outcomes import clear_suspects, conclude, count_tried, park, record_failure, verdict
 from tuner.fleet.campaigns.records import RoundReport
 from tuner.studying.study import source_of
 
@@ -113,9 +113,9 @@ def settle(
     if failure and report.hopeless:
         park(item, failure, "", at)
     elif failure:
-        end_badly(row, item, failure, measured, most_attempts, at)
+        record_failure(row, item, failure, measured, most_attempts, at)
     elif not (report.measurements or report.ended or report.handed_back):
-        end_badly(row, item, "the round measured nothing", measured, most_attempts, at)
+        record_failure(row, item, "the round measured nothing", measured, most_attempts, at)
     else:
         clear_suspects(item, measured | screened.keys())
         if report.ended and row.study_id is not None:
@@ -139,7 +139,7 @@ def conclude_study(
     item, because = row.campaign_problem, report.ended[:_MOST_REASON]
     if not conclude(session, item, problem, row.study_id, because, decided, stored, at):
         measured = outcomes(session, row.study_id).keys()
-        end_badly(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
+        record_failure(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
 
 
 def account(

@@ -1,8 +1,8 @@
-"""Rounds over their life: claimed under a lease, begun, announced, finished. Fenced at every step.
+"""Rounds from claim to report, fenced by their lease at every step.
 
-The lease is made when a round is claimed and never given twice. A worker that was silent for too long has lost
-its round, whatever it believes; all that it says of it is refused, and nothing of it is stored. A report that is
-sent again, because its answer was lost, is answered again.
+A claim creates the lease, which is never reused. A worker that was silent for too long has lost its round: every
+later call about it is refused, and nothing is stored. A report that is sent again, because its answer was lost, gets
+the same answer again.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.backlog import fill_window, queue_begun
+from tuner.fleet.campaigns.backlog import fill_window, requeue
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
-from tuner.fleet.campaigns.claims import give, running, take
+from tuner.fleet.campaigns.claims import grant, running, take
 from tuner.fleet.campaigns.leases import held, keep_announced, keep_study, locked, reported
 from tuner.fleet.campaigns.records import TIMING, Announcement, RoundReport, RoundTask, StudyHistory, Timing
 from tuner.fleet.campaigns.reports import check_report, conclude_study, fresh, outcomes, settle
@@ -33,7 +33,7 @@ from tuner.studying.screening import Tried
 from tuner.studying.study import names_of, source_of
 from workers.measurement import Outcome, Provenance
 
-#: After so many candidates what won elsewhere has been tried.
+#: After this many candidates, the winners of similar problems have been tried.
 _LATE: Final = 64
 _MEASURED: Final = (
     select(
@@ -53,16 +53,16 @@ class Rounds:
         self._queue = queue or queue_of(store)
 
     def claim(self, worker_id: int) -> RoundTask | None:
-        """The next round for a worker; None when there is none, or when it drains.
+        """The next round for a worker; None when no round waits, or the worker drains.
 
-        A worker that holds a round already gets that one again: the answer to its last claim was lost.
+        A worker that already holds a round gets it again: the answer to its last claim was lost.
 
         Raises:
             WorkerGone: it counts as gone.
         """
         seconds = self._timing.round_seconds
         with self._store.transaction(writes=True) as session:
-            worker = touch(session, worker_id)
+            worker = touch(session, self._queue, worker_id)
             if (held_already := running(session, worker_id)) is not None:
                 return held_already.task(held_already.lease or "", seconds)
             if worker.status == "draining":
@@ -73,20 +73,20 @@ class Rounds:
             if found is None:
                 return None
             lease = secrets.token_hex(16)
-            give(session, found, worker_id, lease, worker.at)
+            grant(session, found, worker_id, lease, worker.at)
             return found.task(lease, seconds)
 
     def begin(self, round_id: int, lease: str, provenance: Provenance) -> StudyHistory:
-        """The study that the round goes on with, on a device with this provenance.
+        """The study that the round continues, on a device with this provenance.
 
         Raises:
-            LeaseLost: the round is not the caller's any more.
-            ResultRefused: the provenance is not of the worker's device.
+            LeaseLost: the caller no longer holds the round.
+            ResultRefused: the provenance names another device than the worker's.
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease)
             check_provenance(provenance, holder.facts)
-            touch(session, holder.worker_id)
+            touch(session, self._queue, holder.worker_id)
             competing = names_of(families_for(holder.facts.arch, holder.problem))
             of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
             key = StudyKey(holder.problem, *of_device)
@@ -99,25 +99,25 @@ class Rounds:
             return StudyHistory(study.id, tried, finals_done, winners)
 
     def announce(self, round_id: int, lease: str, announcement: Announcement) -> None:
-        """Names the candidates that are measured next, before they are.
+        """Records which candidates are measured next, before they are.
 
         Raises:
-            LeaseLost: the round is not the caller's any more.
+            LeaseLost: the caller no longer holds the round.
             ResultRefused: one of them is malformed or illegal.
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease)
             configs = [config_from_key(key) for key in announcement.configs]
             check_legal(holder.problem, holder.facts.arch, configs, announcement.stage)
-            touch(session, holder.worker_id)
+            touch(session, self._queue, holder.worker_id)
             keep_announced(session, round_id, lease, announcement.stage, [config.key for config in configs])
 
     def finish(self, round_id: int, lease: str, report: RoundReport) -> None:
-        """Stores what a round measured, ends it and queues what follows, in one transaction.
+        """Stores what a round measured, ends it and queues the problem's next round, in one transaction.
 
         Raises:
-            LeaseLost: the round is not the caller's any more; nothing was stored.
-            ResultRefused: the report breaks a rule; nothing was stored, and the round is still the caller's.
+            LeaseLost: the caller no longer holds the round; nothing was stored.
+            ResultRefused: the report breaks a rule; nothing was stored, and the caller still holds the round.
         """
         with self._store.transaction() as session:
             try:
@@ -128,26 +128,25 @@ class Rounds:
                 raise
         decided = check_report(holder, report)
         with self._store.transaction(writes=True) as session:
-            moment = touch(session, holder.worker_id).at
+            moment = touch(session, self._queue, holder.worker_id).at
             row = locked(session, round_id, lease)
             screened = outcomes(session, row.study_id)
             new = fresh(session, row, holder, report, screened)
-            # Written once, when all of it is decided.
+            # Rows are written once, when everything is decided.
             with session.no_autoflush:
                 concluding = settle(session, row, report, screened, new, self._timing.attempts, moment)
-                if row.job_id is not None:
-                    self._queue.end(session, row.job_id)
-                    row.job_id = None
+                job, row.job_id = row.job_id, None
             session.flush()
-            queue_begun(session, self._queue, row.queue, moment)
-            # Last, because from here to the commit every other round that ends has to wait.
+            if job is not None:
+                requeue(session, self._queue, row.campaign_problem, job, moment)
+            # Last: from here to the commit, every other report waits.
             stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
             if concluding:
                 conclude_study(session, row, holder.problem, report, decided, stored, self._timing.attempts, moment)
 
 
 def _past(session: Session, study_id: int) -> tuple[tuple[Tried, ...], bool]:
-    """What a study has screened, in order, and whether its finals are done: nothing was screened after its last."""
+    """What a study has screened, in order, and whether nothing was screened since its last finals."""
     rows = session.execute(_MEASURED, {"study": study_id}).all()
     tried = tuple(
         Tried(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)

@@ -1,10 +1,10 @@
-"""Sweep: makes the tables what they should be, again and again, from whatever state they are in.
+"""Sweep: repeatedly brings the tables to the state they should have, whatever state they are in.
 
-Claims and reports only ever do what concerns their own round; whatever follows from time, silence, budgets or a
-campaign's status is done here, within about a second. Each step is a short transaction of its own that looks
-again under its locks, so that any number of services may sweep at once, and any of them may die in the middle.
+Claims and reports change only what concerns their own round. What follows from time, silence, budgets or a
+campaign's status happens here, within about a second. Each step is a short transaction that checks again under its
+locks, so any number of services may sweep at once, and any of them may die midway.
 
-Locks are always taken in the order worker, waiting job, round, taken job, problem, campaign.
+Locks are taken in the order worker, engine's worker, waiting job, round, problem, taken job, campaign.
 """
 
 from __future__ import annotations
@@ -14,35 +14,34 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import String, bindparam, func, select, update
+from sqlalchemy import Select, String, bindparam, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.backlog import fill_window
+from tuner.fleet.campaigns.backlog import fill_window, requeue
 from tuner.fleet.campaigns.clock import now
-from tuner.fleet.campaigns.outcomes import end_badly
-from tuner.fleet.campaigns.reconcile import changed_rows, reconcile
+from tuner.fleet.campaigns.outcomes import record_failure
+from tuner.fleet.campaigns.reconcile import changed_rows, reconcile, withdraw
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.reports import account
-from tuner.fleet.campaigns.workers import part
+from tuner.fleet.campaigns.workers import sign_off
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.port import Queue
 
-#: Between two comparisons of the whole queue with the rounds.
+#: Between two comparisons of the queue with the rounds.
 RECONCILE_EVERY_SECONDS: Final = 15.0
-#: Rounds that one step handles in a transaction.
+#: Most rounds of one transaction.
 _MANY: Final = 200
 Item, Round = CampaignProblemRow, RoundRow
 
 
 @dataclass(slots=True)
 class Swept:
-    """What a sweep changed, by kind; empty when everything was as it should be."""
+    """What a sweep changed, by kind; empty when nothing needed changing."""
 
     changed: Counter[str] = field(default_factory=Counter)
 
@@ -51,7 +50,7 @@ class Swept:
 
 
 class Sweeper:
-    """Sweeps one store. A worker's silence counts only while somebody was there to hear it."""
+    """Sweeps one store. A worker's silence counts only while a service was up to hear it."""
 
     def __init__(
         self, store: Store, timing: Timing = TIMING, queue: Queue | None = None,
@@ -71,24 +70,23 @@ class Sweeper:
         """One pass over everything.
 
         Raises:
-            StoreError: the database can't be used; silence is counted anew from the next pass on.
+            StoreError: the database cannot be used; silence is counted anew from the next pass on.
         """
         swept, at = Swept(), self._clock()
-        reconciling = at - self._last_reconciled >= RECONCILE_EVERY_SECONDS
         if at - self._last_sweep > self._timing.silence_seconds:
-            # This process slept, and nobody may have heard the workers meanwhile.
+            # This process slept, and perhaps no service heard the workers meanwhile.
             self._listening_since = at
         try:
             if at - self._listening_since >= self._timing.silence_seconds:
                 swept.changed["workers lost"] += self._lose_workers()
+            if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
+                swept.changed += reconcile(self._store, self._queue)
+                self._last_reconciled = at
             swept.changed["rounds withdrawn"] += self._withdraw_rounds()
             swept.changed["problems skipped"] += self._skip_problems()
             swept.changed["budgets spent"] += self._spend_budgets()
             swept.changed["rounds queued"] += self._feed_all()
             swept.changed["campaigns finished"] += self._finish_campaigns()
-            if reconciling:
-                swept.changed += reconcile(self._store, self._queue)
-                self._last_reconciled = at
         except StoreError:
             self._listening_since = self._clock()
             raise
@@ -99,48 +97,46 @@ class Sweeper:
     # -------------------------------------------------------------------------------------------- steps
 
     def _lose_workers(self) -> int:
-        """Takes the rounds of workers that were silent for too long."""
+        """Declares workers gone that the queue has forgotten, and takes their rounds."""
+        with self._store.transaction(writes=True) as session:
+            self._queue.prune(session, self._timing.silence_seconds)
         with self._store.transaction() as session:
-            since = now(session) - timedelta(seconds=self._timing.silence_seconds)
-            silent = select(WorkerRow.id).where(WorkerRow.status != "gone", WorkerRow.beat_at < since)
-            found = session.scalars(silent.order_by(WorkerRow.id)).all()
+            lost = select(WorkerRow.id).where(WorkerRow.status != "gone", ~self._queue.registered)
+            found = session.scalars(lost.order_by(WorkerRow.id)).all()
         return sum(self._lose_worker(worker_id) for worker_id in found)
 
     def _lose_worker(self, worker_id: int) -> int:
         with self._store.transaction(writes=True) as session:
-            moment = now(session)
-            since = moment - timedelta(seconds=self._timing.silence_seconds)
-            still = select(WorkerRow).where(
-                WorkerRow.id == worker_id, WorkerRow.status != "gone", WorkerRow.beat_at < since
-            )
+            still = select(WorkerRow).where(WorkerRow.id == worker_id, WorkerRow.status != "gone")
             worker = session.scalars(still.with_for_update()).one_or_none()
             if worker is None:
                 return 0
             held = select(Round).where(Round.worker_id == worker_id, Round.status == "running").with_for_update()
             round_ = session.scalars(held).one_or_none()
             if round_ is not None:
-                reason = f"worker {worker.name} was not heard for {self._timing.silence_seconds:g} s"
-                self._lose_round(session, round_, reason)
-            part(session, self._queue, worker, f"silent for {self._timing.silence_seconds:g} s")
-            if round_ is not None:
-                session.flush()
-                fill_window(session, self._queue, round_.queue, self._timing.window)
+                self._lose_round(session, round_, f"worker {worker.name} was silent for {self._silence}")
+            sign_off(session, self._queue, worker, f"silent for {self._silence}")
             return 1
+
+    @property
+    def _silence(self) -> str:
+        return f"{self._timing.silence_seconds:g} s"
 
     def _lose_round(self, session: Session, round_: RoundRow, reason: str) -> None:
         moment = now(session)
-        if round_.job_id is not None:
-            self._queue.end(session, round_.job_id)
-            round_.job_id = None
         item = session.get_one(Item, round_.campaign_problem_id, with_for_update=True)
         account(session, round_, item, 0.0, 0, moment)
         round_.status, round_.reason, item.started = "lost", reason, True
-        end_badly(round_, item, reason, (), self._timing.attempts, moment)
+        record_failure(round_, item, reason, (), self._timing.attempts, moment)
+        job, round_.job_id = round_.job_id, None
+        session.flush()
+        if job is not None:
+            requeue(session, self._queue, item, job, moment)
 
     def _withdraw_rounds(self) -> int:
-        """Takes queued rounds out of the queue whose campaign does not run."""
+        """Withdraws queued rounds whose campaign does not run."""
         query = (
-            select(Round.id, Round.job_id)
+            select(Round.job_id)
             .join(Item, Item.id == Round.campaign_problem_id)
             .join(CampaignRow, CampaignRow.id == Item.campaign_id)
             .where(Round.status == "queued", CampaignRow.status != "running")
@@ -148,20 +144,16 @@ class Sweeper:
         withdrawn = 0
         while True:
             with self._store.transaction(writes=True) as session:
-                found = session.execute(query.order_by(Round.id).limit(_MANY)).all()
-                done = [place for place, job in found if job is None or self._queue.withdraw(session, job)]
-                self._close_queued(session, done)
-            withdrawn += len(done)
-            if len(done) < _MANY:
+                done = self._withdraw(session, query.order_by(Round.id).limit(_MANY), "its campaign does not run")
+            withdrawn += done
+            if done < _MANY:
                 return withdrawn
 
-    def _close_queued(self, session: Session, rounds: list[int]) -> None:
-        queued = update(Round).where(Round.id.in_(rounds), Round.status == "queued")
-        closed = queued.values(
-            status="withdrawn", reason="its campaign does not run", ended_at=now(session), job_id=None
-        )
-        items = session.scalars(closed.returning(Round.campaign_problem_id)).all()
-        session.execute(update(Item).where(Item.id.in_(items), Item.status == "open").values(status="waiting"))
+    def _withdraw(self, session: Session, jobs: Select[int | None], reason: str) -> int:
+        """Withdraws queued rounds, given by their jobs, unless a worker takes one first."""
+        waiting = self._queue.withdraw(session, [job for job in session.scalars(jobs) if job is not None])
+        rounds = session.scalars(select(Round.id).where(Round.job_id.in_(waiting))).all()
+        return withdraw(session, rounds, reason)
 
     def _skip_problems(self) -> int:
         """Ends the waiting problems of cancelled campaigns."""
@@ -172,7 +164,7 @@ class Sweeper:
             return changed_rows(session, skipped)
 
     def _spend_budgets(self) -> int:
-        """Where the GPU time is spent, what was begun gets its finals, and the rest is skipped."""
+        """When a campaign's GPU time is spent, started problems get their finals, and the others are skipped."""
         with self._store.transaction() as session:
             running = session.scalars(select(CampaignRow).where(CampaignRow.status == "running")).all()
             limited = {row.id: row.budget["gpu_seconds"] for row in running if row.budget.get("gpu_seconds")}
@@ -184,11 +176,10 @@ class Sweeper:
 
     def _close_campaign(self, campaign_id: int) -> int:
         reason = "the campaign's GPU time is spent"
-        fresh = select(Round.id, Round.job_id).join(Item, Item.id == Round.campaign_problem_id)
+        fresh = select(Round.job_id).join(Item, Item.id == Round.campaign_problem_id)
         fresh = fresh.where(Item.campaign_id == campaign_id, Round.status == "queued", ~Item.started)
         with self._store.transaction(writes=True) as session:
-            queued = session.execute(fresh.order_by(Round.id)).all()
-            self._close_queued(session, [r for r, job in queued if job is None or self._queue.withdraw(session, job)])
+            self._withdraw(session, fresh.order_by(Round.id), reason)
             waiting = update(Item).where(Item.campaign_id == campaign_id, Item.status == "waiting")
             skipped = waiting.where(~Item.started).values(status="skipped", reason=reason, ended_at=now(session))
             closing = update(Item).where(Item.campaign_id == campaign_id, Item.started, ~Item.closing)
@@ -206,7 +197,7 @@ class Sweeper:
         return fed
 
     def _finish_campaigns(self) -> int:
-        """Ends campaigns all of whose problems have ended."""
+        """Finishes campaigns whose problems have all ended."""
         left = select(Item.id).where(Item.campaign_id == CampaignRow.id, Item.status.in_(("waiting", "open"))).exists()
         with self._store.transaction() as session:
             done = session.scalars(select(CampaignRow.id).where(CampaignRow.status == "running", ~left)).all()
@@ -222,7 +213,7 @@ class Sweeper:
 def _waiting_queues(session: Session) -> list[str]:
     """Queues for which problems of running campaigns wait, in order.
 
-    One statement a queue, each of which looks into an index once a campaign: all that wait may be a hundred thousand.
+    One statement per queue, with one index lookup per campaign: a hundred thousand problems may wait.
     """
     of_one = select(func.min(Item.queue)).where(
         Item.campaign_id == CampaignRow.id, Item.status == "waiting", Item.queue > bindparam("after", type_=String)

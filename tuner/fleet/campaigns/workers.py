@@ -1,17 +1,15 @@
-"""Workers: who is there, on which device, and since when they were last heard."""
+"""Workers: registration, heartbeats, draining and leaving."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from functools import cache
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Integer, bindparam, select, text, update
+from sqlalchemy import Integer, bindparam, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
-from sqlalchemy.sql.dml import ReturningUpdate
 
 from space.arch import DEVICES, GPU_MODELS, arch_named
 from space.family import families_for
@@ -21,9 +19,10 @@ from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id
 from tuner.fleet.campaigns.backlog import queue_name
-from tuner.fleet.campaigns.clock import now, sql_now
+from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import TIMING, HeartbeatReply, Registration, Timing, Worker
 from tuner.fleet.queue.choice import queue_of
+from tuner.fleet.queue.on_postgresql import HEARTBEATS
 from tuner.fleet.queue.port import Queue
 from workers.measurement import DeviceFacts
 
@@ -31,20 +30,20 @@ _MOST_NAME = 100
 
 
 class Workers:
-    """The workers of one store: they register, are heard of, drain and leave."""
+    """The workers of one store."""
 
     def __init__(self, store: Store, timing: Timing = TIMING, queue: Queue | None = None) -> None:
         self._store, self._timing = store, timing
         self._queue = queue or queue_of(store)
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
-        """A new worker on one device.
+        """Registers a worker on one device.
 
         Args:
-            name: of the process; two live workers never share one.
+            name: of the process; unique among live workers on recorded devices.
 
         Raises:
-            FleetError: facts that can't be: an unknown arch, or one that the GPU model doesn't have.
+            FleetError: impossible facts, such as an unknown arch or one that the GPU model does not have.
             SlotTaken: another live worker has this GPU, or this name on a recorded device.
         """
         check_facts(name, facts)
@@ -53,13 +52,13 @@ class Workers:
             with self._store.transaction(writes=True) as session:
                 taken = select(WorkerRow).where(WorkerRow.slot == slot, WorkerRow.status != "gone")
                 if (other := session.scalars(taken).one_or_none()) is not None:
-                    raise self._taken(slot, other)
+                    raise self._taken(session, slot, other)
                 moment = now(session)
                 row = WorkerRow(
                     name=name, slot=slot, queue=queue_name(facts.name, facts.arch, facts.kind),
                     device_id=device_id(session, facts.name, facts.kind), facts=asdict(facts), status="live",
                     gone_because="", registered_at=moment, beat_at=moment, rounds=0, busy_seconds=0.0,
-                    engine_id=self._queue.enlist(session),
+                    engine_id=self._queue.register(session),
                 )  # fmt: skip
                 session.add(row)
                 session.flush()
@@ -67,39 +66,38 @@ class Workers:
         except StoreError as error:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
-            raise SlotTaken(f"{slot} was taken by another worker at this moment: one worker a GPU") from error
+            raise SlotTaken(f"another worker has just taken {slot}: run one worker per GPU") from error
 
     def beat(self, worker_id: int, round_id: int | None = None) -> HeartbeatReply:
-        """A sign of life, and what the worker should know.
+        """Records a heartbeat, and tells the worker whether to go on.
 
         Args:
-            round_id: of the round that it believes to hold.
+            round_id: the round that the worker believes it holds.
 
         Raises:
             WorkerGone: it was silent for too long and counts as gone.
         """
-        (heard,) = self.beat_all([(worker_id, round_id)])
-        if isinstance(heard, WorkerGone):
-            raise heard
-        return heard
+        (reply,) = self.beat_all([(worker_id, round_id)])
+        if isinstance(reply, WorkerGone):
+            raise reply
+        return reply
 
     def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[HeartbeatReply | WorkerGone]:
-        """Several workers' signs of life, with one statement on PostgreSQL; each one's answer, in their order."""
+        """Records heartbeats of several workers, on PostgreSQL in one statement; the replies in the same order."""
         if self._store.embedded:
-            # SQLite can't say all of it in one statement, and has few workers.
             return [self._beat_embedded(worker_id, round_id) for worker_id, round_id in beats]
         said = {"workers": [worker_id for worker_id, _ in beats], "rounds": [round_id for _, round_id in beats]}
-        heard = {row[0]: (row[1], row[2]) for row in self._store.note(_BEATS, said)}
+        heard = {row[0]: (row[1], row[2]) for row in self._store.note(HEARTBEATS, said)}
         return [
-            _orders(*heard[worker_id], round_id) if worker_id in heard else _gone(worker_id)
+            _reply(*heard[worker_id], round_id) if worker_id in heard else _gone(worker_id)
             for worker_id, round_id in beats
         ]
 
     def _beat_embedded(self, worker_id: int, round_id: int | None) -> HeartbeatReply | WorkerGone:
         try:
             with self._store.transaction(writes=True) as session:
-                status = touch(session, worker_id).status
-                return _orders(status, session.scalar(_HELD, {"round": round_id, "worker": worker_id}), round_id)
+                status = touch(session, self._queue, worker_id).status
+                return _reply(status, session.scalar(_HELD, {"round": round_id, "worker": worker_id}), round_id)
         except WorkerGone as gone:
             return gone
 
@@ -107,21 +105,21 @@ class Workers:
         """Lets a worker finish its round and leave.
 
         Raises:
-            WorkerGone: it has left already, or never was there.
+            WorkerGone: it has left already, or never registered.
         """
         with self._store.transaction(writes=True) as session:
             row = session.scalars(_PRESENT, {"worker": worker_id}).one_or_none()
             if row is None:
-                raise WorkerGone(f"worker {worker_id} is gone: `gemmtune worker list` names those that are not")
+                raise WorkerGone(f"worker {worker_id} is gone: `gemmtune worker list` lists the live ones")
             row.status = "draining"
             session.flush()
-            return _worker(row, _running(session, [worker_id]).get(worker_id))
+            return self._workers(session, [row])[0]
 
     def leave(self, worker_id: int) -> None:
-        """A worker says goodbye; nothing happens when it is gone already.
+        """Unregisters a worker; does nothing when it is gone already.
 
         Raises:
-            FleetError: it still holds a round, which it has to report first.
+            FleetError: it still holds a round, which it must report first.
         """
         with self._store.transaction(writes=True) as session:
             row = session.get(WorkerRow, worker_id, with_for_update=True)
@@ -129,85 +127,87 @@ class Workers:
                 return
             if held := _running(session, [worker_id]).get(worker_id):
                 raise FleetError(f"worker {worker_id} holds round {held}: report it before leaving")
-            part(session, self._queue, row, "left")
+            sign_off(session, self._queue, row, "left")
 
     def page(self, after: int = 0, limit: int = 100, gone: bool = False) -> list[Worker]:
-        """Workers with a number above `after`, in order; those that are gone only if asked for."""
+        """Workers with an id above `after`, in order; with `gone`, also those that left or were lost."""
         query = select(WorkerRow).where(WorkerRow.id > after).order_by(WorkerRow.id).limit(limit)
         query = query if gone else query.where(WorkerRow.status != "gone")
         with self._store.transaction() as session:
-            rows = session.scalars(query.options(joinedload(WorkerRow.device))).all()
-            running = _running(session, [row.id for row in rows])
-            return [_worker(row, running.get(row.id)) for row in rows]
+            return self._workers(session, session.scalars(query.options(joinedload(WorkerRow.device))).all())
 
-    def _taken(self, slot: str, other: WorkerRow) -> SlotTaken:
+    def _workers(self, session: Session, rows: Sequence[WorkerRow]) -> list[Worker]:
+        ids = [row.id for row in rows]
+        heard = self._heard(session, ids)
+        running = _running(session, ids)
+        return [_worker(row, heard[row.id], running.get(row.id)) for row in rows]
+
+    def _heard(self, session: Session, ids: list[int]) -> dict[int, datetime]:
+        query = select(WorkerRow.id, self._queue.heartbeat_at).where(WorkerRow.id.in_(ids))
+        return {worker: utc(at) for worker, at in session.execute(query)}
+
+    def _taken(self, session: Session, slot: str, other: WorkerRow) -> SlotTaken:
+        at = self._heard(session, [other.id])[other.id]
         return SlotTaken(
-            f"{slot} belongs to worker {other.id} ({other.name}), last heard at {utc(other.beat_at):%H:%M:%S} UTC: "
-            f"stop that one; one that died is forgotten after {self._timing.silence_seconds:g} s of silence"
+            f"{slot} belongs to worker {other.id} ({other.name}), last heard at {at:%H:%M:%S} UTC: stop it first; a "
+            f"worker that died frees it after {self._timing.silence_seconds:g} s of silence"
         )
 
 
 def check_facts(name: str, facts: DeviceFacts) -> None:
-    """What a worker says of itself can be true.
+    """Checks that a worker's name and device facts are possible.
 
     Raises:
-        FleetError: it can't, with the reason.
-        SpaceError: an arch that is unknown, or that no kernel family is built for.
+        FleetError: they are not, with the reason.
+        SpaceError: an arch that is unknown, or for which no kernel family is built.
     """
     if not 1 <= len(name) <= _MOST_NAME or not name.isprintable():
-        raise FleetError(f"worker name {name[:80]!r} is none: give 1 to {_MOST_NAME} printable characters")
+        raise FleetError(f"worker name {name[:80]!r} is invalid: give 1 to {_MOST_NAME} printable characters")
     families_for(arch_named(facts.arch).name)
     for label, word in (("name", facts.name), ("uuid", facts.uuid), ("driver", facts.driver)):
         if not 1 <= len(word) <= 80 or not word.isprintable():
-            raise FleetError(f"device {label} {word[:80]!r} is none: give 1 to 80 printable characters")
+            raise FleetError(f"device {label} {word[:80]!r} is invalid: give 1 to 80 printable characters")
     model = GPU_MODELS.get(facts.name)
     if model and model.arch != facts.arch:
-        raise FleetError(f"{facts.name} is {model.arch}, the worker says {facts.arch}: it has not the device it names")
+        raise FleetError(f"{facts.name} is {model.arch}, the worker says {facts.arch}: it runs on another device")
     if facts.name in DEVICES and facts.sm_count > DEVICES[facts.name].sm_count:
         most = DEVICES[facts.name].sm_count
-        raise FleetError(f"{facts.name} has {most} SMs, the worker says {facts.sm_count}: it has not that device")
+        raise FleetError(f"{facts.name} has {most} SMs, the worker says {facts.sm_count}: it runs on another device")
 
 
 class LiveWorker(NamedTuple):
-    """A worker that has just been heard: its row is locked until the transaction ends.
+    """A worker that has just been heard; its row stays locked until the transaction ends.
 
     Attributes:
         at: by the database's clock.
-        engine_id: its number at the queue's engine.
+        engine_id: its number in the queue.
     """
 
     status: str
     at: datetime
     queue: str
-    engine_id: int | None
+    engine_id: int
 
 
-def touch(session: Session, worker_id: int) -> LiveWorker:
-    """Notes that a worker was heard.
+def touch(session: Session, queue: Queue, worker_id: int) -> LiveWorker:
+    """Records a heartbeat as part of another call.
 
     Raises:
         WorkerGone: it counts as gone.
     """
-    row = session.execute(_touching(session.get_bind().dialect.name), {"worker": worker_id}).one_or_none()
+    row = session.execute(queue.heartbeat, {"worker": worker_id}).one_or_none()
     if row is None:
         raise _gone(worker_id)
-    return LiveWorker(row.status, utc(row.beat_at), row.queue, row.engine_id)
+    return LiveWorker(row[0], utc(row[1]), row[2], row[3])
 
 
-def part(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
-    """Marks a locked worker as gone; its slot is free from now on."""
+def sign_off(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
+    """Marks a locked worker as gone, which frees its slot."""
+    row.beat_at = session.scalars(select(queue.heartbeat_at).where(WorkerRow.id == row.id)).one()
     row.status, row.gone_because = "gone", because
-    queue.dismiss(session, row.engine_id)
-    row.engine_id = None
-
-
-@cache
-def _touching(dialect: str) -> ReturningUpdate[str, datetime, str, int | None]:
-    heard = update(WorkerRow).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
-    told = heard.values(beat_at=sql_now(dialect)).returning(
-        WorkerRow.status, WorkerRow.beat_at, WorkerRow.queue, WorkerRow.engine_id
-    )
-    return told.execution_options(synchronize_session=False)
+    if row.engine_id is not None:
+        queue.unregister(session, row.engine_id)
+        row.engine_id = None
 
 
 #: A worker that is not gone, locked.
@@ -225,33 +225,10 @@ _HELD = (
     .where(RoundRow.id == bindparam("round", type_=Integer), RoundRow.worker_id == bindparam("worker"))
     .where(RoundRow.status == "running")
 )
-#: Notes that workers were heard; the status of each, and that of the campaign whose round it holds. It waits for
-#: nobody: a row that is locked belongs to a claim or a report of that worker, which notes by itself that it was
-#: heard, and all other workers' beats would wait with it.
-_BEATS = text("""
-    WITH said AS (
-        SELECT * FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[])) AS said (worker, round)
-    ), free AS (
-        SELECT worker.id FROM worker
-        WHERE worker.id IN (SELECT worker FROM said) AND worker.status <> 'gone'
-        FOR NO KEY UPDATE SKIP LOCKED
-    ), heard AS (
-        UPDATE worker SET beat_at = clock_timestamp() FROM free WHERE worker.id = free.id
-    )
-    SELECT worker.id, worker.status, (
-        SELECT campaign.status
-        FROM round
-        JOIN campaign_problem ON campaign_problem.id = round.campaign_problem_id
-        JOIN campaign ON campaign.id = campaign_problem.campaign_id
-        WHERE round.id = said.round AND round.worker_id = worker.id AND round.status = 'running'
-    )
-    FROM said JOIN worker ON worker.id = said.worker
-    WHERE worker.status <> 'gone'
-""")
 
 
-def _orders(status: str, campaign: str | None, round_id: int | None) -> HeartbeatReply:
-    # A paused campaign lets its running rounds end; only a cancelled one has no use for them.
+def _reply(status: str, campaign: str | None, round_id: int | None) -> HeartbeatReply:
+    # A paused campaign lets its running rounds end; a cancelled one stops them.
     stop = round_id is not None and campaign not in ("running", "paused", "finished")
     return HeartbeatReply(stop, drain=status == "draining")
 
@@ -265,10 +242,10 @@ def _running(session: Session, workers: list[int]) -> dict[int, int]:
     return {worker: round_id for worker, round_id in session.execute(query) if worker is not None}
 
 
-def _worker(row: WorkerRow, round_id: int | None) -> Worker:
+def _worker(row: WorkerRow, beat_at: datetime, round_id: int | None) -> Worker:
     status: Literal["live", "draining"] = "draining" if row.status == "draining" else "live"
     return Worker(
         row.id, row.name, row.queue, row.device.name, row.device.kind, str(row.facts["uuid"]),
         str(row.facts["driver"]), "gone" if row.status == "gone" else status, row.gone_because,
-        utc(row.registered_at), utc(row.beat_at), row.rounds, row.busy_seconds, round_id,
+        utc(row.registered_at), beat_at, row.rounds, row.busy_seconds, round_id,
     )  # fmt: skip

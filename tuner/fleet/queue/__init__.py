@@ -1,1 +1,1 @@
-"""The queue: which open round is next. Derived from the tables of `tuner.evidence`, and rebuilt from them when lost."""
+"""The queue: which round runs next. Derived from the tables of `tuner.evidence`, and rebuilt from them when lost."""

@@ -1,4 +1,4 @@
-"""Which queue a store has: the engine on PostgreSQL, the rounds themselves on SQLite."""
+"""Which queue a store has: Procrastinate on PostgreSQL, its own round table on SQLite."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tuner.fleet.queue.port import Queue
 
 
 def queue_of(store: Store) -> Queue:
-    """The queue on the store's own database."""
+    """The queue in the store's own database."""
     return TableQueue() if store.embedded else PostgresQueue()

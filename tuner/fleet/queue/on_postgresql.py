@@ -1,139 +1,129 @@
-"""Queue on PostgreSQL: Procrastinate's `JobManager`, run on the caller's own connection and transaction.
+"""Queue on PostgreSQL: Procrastinate's SQL functions, called in the caller's transaction.
 
-So a job is put, taken and ended in the same transaction as our rows, and nothing falls between two stores.
+Jobs and our rows change in one transaction, so nothing falls between two stores. The engine fetches by priority with
+FOR UPDATE SKIP LOCKED, keeps the heartbeats, prunes workers that stall and retries their jobs. What it does not
+promise stays ours (`tests/integration/fleet/queue` shows each):
 
-What the engine does not promise, and what is therefore not asked of it (`tests/integration/queue` holds it):
-
-* `queueing_lock` covers waiting jobs only; no problem runs twice because of our unique index on open rounds.
-* Nothing fences a worker that lost its job: it could end the next one's. We end jobs only under our lease.
-* Stalled jobs are not retried by themselves, and retrying one that has a `queueing_lock` can fail. A job is
-  taken once: a lost round ends, and its problem gets a new round with a new job.
-* Claims slow down with the backlog of all queues together, so only a window of the backlog is put.
+* It does not fence: any caller can finish any job. Our lease is checked in the transaction that stores a report.
+* Its locks exclude running jobs only. Our unique index also keeps a second campaign from queueing an open problem,
+  which would fill the window with jobs that cannot run, and holds on SQLite too.
+* It retries nothing by itself, and does not count the retries of one problem across jobs: `attempts` parks a problem.
+* Claims slow down with the backlog of all queues together, so only a window of the backlog is queued.
+* It reports stalled jobs of workers, but a silent worker without a job also blocks its GPU's slot. So stalled
+  workers are pruned, and each is then declared gone with the round that it held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, LiteralString, TypeVar, cast
+from collections.abc import Sequence
+from datetime import datetime
 
-from procrastinate.exceptions import ConnectorException, ProcrastinateException
-from procrastinate.jobs import Job as EngineJob
-from procrastinate.jobs import Status
-from procrastinate.manager import JobManager
-from procrastinate.sync_psycopg_connector import SyncPsycopgConnector
+from sqlalchemy import BigInteger, ColumnElement, DateTime, Executable, column, exists, func, select, table, text
+from sqlalchemy.dialects.postgresql import ENUM
 from sqlalchemy.orm import Session
 
-from tuner.errors import StoreError
-from tuner.fleet.queue.port import Job
+from tuner.evidence.campaign_models import RoundRow, WorkerRow
 
-_TASK: Final = "round"
-T = TypeVar("T")
+_STATUS = ENUM("todo", "doing", name="procrastinate_job_status", create_type=False)
+_JOB = table("procrastinate_jobs", column("id", BigInteger), column("status", _STATUS))
+_ENGINE_WORKER = table(
+    "procrastinate_workers", column("id", BigInteger), column("last_heartbeat", DateTime(timezone=True))
+)
+_PUT = text("""
+    SELECT unnest(procrastinate_defer_jobs_v1(ARRAY(
+        SELECT ROW(CAST(:queue AS varchar), 'round', priority, NULL, NULL, '{}', NULL)::procrastinate_job_to_defer_v1
+        FROM unnest(CAST(:priorities AS integer[])) WITH ORDINALITY AS given (priority, place) ORDER BY place
+    )))
+""")
+_TAKE = text("SELECT id FROM procrastinate_fetch_job_v2(ARRAY[CAST(:queue AS varchar)], :worker)")
+_RETRY = text("""
+    SELECT id, procrastinate_retry_job_v2(id, NULL, :priority, NULL, NULL) FROM procrastinate_jobs
+    WHERE id = :job AND status = 'doing'
+""")
+_END = text("""
+    SELECT procrastinate_finish_job_v1(id, 'succeeded', true) FROM procrastinate_jobs
+    WHERE id = :job AND status IN ('todo', 'doing')
+""")
+_WITHDRAW = text("""
+    SELECT job FROM unnest(CAST(:jobs AS bigint[])) AS given (job)
+    WHERE procrastinate_cancel_job_v1(job, false, true) IS NOT NULL
+""")
+#: The worker's row is locked before the engine's, as everywhere.
+_HEARTBEAT = text("""
+    WITH present AS MATERIALIZED (
+        SELECT status, queue, engine_id FROM worker WHERE id = :worker AND status <> 'gone' FOR UPDATE
+    )
+    SELECT status, clock_timestamp(), queue, engine_id, procrastinate_update_heartbeat_v1(engine_id)
+    FROM present JOIN procrastinate_workers ON procrastinate_workers.id = engine_id
+""")
+#: Heartbeats of many workers: status of each, and of the campaign whose round it holds. Never waits for a lock: a
+#: claim or report that holds one records a heartbeat itself, and one worker must not delay the heartbeats of others.
+HEARTBEATS = text("""
+    WITH said AS MATERIALIZED (
+        SELECT said.round, worker.id, worker.status, worker.engine_id
+        FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[])) AS said (worker, round)
+        JOIN worker ON worker.id = said.worker
+        JOIN procrastinate_workers ON procrastinate_workers.id = worker.engine_id
+        WHERE worker.status <> 'gone'
+    ), free AS MATERIALIZED (
+        SELECT id FROM procrastinate_workers WHERE id IN (SELECT engine_id FROM said)
+        FOR NO KEY UPDATE SKIP LOCKED
+    ), heard AS MATERIALIZED (
+        SELECT procrastinate_update_heartbeat_v1(id) FROM free
+    )
+    SELECT said.id, said.status, (
+        SELECT campaign.status
+        FROM round
+        JOIN campaign_problem ON campaign_problem.id = round.campaign_problem_id
+        JOIN campaign ON campaign.id = campaign_problem.campaign_id
+        WHERE round.id = said.round AND round.worker_id = said.id AND round.status = 'running'
+    ), (SELECT count(*) FROM heard)
+    FROM said
+""")
 
 
 class PostgresQueue:
-    """See `tuner.fleet.queue.port.Queue`. Ended jobs are deleted: the history of rounds is ours."""
+    """`Queue` on Procrastinate. Ended jobs are deleted: the history of rounds is ours."""
 
-    def enlist(self, session: Session) -> int | None:
-        """A worker's row at the engine."""
-        return _run(_manager(session).register_worker())
+    registered: ColumnElement[bool] = exists().where(_ENGINE_WORKER.c.id == WorkerRow.engine_id)
+    heartbeat_at: ColumnElement[datetime] = func.coalesce(
+        select(_ENGINE_WORKER.c.last_heartbeat).where(_ENGINE_WORKER.c.id == WorkerRow.engine_id).scalar_subquery(),
+        WorkerRow.beat_at,
+        type_=DateTime(timezone=True),
+    )
+    heartbeat: Executable = _HEARTBEAT
 
-    def dismiss(self, session: Session, worker: int | None) -> None:
-        """Deletes that row; the engine sets the jobs' worker to NULL."""
-        if worker is not None:
-            _run(_manager(session).unregister_worker(worker))
+    def register(self, session: Session) -> int:
+        return int(session.scalars(text("SELECT worker_id FROM procrastinate_register_worker_v1()")).one())
+
+    def unregister(self, session: Session, engine_id: int) -> None:
+        session.execute(text("SELECT procrastinate_unregister_worker_v1(:worker)"), {"worker": engine_id})
+
+    def prune(self, session: Session, seconds: float) -> None:
+        session.execute(text("SELECT procrastinate_prune_stalled_workers_v1(:seconds)"), {"seconds": seconds})
 
     def put(self, session: Session, queue: str, rounds: Sequence[tuple[int, int]]) -> list[int]:
-        """One statement, however many."""
-        if not rounds:
-            return []
-        jobs = [
-            EngineJob(
-                queue=queue, priority=priority, lock=None, queueing_lock=None, task_name=_TASK,
-                task_kwargs={"round": round_id},
-            )
-            for round_id, priority in rounds
-        ]  # fmt: skip
-        deferred = _told(lambda: _manager(session).batch_defer_jobs(jobs, connection=_connection(session)))
-        return [job.id for job in deferred if job.id is not None]
+        return list(session.scalars(_PUT, {"queue": queue, "priorities": [priority for _, priority in rounds]}))
 
-    def take(self, session: Session, queue: str, worker: int | None) -> Job | None:
-        """The engine's own claim: FOR UPDATE SKIP LOCKED by priority."""
-        if worker is None:
-            raise StoreError("a worker that the queue does not know can't take a round: it has to register again")
-        job = _run(_manager(session).fetch_job([queue], worker))
-        return _job(job) if job else None
+    def take(self, session: Session, queue: str, engine_id: int) -> int | None:
+        return session.scalars(_TAKE, {"queue": queue, "worker": engine_id}).one_or_none()
+
+    def retry(self, session: Session, job: int, queue: str, round_id: int, priority: int) -> int:
+        if session.execute(_RETRY, {"job": job, "priority": priority}).first() is not None:
+            return job
+        return self.put(session, queue, [(round_id, priority)])[0]
 
     def end(self, session: Session, job: int) -> None:
-        """Deletes the job."""
-        found = self._found(session, job)
-        if found is not None:
-            _run(_manager(session).finish_job_by_id_async(job, Status.SUCCEEDED, delete_job=True))
+        session.execute(_END, {"job": job})
 
-    def withdraw(self, session: Session, job: int) -> bool:
-        """Deletes the job if it waits; waits itself for whoever is about to take it."""
-        manager = _manager(session)
-        return _told(lambda: manager.cancel_job_by_id(job, delete_job=True, connection=_connection(session)))
+    def withdraw(self, session: Session, jobs: Sequence[int]) -> list[int]:
+        return list(session.scalars(_WITHDRAW, {"jobs": list(jobs)}))
 
-    def jobs(self, session: Session) -> list[Job]:
-        """Jobs that wait or were taken."""
-        manager = _manager(session)
-        listed = [job for status in ("todo", "doing") for job in _run(manager.list_jobs_async(status=status))]
-        return [_job(job) for job in listed]
+    def jobless(self, session: Session) -> list[int]:
+        waits = exists().where(_JOB.c.id == RoundRow.job_id, _JOB.c.status == "todo")
+        return list(session.scalars(select(RoundRow.id).where(RoundRow.status == "queued", ~waits)))
 
-    def _found(self, session: Session, job: int) -> EngineJob | None:
-        listed = _run(_manager(session).list_jobs_async(id=job))
-        return next((found for found in listed if found.status in ("todo", "doing")), None)
-
-
-class _InTransaction(SyncPsycopgConnector):
-    """Runs the engine's queries on one connection that is in the middle of a transaction."""
-
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401  (psycopg's own, which SQLAlchemy hands out untyped)
-        super().__init__()
-        self._connection = connection
-
-    async def execute_query_async(self, query: LiteralString, **arguments: Any) -> None:  # noqa: ANN401
-        self.execute_query_all_with_connection(self._connection, query, **arguments)
-
-    async def execute_query_one_async(self, query: LiteralString, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401
-        return self.execute_query_one_with_connection(self._connection, query, **arguments)
-
-    async def execute_query_all_async(self, query: LiteralString, **arguments: Any) -> list[dict[str, Any]]:  # noqa: ANN401
-        return self.execute_query_all_with_connection(self._connection, query, **arguments)
-
-
-def _manager(session: Session) -> JobManager:
-    return JobManager(_InTransaction(_connection(session)))
-
-
-def _connection(session: Session) -> Any:  # noqa: ANN401
-    return session.connection().connection.driver_connection
-
-
-def _run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs one of the engine's coroutines; on our connector none of them ever waits."""
-
-    def step() -> T:
-        try:
-            coroutine.send(None)
-        except StopIteration as ended:
-            return cast(T, ended.value)
-        raise AssertionError("the queue's engine waited for something")
-
-    return _told(step)
-
-
-def _told(call: Callable[[], T]) -> T:
-    try:
-        return call()
-    except ConnectorException as error:
-        cause = error.__cause__ or error
-        raise StoreError(f"the queue can't be used ({str(cause).splitlines()[0]}): start PostgreSQL again") from error
-    except ProcrastinateException as error:
-        raise StoreError(f"the queue refused it ({error}): this is a defect of gemmtune") from error
-
-
-def _job(job: EngineJob) -> Job:
-    if job.id is None:
-        raise StoreError("the queue gave a job without a number: this is a defect of gemmtune")
-    return Job(job.id, int(str(job.task_kwargs.get("round", 0))), job.status == "doing")
+    def strays(self, session: Session) -> list[int]:
+        named = exists().where(RoundRow.job_id == _JOB.c.id, RoundRow.status.in_(("queued", "running")))
+        query = select(_JOB.c.id).where(_JOB.c.status.in_(("todo", "doing")), ~named)
+        return list(session.scalars(query))

@@ -1,65 +1,66 @@
-"""Port: all that campaigns ask of a queue. Every call is part of the caller's transaction.
+"""Port: what campaigns ask of a queue. Every call joins the caller's transaction.
 
-An engine decides the order and lets no two callers take one job. Everything else that matters is held by our
-own tables: who has a round (`lease`), whether that one still lives (heartbeats), how often a problem was tried
-(`attempts`), and that a problem is open once.
+A queue hands out jobs by priority, never the same one twice, keeps the workers' heartbeats and forgets workers that
+stall. Campaign tables hold the rest: leases (which fence late reports), attempts, and one open round per problem.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
+from sqlalchemy import ColumnElement, Executable
 from sqlalchemy.orm import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One round as the engine knows it.
-
-    Attributes:
-        id: the engine's own number.
-        round_id: the round that it stands for.
-        taken: somebody took it and did not end it yet.
-    """
-
-    id: int
-    round_id: int
-    taken: bool
-
-
 class Queue(Protocol):
-    """One queue a device model and arch; higher priorities first, then first come, first served."""
+    """One queue per device model, arch and kind; higher priorities first, then first come, first served."""
 
-    def enlist(self, session: Session) -> int | None:
-        """Makes a worker known to the engine; what `take` wants as `worker`. None where it keeps no workers."""
+    #: Condition on `WorkerRow`: the queue still knows the worker.
+    registered: ColumnElement[bool]
+    #: Time of the last heartbeat of a `WorkerRow`.
+    heartbeat_at: ColumnElement[datetime]
+    #: Statement with parameter `worker`: records a heartbeat of a registered worker that is not gone, locks its row
+    #: and returns status, the database's time, queue and engine_id; no row for any other worker.
+    heartbeat: Executable
+
+    def register(self, session: Session) -> int:
+        """Registers a worker; returns its number, which `take` needs."""
         ...
 
-    def dismiss(self, session: Session, worker: int | None) -> None:
-        """Forgets a worker. Its jobs stay taken until they are ended."""
+    def unregister(self, session: Session, engine_id: int) -> None:
+        """Forgets a worker. Its jobs stay taken until they are ended or retried."""
+        ...
+
+    def prune(self, session: Session, seconds: float) -> None:
+        """Forgets every worker whose last heartbeat is older than `seconds`."""
         ...
 
     def put(self, session: Session, queue: str, rounds: Sequence[tuple[int, int]]) -> list[int]:
-        """Adds jobs for rounds, given as (round, priority).
-
-        Returns:
-            The job of each.
-        """
+        """Adds one job per round, given as (round id, priority); returns the jobs in the same order."""
         ...
 
-    def take(self, session: Session, queue: str, worker: int | None) -> Job | None:
-        """The next job, which nobody else gets from now on; None when there is none."""
+    def take(self, session: Session, queue: str, engine_id: int) -> int | None:
+        """Takes the next job; None when no job waits."""
+        ...
+
+    def retry(self, session: Session, job: int, queue: str, round_id: int, priority: int) -> int:
+        """Makes a taken job wait again, for the problem's next round; returns that round's job."""
         ...
 
     def end(self, session: Session, job: int) -> None:
-        """Forgets a job, waiting or taken. Nothing happens when it is gone already."""
+        """Deletes a job, waiting or taken; does nothing when it no longer exists."""
         ...
 
-    def withdraw(self, session: Session, job: int) -> bool:
-        """Forgets a job that waits; False, and nothing is done, when somebody took it meanwhile."""
+    def withdraw(self, session: Session, jobs: Sequence[int]) -> list[int]:
+        """Deletes those of the jobs that still wait, and returns them."""
         ...
 
-    def jobs(self, session: Session) -> list[Job]:
-        """Every job that was not ended."""
+    def jobless(self, session: Session) -> list[int]:
+        """Queued rounds for which no job waits."""
+        ...
+
+    def strays(self, session: Session) -> list[int]:
+        """Jobs of no open round."""
         ...

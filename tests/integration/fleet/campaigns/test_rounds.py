@@ -201,7 +201,7 @@ def test_a_candidate_that_kills_its_worker_is_found_and_its_problem_parked(fleet
     assert sizes == [16, 4, 4, 3, 3, 1]
     assert (problem.status, problem.failing_config) == (ProblemStatus.PARKED, bad.key if bad else "")
     assert "3 rounds in a row" in problem.reason
-    assert "not heard" in problem.reason
+    assert "was silent" in problem.reason
     assert results.progress(fleet.store, campaign.id).campaign.status is CampaignStatus.FINISHED
 
 

@@ -7,20 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from procrastinate.jobs import Job as EngineJob
-from procrastinate.jobs import Status
 from sqlalchemy.orm import Session
 
 from benchmarks.postgres import Postgres
 from space.problem import Problem
 from tests.fleet import PROBLEMS, QUEUE, Fleet
-from tuner.errors import StoreError
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.reconcile import reconcile
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import TableQueue
-from tuner.fleet.queue.on_postgresql import PostgresQueue, _connection, _manager, _run
+from tuner.fleet.queue.on_postgresql import PostgresQueue
 from tuner.fleet.queue.port import Queue
 
 
@@ -52,10 +49,10 @@ class TestEveryQueue:
         fleet.campaign(PROBLEMS[2:4], priority=7)
         taken = []
         with store.transaction(writes=True) as session:
-            worker = queue.enlist(session)
+            worker = queue.register(session)
             while job := queue.take(session, QUEUE, worker):
-                taken.append(session.get_one(RoundRow, job.round_id).campaign_problem_id)
-                session.execute(sa.update(RoundRow).where(RoundRow.id == job.round_id).values(status="withdrawn"))
+                taken.append(session.scalars(sa.select(RoundRow.campaign_problem_id).filter_by(job_id=job)).one())
+                session.execute(sa.update(RoundRow).where(RoundRow.job_id == job).values(status="withdrawn"))
         assert taken == [3, 4, 1, 2]
 
     def test_a_transaction_that_fails_took_nothing(self, store: Store, queue: Queue) -> None:
@@ -64,7 +61,7 @@ class TestEveryQueue:
 
         def take_and_fail() -> None:
             with store.transaction(writes=True) as session:
-                taken.append(queue.take(session, QUEUE, queue.enlist(session)))
+                taken.append(queue.take(session, QUEUE, queue.register(session)))
                 raise ZeroDivisionError
 
         for _ in range(2):
@@ -77,22 +74,26 @@ class TestEveryQueue:
         fleet.campaign(PROBLEMS[:2])
         fleet.hand().claimed()
         with store.transaction(writes=True) as session:
-            jobs = queue.jobs(session)
-            assert sorted(job.taken for job in jobs) == [False, True]
-            assert [queue.withdraw(session, job.id) for job in jobs if job.taken] == [False]
-            assert [queue.withdraw(session, job.id) for job in jobs if not job.taken] == [True]
+            jobs = {row.status: row.job_id for row in session.scalars(sa.select(RoundRow))}
+            assert queue.withdraw(session, [jobs["queued"], jobs["running"]]) == [jobs["queued"]]
 
-    def test_ending_twice_is_ending(self, store: Store, queue: Queue) -> None:
-        rounds_of(store, 1)
+    def test_a_job_is_ended_twice_without_harm_and_retried_as_the_next_round(self, store: Store, queue: Queue) -> None:
+        first, second = rounds_of(store, 2)
         with store.transaction(writes=True) as session:
-            (job,) = queue.jobs(session)
-            queue.end(session, job.id)
-            queue.end(session, job.id)
+            job = queue.take(session, QUEUE, queue.register(session))
+            assert job
+            session.execute(sa.update(RoundRow).where(RoundRow.id == first).values(status="withdrawn", job_id=None))
+            session.execute(sa.update(RoundRow).where(RoundRow.id == second).values(priority=9))
+            again = queue.retry(session, job, QUEUE, second, 9)
+            session.execute(sa.update(RoundRow).where(RoundRow.id == second).values(job_id=again))
+            assert queue.take(session, QUEUE, queue.register(session)) == again
+            queue.end(session, again)
+            queue.end(session, again)
 
     def test_other_queues_are_left_alone(self, store: Store, queue: Queue) -> None:
         rounds_of(store)
         with store.transaction(writes=True) as session:
-            assert queue.take(session, "NVIDIA H200/sm_90a/recorded", queue.enlist(session)) is None
+            assert queue.take(session, "NVIDIA H200/sm_90a/recorded", queue.register(session)) is None
 
     def test_a_hundred_threads_never_share_a_job(self, store: Store) -> None:
         fleet = Fleet(store)
@@ -127,7 +128,7 @@ class TestReconciler:
         with store._engine.begin() as connection:
             connection.execute(sa.text("DELETE FROM procrastinate_jobs"))
         assert fleet.hand().claim() is None
-        assert reconcile(store, queue_of(store)) == {"rounds queued again": 6}
+        assert reconcile(store, queue_of(store)) == {"rounds without a job withdrawn": 6}
         hand = fleet.hand(1)
         assert [hand.work(hand.claimed()) != [] for _ in range(6)] == [True] * 6
         assert reconcile(store, queue_of(store)) == {}
@@ -150,8 +151,8 @@ class TestReconciler:
         queue = queue_of(store)
         with store.transaction(writes=True) as session:
             # The claim's other half, our round, was never written: an older backup, or a hand in the tables.
-            assert queue.take(session, QUEUE, queue.enlist(session))
-        assert reconcile(store, queue)["rounds queued again"] == 1
+            assert queue.take(session, QUEUE, queue.register(session))
+        assert reconcile(store, queue) == {"rounds without a job withdrawn": 1, "jobs ended": 1}
         assert Fleet(store).hand().claim() is not None
 
     def test_problems_follow_their_rounds(self, store: Store) -> None:
@@ -171,47 +172,66 @@ class TestEdgesOfTheEngine:
         with Store.open(postgres.database()) as store, store.transaction(writes=True) as session:
             yield session
 
-    def put(self, session: Session, **locks: str) -> int:
-        job = EngineJob(**({"queue": "q", "task_name": "round", "lock": None, "queueing_lock": None} | locks))  # type: ignore[arg-type]
-        made = _manager(session).defer_job(job, connection=_connection(session))
-        assert made.id
-        return made.id
+    def put(self, session: Session, lock: str | None = None, queueing_lock: str | None = None) -> int:
+        statement = sa.text(
+            "SELECT unnest(procrastinate_defer_jobs_v1(ARRAY[ROW('q', 'round', 0, CAST(:lock AS text), "
+            "CAST(:queueing_lock AS text), '{}', NULL)::procrastinate_job_to_defer_v1]))"
+        )
+        return int(session.scalars(statement, {"lock": lock, "queueing_lock": queueing_lock}).one())
+
+    def take(self, session: Session) -> int | None:
+        queue = PostgresQueue()
+        return queue.take(session, "q", queue.register(session))
 
     def test_a_queueing_lock_covers_waiting_jobs_only(self, session: Session) -> None:
-        manager = _manager(session)
         self.put(session, queueing_lock="problem-1")
-        _run(manager.fetch_job(["q"], _run(manager.register_worker())))
+        self.take(session)
         # The first one runs, and a second one is accepted.
         self.put(session, queueing_lock="problem-1")
 
+    def test_a_lock_covers_running_jobs_only(self, session: Session) -> None:
+        first = self.put(session, lock="problem-1")
+        # A second one waits beside the first, and takes a place in the window.
+        self.put(session, lock="problem-1")
+        assert self.take(session) == first
+        assert self.take(session) is None
+
     def test_retrying_a_stalled_job_fails_beside_its_successor(self, session: Session) -> None:
-        manager = _manager(session)
         first = self.put(session, queueing_lock="problem-1")
-        _run(manager.fetch_job(["q"], _run(manager.register_worker())))
+        self.take(session)
         self.put(session, queueing_lock="problem-1")
-        with pytest.raises(StoreError), session.begin_nested():
-            _run(manager.retry_job_by_id_async(first, retry_at=sa.func.now()))  # type: ignore[arg-type]
+        with pytest.raises(sa.exc.IntegrityError), session.begin_nested():
+            PostgresQueue().retry(session, first, "q", 1, 0)
 
     def test_nothing_fences_a_worker_that_lost_its_job(self, session: Session) -> None:
-        manager = _manager(session)
+        queue = PostgresQueue()
         job = self.put(session)
-        old, new = _run(manager.register_worker()), _run(manager.register_worker())
-        _run(manager.fetch_job(["q"], old))
-        session.execute(sa.text("UPDATE procrastinate_jobs SET status = 'todo'"))
-        _run(manager.fetch_job(["q"], new))
-        # Whoever asks may end it: the engine does not look at the worker.
-        _run(manager.finish_job_by_id_async(job, Status.SUCCEEDED, delete_job=True))
+        self.take(session)
+        queue.retry(session, job, "q", 1, 0)
+        assert self.take(session) == job
+        # Any caller may end it: the engine does not look at the worker.
+        queue.end(session, job)
+        assert self.take(session) is None
 
-    def test_a_forgotten_worker_leaves_its_job_taken(self, session: Session) -> None:
-        manager = _manager(session)
-        self.put(session)
-        worker = _run(manager.register_worker())
-        _run(manager.fetch_job(["q"], worker))
-        _run(manager.unregister_worker(worker))
-        assert [job.taken for job in PostgresQueue().jobs(session)] == [True]
-        assert _run(manager.fetch_job(["q"], _run(manager.register_worker()))) is None
+    def test_a_forgotten_worker_leaves_its_job_taken_until_it_is_retried(self, session: Session) -> None:
+        queue = PostgresQueue()
+        job = self.put(session)
+        worker = queue.register(session)
+        assert queue.take(session, "q", worker) == job
+        queue.unregister(session, worker)
+        assert self.take(session) is None
+        assert queue.retry(session, job, "q", 1, 0) == job
+        assert self.take(session) == job
 
     def test_a_worker_that_it_does_not_know_can_not_take(self, session: Session) -> None:
         self.put(session)
-        with pytest.raises(StoreError, match="queue"), session.begin_nested():
+        with pytest.raises(sa.exc.IntegrityError), session.begin_nested():
             PostgresQueue().take(session, "q", 12_345)
+
+    def test_only_workers_that_stall_are_pruned(self, session: Session) -> None:
+        queue = PostgresQueue()
+        silent, heard = queue.register(session), queue.register(session)
+        late = "UPDATE procrastinate_workers SET last_heartbeat = last_heartbeat - interval '9 s' WHERE id = :id"
+        session.execute(sa.text(late), {"id": silent})
+        queue.prune(session, 5)
+        assert session.scalars(sa.text("SELECT id FROM procrastinate_workers")).all() == [heard]
