@@ -1,10 +1,10 @@
-"""What split-K takes of device memory, whichever family splits."""
+"""Device memory that split-K needs, in every family."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Where the slices of one part of a tile meet: `Meeting` in workers/kernels/sm90_wgmma/arguments.cuh.
-MEETING_BYTES: Final = 16
+#: One semaphore per part of a tile: `Semaphore` in workers/kernels/common/semaphore.cuh.
+SEMAPHORE_BYTES: Final = 16
 #: As much as the library is given for its workspace.
 WORKSPACE_BYTES: Final = 64 * 2**20

@@ -13,10 +13,9 @@ PROBLEM = Problem.parse("4096x4096x4096")
 
 
 def test_every_constant_that_the_kernel_reads_is_given() -> None:
-    text = "".join(path.read_text() for path in (FOLDER / "sm90_wgmma").glob("*.cuh"))
-    read = set(re.findall(r"Config::(k\w+)", text))
-    given = set(re.findall(r"static constexpr \w+ (k\w+) =", config_struct()))
-    assert read == given
+    texts = [render("sm90_wgmma", FAMILY.compile_constants(problem, FAMILY.config({})))
+             for problem in (PROBLEM, Problem.parse("333x333x333"))]  # fmt: skip
+    assert read_by("".join(texts)) == given_to(config_of(texts[0]))
 
 
 def test_the_compiler_holds_shared_memory_and_threads_against_the_derivation() -> None:
@@ -50,9 +49,16 @@ def test_the_source_digest_knows_no_config() -> None:
     assert source_digest("sm90_wgmma") != source_digest("verify")
 
 
-def config_struct() -> str:
-    source = render_of(FAMILY.config({}))
+def config_of(source: str) -> str:
     return source[source.index("struct Config {") : source.index("};", source.index("struct Config {"))]
+
+
+def given_to(struct: str) -> set[str]:
+    return set(re.findall(r"static constexpr \w+ (k\w+) =", struct))
+
+
+def read_by(source: str) -> set[str]:
+    return set(re.findall(r"\bConfig::(k\w+)", source))
 
 
 def render_of(config) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
@@ -63,13 +69,8 @@ GEMV = family_named("gemv")
 
 
 def test_gemv_is_given_every_constant_that_it_reads() -> None:
-    # Its epilogue is the other family's.
-    files = [*(FOLDER / "gemv").glob("*.cuh"), FOLDER / "sm90_wgmma" / "finish.cuh"]
-    read = set(re.findall(r"Config::(k\w+)", "".join(path.read_text() for path in files)))
     source = gemv_source(Problem.parse("1x64x64"))
-    struct = source[source.index("struct Config {") : source.index("};", source.index("struct Config {"))]
-    given = set(re.findall(r"static constexpr \w+ (k\w+) =", struct))
-    assert read == given
+    assert read_by(source) == given_to(config_of(source))
     for asserted in ("sizeof(R) == Config::kReductionBytes", "R::kTileN == Config::kTileN"):
         assert asserted in (FOLDER / "gemv" / "kernel.cuh").read_text()
 

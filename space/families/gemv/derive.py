@@ -10,7 +10,7 @@ from space.columns import BoolColumn, Columns, Derived, IntColumn
 from space.config import Config
 from space.families.epilogue import epilogue_constants
 from space.families.gemv.knobs import A_SMEM
-from space.families.split_k import MEETING_BYTES
+from space.families.split_k import SEMAPHORE_BYTES
 from space.knobs import KnobValue
 from space.problem import DTYPE_BYTES, Problem
 
@@ -78,7 +78,7 @@ def _entry_registers(c: Columns) -> IntColumn:
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:
-    each = c["split_k"] * c["outputs"] * WORD_BYTES + MEETING_BYTES
+    each = c["split_k"] * c["outputs"] * WORD_BYTES + SEMAPHORE_BYTES
     return np.where(c["split_k"] > 1, c.problem.batch * c["tiles_n"] * each, 0)
 
 

@@ -13,7 +13,7 @@ from space.families.sm90_wgmma.knobs import (
     SCHEDULE_PINGPONG,
 )
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, lies_mn_major, mn_major_a, mn_major_b
-from space.families.split_k import MEETING_BYTES
+from space.families.split_k import SEMAPHORE_BYTES
 from space.problem import DTYPE_BYTES
 
 #: Operand tiles start at multiples of this, so that the 128-byte swizzle pattern starts with them
@@ -154,12 +154,12 @@ def _smem_bytes(c: Columns) -> IntColumn:
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:
-    """Split-K: a tile's sums of every slice, and its meetings. Stream-K: as much for every owner of a shared tile, and
+    """Split-K: a tile's sums of every slice, and its semaphores. Stream-K: as much for every owner of a shared tile, and
     for every part of one that a helper multiplies: of either fewer than a device holds, a block a multiprocessor."""
-    sums, meetings = c["tile_m"] * c["tile_n"] * 4, c["team"] * MEETING_BYTES
+    sums, semaphores = c["tile_m"] * c["tile_n"] * 4, c["team"] * SEMAPHORE_BYTES
     blocks = c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
-    split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + meetings), 0)
-    return np.where(c["stream_k"] == 1, MOST_MULTIPROCESSORS * (2 * sums + meetings), split)
+    split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + semaphores), 0)
+    return np.where(c["stream_k"] == 1, MOST_MULTIPROCESSORS * (2 * sums + semaphores), split)
 
 
 DERIVED: Final[tuple[Derived, ...]] = (

@@ -153,30 +153,30 @@ def launched(state: State, ready: kernels.Kernel, stream: int, capturing: bool =
     state.stream, state.capturing = stream, capturing
     ready.launch(*operands()[:2], None, None, 1.0, 0.0)
     scratch: dict[str, int] = ready.call.noted[-1][1]
-    if "meetings" in scratch:
-        held = next(one for one in state.made if one.data_ptr() == scratch["meetings"])
+    if "semaphores" in scratch:
+        held = next(one for one in state.made if one.data_ptr() == scratch["semaphores"])
         assert not held.any()
     return scratch
 
 
 def test_scratch_memory_is_a_streams_own_and_a_graphs_own_and_counters_begin_at_zero(state: State) -> None:
-    ready = kernel(Calls(), {"meetings": 64}, {"partials": 256})
+    ready = kernel(Calls(), {"semaphores": 64}, {"partials": 256})
     first, again, other = (launched(state, ready, stream) for stream in (1, 1, 2))
     graph, replayed = launched(state, ready, 2, capturing=True), launched(state, ready, 2)
     another = launched(state, ready, 2, capturing=True)
     assert first == again
     assert other == replayed
-    for name in ("meetings", "partials"):
+    for name in ("semaphores", "partials"):
         assert len({one[name] for one in (first, other, graph, another)}) == 4
 
 
 def test_kernels_of_a_stream_share_scratch_memory_and_follow_where_it_grows(state: State) -> None:
-    small = kernel(Calls(), {"meetings": 64}, {"partials": 256})
-    large = kernel(Calls(), {"meetings": 4096}, {"packed_a": 100, "packed_b": 5000})
+    small = kernel(Calls(), {"semaphores": 64}, {"partials": 256})
+    large = kernel(Calls(), {"semaphores": 4096}, {"packed_a": 100, "packed_b": 5000})
     before = launched(state, small, 1)
     grown = launched(state, large, 1)
     after = launched(state, small, 1)
-    assert (after["partials"], after["meetings"]) == (grown["packed_a"], grown["meetings"])
+    assert (after["partials"], after["semaphores"]) == (grown["packed_a"], grown["semaphores"])
     assert not set(after.values()) & set(before.values())
     assert grown["packed_b"] == grown["packed_a"] + 512
     # What is kept is asked for by another thread, as pools are of threads, and for the stream that uses it.
@@ -186,7 +186,7 @@ def test_kernels_of_a_stream_share_scratch_memory_and_follow_where_it_grows(stat
 
 def test_much_scratch_memory_is_of_one_call_alone(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "KEPT_BYTES", 1024)
-    large = kernel(Calls(), {"meetings": 64}, {"packed_a": 2048})
+    large = kernel(Calls(), {"semaphores": 64}, {"packed_a": 2048})
     first, again = launched(state, large, 1), launched(state, large, 1)
     assert first["packed_a"] != again["packed_a"]
-    assert first["meetings"] == again["meetings"]
+    assert first["semaphores"] == again["semaphores"]

@@ -31,7 +31,7 @@ CASES: list[tuple[Problem, str, dict[str, object]]] = [
     (Problem.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
     (Problem.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
 ]  # fmt: skip
-SECOND = {"partials": 0x3_0000, "meetings": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
+SECOND = {"partials": 0x3_0000, "semaphores": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
 FIRST = (0x1_0000, 0x1_1000, 0x1_2000, 0, 0, 1.0, 0.0)
 THEN = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
 
@@ -105,7 +105,7 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
     assert explain(family_named(family), problem, config).broken == ()
     call = calls.Call(problem, config, b"", 132, 0x9_0000)
     assert set(call.scratch) <= set(SECOND)
-    assert [name for name, one in call.scratch.items() if one.zeroed] == ["meetings"] * ("partials" in call.scratch)
+    assert [name for name, one in call.scratch.items() if one.zeroed] == ["semaphores"] * ("partials" in call.scratch)
     scratch = {name: SECOND[name] for name in call.scratch}
     here, there = call.on(None), call.on(None)
     for on in (here, there):

@@ -113,10 +113,10 @@ def test_c_is_that_of_numpy(kernels: ctypes.CDLL, cases: list[Case], number: int
     memory = Memory(problem, np.random.default_rng(number))
     copy = memory.copy(problem)
     partials = np.full(derived["workspace_bytes"] // 4 + 4, np.nan, np.float32)
-    meetings = np.zeros(2 * derived["tiles_n"] * problem.batch, np.uint64)
+    semaphores = np.zeros(2 * derived["tiles_n"] * problem.batch, np.uint64)
     tiles = launcher.tiles_of(problem, config, derived)
     blocks = min(tiles, SM_COUNT * config.number("blocks_per_sm")) if config["persistent"] else tiles
-    args = launcher.arguments_of(problem, config, derived, copy, partials.ctypes.data, meetings.ctypes.data)
+    args = launcher.arguments_of(problem, config, derived, copy, partials.ctypes.data, semaphores.ctypes.data)
     run = getattr(kernels, f"run{number}")
     got = []
     for _ in range(2):
@@ -131,7 +131,7 @@ def test_c_is_that_of_numpy(kernels: ctypes.CDLL, cases: list[Case], number: int
     assert (np.abs(mine - np.clip(right, form.least, form.most)) <= allowed).all()
     # The same again, zeroed counters included; and nothing beyond C.
     assert (got[0] == got[1]).all()
-    assert not meetings.any()
+    assert not semaphores.any()
     size = right.size * DTYPE_BYTES[problem.dtype_c]
     start = copy.c - memory.held["c"].ctypes.data
     assert (np.delete(memory.held["c"], np.s_[start : start + size]) == 0xFF).all()

@@ -21,6 +21,7 @@ from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.kernels.render import flatten, render
 
 arguments = pytest.importorskip("workers.cuda.families.arguments")
+launcher = pytest.importorskip("workers.cuda.families.sm90_wgmma")
 
 pytestmark = needs_compiler
 
@@ -37,28 +38,28 @@ inline u64 ld_acquire(const u64* at) { return *at; }
 """
 STUBBED = ("ptx/barrier.cuh", "ptx/tma.cuh", "ptx/wgmma.cuh", "ptx/wgmma_mma_async.cuh", "ptx/mbarrier.cuh")
 ENTRY = """
-struct Item { int index, m, n, k, k_end, helper; };
-extern "C" int walk(const GemmArguments* args, int cluster, int clusters, Item* items) {
+struct Item { int index, m, n, k, k_end, peer; };
+extern "C" int walk(const WgmmaArguments* args, int cluster, int clusters, Item* items) {
     TileWalk<Config> tiles(*args, cluster, clusters, 0);
     Tile tile;
     int count = 0;
     while (tiles.next(tile)) items[count++] = {tile.index, tile.m, tile.n, tile.k, tile.k_end, tile.split};
     return count;
 }
-extern "C" void share(const GemmArguments* args, const Item* item) {
+extern "C" void share(const WgmmaArguments* args, const Item* item) {
     run_grid(1, [=] {
-        typename Multiplier<Config>::Accumulators d;
+        typename Fragment<Config>::Accumulators d;
         for (auto& block : d) for (auto& sum : block) sum = item->k_end - item->k;
-        const SharedPart<Config> part(*args, item->index - args->shared.first, 0, 1);
-        if (item->k > 0) part.leave(item->helper, d);
-        else part.write(Finish<Config>{*args, 0}, item->m * Config::kTileM, item->n * Config::kTileN, d);
+        const StreamK<Config> part(*args, item->index - args->shared.first, 0, 1);
+        if (item->k > 0) part.store(item->peer, d);
+        else part.fix_up(Finish<Config>{*args, 0}, item->m * Config::kTileM, item->n * Config::kTileN, d);
     }, 128);
 }
 """
 
 
 class Item(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int) for name in ("index", "m", "n", "k", "k_end", "helper"))
+    _fields_ = tuple((name, ctypes.c_int) for name in ("index", "m", "n", "k", "k_end", "peer"))
 
 
 class Grid(NamedTuple):
@@ -70,7 +71,7 @@ class Grid(NamedTuple):
     k_stages: int
 
 
-#: Owners many, few, and one; helpers of several tiles, of a part of one; a last wave that is full, and a single one.
+#: Owners many, few, and one; peers of several tiles, and of a part of one; a last wave that is full, and a single one.
 GRIDS = [Grid(3, 5, 8, 64), Grid(4, 5, 16, 24), Grid(3, 3, 8, 48), Grid(5, 3, 8, 9), Grid(7, 4, 9, 100),
          Grid(4, 4, 8, 16), Grid(2, 3, 8, 16), Grid(9, 13, 66, 3)]  # fmt: skip
 
@@ -98,13 +99,13 @@ def walks(kernel: ctypes.CDLL, grid: Grid, given: ctypes.Structure) -> list[list
 
 
 def arguments_of(grid: Grid, c: npt.NDArray[np.float32], partials: npt.NDArray[np.float32],
-                 meetings: npt.NDArray[np.uint64]) -> ctypes.Structure:  # fmt: skip
+                 semaphores: npt.NDArray[np.uint64]) -> ctypes.Structure:  # fmt: skip
     tiles, divider = grid.tiles_m * grid.tiles_n, arguments.Divider.of
-    given: ctypes.Structure = arguments.GemmArguments(
-        c=c.ctypes.data, partials=partials.ctypes.data, meetings=meetings.ctypes.data, ldc=c.shape[1], m=c.shape[0],
+    given: ctypes.Structure = launcher.WgmmaArguments(
+        c=c.ctypes.data, partials=partials.ctypes.data, semaphores=semaphores.ctypes.data, ldc=c.shape[1], m=c.shape[0],
         n=c.shape[1], alpha=1.0, tiles=tiles, k_stages=grid.k_stages, last_group=0, splits=divider(1),
         product=divider(tiles), group=divider(tiles), width=divider(grid.tiles_m), last_width=divider(grid.tiles_m),
-        shared=arguments.SharedTiles.of(tiles, grid.clusters, grid.k_stages),
+        shared=launcher.SharedTiles.of(tiles, grid.clusters, grid.k_stages),
     )  # fmt: skip
     return given
 
@@ -114,25 +115,25 @@ def test_every_stage_is_multiplied_once_and_arrives(kernel: ctypes.CDLL, grid: G
     tile_m, tile_n = CONFIG.number("tile_m"), CONFIG.number("tile_n")
     c = np.full((grid.tiles_m * tile_m, grid.tiles_n * tile_n), np.nan, np.float32)
     partials = np.full(2 * grid.clusters * tile_m * tile_n, np.nan, np.float32)
-    meetings = np.zeros((grid.clusters, 2), np.uint64)
-    given = arguments_of(grid, c, partials, meetings)
+    semaphores = np.zeros((grid.clusters, 2), np.uint64)
+    given = arguments_of(grid, c, partials, semaphores)
     items = walks(kernel, grid, given)
     multiplied = np.zeros((grid.tiles_m * grid.tiles_n, grid.k_stages), int)
     for item in (item for walk in items for item in walk):
         multiplied[item.index, item.k : item.k_end] += 1
     assert (multiplied == 1).all()
-    # Those that help have done so before any owner comes to its shared tile.
+    # Peers have stored their sums before any owner comes to its shared tile.
     shared = [item for walk in items for item in walk if item.k_end - item.k < grid.k_stages]
     for item in sorted(shared, key=lambda item: item.k == 0):
         kernel.share(ctypes.byref(given), ctypes.byref(item))
         if item.k == 0:
             written = c[item.m * tile_m : (item.m + 1) * tile_m, item.n * tile_n : (item.n + 1) * tile_n]
             assert (written == grid.k_stages).all()
-    assert not meetings.any()
+    assert not semaphores.any()
 
 
 @pytest.mark.parametrize("grid", [grid for grid in GRIDS if grid.tiles_m * grid.tiles_n > grid.clusters], ids=str)
-def test_helpers_begin_with_what_they_share_and_owners_end_with_a_tile_of_their_own(
+def test_peers_begin_with_what_they_share_and_owners_end_with_a_tile_of_their_own(
     kernel: ctypes.CDLL, grid: Grid
 ) -> None:
     nothing = np.zeros((1, 1), np.float32)

@@ -12,7 +12,7 @@ from space.families.gemv.derive import row_bytes, transposed_a
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, epilogue_places
-from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, meeting_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_workspace
 from workers.cuda.families.shared import Place, Shared, word
 from workers.cuda.operands import Copy
 
@@ -20,13 +20,14 @@ ENTRY: Final = "gemv"
 _HINTS: Final = {"none": EVICT_NORMAL, "evict_first": EVICT_FIRST}
 
 
-class GemvArguments(ctypes.Structure):
+class GemvArguments(GemmArguments):
     """Mirrors `GemvArguments` of gemv/arguments.cuh."""
 
     _fields_ = (
-        ("to", GemmArguments), ("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("row_bytes", ctypes.c_longlong),
-        ("batch_bytes_a", ctypes.c_longlong), ("batch_bytes_b", ctypes.c_longlong), ("a_pitch", ctypes.c_int),
-        ("transposed", ctypes.c_int), ("prefetch_steps", ctypes.c_int), ("padding", ctypes.c_int),
+        ("tiles", ctypes.c_int), ("pieces", ctypes.c_int), ("a_pitch", ctypes.c_int), ("transposed", ctypes.c_int),
+        ("splits", Divider), ("product", Divider), ("slice", Divider), ("prefetch_steps", ctypes.c_int),
+        ("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("row_bytes", ctypes.c_longlong),
+        ("batch_bytes_a", ctypes.c_longlong), ("batch_bytes_b", ctypes.c_longlong),
     )  # fmt: skip
 
 
@@ -36,24 +37,21 @@ def tiles_of(problem: Problem, config: Config, derived: Mapping[str, int]) -> in
 
 
 def arguments_of(
-    problem: Problem, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, meetings: int = 0
+    problem: Problem, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, semaphores: int = 0
 ) -> GemvArguments:
     """What a launch over one copy passes.
 
     Args:
-        partials, meetings: addresses of split-K's sums, and of where its slices meet.
+        partials, semaphores: addresses of split-K's partial sums and semaphores; 0 without split-K.
     """
     p, split, row = problem, config.number("split_k"), row_bytes(problem)
-    one, across = Divider.of(1), derived["tiles_n"]
-    to = GemmArguments(
-        copy.c, copy.source or None, copy.bias or None, partials or None, meetings or None, EVICT_NORMAL,
-        _HINTS[str(config["cache_hint"])], p.n, p.m * p.n, p.m, p.n, copy.alpha, copy.beta,
-        tiles_of(p, config, derived), derived["pieces"], 0, 0,
-        Divider.of(split), Divider.of(across * split), Divider.of(across), one, one,
-    )  # fmt: skip
+    across = derived["tiles_n"]
     return GemvArguments(
-        to, copy.a, copy.b, row, p.m * row, p.n * row, derived["staged_pitch_bytes"], int(transposed_a(p)),
-        config.number("prefetch_steps"), 0,
+        copy.c, copy.source or None, copy.bias or None, partials or None, semaphores or None, EVICT_NORMAL,
+        _HINTS[str(config["cache_hint"])], p.n, p.m * p.n, p.m, p.n, copy.alpha, copy.beta,
+        tiles_of(p, config, derived), derived["pieces"], derived["staged_pitch_bytes"], int(transposed_a(p)),
+        Divider.of(split), Divider.of(across * split), Divider.of(across), config.number("prefetch_steps"),
+        copy.a, copy.b, row, p.m * row, p.n * row,
     )  # fmt: skip
 
 
@@ -73,33 +71,33 @@ class Gemv(PreparedLauncher):
         self._launch.set_grid(walking if config.number("persistent") else tiles)
         whole = derived["tiles_n"] * problem.batch
         split = config.number("split_k")
-        self._partials = self._meetings = 0
+        self._partials = self._semaphores = 0
         if split > 1:
-            self._partials, self._meetings = meeting_workspace(shared, whole * split * derived["outputs"], whole)
+            self._partials, self._semaphores = split_workspace(shared, whole * split * derived["outputs"], whole)
 
     def prepare(self, copy: Copy) -> Passes:
         """See `PreparedLauncher`; one pass."""
         made = GemvArguments.from_buffer_copy(self._of_every_copy)
-        made.a, made.b, to = copy.a, copy.b, made.to
-        to.c, to.source, to.bias = copy.c, copy.source or None, copy.bias or None
-        to.alpha, to.beta = copy.alpha, copy.beta
+        made.a, made.b, made.c = copy.a, copy.b, copy.c
+        made.source, made.bias = copy.source or None, copy.bias or None
+        made.alpha, made.beta = copy.alpha, copy.beta
         return ((self._launch, Arguments(made)),)
 
     @cached_property
     def _of_every_copy(self) -> GemvArguments:
         """What the arguments of all copies have in common; a problem of tiny operands has a hundred of them."""
         nowhere = Copy(0, 0, 0, 0, 0, 1.0, 0.0)
-        return arguments_of(self._problem, self._config, self._derived, nowhere, self._partials, self._meetings)
+        return arguments_of(self._problem, self._config, self._derived, nowhere, self._partials, self._semaphores)
 
     def places(self, passes: Passes) -> dict[str, Place]:
         """See `PreparedLauncher`."""
         ((_, arguments),) = passes
         (read,) = arguments.values
-        return epilogue_places(read.to) | {name: Place(words=[word(read, name)]) for name in "ab"}
+        return epilogue_places(read) | {name: Place(words=[word(read, name)]) for name in "ab"}
 
     def epilogue(self, passes: Passes) -> GemmArguments:
         """See `PreparedLauncher`."""
-        return cast("GemmArguments", passes[0][1].values[0].to)
+        return cast("GemmArguments", passes[0][1].values[0])
 
     @property
     def alignment_bytes(self) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from space.config import Config
-from space.families.split_k import MEETING_BYTES
+from space.families.split_k import SEMAPHORE_BYTES
 from space.family import family_named
 from space.problem import Problem
 from workers.cuda.driver import Arguments, Launch, Module, Stream
@@ -59,13 +59,13 @@ def derived_of(problem: Problem, config: Config) -> Mapping[str, int]:
     return family_named(config.family).derive(problem, config)
 
 
-def meeting_workspace(shared: Shared, sums: int, parts: int) -> tuple[int, int]:
-    """Addresses of the sums of tiles whose K is cut, and of where those meet that have them.
+def split_workspace(shared: Shared, sums: int, parts: int) -> tuple[int, int]:
+    """Addresses of the partial sums and of the semaphores of tiles whose K is cut.
 
-    Meetings are zero now, and every launch leaves them so.
+    Semaphores are zero now, and every launch leaves them zero.
 
     Args:
-        sums: how many, of four bytes each, over all pieces.
-        parts: of tiles, each with a meeting of its own.
+        sums: partial sums of four bytes each, over all pieces.
+        parts: of tiles, each with a semaphore of its own.
     """
-    return shared.scratch("partials", sums * 4), shared.scratch("meetings", parts * MEETING_BYTES, zeroed=True)
+    return shared.scratch("partials", sums * 4), shared.scratch("semaphores", parts * SEMAPHORE_BYTES, zeroed=True)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final, cast
 
+import numpy as np
+
 from space.config import Config
 from space.families.sm90_wgmma.operands import (
     STORE_BYTES,
@@ -16,6 +18,7 @@ from space.families.sm90_wgmma.operands import (
     needs_packing,
     stores_chunks,
 )
+from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions.tma import SWIZZLE_SPANS
 from space.problem import DTYPE_BYTES, Problem
 from workers.cuda.driver import Arguments, Launch
@@ -25,11 +28,10 @@ from workers.cuda.families.arguments import (
     EVICT_NORMAL,
     Divider,
     GemmArguments,
-    SharedTiles,
     epilogue_places,
 )
 from workers.cuda.families.packing import OperandName, Packing
-from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, meeting_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_workspace
 from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
 from workers.cuda.operands import Copy
 
@@ -39,6 +41,43 @@ _HINTS: Final = {
     "stream_a": (EVICT_FIRST, EVICT_LAST),
     "stream_b": (EVICT_LAST, EVICT_FIRST),
 }
+
+
+#: More than there are tiles.
+_MOST_TILES: Final = 2**31 - 1
+
+
+class SharedTiles(ctypes.Structure):
+    """Mirrors `SharedTiles` of sm90_wgmma/arguments.cuh."""
+
+    _fields_ = (
+        ("first", ctypes.c_int), ("owners", ctypes.c_int), ("kept", ctypes.c_int),
+        ("left", Divider), ("piece", Divider),
+    )  # fmt: skip
+
+    @classmethod
+    def none(cls) -> SharedTiles:
+        """Every tile is multiplied by one cluster."""
+        return cls(_MOST_TILES, 0, 0, Divider.of(1), Divider.of(1))
+
+    @classmethod
+    def of(cls, tiles: int, clusters: int, k_stages: int) -> SharedTiles:
+        """What `sharing` says of one launch."""
+        owners, peers, kept = (int(count) for count in sharing(*map(np.asarray, (tiles, clusters, k_stages))))
+        if owners == 0:
+            return cls.none()
+        left = k_stages - kept
+        return cls(tiles - owners, owners, kept, Divider.of(left), Divider.of(-(-owners * left // peers)))
+
+
+class WgmmaArguments(GemmArguments):
+    """Mirrors `WgmmaArguments` of sm90_wgmma/arguments.cuh."""
+
+    _fields_ = (
+        ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
+        ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
+        ("shared", SharedTiles),
+    )  # fmt: skip
 
 
 class Gemm(PreparedLauncher):
@@ -61,7 +100,7 @@ class Gemm(PreparedLauncher):
         if self._shares:
             self._shared_tiles = SharedTiles.of(self._tiles, self.clusters, derived["k_iterations"])
         self._packing = Packing(problem, self._module, sm_count, shared)
-        self._partials, self._meetings = self._workspace()
+        self._partials, self._semaphores = self._workspace()
 
     def prepare(self, copy: Copy) -> Passes:
         """See `PreparedLauncher`; the packing pass first, where there is one."""
@@ -98,8 +137,8 @@ class Gemm(PreparedLauncher):
         return max(1, min(self._tiles, resident))
 
     def _workspace(self) -> tuple[int, int]:
-        """Sums of slices, or of what owners and helpers multiply of shared tiles, and meetings: one for each part of a
-        tile whose K is cut."""
+        """Addresses of partial sums, of slices or of shared tiles, and of semaphores: one per part of a tile whose K is
+        cut."""
         number, size = self._config.number, self._derived["cluster_size"]
         tiles, pieces = self._tiles // number("split_k"), self._tiles
         if self._shared_tiles.kept:
@@ -107,7 +146,7 @@ class Gemm(PreparedLauncher):
         elif number("split_k") == 1:
             return 0, 0
         sums = pieces * size * number("tile_m") * number("tile_n")
-        return meeting_workspace(self._shared, sums, tiles * size * self._derived["team"])
+        return split_workspace(self._shared, sums, tiles * size * self._derived["team"])
 
     def _map_of(self, kernel_operand: OperandName, copy: Copy) -> TensorMap:
         name, maps = self._maps[kernel_operand]
@@ -155,18 +194,18 @@ class Gemm(PreparedLauncher):
         return self._shared.maps(box)
 
     def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:
-        arguments = GemmArguments.from_buffer_copy(self._of_every_copy)
+        arguments = WgmmaArguments.from_buffer_copy(self._of_every_copy)
         arguments.c, arguments.source, arguments.bias = copy.c, copy.source or None, copy.bias or None
         arguments.alpha, arguments.beta = copy.alpha, copy.beta
         return Arguments(map_a, map_b, map_c, arguments)
 
     @cached_property
-    def _of_every_copy(self) -> GemmArguments:
+    def _of_every_copy(self) -> WgmmaArguments:
         """What the arguments of all copies have in common; a problem of tiny operands has a hundred of them."""
         p, derived = self._problem, self._derived
         m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
-        return GemmArguments(
-            None, None, None, self._partials or None, self._meetings or None,
+        return WgmmaArguments(
+            None, None, None, self._partials or None, self._semaphores or None,
             *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, 1.0, 0.0,
             self._tiles, derived["k_iterations"], *self._walk(), self._shared_tiles,
         )  # fmt: skip

@@ -1,21 +1,23 @@
-// C = A·B for one to four rows of A: every byte of B passes once, straight from memory into registers.
+// C = A·B for one to four rows of A: every byte of B is read once, straight from memory into registers.
 //
 // A team of threads owns a few neighbouring columns of C: `kLanes` lanes of a warp, or of several warps that share K.
 // Its threads walk along the rows of B side by side, several loads ahead of the products; A lies in shared memory,
-// or comes through L1. Sums are f32 or s32. Shuffles add them up in a warp, shared memory over the warps of a team,
-// and where K is split over blocks the last block to finish adds the slices in their order: whoever comes last, the
-// result is the same.
+// or comes through L1. Sums are f32 or s32. Shuffles add them up within a warp, shared memory across the warps of a
+// team. Where K is split over blocks, the last block to finish fixes the tile up: it adds the slices in their order, so
+// that the result does not depend on which block that is.
 #pragma once
 
+#include "common/accumulator.cuh"
+#include "common/finish.cuh"
+#include "common/semaphore.cuh"
 #include "common/types.cuh"
 #include "gemv/arguments.cuh"
 #include "gemv/piece.cuh"
 #include "ptx/griddepcontrol.cuh"
-#include "sm90_wgmma/finish.cuh"
 
 enum class APath { kSmem, kCache };
 
-/// Sums of the warps of a team, side by side, and whether this block came last.
+/// Shared memory for sums: those of the warps of a team side by side, and whether this block finished last.
 template <class Config>
 struct Reduction {
     static constexpr int kThreads = Config::kWarps * kWarpSize;
@@ -71,10 +73,10 @@ struct Gemv {
     }
 
     __device__ __forceinline__ void run() {
-        if (int(blockIdx.x) < args.to.tiles) prefetch(blockIdx.x);
+        if (int(blockIdx.x) < args.tiles) prefetch(blockIdx.x);
         griddepcontrol_wait();
         griddepcontrol_launch_dependents();
-        for (int tile = blockIdx.x; tile < args.to.tiles; tile += gridDim.x) {
+        for (int tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
             const bool moved = place(tile);
             // The first loads of B are under way while A is staged.
             Pieces first;
@@ -89,20 +91,20 @@ struct Gemv {
 
     // ------------------------------------------------------------------------------------------ the walk
 
-    /// Goes to a tile; whether it reads other elements of A than the one before.
+    /// Moves on to a tile; returns whether it reads other elements of A than the tile before.
     __device__ __forceinline__ bool place(int tile) {
-        const int product = args.to.product.quotient(tile);
-        const int within = tile - product * int(args.to.product.divisor);
-        const int slice = Config::kSplits ? args.to.group.quotient(within) : 0;
-        const int across = within - slice * int(args.to.group.divisor);
+        const int product = args.product.quotient(tile);
+        const int within = tile - product * int(args.product.divisor);
+        const int slice = Config::kSplits ? args.slice.quotient(within) : 0;
+        const int across = within - slice * int(args.slice.divisor);
         const bool moved = product != batch || slice != split;
         batch = product;
         split = slice;
         column = across * R::kTileN + group * kColumns;
         begin = 0;
-        end = args.to.k_stages;
+        end = args.pieces;
         if constexpr (Config::kSplits) {
-            const int slices = args.to.splits.divisor;
+            const int slices = args.splits.divisor;
             begin = int((long long)end * slice / slices);
             end = int((long long)end * (slice + 1) / slices);
         }
@@ -112,9 +114,9 @@ struct Gemv {
         return moved;
     }
 
-    /// Where a column's row of B begins; columns beyond the last read it again, and are not written.
+    /// Start of a column's row of B. Columns beyond the last one read that one again, and are not written.
     __device__ __forceinline__ const unsigned char* row_of_b(int c) const {
-        const int row = min(column + c, args.to.n - 1);
+        const int row = min(column + c, args.n - 1);
         return static_cast<const unsigned char*>(args.b) + batch * args.batch_bytes_b + row * args.row_bytes;
     }
 
@@ -122,7 +124,7 @@ struct Gemv {
         return static_cast<const unsigned char*>(args.a) + batch * args.batch_bytes_a;
     }
 
-    /// Weights are nobody's output: they may come before the kernels before have ended.
+    /// No kernel writes weights: L2 may load them before earlier kernels have ended.
     __device__ __forceinline__ void prefetch(int tile) {
         if (args.prefetch_steps == 0) return;
         place(tile);
@@ -135,7 +137,7 @@ struct Gemv {
         batch = -1;
     }
 
-    /// The slice's part of every row of A into shared memory.
+    /// Copies the slice's part of every row of A to shared memory.
     __device__ __forceinline__ void stage() {
         __syncthreads();
         if (args.transposed) {
@@ -175,7 +177,7 @@ struct Gemv {
         else load<true>(first, begin + member);
     }
 
-    /// All of a slice, whose first pieces are in `now`: whole steps, and what is left of one.
+    /// Multiplies a slice whose first pieces are in `now`: whole steps, then what is left of one.
     __device__ __forceinline__ void multiply(Pieces& now) {
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
@@ -211,7 +213,7 @@ struct Gemv {
             for (int c = 0; c < kColumns; ++c) {
                 if (kLast && at >= end) to[u][c].clear();
                 else to[u][c].template stream<Config::kPrefetchBytes>(rows[c] + (long long)at * Config::kLoadBytes,
-                                                                      args.to.hint_b);
+                                                                      args.hint_b);
             }
         }
     }
@@ -228,7 +230,7 @@ struct Gemv {
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {
             const int at = piece + u * R::kTeam;
-            // Zeros of B would meet whatever lies behind A: nothing times infinity is no zero.
+            // Zeros of B would meet the bytes behind A, and zero times infinity is NaN.
             if (kLast && at >= end) continue;
             Operand a[kRows];
 #pragma unroll
@@ -271,7 +273,7 @@ struct Gemv {
 
     // ---------------------------------------------------------------------------------------- the sums
 
-    /// Every lane of the team's part in this warp has the part's sums afterwards.
+    /// Leaves the sums over the team's lanes of this warp in each of these lanes.
     __device__ __forceinline__ void add_lanes() {
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
@@ -282,7 +284,7 @@ struct Gemv {
                     sums[r][c] += __shfl_xor_sync(0xFFFFFFFF, sums[r][c], away);
     }
 
-    /// Lanes take the elements of their columns in turn.
+    /// The team's lanes take the elements of its columns in turn.
     template <class Take>
     __device__ __forceinline__ void share_out(Take take) const {
 #pragma unroll
@@ -298,16 +300,16 @@ struct Gemv {
 
     __device__ __forceinline__ void write_element(int row, int at_column, Acc sum) const {
         using F = Finish<Config>;
-        if (at_column >= args.to.n) return;
-        const F finish{args.to, batch};
+        if (at_column >= args.n) return;
+        const F finish{args, batch};
         const auto pair = finish.pair(sum, sum, row, at_column);
         typename F::Element first;
         if constexpr (sizeof(first) == 4) first = pair.x;
         else first = static_cast<typename F::Element>(pair);
-        static_cast<typename F::Element*>(args.to.c)[finish.at(row, at_column)] = first;
+        static_cast<typename F::Element*>(args.c)[finish.at(row, at_column)] = first;
     }
 
-    /// Adds up what the warps of each team have, and where K is split over blocks what they have.
+    /// Adds up the sums of each team's warps, and of all blocks where K is split over them.
     __device__ __forceinline__ void gather(int tile) {
         const int part = warp % Config::kSplitWarps;
         share_out([&](int r, int c) {
@@ -316,7 +318,7 @@ struct Gemv {
         __syncthreads();
         const int first_column = column - group * kColumns;
         if constexpr (Config::kSplits) {
-            if (bring_slice(tile)) {
+            if (store_slice(tile)) {
                 for (int i = threadIdx.x; i < R::kOutputs; i += R::kThreads) {
                     write_element(i / R::kTileN, first_column + i % R::kTileN, sum_of_slices(tile, i));
                 }
@@ -326,7 +328,7 @@ struct Gemv {
                 write_element(i / R::kTileN, first_column + i % R::kTileN, sum_of_warps(i));
             }
         }
-        // The next tile's sums take the same places.
+        // The next tile's sums go to the same places.
         __syncthreads();
     }
 
@@ -337,27 +339,27 @@ struct Gemv {
         return sum;
     }
 
-    /// Number of the tile whatever its slice, which names its place in the workspace.
+    /// Number of the tile without its slice: its place in the workspace.
     __device__ __forceinline__ int whole_tile(int tile) const {
-        const int within = tile - batch * int(args.to.product.divisor);
-        return batch * int(args.to.group.divisor) + within - split * int(args.to.group.divisor);
+        const int within = tile - batch * int(args.product.divisor);
+        return batch * int(args.slice.divisor) + within - split * int(args.slice.divisor);
     }
 
     __device__ __forceinline__ Acc* place_of(int tile, int slice) const {
-        const long long at = (long long)whole_tile(tile) * args.to.splits.divisor + slice;
-        return reinterpret_cast<Acc*>(args.to.partials) + at * R::kOutputs;
+        const long long at = (long long)whole_tile(tile) * args.splits.divisor + slice;
+        return reinterpret_cast<Acc*>(args.partials) + at * R::kOutputs;
     }
 
-    /// Hands this slice's sums over; true for the last block of the tile.
-    __device__ __forceinline__ bool bring_slice(int tile) {
+    /// Stores this slice's sums; returns whether this is the tile's last block to do so.
+    __device__ __forceinline__ bool store_slice(int tile) {
         Acc* const mine = place_of(tile, split);
         for (int i = threadIdx.x; i < R::kOutputs; i += R::kThreads) __stcg(mine + i, sum_of_warps(i));
         __threadfence();
         __syncthreads();
         if (threadIdx.x == 0) {
-            Meeting& meeting = args.to.meetings[whole_tile(tile)];
-            const bool is_last = atomicAdd(&meeting.arrived, u64(1)) + 1 == args.to.splits.divisor;
-            if (is_last) meeting.arrived = 0;
+            Semaphore& semaphore = args.semaphores[whole_tile(tile)];
+            const bool is_last = atomicAdd(&semaphore.arrived, u64(1)) + 1 == args.splits.divisor;
+            if (is_last) semaphore.arrived = 0;
             reduction.last = is_last;
             __threadfence();
         }
@@ -367,7 +369,7 @@ struct Gemv {
 
     __device__ __forceinline__ Acc sum_of_slices(int tile, int i) const {
         Acc sum = 0;
-        for (int slice = 0; slice < int(args.to.splits.divisor); ++slice) sum += __ldcg(place_of(tile, slice) + i);
+        for (int slice = 0; slice < int(args.splits.divisor); ++slice) sum += __ldcg(place_of(tile, slice) + i);
         return sum;
     }
 };

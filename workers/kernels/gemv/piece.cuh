@@ -1,4 +1,4 @@
-// What one load brings of a row, and its products.
+// Pieces: what one load brings of a row.
 #pragma once
 
 #include "common/types.cuh"
@@ -12,10 +12,10 @@ __host__ __device__ constexpr int input_bytes(Input input) {
     return input == Input::kTf32 ? 4 : input == Input::kBf16 || input == Input::kFp16 ? 2 : 1;
 }
 
-/// `kBytes` of a row, in the low bytes of whole registers; what is beyond them is zero.
+/// `kBytes` of a row, in the low bytes of whole registers; the other bytes are zero.
 template <int kBytes>
 struct Piece {
-    static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4 || kBytes == 2 || kBytes == 1, "what one load brings");
+    static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4 || kBytes == 2 || kBytes == 1, "widths of a load");
     static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
     u32 words[kWords];
 
@@ -60,7 +60,7 @@ struct Piece {
     }
 };
 
-/// The elements of one word as f32, each of them exact.
+/// Converts the elements of one word to f32, exactly.
 template <Input kInput, int kCount>
 __device__ __forceinline__ void unpack(u32 word, float (&values)[kCount]) {
     if constexpr (kInput == Input::kTf32) {

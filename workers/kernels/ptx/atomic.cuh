@@ -1,5 +1,5 @@
-// Atomics and loads that order memory across the GPU: what a thread wrote before a release is seen after an acquire
-// that reads it, and so is what others wrote before a barrier that they shared with it.
+// Atomics and loads that order memory across the GPU: an acquire that reads a release sees everything that the releasing
+// thread wrote before it, and everything that other threads wrote before a barrier they shared with that thread.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#memory-consistency-model
 #pragma once
 

@@ -8,13 +8,13 @@ __device__ __forceinline__ void bar_sync(int barrier, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-/// Counts this warp's threads at a barrier without waiting there.
+/// Arrives at a barrier without waiting.
 __device__ __forceinline__ void bar_arrive(int barrier, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
 /// https://docs.nvidia.com/cuda/parallel-thread-execution/#parallel-synchronization-and-communication-instructions-barrier-cluster
-/// Of the threads only: what one wrote before reaches the others by fences of its own.
+/// Relaxed: orders no memory; writes need fences of their own.
 __device__ __forceinline__ void barrier_cluster_arrive_relaxed() {
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
@@ -43,6 +43,6 @@ __device__ __forceinline__ bool elect_sync() {
     return elected != 0;
 }
 
-/// A value that all threads of a warp have alike, so that the compiler knows it too and keeps what follows from it in
-/// uniform registers.
+/// Tells the compiler that all threads of a warp have the same value, so that it keeps whatever depends on it in uniform
+/// registers.
 __device__ __forceinline__ u32 warp_uniform(u32 value) { return __shfl_sync(0xFFFFFFFF, value, 0); }

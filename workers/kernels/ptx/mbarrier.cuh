@@ -1,4 +1,4 @@
-// mbarrier: the hand-over points of the TMA ring.
+// mbarrier: hands stages of the TMA ring over.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#parallel-synchronization-and-communication-instructions-mbarrier
 #pragma once
 
@@ -37,38 +37,28 @@ __device__ __forceinline__ void mbarrier_arrive_remote(u64* barrier, u32 cta) {
         : "memory");
 }
 
-/// True when the phase of that parity is complete; may suspend the thread for a while before it answers.
+/// Whose writes a wait makes visible: those of the block, or of the cluster.
+constexpr char kBlockScope[] = ".acquire.cta";
+constexpr char kClusterScope[] = ".acquire.cluster";
+
+/// Returns whether the phase of that parity is complete; may suspend the thread for a while before it answers.
+template <const char* kScope = kBlockScope>
 __device__ __forceinline__ bool mbarrier_try_wait_parity(u64* barrier, u32 parity) {
     u32 complete;
     asm volatile(
         "{\n"
         ".reg .pred p;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+        "mbarrier.try_wait.parity%3.shared::cta.b64 p, [%1], %2;\n"
         "selp.b32 %0, 1, 0, p;\n"
         "}\n"
         : "=r"(complete)
-        : "r"(smem_address(barrier)), "r"(parity)
+        : "r"(smem_address(barrier)), "r"(parity), "C"(kScope)
         : "memory");
     return complete != 0;
 }
 
-/// Waits for what other blocks of the cluster stored and counted here.
-__device__ __forceinline__ void mbarrier_wait_cluster(u64* barrier, u32 parity) {
-    u32 complete;
-    do {
-        asm volatile(
-            "{\n"
-            ".reg .pred p;\n"
-            "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-            "selp.b32 %0, 1, 0, p;\n"
-            "}\n"
-            : "=r"(complete)
-            : "r"(smem_address(barrier)), "r"(parity)
-            : "memory");
-    } while (complete == 0);
-}
-
+template <const char* kScope = kBlockScope>
 __device__ __forceinline__ void mbarrier_wait(u64* barrier, u32 parity) {
-    while (!mbarrier_try_wait_parity(barrier, parity)) {
+    while (!mbarrier_try_wait_parity<kScope>(barrier, parity)) {
     }
 }

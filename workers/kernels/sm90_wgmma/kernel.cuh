@@ -1,7 +1,7 @@
 // C = A·B on Hopper: a persistent GEMM over a ring of TMA stages, multiplied by wgmma.
 //
-// Two mbarriers a stage hand it over: `full` counts bytes that have arrived, `empty` counts consumer warps that are
-// done with it. In a cluster, blocks of a row share A and blocks of a column share B: each loads its slice and
+// Each stage has two mbarriers: `full` counts bytes that have arrived, `empty` counts consumer warps that are done with
+// it. In a cluster, blocks of a row share A and blocks of a column share B: each loads its slice and
 // multicasts it to the others. Three schedules:
 //
 //   cooperative   a producer warpgroup loads; one to three consumers split the rows of a tile
@@ -11,12 +11,14 @@
 //   producer   wait empty[s] → expect bytes → TMA A, TMA B → s+1 …                       (runs tiles ahead)
 //   consumer   wait full[s] → wgmma on s → wait for the wgmma of s-1 → release s-1 → … → epilogue
 //
-// TMA fills what lies outside the operands with zeros, so that only the epilogue knows of edges. The kernel's
-// M, N, A and B are the problem's, or change places (swap_ab) so that few rows fill the narrow side.
-// Blocks that multiply slices of one tile's K meet in memory (split_k.cuh) or are a cluster (cluster_k.cuh); blocks that
-// would have no tile in the last wave multiply the ends of the others' (stream_k.cuh).
+// TMA fills with zeros whatever lies outside the operands, so that only the epilogue checks bounds. The kernel's M, N, A
+// and B are the problem's, or trade places (swap_ab) so that a problem with few rows fills a tile's narrow side.
+// Blocks that multiply slices of one tile's K exchange sums through memory (common/split_k.cuh) or within a cluster
+// (cluster_k.cuh); blocks that would have no tile in the last wave multiply the ends of the others' (stream_k.cuh).
 #pragma once
 
+#include "common/direct_store.cuh"
+#include "common/split_k.cuh"
 #include "common/types.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/griddepcontrol.cuh"
@@ -31,10 +33,9 @@
 #include "sm90_wgmma/multiply.cuh"
 #include "sm90_wgmma/schedule.cuh"
 #include "sm90_wgmma/smem.cuh"
-#include "sm90_wgmma/split_k.cuh"
 #include "sm90_wgmma/stream_k.cuh"
 
-/// Named barriers 1, 2, 3 belong to the consumers, 4 and 5 to whose turn it is; 0 is the whole block's.
+/// Named barriers 1, 2 and 3 belong to the consumers; 4 and 5 pass the turn in ping-pong; 0 is the whole block's.
 constexpr int kFirstConsumerBarrier = 1;
 constexpr int kFirstTurnBarrier = 4;
 
@@ -52,11 +53,11 @@ struct Gemm {
     const CUtensorMap* map_a;
     const CUtensorMap* map_b;
     const CUtensorMap* map_c;
-    const GemmArguments& args;
+    const WgmmaArguments& args;
     const ClusterPlace<Config> place;
 
     __device__ __forceinline__ Gemm(Smem& smem_, const CUtensorMap* a, const CUtensorMap* b, const CUtensorMap* c,
-                                    const GemmArguments& args_)
+                                    const WgmmaArguments& args_)
         : smem(smem_), map_a(a), map_b(b), map_c(c), args(args_),
           place(S::kClusterSize == 1 ? 0 : int(cluster_ctarank())) {}
 
@@ -78,14 +79,14 @@ struct Gemm {
                 }
                 ahead.drain();
             }
-            if constexpr (Config::kClusterK > 1) meet_cluster();
+            if constexpr (Config::kClusterK > 1) wait_for_cluster();
         } else {
             if constexpr (Config::kConsumerRegisters > 0) setmaxnreg_inc<Config::kConsumerRegisters>();
             consume(warpgroup - 1, ahead);
         }
     }
 
-    /// Barriers, and the first loads: those of a block alone are under way before the other threads are here.
+    /// Initialises barriers and issues the first loads; without multicast these start before the other threads arrive.
     __device__ __forceinline__ void start(Loader<Config>& ahead) {
         if (threadIdx.x < kWarpSize && elect_sync()) {
             prefetch_tensormap(map_a);
@@ -97,7 +98,7 @@ struct Gemm {
                 mbarrier_init(&smem.empty[stage], 4 * S::kTeam * kSharers);
             }
             if constexpr (Config::kClusterK > 1) {
-                for (int consumer = 0; consumer < S::kConsumers; ++consumer) sums_of(consumer).expect();
+                for (int consumer = 0; consumer < S::kConsumers; ++consumer) cluster_sums(consumer).expect();
             }
             fence_mbarrier_init();
             if constexpr (!S::kMulticasts) fill(ahead);
@@ -116,7 +117,7 @@ struct Gemm {
         griddepcontrol_launch_dependents();
     }
 
-    /// Loads what the empty ring holds; without a producer one stage stays free for the step after the first.
+    /// Fills the empty ring; without a producer one stage stays free for the step after the first.
     __device__ __forceinline__ static void fill(Loader<Config>& ahead) {
         ahead.prefetch();
         griddepcontrol_wait();
@@ -141,9 +142,9 @@ struct Gemm {
             if constexpr (S::kPingpong) bar_sync(kFirstTurnBarrier + consumer, 2 * kWarpgroupSize);
             Accumulators d;
             multiply(consumer, products, tile, ring, ahead, d);
-            if constexpr (Config::kClusterK > 1) write_sums(consumer, member, tile, d);
-            else if constexpr (Config::kSplits) write_share(consumer, member, tile, d);
-            else if (Config::kStreamK && tile.k_end - tile.k < args.k_stages) share(consumer, member, tile, d);
+            if constexpr (Config::kClusterK > 1) write_cluster(consumer, member, tile, d);
+            else if constexpr (Config::kSplits) write_slice(consumer, member, tile, d);
+            else if (Config::kStreamK && tile.k_end - tile.k < args.k_stages) write_shared(consumer, member, tile, d);
             else write_tile(consumer, member, tile, d);
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
         }
@@ -152,11 +153,11 @@ struct Gemm {
         }
     }
 
-    /// Whether this warp is the first of its warpgroup. Of its threads, the elected one talks to TMA: the compiler
-    /// then knows that there is only one, and the same one is elected every time.
+    /// Whether this warp is the first of its warpgroup. Its elected thread drives TMA: the compiler then knows that a
+    /// single thread does, and every election picks the same one.
     __device__ __forceinline__ static bool leads() { return threadIdx.x % kWarpgroupSize < kWarpSize; }
 
-    /// The next tile is the other consumer's: its stages pass by.
+    /// Skips the next tile, which is the other consumer's, and its stages.
     __device__ __forceinline__ static void leave_to_the_other(Walk& tiles, Ring& ring) {
         Tile tile;
         if (tiles.next(tile)) ring.advance(tile.k_end - tile.k);
@@ -167,8 +168,8 @@ struct Gemm {
         __syncwarp();
     }
 
-    /// The main loop of one tile. A stage is released once the products of the next one are under way, so that
-    /// the tensor core never waits for a barrier; where A or the sum needs the registers, it waits.
+    /// The main loop of one tile. It releases a stage once the products of the next one are issued, so that the tensor
+    /// core never waits for a barrier. Where A or a promoted sum needs the registers, it waits after every stage.
     __device__ __forceinline__ void multiply(int consumer, const Products& products, const Tile& tile, Ring& ring,
                                              Loader<Config>& ahead, Accumulators& d) {
         constexpr bool kWaits = Config::kPromoted || Config::kASource == ASource::kRegisters;
@@ -216,33 +217,33 @@ struct Gemm {
         return (tile.n * Config::kClusterN + place.n) * Config::kTileN;
     }
 
-    /// Stream-K: a helper leaves its sums of a shared tile to the owner, who writes the whole.
-    __device__ __forceinline__ void share(int consumer, int member, const Tile& tile, const Accumulators& d) const {
-        const SharedPart<Config> part(args, tile.index - args.shared.first, place.rank * S::kTeam + member,
-                                      kFirstConsumerBarrier + consumer);
-        if (tile.k > 0) part.leave(tile.split, d);
-        else part.write(Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile), d);
+    /// Stream-K: a peer stores its sums of a shared tile for the owner, which writes the whole tile.
+    __device__ __forceinline__ void write_shared(int consumer, int member, const Tile& tile, const Accumulators& d) const {
+        const StreamK<Config> part(args, tile.index - args.shared.first, place.rank * S::kTeam + member,
+                                   kFirstConsumerBarrier + consumer);
+        if (tile.k > 0) part.store(tile.split, d);
+        else part.fix_up(Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile), d);
     }
 
-    /// Split over K: what this slice has to write once all sums are there.
-    __device__ __forceinline__ void write_share(int consumer, int member, const Tile& tile, const Accumulators& d) {
+    /// Split-K: writes this slice's share once all sums are there.
+    __device__ __forceinline__ void write_slice(int consumer, int member, const Tile& tile, const Accumulators& d) {
         const long long part = ((long long)tile.index * S::kClusterSize + place.rank) * S::kTeam + member;
-        Slice<Config> slice(args, part, tile.split);
-        const u32 shares = slice.meet(kFirstConsumerBarrier + consumer, &smem.shares[consumer], d);
-        slice.write(shares, Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
+        SplitK<Config> slice(args, part, tile.split, args.splits.divisor);
+        const u32 shares = slice.store(kFirstConsumerBarrier + consumer, &smem.shares[consumer], d);
+        slice.fix_up(shares, Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
     }
 
-    /// A cluster along K: what this block has to write once all sums are there.
-    __device__ __forceinline__ void write_sums(int consumer, int member, const Tile& tile, const Accumulators& d) {
-        const ClusterSums<Config> sums = sums_of(consumer);
-        meet_cluster();
+    /// A cluster along K: writes this block's share once all sums are there.
+    __device__ __forceinline__ void write_cluster(int consumer, int member, const Tile& tile, const Accumulators& d) {
+        const ClusterK<Config> sums = cluster_sums(consumer);
+        wait_for_cluster();
         sums.send(d);
-        sums.write(Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
+        sums.fix_up(Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
     }
-    __device__ __forceinline__ ClusterSums<Config> sums_of(int consumer) const { return {smem, consumer, place.k}; }
+    __device__ __forceinline__ ClusterK<Config> cluster_sums(int consumer) const { return {smem, consumer, place.k}; }
 
-    /// Waits until every block of a cluster along K has readied its barriers: all arrived at the start.
-    __device__ __forceinline__ static void meet_cluster() {
+    /// Waits until every block of a cluster along K has initialised its barriers: all arrived at the start.
+    __device__ __forceinline__ static void wait_for_cluster() {
         __syncwarp();
         barrier_cluster_wait();
     }

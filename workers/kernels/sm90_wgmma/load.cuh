@@ -1,4 +1,4 @@
-// The loading side: fills stages of the ring by TMA, in the order in which the consumers will want them.
+// The loading side: fills stages of the ring by TMA, in the order in which the consumers use them.
 #pragma once
 
 #include "common/types.cuh"
@@ -7,7 +7,7 @@
 #include "sm90_wgmma/schedule.cuh"
 #include "sm90_wgmma/smem.cuh"
 
-/// Where this block stands in its cluster. Ranks run along M first; a cluster along K is nothing else.
+/// This block's position in its cluster. Ranks run along M first; a cluster along K has no other extent.
 template <class Config>
 struct ClusterPlace {
     int rank, m, n, k;
@@ -31,7 +31,7 @@ struct ClusterPlace {
     }
 };
 
-/// One thread's walk over tiles and stages. `issue` loads one stage and says whether there was one.
+/// One thread's walk over tiles and stages. `issue` loads one stage and returns whether there was one.
 template <class Config>
 struct Loader {
     using S = Shape<Config>;
@@ -39,23 +39,23 @@ struct Loader {
     SharedMemory<Config>& smem;
     const CUtensorMap* map_a;
     const CUtensorMap* map_b;
-    const GemmArguments& args;
+    const WgmmaArguments& args;
     ClusterPlace<Config> place;
     TileWalk<Config> walk;
     Tile tile;
     RingPosition<Config::kStages> ring;
 
     __device__ __forceinline__ Loader(SharedMemory<Config>& smem_, const CUtensorMap* a, const CUtensorMap* b,
-                                      const GemmArguments& args_, ClusterPlace<Config> place_,
+                                      const WgmmaArguments& args_, ClusterPlace<Config> place_,
                                       TileWalk<Config> walk_)
         : smem(smem_), map_a(a), map_b(b), args(args_), place(place_), walk(walk_) {
         tile.k = tile.k_end = 0;
     }
 
-    /// Finds the first tile; done while there is something else to wait for.
+    /// Finds the first tile, while the block waits for something else anyway.
     __device__ __forceinline__ void begin() { walk.next(tile); }
 
-    /// Asks L2 for what the first stages will load. Kernels before this one may still run, and write it.
+    /// Prefetches the first stages into L2. Earlier kernels may still be running, and writing them.
     __device__ __forceinline__ void prefetch() {
         if constexpr (Config::kPrefetchStages > 0) {
             if (tile.k == tile.k_end && !walk.next(tile)) return;
@@ -81,8 +81,8 @@ struct Loader {
         return true;
     }
 
-    /// Stays until every stage was released. No block of a cluster may leave while another may still signal its
-    /// barriers; what others write into its stages its own consumers have waited for.
+    /// Waits until every stage is released. A block of a cluster must not exit while another may still signal its
+    /// barriers; its own consumers have waited for everything that others write into its stages.
     __device__ __forceinline__ void drain() {
         if constexpr (S::kMulticasts) {
             for (int stage = 0; stage < Config::kStages; ++stage, ring.advance()) {
@@ -95,7 +95,7 @@ private:
     __device__ __forceinline__ int first_row() const { return (tile.m * Config::kClusterM + place.m) * Config::kTileM; }
     __device__ __forceinline__ int first_column() const { return (tile.n * Config::kClusterN + place.n) * Config::kTileN; }
 
-    /// This block's slice of one operand tile, a box a span.
+    /// Loads this block's slice of one operand tile, one box per span.
     template <class Tiling>
     __device__ __forceinline__ void load(unsigned char* to, const CUtensorMap* map, u64* full, int first, int slice,
                                          u16 sharers, u64 hint) const {
@@ -115,7 +115,7 @@ private:
                       [&](int, int, int x, int y) { tma_prefetch_3d(map, x, y, tile.batch, hint); });
     }
 
-    /// Visits the boxes of this block's slice of a stage: which span it is, its first line, and where it lies.
+    /// Visits the boxes of this block's slice of a stage: `visit(span, first line, x, y)`.
     template <class Tiling, class Visit>
     __device__ __forceinline__ static void boxes(int first, int slice, int stage, Visit visit) {
         const int k = stage * Config::kTileK;

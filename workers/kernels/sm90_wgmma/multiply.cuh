@@ -1,6 +1,9 @@
 // The multiplying side: one stage of the ring into a consumer warpgroup's accumulators.
 #pragma once
 
+#include "common/accumulator.cuh"
+#include "common/fragment.cuh"
+#include "common/swizzle.cuh"
 #include "common/types.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/matrix.cuh"
@@ -8,57 +11,6 @@
 #include "ptx/wgmma_mma_async.cuh"
 #include "sm90_wgmma/shape.cuh"
 #include "sm90_wgmma/smem.cuh"
-
-/// s32 for whole numbers, f32 otherwise.
-template <bool kIntegers>
-struct AccumulatorOf {
-    using Type = float;
-};
-template <>
-struct AccumulatorOf<true> {
-    using Type = int;
-};
-template <class Config>
-using Accumulator = typename AccumulatorOf<Config::kIntegers != 0>::Type;
-
-/// Sums on their way to another block are 32 bits, whatever they count.
-__device__ __forceinline__ u32 bits(float value) { return __float_as_uint(value); }
-__device__ __forceinline__ u32 bits(int value) { return u32(value); }
-
-template <class Number>
-__device__ __forceinline__ Number number(u32 bits);
-template <>
-__device__ __forceinline__ float number<float>(u32 bits) {
-    return __uint_as_float(bits);
-}
-template <>
-__device__ __forceinline__ int number<int>(u32 bits) {
-    return int(bits);
-}
-
-/// Four sums as they travel, and added to others where they arrive.
-template <class Acc>
-__device__ __forceinline__ uint4 words_of(const Acc* four) {
-    return make_uint4(bits(four[0]), bits(four[1]), bits(four[2]), bits(four[3]));
-}
-template <class Acc>
-__device__ __forceinline__ void add_words(Acc* four, const uint4& words) {
-    four[0] += number<Acc>(words.x);
-    four[1] += number<Acc>(words.y);
-    four[2] += number<Acc>(words.z);
-    four[3] += number<Acc>(words.w);
-}
-
-/// Where 16-byte group `group` of line `line` lies in lines of `kSpanBytes`, swizzled over that span. Lines of another
-/// length than a swizzle's span lie as they come: of an odd number of groups, eight lines still meet all banks, of twice
-/// an odd number half of them.
-template <int kSpanBytes>
-__device__ __forceinline__ u32 swizzled(int line, int group) {
-    static_assert(kSpanBytes % 16 == 0, "whole groups");
-    const u32 offset = line * kSpanBytes + group * 16;
-    constexpr u32 kMask = kSpanBytes == 128 ? 7 : kSpanBytes == 64 ? 3 : kSpanBytes == 32 ? 1 : 0;
-    return offset ^ (((offset >> 7) & kMask) << 4);
-}
 
 /// Descriptor of an operand tile. The strides are those of PTX ISA "Strides": for K-major operands from 8 rows to the
 /// next 8 and, unswizzled, between the two 16-byte columns of an instruction; for MN-major ones from 8 of K to the
@@ -76,7 +28,7 @@ __device__ __forceinline__ u64 operand_descriptor(u32 address) {
     }
 }
 
-/// Bytes from the start of a tile to what an instruction reads of it: from `row` of M or N and byte `k_bytes` of K on.
+/// Byte offset within a tile of an instruction's operand that starts at `row` of M or N and byte `k_bytes` of K.
 template <class Tiling, int kElementBytes>
 __device__ __forceinline__ constexpr u32 operand_offset(int row, int k_bytes) {
     constexpr u32 kSpanBytes = Tiling::kSpanBytes;
@@ -85,13 +37,13 @@ __device__ __forceinline__ constexpr u32 operand_offset(int row, int k_bytes) {
     else return k_bytes / kSpanBytes * kSpanPitch + row * kSpanBytes + k_bytes % kSpanBytes;
 }
 
-/// One consumer warpgroup's products. Descriptors are made once; what an instruction reads is a constant away from its
-/// stage, so that they stay in uniform registers and nothing but an addition stands between two instructions.
+/// One consumer warpgroup's products. Descriptors are built once. Each instruction's operands lie at a constant offset
+/// from their stage, so that descriptors stay in uniform registers and one addition leads from instruction to instruction.
 template <class Config>
 struct Multiplier {
     using S = Shape<Config>;
     using Acc = Accumulator<Config>;
-    using Accumulators = Acc[S::kBlocks][S::kAccumulators];
+    using Accumulators = typename Fragment<Config>::Accumulators;
     static constexpr int kStageKBytes = Config::kTileK * Config::kElementBytes;
     /// Bytes of K after which an fp8 sum is promoted: 128 elements, four instructions.
     static constexpr int kPromotionBytes = 128;
@@ -107,7 +59,7 @@ struct Multiplier {
           tile_a(smem_address(&smem.a)),
           row(row_) {}
 
-    /// What instructions read of one stage. Made before its bytes are waited for.
+    /// Operands of one stage; computed before the wait for its bytes.
     struct Stage {
         u64 a, b;    // descriptors
         u32 tile_a;  // address, for fragments
@@ -119,8 +71,8 @@ struct Multiplier {
                 tile_a + at * u32(sizeof(typename SharedMemory<Config>::TileA))};
     }
 
-    /// Puts a stage's products under way; the first of them overwrites `d` where `accumulate` is false. Promoted sums
-    /// are complete afterwards, others once their group is waited for.
+    /// Issues a stage's products; the first one overwrites `d` unless `accumulate` is set. On return promoted sums are
+    /// complete; the others are once the wgmma group has been waited for.
     __device__ __forceinline__ void multiply(const Stage& from, bool accumulate, Accumulators& d) const {
         if constexpr (Config::kPromoted) {
             multiply_promoted(from.a, from.b, accumulate, d);
@@ -134,7 +86,7 @@ struct Multiplier {
         }
     }
 
-    /// Keeps the compiler from using accumulators before the wait that precedes this: it can't see what a wait writes.
+    /// Keeps the compiler from reading accumulators ahead of the wait before this call: it does not know what a wait writes.
     __device__ __forceinline__ static void settle(Accumulators& d) {
 #pragma unroll
         for (int block = 0; block < S::kBlocks; ++block) {
@@ -146,7 +98,7 @@ struct Multiplier {
 private:
     using Part = Acc[Config::kInstructionN / 2];
 
-    /// Issues the products of bytes `from` to `to` of K.
+    /// Issues the products of K bytes `from` to `to`.
     __device__ __forceinline__ static void issue(u64 a, u64 b, int from, int to, bool accumulate, Accumulators& d) {
 #pragma unroll
         for (int k = from; k < to; k += kInstructionKBytes) {
@@ -161,7 +113,7 @@ private:
         }
     }
 
-    /// The same with A taken through registers: all of the stage's fragments first, then the products.
+    /// The same with A in registers: loads all of the stage's fragments, then issues the products.
     __device__ __forceinline__ void issue_from_registers(u32 a, u64 b, bool accumulate, Accumulators& d) const {
         constexpr int kSteps = kStageKBytes / kInstructionKBytes;
         u32 fragments[S::kBlocks][kSteps][4];
@@ -184,7 +136,7 @@ private:
         }
     }
 
-    /// A sum of its own for every 128 of K, added to `d` by the CUDA cores in f32.
+    /// Sums every 128 of K by itself; the CUDA cores add that sum to `d` in f32.
     __device__ __forceinline__ static void multiply_promoted(u64 a, u64 b, bool accumulate, Accumulators& d) {
         Accumulators sum;
 #pragma unroll
@@ -205,7 +157,7 @@ private:
     }
 
     /// The accumulators of instruction `i` across the tile.
-    __device__ __forceinline__ static Part& part(Acc (&d)[S::kAccumulators], int i) {
+    __device__ __forceinline__ static Part& part(typename Fragment<Config>::Block& d, int i) {
         return reinterpret_cast<Part&>(d[i * (Config::kInstructionN / 2)]);
     }
 
@@ -218,7 +170,7 @@ private:
         }
     }
 
-    /// This warp's 16 rows and 32 bytes of K as the instruction wants them: rows 0-7 and 8-15 of the first 16
+    /// Loads this warp's 16 rows and 32 bytes of K as the instruction takes them: rows 0-7 and 8-15 of the first 16
     /// bytes, then of the second (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts", A).
     __device__ __forceinline__ static void load_fragment(u32 (&fragment)[4], u32 a, int row, int k_bytes) {
         constexpr int kSpanBytes = S::A::kSpanBytes;

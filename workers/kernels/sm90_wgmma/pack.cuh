@@ -1,4 +1,4 @@
-// Copies an operand that TMA or wgmma can't take as it lies: into K-major rows that start at whole L2 lines.
+// Copies an operand whose layout TMA or wgmma can't take into K-major rows that start at whole L2 lines.
 #pragma once
 
 #include "common/types.cuh"
@@ -31,11 +31,11 @@ struct ElementOf<4> {
     using Type = u32;
 };
 
-/// Chunks of 16 bytes of one row that a warp copies before it looks for another.
+/// Chunks of 16 bytes of one row that a warp copies before it moves on.
 constexpr int kPackChunks = 256;
 
-/// The 16 bytes at `at` of an operand of `end` bytes, out of the words or vectors that they lie across; what would
-/// be read beyond the operand is 0.
+/// The 16 bytes at `at` of an operand of `end` bytes, assembled from the words or vectors that they straddle; bytes
+/// beyond the operand are 0.
 __device__ __forceinline__ uint4 unaligned_chunk(u64 base, long long at, long long end) {
     const u32 offset = u32(base + at) % 16;
     const long long first = at - offset;
@@ -66,8 +66,8 @@ __device__ __forceinline__ uint4 unaligned_chunk(u64 base, long long at, long lo
                       __funnelshift_r(words[2], words[3], shift), __funnelshift_r(words[3], words[4], shift));
 }
 
-/// Rows stay rows: 16 bytes a thread, a stretch of a row a warp. What follows a row's last element in its last 16
-/// bytes is whatever follows in memory: TMA reads `depth` elements only.
+/// Rows stay rows: 16 bytes per thread, a stretch of a row per warp. The last 16 bytes of a row may end in bytes that
+/// merely follow in memory: TMA reads only `depth` elements.
 template <int kElementBytes>
 __device__ __forceinline__ void pack_rows(const PackJob& job) {
     const long long row_bytes = (long long)job.depth * kElementBytes;
@@ -90,12 +90,12 @@ __device__ __forceinline__ void pack_rows(const PackJob& job) {
     }
 }
 
-/// Columns become rows, a square of 64 at a time by way of shared memory.
+/// Columns become rows, a square of 64 at a time, through shared memory.
 template <int kElementBytes>
 __device__ __forceinline__ void pack_columns(const PackJob& job) {
     using Element = typename ElementOf<kElementBytes>::Type;
     constexpr int kSquare = 64;
-    // One element more a line: a column of the square then lies across all banks.
+    // The padding spreads a column of the square across all banks.
     __shared__ Element square[kSquare][kSquare + 4 / kElementBytes];
     const int across = ceil_div(job.rows, kSquare), down = ceil_div(job.depth, kSquare);
     const long long count = (long long)job.batch * across * down;

@@ -1,4 +1,4 @@
-// Which tile comes next: a persistent walk over cluster tiles, grouped so that neighbours in time share operands.
+// The tile scheduler: a persistent walk over cluster tiles, grouped so that tiles multiplied at the same time share operands.
 #pragma once
 
 #include "common/types.cuh"
@@ -8,8 +8,8 @@
 struct Tile {
     int m, n;      // in cluster tiles
     int batch;
-    int split;     // which slice of K; of a shared tile's end, which helper
-    int index;     // of the tile, whatever its slice: names its place in the workspace
+    int split;     // slice of K; for the end of a shared tile, the peer
+    int index;     // of the tile without its slice: its place in the workspace
     int k, k_end;  // stages, in units of tile_k
 };
 
@@ -18,19 +18,20 @@ struct Tile {
 /// Slices of one tile are neighbours. Tiles are numbered group by group: inside a group the short side runs
 /// fastest. Products of a batch follow one another. In a cluster along K each block has a slice of the same tile.
 ///
-/// Stream-K: the ends of all shared tiles, one after another, are cut into equal pieces, with one of which each helper
-/// begins: it may be of several tiles. All clusters have as much to do, and what owners need is there long before.
+/// Stream-K: the ends of all shared tiles, laid end to end, are cut into equal pieces, and each peer begins with one. A
+/// piece may span several tiles. All clusters get the same amount of work, and partial sums arrive long before their
+/// owner needs them.
 template <class Config>
 struct TileWalk {
     static constexpr bool kSplits = Config::kSplits != 0;
     static constexpr bool kShares = Config::kStreamK != 0;
-    const GemmArguments& args;
+    const WgmmaArguments& args;
     int at, step;
     int place_k;  // in the cluster
-    int shared = 0, shared_end = 0;  // a helper's piece, in stages of all ends
+    int shared = 0, shared_end = 0;  // a peer's piece, in stages of all ends
     int swaps_from = 0x7FFFFFFF;     // an owner's last two tiles, the shared one and its last own, change places
 
-    __device__ __forceinline__ TileWalk(const GemmArguments& args_, int cluster, int clusters, int place_k_)
+    __device__ __forceinline__ TileWalk(const WgmmaArguments& args_, int cluster, int clusters, int place_k_)
         : args(args_), at(cluster), step(clusters), place_k(place_k_) {
         if constexpr (kShares) {
             if (args.shared.kept == 0) return;
@@ -44,7 +45,7 @@ struct TileWalk {
         }
     }
 
-    /// Whether there is a tile, and which.
+    /// Moves on to the next tile; returns whether there is one.
     __device__ __forceinline__ bool next(Tile& tile) {
         if constexpr (kShares) {
             if (shared < shared_end) return next_end(tile);
@@ -71,7 +72,7 @@ struct TileWalk {
     }
 
 private:
-    /// What this helper multiplies of the next shared tile.
+    /// Moves on to this peer's part of the next shared tile.
     __device__ __forceinline__ bool next_end(Tile& tile) {
         const int owner = args.shared.left.quotient(shared);
         tile.index = args.shared.first + owner;
@@ -83,7 +84,7 @@ private:
         return true;
     }
 
-    /// Where tile `index` lies.
+    /// Finds the coordinates of tile `index`.
     __device__ __forceinline__ void locate(Tile& tile) const {
         tile.batch = args.product.quotient(tile.index);
         const int place = tile.index - tile.batch * int(args.product.divisor);
@@ -97,7 +98,7 @@ private:
     }
 };
 
-/// A place in the ring of stages, and the parity of the round it is in.
+/// A position in the ring of stages, and the parity of its current round.
 template <int kStages>
 struct RingPosition {
     int stage = 0;

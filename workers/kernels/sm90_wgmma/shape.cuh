@@ -1,13 +1,14 @@
-// What follows from a Config: how tiles are cut, laid out and shared. Everything here is a compile-time constant.
+// Constants that follow from a Config: how tiles are cut, laid out and shared.
 #pragma once
 
+#include "common/accumulator.cuh"
+#include "common/finish.cuh"
+#include "common/fragment.cuh"
 #include "common/types.cuh"
 
 enum class Schedule { kCooperative, kPingpong, kMultistage };
 enum class Epilogue { kDirect, kTma, kTmaHalf };
 enum class ASource { kSmem, kRegisters };
-enum class Output { kF32, kBf16, kFp16, kFp8E4m3, kFp8E5m2, kS32, kInt8 };
-enum class Activation { kNone, kRelu, kGelu, kSilu };
 
 /// Bytes of K that one wgmma takes, whatever the dtype: k8 of tf32, k16 of 16 bits, k32 of 8 bits.
 constexpr int kInstructionKBytes = 32;
@@ -45,7 +46,7 @@ struct Shape {
     static constexpr bool kSpecialised = Config::kSchedule != Schedule::kMultistage;
     static constexpr int kConsumers = Config::kConsumerWarpgroups;
     static constexpr int kClusterSize = Config::kClusterM * Config::kClusterN * Config::kClusterK;
-    /// Whether blocks of a cluster load for one another: those along K have nothing in common but the tile.
+    /// Whether blocks of a cluster load for one another; blocks along K share only the tile.
     static constexpr bool kMulticasts = Config::kClusterM * Config::kClusterN > 1;
     /// Warpgroups that work on one tile together, and the rows that each of them owns.
     static constexpr int kTeam = kPingpong ? 1 : kConsumers;
@@ -60,24 +61,22 @@ struct Shape {
                       Config::kBMnMajor != 0, Config::kClusterM>;
     static constexpr int kStageBytes = A::kTileBytes + B::kTileBytes;
 
-    static constexpr int kOutputBytes = Config::kOutput == Output::kF32 || Config::kOutput == Output::kS32   ? 4
-                                        : Config::kOutput == Output::kBf16 || Config::kOutput == Output::kFp16 ? 2
-                                                                                                               : 1;
+    static constexpr int kOutputBytes = output_bytes(Config::kOutput);
     /// Columns of C that are staged at a time by the TMA epilogues.
     static constexpr int kStagedColumns = Config::kEpilogue == Epilogue::kDirect ? 0
                                           : Config::kEpilogue == Epilogue::kTma  ? Config::kTileN
                                                                                  : Config::kTileN / 2;
-    /// Groups of eight columns of m64 blocks that a warpgroup owns, and those of them that one block of a cluster
-    /// along K writes.
+    /// Groups of eight columns of m64 blocks that a warpgroup owns, and how many of them one block of a cluster along K
+    /// writes.
     static constexpr int kGroups = kBlocks * Config::kTileN / 8;
     static constexpr int kShareGroups = ceil_div(kGroups, Config::kClusterK);
-    /// One consumer's part of the staged C, or of the sums that a cluster along K brings together.
+    /// One consumer's part of the staged C, or of the sums that a cluster along K exchanges.
     static constexpr int kPartBytes = Config::kClusterK > 1 ? Config::kClusterK * kShareGroups * kInstructionM * 8 * 4
                                                             : kRows * kStagedColumns * kOutputBytes;
     static constexpr int kStagedBytes = kConsumers * kPartBytes;
 
     static_assert(Config::kTileM % (kInstructionM * kTeam) == 0, "each consumer owns whole m64 blocks");
-    static_assert(!kPingpong || kConsumers == 2, "ping-pong is played by two");
+    static_assert(!kPingpong || kConsumers == 2, "ping-pong takes two consumers");
     static_assert(Config::kInstructionN % 8 == 0 && Config::kInstructionN <= 256, "N of wgmma");
     static_assert(Config::kTileN == Config::kInstructionsN * Config::kInstructionN, "whole instructions across the tile");
     static_assert(kInstructions == 1 || !B::kMnMajor || Config::kInstructionN % B::kSpan == 0,
@@ -89,12 +88,26 @@ struct Shape {
                   "ldmatrix reads K-major swizzled rows");
     static_assert(!Config::kRowsAnywhere || (kOutputBytes == 2 && !Config::kSwapAb), "16-bit elements of a row are shifted");
     static_assert(Config::kClusterK == 1 || (!kMulticasts && !kPingpong && Config::kSplits == 0),
-                  "a cluster along K shares nothing else, and has one tile");
-    static_assert(!Config::kStreamK || (Config::kClusterK == 1 && Config::kSplits == 0), "a tile's K is cut in one way");
+                  "a cluster along K has no other extent, and one tile");
+    static_assert(!Config::kStreamK || (Config::kClusterK == 1 && Config::kSplits == 0), "a tile's K is cut in only one way");
     static_assert(!Config::kStreamK || (kPingpong && Config::kEpilogue == Epilogue::kDirect),
                   "a shared tile leaves by direct stores while the other consumer multiplies");
     static_assert(Config::kClusterK == 1 || Config::kEpilogue == Epilogue::kDirect, "shares leave by direct stores");
     static_assert(Config::kEpilogue == Epilogue::kDirect || kOutputBytes != 1, "8-bit C leaves by direct stores");
     static_assert(Config::kEpilogue == Epilogue::kDirect || !Config::kSwapAb || kOutputBytes == 2,
                   "a swapped tile is staged by stmatrix, which moves 16-bit elements");
+};
+
+/// A part of a tile: the rows that one consumer warpgroup owns.
+template <class Config>
+struct Fragment {
+    static constexpr int kThreads = kWarpgroupSize;
+    static constexpr int kBlocks = Shape<Config>::kBlocks;
+    static constexpr int kBlockRows = kInstructionM;
+    static constexpr int kColumns = Config::kTileN;
+    using Block = Accumulator<Config>[Shape<Config>::kAccumulators];
+    using Accumulators = Block[kBlocks];
+
+    __device__ __forceinline__ static int thread() { return threadIdx.x % kWarpgroupSize; }
+    __device__ __forceinline__ static int warp_row() { return 16 * (threadIdx.x / kWarpSize % 4); }
 };

@@ -1,10 +1,10 @@
-// Shared memory of one block. Its size is held against the Python derivation by a static_assert in kernel.cuh.
+// Shared memory of one block. A static_assert in kernel.cuh compares its size with the Python derivation.
 #pragma once
 
 #include "common/types.cuh"
 #include "sm90_wgmma/shape.cuh"
 
-/// The C tile, or sums of it: only where the epilogue stages through shared memory, or a cluster along K adds up.
+/// The staged C tile, or the sums that a cluster along K exchanges; empty without either.
 template <int kBytes>
 struct alignas(1024) OutputTile {
     unsigned char bytes[kBytes];
@@ -26,8 +26,8 @@ struct SharedMemory : OutputTile<Shape<Config>::kStagedBytes> {
     TileB b[Config::kStages];
     u64 full[Config::kStages];
     u64 empty[Config::kStages];
-    /// A cluster along K: counts the sums of this block's share that have arrived, a consumer warpgroup each.
+    /// A cluster along K: counts the bytes of this block's share that have arrived, one barrier per consumer warpgroup.
     u64 gathered[Config::kConsumerWarpgroups];
-    /// Split-K: the slices whose shares of a tile a consumer warpgroup writes, a bit each.
+    /// Split-K: the slices whose shares each consumer warpgroup fixes up, a bit per slice.
     u32 shares[Config::kConsumerWarpgroups];
 };

@@ -1,58 +1,62 @@
-// Stream-K: the tiles of a last wave that is not full are shared out. Each has an owner, who multiplies the first stages of
-// its K; helpers have multiplied the others before. All leave their sums in the workspace, where the owner adds them up in
-// the order of K, so that two runs give the same bits.
+// Stream-K: the tiles of a last wave that is not full are shared out. Each has an owner, which multiplies the first
+// stages of its K; peers have multiplied the others before. All store their sums in the workspace, and the owner fixes the
+// tile up: it adds the sums in the order of K, so that two runs give the same bits.
 //
-//   helper   ends of shared tiles: multiply → leave the sums;    then tiles of its own
-//   owner    tiles of its own, then its shared tile: multiply → leave the sums → add up and write; then a last own one
+//   peer     ends of shared tiles: multiply → store sums;    then tiles of its own
+//   owner    tiles of its own, then its shared tile: multiply → store sums → fix up; then a last tile of its own
 //
-// The last tile of its own comes last so that in ping-pong it is multiplied while the shared one is written. Owners wait
-// for helpers: the launch is cooperative, so that the device runs all blocks at the same time.
+// An owner's last tile comes after the shared one so that ping-pong multiplies it during the fix-up. Owners wait for
+// peers: the launch is cooperative, so that the device runs all blocks at the same time.
 #pragma once
 
+#include "common/partials.cuh"
+#include "common/semaphore.cuh"
 #include "common/types.cuh"
 #include "ptx/atomic.cuh"
 #include "ptx/barrier.cuh"
 #include "sm90_wgmma/arguments.cuh"
-#include "sm90_wgmma/partials.cuh"
 #include "sm90_wgmma/schedule.cuh"
+#include "sm90_wgmma/shape.cuh"
 
-/// One consumer warpgroup's part of a shared tile. In the workspace a tile's slices follow one another, its owner's first,
-/// and tiles too: a tile and a helper that have to do with one another count one more than the tile or the helper before.
+/// One part of a shared tile. In the workspace the slices of a tile follow one another, its owner's first, and tiles
+/// follow one another too. From one pair of a tile and its peer to the next, either the tile or the peer moves on by one,
+/// so that their sum numbers the pairs; each tile takes one slice more, for its owner.
 template <class Config>
-struct SharedPart {
+struct StreamK {
     using S = Shape<Config>;
     static constexpr int kParts = S::kClusterSize * S::kTeam;  // of one tile
     static constexpr int kFloats = Partials<Config>::kFloats;
 
-    int owner, first_helper, barrier;
+    int owner, first_peer, barrier;
     Partials<Config> partials;
-    Meeting& meeting;
+    Semaphore& semaphore;
 
-    __device__ __forceinline__ SharedPart(const GemmArguments& args, int owner_, int part, int barrier_)
+    __device__ __forceinline__ StreamK(const WgmmaArguments& args, int owner_, int part, int barrier_)
         : owner(owner_),
-          first_helper(args.shared.helper_of(owner, 0)),
+          first_peer(args.shared.peer_of(owner, 0)),
           barrier(barrier_),
-          partials{args.partials + ((2LL * owner + first_helper) * kParts + part) * kFloats, kParts * kFloats,
-                   args.shared.helper_of(owner, args.shared.left.divisor - 1) - first_helper + 2},
-          meeting(args.meetings[owner * kParts + part]) {}
+          partials(args.partials + ((2LL * owner + first_peer) * kParts + part) * kFloats, kParts * kFloats,
+                   args.shared.peer_of(owner, args.shared.left.divisor - 1) - first_peer + 2),
+          semaphore(args.semaphores[owner * kParts + part]) {}
 
-    /// Leaves a helper's sums for the owner.
-    __device__ __forceinline__ void leave(int helper, const typename Multiplier<Config>::Accumulators& d) const {
-        partials.bring(1 + helper - first_helper, d);
+    /// Stores a peer's sums for the owner.
+    __device__ __forceinline__ void store(int peer, const typename Fragment<Config>::Accumulators& d) const {
+        partials.store(1 + peer - first_peer, d);
         bar_sync(barrier, kWarpgroupSize);
-        if (threadIdx.x % kWarpgroupSize == 0) atom_add_acq_rel(&meeting.arrived, 1);
+        if (threadIdx.x % kWarpgroupSize == 0) atom_add_acq_rel(&semaphore.arrived, 1);
     }
 
-    /// Waits for the sums of all helpers and writes the tile; `row` and `column` are this warpgroup's first.
-    __device__ __forceinline__ void write(const Finish<Config>& finish, int row, int column,
-                                          const typename Multiplier<Config>::Accumulators& d) const {
-        partials.bring(0, d);
+    /// The owner's part: waits for the sums of all peers and writes the tile. `row` and `column` are this warpgroup's
+    /// first.
+    __device__ __forceinline__ void fix_up(const Finish<Config>& finish, int row, int column,
+                                           const typename Fragment<Config>::Accumulators& d) const {
+        partials.store(0, d);
         if (threadIdx.x % kWarpgroupSize == 0) {
-            while (ld_acquire(&meeting.arrived) != u64(partials.slices - 1)) {
+            while (ld_acquire(&semaphore.arrived) != u64(partials.slices - 1)) {
             }
-            meeting.arrived = 0;
+            semaphore.arrived = 0;
         }
         bar_sync(barrier, kWarpgroupSize);
-        partials.write(finish, row, column, 0, 1);
+        partials.fix_up(finish, row, column, 0, 1);
     }
 };

@@ -1,13 +1,21 @@
-// From accumulators to elements of C: act(alpha · A·B + beta · source + bias), converted to C's dtype.
+// The epilogue's arithmetic: act(alpha · A·B + beta · source + bias), converted to C's dtype.
 #pragma once
 
+#include "common/accumulator.cuh"
+#include "common/arguments.cuh"
 #include "common/types.cuh"
 #include "ptx/convert.cuh"
-#include "sm90_wgmma/arguments.cuh"
-#include "sm90_wgmma/multiply.cuh"
-#include "sm90_wgmma/shape.cuh"
 
-/// Two neighbouring elements of a kernel row, as they lie in memory.
+enum class Output { kF32, kBf16, kFp16, kFp8E4m3, kFp8E5m2, kS32, kInt8 };
+enum class Activation { kNone, kRelu, kGelu, kSilu };
+
+__host__ __device__ constexpr int output_bytes(Output output) {
+    return output == Output::kF32 || output == Output::kS32     ? 4
+           : output == Output::kBf16 || output == Output::kFp16 ? 2
+                                                                : 1;
+}
+
+/// Two neighbouring elements of a row of the kernel, as they lie in memory.
 template <int kBytes>
 struct PairOf;
 template <>
@@ -26,12 +34,12 @@ struct PairOf<1> {
     using Element = unsigned char;
 };
 
-/// Rows and columns are the kernel's; `at` says where an element lies in the problem's C.
+/// Rows and columns are the kernel's own; `at` is the index of an element in the problem's C.
 template <class Config>
 struct Finish {
     using Acc = Accumulator<Config>;
-    using Pair = typename PairOf<Shape<Config>::kOutputBytes>::Type;
-    using Element = typename PairOf<Shape<Config>::kOutputBytes>::Element;
+    using Pair = typename PairOf<output_bytes(Config::kOutput)>::Type;
+    using Element = typename PairOf<output_bytes(Config::kOutput)>::Element;
     static constexpr bool kPlain =
         !Config::kAlpha && !Config::kBeta && !Config::kBias && Config::kActivation == Activation::kNone;
 
