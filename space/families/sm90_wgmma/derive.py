@@ -154,8 +154,8 @@ def _smem_bytes(c: Columns) -> IntColumn:
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:
-    """Split-K: a tile's sums of every slice, and its semaphores. Stream-K: as much for every owner of a shared tile, and
-    for every part of one that a helper multiplies: of either fewer than a device holds, a block a multiprocessor."""
+    """Split-K: every slice's sums of a tile, and its semaphores. Stream-K: the same for every owner of a shared tile
+    and for every part of one that a peer multiplies; there are fewer of each than multiprocessors."""
     sums, semaphores = c["tile_m"] * c["tile_n"] * 4, c["team"] * SEMAPHORE_BYTES
     blocks = c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
     split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + semaphores), 0)

@@ -200,7 +200,8 @@ def _multicasts(c: Columns) -> BoolColumn:
 def split_trips(c: Columns) -> IntColumn:
     """Trips to L2 of a warpgroup that adds up its share: unit by unit, and of each some slices at a time.
 
-    `Partials` in the kernel's partials.cuh says how many column groups make a unit, and of how many slices it asks.
+    `Partials` in workers/kernels/common/partials.cuh says how many column groups make a unit, and how many slices it
+    requests together.
     """
     groups = c["tile_n"] // 8
     single = (c["swap_ab"] == 1) | (groups % 2 == 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from workers.cuda.families.shared import Place, word
 
@@ -32,7 +33,7 @@ class Divider(ctypes.Structure):
 class GemmArguments(ctypes.Structure):
     """Mirrors `GemmArguments` of common/arguments.cuh: what every kernel takes. Families derive theirs from it."""
 
-    _fields_ = (
+    _fields_: ClassVar[Sequence[tuple[str, type[Any]]]] = (
         ("c", ctypes.c_void_p), ("source", ctypes.c_void_p), ("bias", ctypes.c_void_p),
         ("partials", ctypes.c_void_p), ("semaphores", ctypes.c_void_p),
         ("hint_a", ctypes.c_uint64), ("hint_b", ctypes.c_uint64),
