@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Final, Self
 
 from space.config import Config
-from space.family import family_named
+from space.family import families_for, family_named
 from space.problem import Problem
 from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
+from workers.kernels.render import sources_digest
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
@@ -35,6 +36,8 @@ LIBRARY = "cublaslt"
 MOST_SECONDS: Final = 60.0
 #: What a candidate takes where the recording does not say: verified, heated up, five replays of 1.5 ms.
 USUAL_SECONDS: Final = 0.02
+#: Digits of a digest that are shown.
+SHOWN: Final = 12
 
 Sleep = Callable[[float], None]
 
@@ -51,9 +54,12 @@ class RecordedRound:
         taken = zip(recording.measurements, seconds_taken(recording), strict=True)
         self._known: dict[tuple[str, Stage], Measurement] = {}
         self._seconds: dict[tuple[str, Stage], float] = {}
-        for (measurement, _), seconds in taken:
+        competing = families_for(recording.facts.arch, recording.problem)
+        today = sources_digest(family.name for family in competing)
+        for (measurement, by), seconds in taken:
             if measurement.policy is policy:
-                self._known[measurement.config.key, measurement.stage] = measurement
+                told = _with_its_kernel(measurement, by.kernel_source_digest, today)
+                self._known[measurement.config.key, measurement.stage] = told
                 self._seconds[measurement.config.key, measurement.stage] = seconds
 
     @property
@@ -133,6 +139,14 @@ class RecordedRound:
     def _pass(self, seconds: float) -> None:
         if self._sleep is not None:
             self._sleep(seconds)
+
+
+def _with_its_kernel(measurement: Measurement, recorded: str, today: str) -> Measurement:
+    """The measurement, whose note says which kernel source it was taken with where that is not today's."""
+    if recorded == today or not family_named(measurement.config.family).own:
+        return measurement
+    words = f"measured with kernel source {recorded[:SHOWN]}, which is {today[:SHOWN]} here"
+    return replace(measurement, note="; ".join(filter(None, (measurement.note, words))))
 
 
 def seconds_taken(recording: Recording) -> list[float]:

@@ -98,9 +98,10 @@ def measured(best: Best) -> Answer:
     replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""
     why = f"measured on {best.device}{replay}: {best.tried} candidates tried, every element verified"
     winner = best.winner.measurement
+    grounds = (f"{len(winner.samples_us)} samples of stage {winner.stage}", winner.note if replay else "")
     return Answer(
         best.problem, best.device, winner.policy, "measured", best.config, best.median_us, best, why,
-        order_interval_us(winner.samples_us), (f"{len(winner.samples_us)} samples of stage {winner.stage}",),
+        order_interval_us(winner.samples_us), tuple(filter(None, grounds)),
     )  # fmt: skip
 
 

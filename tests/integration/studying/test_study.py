@@ -56,6 +56,7 @@ def test_a_study_finds_the_recorded_best_and_keeps_it(folder: Path, cache: Path,
         found = answer(store, PROBLEM, DEVICE)
         assert (found.source, found.config) == ("measured", CONFIGS[0])
         assert "replayed from a recording" in found.why
+        assert any("measured with kernel source" in ground for ground in found.grounds)
     assert [progress.tried for progress in seen if progress.last] == list(range(1, 25))
 
 

@@ -106,3 +106,24 @@ def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
     # In finals the two others took 5 and 10 % longer than in screening.
     assert (lucky.stage, lucky.median_us) == ("final", pytest.approx(90.0 * 1.075))
     assert "screened only" in lucky.note
+
+
+def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "sources_digest", lambda _: "b" * 64)
+    worker, _ = opened(folder, monkeypatch, real_time=False)
+    with worker:
+        round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+        (ours,), (theirs,) = round_.screen(CONFIGS[:1]), round_.screen(LIBRARY[:1])
+        (final,) = round_.finals(CONFIGS[:1], 5)
+    assert round_.provenance.kernel_source_digest == PROVENANCE.kernel_source_digest
+    words = f"measured with kernel source {PROVENANCE.kernel_source_digest[:12]}, which is bbbbbbbbbbbb here"
+    assert ours.note == words
+    assert final.note.startswith(f"{words}; screened only")
+    assert theirs.note == ""
+
+
+def test_a_replay_with_the_same_kernel_says_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "sources_digest", lambda _: PROVENANCE.kernel_source_digest)
+    worker, _ = opened(folder, monkeypatch, real_time=False)
+    with worker:
+        assert [one.note for one in worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(CONFIGS)] == [""] * len(CONFIGS)
