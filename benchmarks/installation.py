@@ -56,4 +56,4 @@ class Installation:
 
     def _words(self, *words: str) -> list[str]:
         settings = [f"{name}={value}" for name, value in self._settings.items()]
-        return ["env", *settings, sys.executable, "-m", "tuner.cli", *words]
+        return ["env", *settings, sys.executable, "-m", "gemmtune", *words]

@@ -57,7 +57,7 @@ def main() -> None:
     print(HEADER, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         db = f"{folder}/tune.db"
-        command = [sys.executable, "-m", "tuner.cli", "tune", given.shape, "--device", given.device, "--candidates",
+        command = [sys.executable, "-m", "gemmtune", "tune", given.shape, "--device", given.device, "--candidates",
                    str(given.candidates), "--db", db]  # fmt: skip
         run = start(command)
         for number in range(1, given.kills + 1):

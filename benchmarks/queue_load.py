@@ -227,7 +227,7 @@ def main() -> None:
             made_in = backlog(store, given.problems)
             port = free_port()
             settings = ["env", f"GEMMTUNE_DB={url}", "GEMMTUNE_REQUESTS_PER_SECOND=0"]
-            command = [*settings, sys.executable, "-m", "tuner.cli", "serve", "--port", str(port)]
+            command = [*settings, sys.executable, "-m", "gemmtune", "serve", "--port", str(port)]
             with (Path(folder) / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as service:
                 try:
                     wait_for(port)

@@ -34,7 +34,7 @@ class Running:
 @contextmanager
 def serving(folder: Path, db: Path, auth: str = "on") -> Iterator[Running]:
     """The service, ready."""
-    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(db), "--auth", auth]
+    command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(db), "--auth", auth]
     with process(
         ["env", "GEMMTUNE_REQUESTS_PER_SECOND=1000000", *command, "--port"], folder / "service.log"
     ) as running:

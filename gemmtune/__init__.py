@@ -1,5 +1,19 @@
-"""What users import: an HTTP client. The service and the tuner live in their own packages."""
+"""What users import: an HTTP client. `gemmtune.torch` has the tuned kernels on torch tensors."""
 
-from gemmtune.client import Client, GemmtuneError
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gemmtune.client import Client, GemmtuneError
 
 __all__ = ["Client", "GemmtuneError"]
+
+
+def __getattr__(name: str) -> object:
+    # The command line imports this package, too, and does not need the client's HTTP library.
+    if name in __all__:
+        from gemmtune import client
+
+        return getattr(client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,1 @@
-"""The command line: `gemmtune …`. `tuner.exits` lists the exit codes, the same for every command."""
-
-from tuner.cli.app import main
-
-__all__ = ["main"]
+"""The command line, one module per command. `tuner.exits` lists the exit codes, the same for every command."""

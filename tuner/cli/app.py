@@ -1,15 +1,16 @@
-"""The Typer application, its commands, and how errors become exit codes."""
+"""The Typer application, and the exit code of each kind of error."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
 
 from space.errors import SpaceError
 from space.version import own_version
-from tuner.cli.commands import LazyGroup, add_commands
+from tuner.cli.commands import Command, add_commands, lazy_group
 from tuner.errors import (
     BuildRefused,
     CampaignError,
@@ -53,34 +54,38 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (FleetError, EXIT_SERVICE),
 )
 
-app = typer.Typer(
-    name="gemmtune",
-    cls=LazyGroup,
-    help="Finds the fastest proved-correct kernel configuration for a GEMM on a GPU, keeps it and serves it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-add_commands(app)
+
+def create_app(commands: Sequence[Command]) -> typer.Typer:
+    """The application with these commands."""
+    app = typer.Typer(
+        name="gemmtune",
+        cls=lazy_group(commands),
+        help="Finds the fastest proved-correct kernel configuration for a GEMM on a GPU, keeps it and serves it.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    add_commands(app, commands)
+    app.callback()(gemmtune)
+    return app
 
 
-def _say_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"gemmtune {own_version()}")
         raise typer.Exit
 
 
-@app.callback()
 def gemmtune(
     version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What goes before every command."""
+    """Options that precede every command."""
 
 
-def main() -> None:
-    """Runs one command; expected failures end in one sentence and their exit code."""
+def run(app: typer.Typer) -> None:
+    """Runs one command. An expected failure ends it with one sentence and its exit code."""
     try:
         app()
     except KeyboardInterrupt:
@@ -95,6 +100,6 @@ def main() -> None:
 
 
 def _fail(sentence: str) -> None:
-    from tuner.cli.output import fail  # rich and the records are for those who print
+    from tuner.cli.output import fail  # imports rich, which help and version do not need
 
     fail(sentence, as_json="--json" in sys.argv)

@@ -12,7 +12,7 @@ from tuner.cli.output import console, emit
 from tuner.exits import EXIT_BROKEN
 from tuner.fleet.builds import verify as verify_builds
 
-app = group("builds")
+app = group("Builds that workers share.")
 
 
 @app.callback()

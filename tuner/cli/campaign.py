@@ -32,7 +32,7 @@ from tuner.settings import settings
 from tuner.studying.devices import open_worker
 from workers.ports import Worker
 
-app = group("campaign")
+app = group("Many problems with one budget: make, run, watch, pause, cancel.")
 
 Url = Annotated[str | None, typer.Option(help="Service to ask instead of the store. [default: GEMMTUNE_URL]")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]

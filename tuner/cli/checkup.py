@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from space.family import family_named
 from space.problem import Problem
+from tuner.fleet.checkup import Check
 from tuner.settings import Settings
 from tuner.studying.devices import driver_present, recorded_devices
 from workers.build import BuildFailure, compile_source
 from workers.errors import WorkerError
 from workers.kernels.render import render
 from workers.recording import read_recording
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the doctor.
-
-    Attributes:
-        state: `ok`; `absent`, where something optional is not here; `warning`, where it works and somebody should
-            look; `broken`.
-        found: what was found, in one sentence.
-        fix: what to do; empty when ok.
-    """
-
-    name: str
-    state: Literal["ok", "absent", "warning", "broken"]
-    found: str
-    fix: str = ""
 
 
 def checkup(config: Settings) -> list[Check]:

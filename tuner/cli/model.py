@@ -20,7 +20,7 @@ from tuner.prediction.train import train as train_model
 from tuner.prediction.train import with_portfolio
 from tuner.settings import settings
 
-app = group("model")
+app = group("The learned model of a GPU: train it, look at it.")
 
 _Device = Annotated[str, typer.Option(help="GPU model as the driver names it.")]
 

@@ -19,7 +19,7 @@ from workers.recording import Recording, read_recording
 
 FORMATS: Final = ("t4",)
 
-app = group("recordings")
+app = group("Recordings of real GPUs: what they hold, and as files for other tools.")
 
 Source = Annotated[Path | None, typer.Argument(help="A recording or a folder of them. [default: all of ours]")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]

@@ -13,7 +13,7 @@ from tuner.cli.output import console, emit, notes, table
 from tuner.evidence import tokens
 from tuner.evidence.tokens import Scope, Token
 
-app = group("token")
+app = group("API tokens: make, list and revoke.")
 
 _Name = Annotated[str, typer.Argument(help="What the token is for, as in node-7 or ci.")]
 

@@ -29,7 +29,7 @@ from tuner.settings import Settings, settings
 from tuner.studying.devices import every_device, open_worker
 from workers.ports import Worker
 
-app = group("worker")
+app = group("Workers: run one here, list them, let one leave.")
 
 
 @app.command()
@@ -78,6 +78,12 @@ def run(
     _leave_on_signals(pool.leave, pool.leave, "every worker reports its round with what it has")
     if code := pool.run():
         raise typer.Exit(code)
+
+
+def _own_program() -> list[str]:
+    """The command line of this process without its arguments: the interpreter, its options and the program."""
+    program = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
+    return [sys.executable, *program[1:]]
 
 
 def _work(

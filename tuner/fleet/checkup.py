@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import httpx2
 from sqlalchemy import Engine, func, select, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
-from tuner.cli.checkup import Check
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
@@ -36,6 +35,22 @@ _LOW_BYTES: Final = 2 * 10**9
 _MOST_NAMED: Final = 3
 #: Longer than the reconciler takes to come by.
 _SETTLE_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of `gemmtune doctor`.
+
+    Attributes:
+        state: `ok`; `absent` if something optional is missing; `warning` if it works but needs attention; `broken`.
+        found: the finding, in one sentence.
+        fix: what to do; empty if ok.
+    """
+
+    name: str
+    state: Literal["ok", "absent", "warning", "broken"]
+    found: str
+    fix: str = ""
 
 
 def service_check(url: str, token: str | None) -> Check:

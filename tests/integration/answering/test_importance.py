@@ -89,7 +89,7 @@ def test_too_few_measurements_are_one_sentence(url: str) -> None:
 
 
 def test_by_command(url: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tuner.cli", "why", PROBLEM.shape, "--db", url]
+    command = [sys.executable, "-m", "gemmtune", "why", PROBLEM.shape, "--db", url]
     said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert said.stderr == ""
     assert "tile_n" in said.stdout
@@ -117,7 +117,7 @@ def test_the_ladder_of_a_weight_names_its_cliffs(tmp_path: Path) -> None:
     with Store.open(url) as store:
         for m, us in ((64, 30.0), (128, 12.0), (256, 14.0)):
             keep_best(store, Problem.parse(f"{m}x4096x4096"), us=us)
-    command = [sys.executable, "-m", "tuner.cli", "ladder", "4096x4096", "--m", "64,96,128,256", "--db", url, "--json"]
+    command = [sys.executable, "-m", "gemmtune", "ladder", "4096x4096", "--m", "64,96,128,256", "--db", url, "--json"]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert [rung["m"] for rung in said["rungs"]] == [64, 96, 128, 256]
     assert [rung["source"] for rung in said["rungs"]][2:] == ["measured", "measured"]

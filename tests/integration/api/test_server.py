@@ -44,7 +44,7 @@ class Serving:
 @contextmanager
 def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
     port = free_port()
-    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(folder / "store.db"), "--port", str(port)]
+    command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(folder / "store.db"), "--port", str(port)]
     log = folder / "log"
     with log.open("w") as out, subprocess.Popen([*command, *arguments], stderr=out, text=True) as process:
         try:
@@ -110,7 +110,7 @@ def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
 
 
 def test_it_cannot_be_opened_to_others_without_tokens(folder: Path) -> None:
-    command = [sys.executable, "-m", "tuner.cli", "serve", "--db", str(folder / "store.db"), "--host", "0.0.0.0"]
+    command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(folder / "store.db"), "--host", "0.0.0.0"]
     done = subprocess.run([*command, "--auth", "off"], capture_output=True, text=True, check=False)
     assert (done.returncode, "tokens can't be off" in done.stderr) == (3, True)
 

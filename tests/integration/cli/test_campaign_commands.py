@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks.ports import free_port
 from benchmarks.postgres import Postgres
+from gemmtune.command import main
 from space.problem import Problem
 from tests.fleet import eventually
 from tests.support import FAMILY, record_problem
-from tuner.cli import main
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 64, "producer_registers": 0}
 CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
@@ -42,14 +42,14 @@ class Shell:
         (folder / "list.csv").write_text("m,n,k\n256,256,256\n512,256,256\n")
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "tuner.cli", *words], env=self.environment, capture_output=True,
+        return subprocess.run([sys.executable, "-m", "gemmtune", *words], env=self.environment, capture_output=True,
                               text=True, timeout=300)  # fmt: skip
 
     @contextmanager
     def started(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         with (
             (self.folder / f"{words[0]}.log").open("wb") as log,
-            subprocess.Popen([sys.executable, "-m", "tuner.cli", *words], env=self.environment, stdout=log,
+            subprocess.Popen([sys.executable, "-m", "gemmtune", *words], env=self.environment, stdout=log,
                              stderr=log) as process,
         ):  # fmt: skip
             try:

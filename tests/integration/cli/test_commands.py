@@ -33,7 +33,7 @@ class Shell:
         }
 
     def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "tuner.cli", *words], env=self.environment | environment,
+        return subprocess.run([sys.executable, "-m", "gemmtune", *words], env=self.environment | environment,
                               capture_output=True, text=True, timeout=300)  # fmt: skip
 
 

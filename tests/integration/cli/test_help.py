@@ -9,8 +9,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from tuner.cli.app import app
-from tuner.cli.commands import COMMANDS, Command
+from gemmtune.command import COMMANDS, app
+from tuner.cli.commands import Command
 
 HEAVY = ("alembic", "cuda", "fastapi", "numpy", "optuna", "pyarrow", "scipy", "sklearn", "sqlalchemy")
 #: What a command that needs no store leaves alone.
@@ -21,7 +21,7 @@ def imported(*words: str) -> set[str]:
     """Top-level packages that are there once the command has run, in a process of its own."""
     code = (
         "import json, sys\n"
-        "from tuner.cli import main\n"
+        "from gemmtune.command import main\n"
         f"sys.argv = ['gemmtune', *{words!r}]\n"
         "try: main()\n"
         "except SystemExit: pass\n"

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from gemmtune.command import app
 from space.arch import ARCHS
 from space.errors import ArchError
-from tuner.cli.app import app
 
 #: Rows that name an arch: wgmma, tcgen05 and mma.sync.
 ROWS = {"sm_80": 20, "sm_86": 20, "sm_89": 36, "sm_90a": 16 + 36, "sm_100a": 232 + 36, "sm_120a": 36 + 79}

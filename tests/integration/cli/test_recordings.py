@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from gemmtune.command import app
 from space.errors import ProblemError
 from tests.support import FAMILY, PROBLEM, record_problem
-from tuner.cli.app import app
 from tuner.cli.record import part_of
 from tuner.errors import ExportError
 from workers.errors import RecordingError

@@ -11,9 +11,9 @@ from typing import TypeAlias
 
 import pytest
 
+from gemmtune.command import main
 from space.problem import Problem
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
-from tuner.cli import main
 from tuner.evidence.store import Store
 from tuner.prediction.examples import LEAST_CANDIDATES, from_recordings, from_store, settled
 from tuner.prediction.train import with_portfolio

@@ -13,11 +13,10 @@ from api.app import create_app
 from benchmarks.postgres import Postgres
 from tests.fleet import BY_HAND, PROBLEMS, Fleet
 from tests.integration.api.asking import serving
-from tuner.cli.checkup import Check
 from tuner.evidence import tokens
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.store import Store
-from tuner.fleet.checkup import fleet_checkup, service_check
+from tuner.fleet.checkup import Check, fleet_checkup, service_check
 from tuner.fleet.queue.choice import queue_of
 
 

@@ -104,7 +104,7 @@ def test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing(cache: Path,
         "GEMMTUNE_RECORDED_DIR": str(tmp_path / "recorded"),
         "GEMMTUNE_CACHE_DIR": str(cache),
     }
-    command = [sys.executable, "-m", "tuner.cli", "tune", PROBLEM.shape, "--device", "recorded:h200", "--candidates",
+    command = [sys.executable, "-m", "gemmtune", "tune", PROBLEM.shape, "--device", "recorded:h200", "--candidates",
                str(len(MANY)), "--db", str(tmp_path / "s.db"), "--json"]  # fmt: skip
     moments = random.Random(4)
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store:

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
+from gemmtune.command import app
 from space.errors import LayoutError
-from tuner.cli.app import app
 from tuner.errors import ExportError
 
 COMMANDS = [

@@ -1,0 +1,5 @@
+"""`python -m gemmtune` is `gemmtune`."""
+
+from gemmtune.command import main
+
+main()

@@ -1,0 +1,41 @@
+"""`gemmtune serve`: the HTTP service on one store."""
+
+from __future__ import annotations
+
+from typing import Annotated, cast, get_args
+
+import typer
+
+from api import access, server
+from tuner.cli.options import Db, open_store, timing_of
+from tuner.cli.output import notes
+from tuner.errors import SettingsError
+from tuner.settings import settings
+
+
+def serve(
+    db: Db = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: GEMMTUNE_HOST]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. [default: GEMMTUNE_PORT]")] = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(help="on: every request needs a token; off: none does; auto: off on loopback with SQLite alone. "
+                     "[default: GEMMTUNE_AUTH]"),
+    ] = None,
+) -> None:  # fmt: skip
+    """Serves the store over HTTP: best, explain, measurements, tables, campaigns and their workers."""
+    config = settings()
+    host, port, mode = host or config.host, port or config.port, auth or config.auth
+    if mode not in get_args(access.Mode):
+        raise SettingsError(f"--auth {mode!r} is unknown: use auto, on or off")
+    with open_store(db) as store:
+        policy = access.decide(cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second)
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if policy.tokens:
+            notes.print(f"serving on {address}; requests need a token: gemmtune token create NAME --scope read")
+            if not access.is_loopback(host):
+                notes.print("plain HTTP exposes tokens to the network: put a TLS proxy in front")
+        else:
+            notes.print(f"serving on {address} for this machine only; tokens are off: every local user has full access")
+            notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'", markup=False)
+        server.serve(store, host, port, policy, config.model_dir, timing_of(config))

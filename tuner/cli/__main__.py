@@ -1,5 +1,0 @@
-"""`python -m tuner.cli` is `gemmtune`."""
-
-from tuner.cli import main
-
-main()
