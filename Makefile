@@ -5,13 +5,17 @@ PYTHON ?= $(shell for name in python3.12 python3.11 python3.13 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$name; break; }; done)
 BIN := .venv/bin
 READY := .venv/.ready
+# The tests on torch tensors run in an environment of their own, which also sees the packages of .venv/.
+TORCH := .venv-torch
+TORCH_READY := $(TORCH)/.ready
+SITE := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 # A GPU's machine also gets the library that we are measured against.
 GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
 # Processes of tests side by side. A file is one process's: what it shares is made once. Long files stand first.
 JOBS ?= 2
 ARGS ?=
 
-.PHONY: help tune test check test-gpu serve lock clean
+.PHONY: help tune test test-torch check test-gpu serve lock clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -21,6 +25,9 @@ tune: $(READY)  ## Tune 4096x4096x4096 in bf16: on this machine's GPU, or on the
 
 test: $(READY) check  ## Lint, types, and every test that needs no GPU
 	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-torch: $(TORCH_READY)  ## The tests on torch tensors, with the CPU build of PyTorch
+	$(TORCH)/bin/python -m pytest tests/integration/torch $(ARGS)
 
 check: $(READY)  ## Lint and types only
 	$(BIN)/ruff check .
@@ -40,7 +47,7 @@ lock: $(READY)  ## Resolve the lock files again
 		--no-emit-index-url --python-version 3.11 --quiet --constraint requirements.lock --output-file requirements-gpu.lock
 
 clean:  ## Remove the environment
-	rm -rf .venv
+	rm -rf .venv $(TORCH)
 
 $(READY): pyproject.toml requirements.lock requirements-gpu.lock
 	@test -n "$(PYTHON)" \
@@ -50,4 +57,11 @@ $(READY): pyproject.toml requirements.lock requirements-gpu.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: \
 		-r $(if $(GPU),requirements-gpu.lock,requirements.lock)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TORCH_READY): $(READY) requirements-torch.txt
+	@$(BIN)/python -m venv $(TORCH)
+	@{ $(BIN)/python $(SITE); pwd; } > "$$($(TORCH)/bin/python $(SITE))/gemmtune.pth"
+	@$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary=:all: -r requirements-torch.txt \
+		|| { echo "the CPU build of PyTorch in requirements-torch.txt is not in pip's index: docs/torch.md says where it is"; exit 1; }
 	@touch $@

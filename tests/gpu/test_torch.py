@@ -11,7 +11,7 @@ import pytest
 
 from tuner.studying.devices import driver_present
 
-torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import Refused, configure, gemm, kernels, private  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402

@@ -1,7 +1,6 @@
 """`gemmtune.torch` on CPU tensors: registration, shapes, compilation of the fallback, and every refusal.
 
-PyTorch is an extra that the lock files leave out: where it is not installed, as in CI, this file is skipped. The GPU
-runs `tests/gpu/test_torch.py`.
+`make test-torch` runs it with the CPU build of PyTorch; a GPU runs `tests/gpu/test_torch.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import Refused, configure, gemm, sources  # noqa: E402
 from gemmtune.torch.operands import apart, overlapping, problem_of  # noqa: E402

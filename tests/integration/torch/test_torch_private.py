@@ -1,4 +1,4 @@
-"""Where torch lacks what is not public, calls go the public way. On CPU tensors; skipped without PyTorch.
+"""Where torch lacks what is not public, calls go the public way. On CPU tensors.
 
 That both ways give the same on a GPU is `tests/gpu/test_torch.py`'s to say.
 """
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is no part of the lock files")
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import gemm, op, private  # noqa: E402
 

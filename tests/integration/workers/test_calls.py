@@ -14,11 +14,8 @@ import pytest
 from space.explain import explain
 from space.family import family_named
 from space.problem import Problem
-
-calls = pytest.importorskip("workers.cuda.calls")
-families = pytest.importorskip("workers.cuda.families")
-shared = pytest.importorskip("workers.cuda.families.shared")
-operands = pytest.importorskip("workers.cuda.operands")
+from workers.cuda import calls, families, operands
+from workers.cuda.families import shared
 
 #: Straight and swapped, by TMA and directly, packed, transposed, with split-K and without.
 CASES: list[tuple[Problem, str, dict[str, object]]] = [

@@ -18,9 +18,8 @@ from space.family import family_named
 from space.problem import Problem
 from tests.elements import decoded, encoded, size_bytes
 from tests.on_cpu import HEADERS, compiled, needs_compiler
+from workers.cuda.families import arguments
 from workers.kernels.render import flatten, render
-
-arguments = pytest.importorskip("workers.cuda.families.arguments")
 
 pytestmark = needs_compiler
 

@@ -19,11 +19,9 @@ from space.family import family_named
 from space.problem import DTYPE_BYTES, Problem
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import HEADERS, compiled, needs_compiler
+from workers.cuda import bounds, operands
+from workers.cuda.families import gemv as launcher
 from workers.kernels.render import flatten, render
-
-launcher = pytest.importorskip("workers.cuda.families.gemv")
-operands = pytest.importorskip("workers.cuda.operands")
-bounds = pytest.importorskip("workers.cuda.bounds")
 
 pytestmark = needs_compiler
 

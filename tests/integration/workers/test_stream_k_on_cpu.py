@@ -18,10 +18,9 @@ from space.family import family_named
 from space.problem import Problem
 from tests.broken_configs import SHARED
 from tests.on_cpu import HEADERS, compiled, needs_compiler
+from workers.cuda.families import arguments
+from workers.cuda.families import sm90_wgmma as launcher
 from workers.kernels.render import flatten, render
-
-arguments = pytest.importorskip("workers.cuda.families.arguments")
-launcher = pytest.importorskip("workers.cuda.families.sm90_wgmma")
 
 pytestmark = needs_compiler
 

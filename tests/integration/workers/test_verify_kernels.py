@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import ctypes
 
-import pytest
-
 from workers.build import Build, compile_source
+from workers.cuda import toolbox
 from workers.kernels.render import render
-
-toolbox = pytest.importorskip("workers.cuda.toolbox")
 
 
 def test_they_compile_and_every_field_is_where_the_host_puts_it() -> None:

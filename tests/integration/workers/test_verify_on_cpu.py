@@ -16,12 +16,8 @@ import pytest
 from space.problem import DTYPE_BYTES, Problem
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import compiled, needs_compiler
+from workers.cuda import operands, reference, verification
 from workers.kernels.render import render
-
-toolbox = pytest.importorskip("workers.cuda.toolbox")
-operands = pytest.importorskip("workers.cuda.operands")
-reference = pytest.importorskip("workers.cuda.reference")
-verification = pytest.importorskip("workers.cuda.verification")
 
 pytestmark = needs_compiler
 

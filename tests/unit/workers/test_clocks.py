@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-clocks = pytest.importorskip("workers.cuda.clocks")
+from workers.cuda import clocks
 
 OURS, THEIRS, LATER = 4711, 99, 100
 

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from space.problem import DTYPES, Problem
-
-cublaslt = pytest.importorskip("workers.cuda.families.cublaslt")
-operands = pytest.importorskip("workers.cuda.operands")
+from workers.cuda import operands
+from workers.cuda.families import cublaslt
 
 
 class Names:

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from space.config import Config
+from workers.cuda import driver, finals
 from workers.measurement import Policy
-
-driver = pytest.importorskip("workers.cuda.driver")
-finals = pytest.importorskip("workers.cuda.finals")
 
 REFUSED, WRONG = -1.0, -2.0
 

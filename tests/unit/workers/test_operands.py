@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from space.problem import DTYPE_BYTES, DTYPES, Problem
-
-operands = pytest.importorskip("workers.cuda.operands")
-reference = pytest.importorskip("workers.cuda.reference")
+from workers.cuda import operands, reference
 
 PROBLEMS = [
     Problem.of(37, 29, 50, dtype, layout, batch, epilogue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pace = pytest.importorskip("workers.cuda.pace")
+from workers.cuda import pace
 
 
 class Anchor:

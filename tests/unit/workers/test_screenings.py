@@ -10,11 +10,9 @@ import pytest
 
 from space.config import Config
 from tests.support import FAMILY, measured
+from workers.cuda import driver, process
 from workers.errors import CacheError
 from workers.measurement import Measurement, Outcome, Policy
-
-process = pytest.importorskip("workers.cuda.process")
-driver = pytest.importorskip("workers.cuda.driver")
 
 LOST, REFUSED = "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_IMAGE"
 

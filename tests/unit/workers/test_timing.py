@@ -6,9 +6,7 @@ import random
 
 import pytest
 
-timing = pytest.importorskip("workers.cuda.timing")
-finals = pytest.importorskip("workers.cuda.finals")
-device = pytest.importorskip("workers.cuda.device")
+from workers.cuda import device, finals, timing
 
 
 def test_every_copy_is_launched_equally_often_in_a_graph() -> None:
