@@ -64,7 +64,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     try:
         with engine.execution_options(**{WRITES: True}).begin() as connection:
             _check_empty(connection, url)
-            migrate(connection, str(header["revision"]))
+            migrate(connection, str(header.get("revision")))
             counts = _fill(connection, lines)
             if sum(counts.values()) != rows:
                 raise StoreError(f"{path} changed while it was read: keep it still")

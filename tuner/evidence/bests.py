@@ -61,8 +61,8 @@ def read(session: Session, query: Select[BestRow]) -> list[Best]:
 def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
     """Own configs that won or came second on similar problems of a device model, most similar first.
 
-    Similar is what differs in the extents alone and is near enough (`kinship.reaches`). Configs that this version
-    does not know are passed over.
+    Similar problems differ in their extents alone and are near enough (`kinship.reaches`). Configs that this version
+    does not know are skipped.
     """
     head, _, tail = problem.key.rpartition(problem.shape)
     query = (
@@ -76,7 +76,7 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
     )
     for column, extent in ((ProblemRow.m, problem.m), (ProblemRow.n, problem.n), (ProblemRow.k, problem.k)):
         query = query.where(column.between(extent // REACH, extent * REACH))
-    found = [(Problem.from_key(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
+    found = [(codec.problem_of(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))
     keys = dict.fromkeys(key for _, won, second in found[:_MOST_NEAR] for key in (won, second) if key)
     configs = [_known_config(key) for key in keys]

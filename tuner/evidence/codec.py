@@ -67,7 +67,7 @@ def study(row: StudyRow, key: StudyKey) -> StudyRecord:
 def best(row: BestRow) -> Best:
     """A best with its evidence."""
     return Best(
-        problem=Problem.from_key(row.problem.key),
+        problem=problem_of(row.problem.key),
         device=row.device.name,
         device_kind=row.device.kind,
         winner=stored(row.measurement),
@@ -84,11 +84,25 @@ def ratio(content: dict[str, Any] | None) -> Ratio | None:
     return Ratio(**content) if content else None
 
 
+def problem_of(key: str) -> Problem:
+    """The problem that a stored key names.
+
+    Raises:
+        StoreError: no problem kind of this version reads the key.
+    """
+    try:
+        return Problem.from_key(key)
+    except SpaceError as error:
+        raise StoreError(
+            f"the store holds a problem that this version cannot read ({error}): upgrade gemmtune"
+        ) from error
+
+
 def config_of(key: str) -> Config:
     """The config that a stored key names.
 
     Raises:
-        StoreError: this version's families know no such config.
+        StoreError: no family of this version knows such a config.
     """
     try:
         return config_named(key)

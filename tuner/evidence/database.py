@@ -90,27 +90,39 @@ def engine_for_notes(engine: Engine) -> Engine:
 
 
 def migrate(connection: Connection, revision: str) -> None:
-    """Brings the schema up (or down) to a revision; `head` is this version's.
+    """Brings the schema up or down to a revision, in the caller's transaction; `head` is this version's.
 
     Raises:
-        StoreError: the database is at a revision that this version does not know.
+        StoreError: the database is at a revision, or is to be brought to one, that this version does not know.
+            Nothing was changed.
     """
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config = _alembic_config()
     config.attributes["connection"] = connection
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
         connection.execute(text("SET LOCAL statement_timeout = 0"))
     now = current_revision(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if now is not None and now not in known:
-        raise StoreError(
-            f"the store has schema {now}, newer than this gemmtune knows: upgrade gemmtune, or use another store"
-        )
-    if now is not None and revision == "head" and now == ScriptDirectory.from_config(config).get_current_head():
+    check_known(now, "the store")
+    if not revision.startswith("-") and revision not in ("base", "head"):
+        check_known(revision, "the backup")
+    if now is not None and revision == "head" and now == newest_revision():
         return
     step = command.downgrade if revision == "base" or revision.startswith("-") else command.upgrade
     step(config, revision)
+
+
+def check_known(revision: str | None, what: str) -> None:
+    """Refuses what a newer version wrote.
+
+    Raises:
+        StoreError: this version has no such revision.
+    """
+    known = {script.revision for script in ScriptDirectory.from_config(_alembic_config()).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise StoreError(
+            f"{what} has schema {revision}, newer than this gemmtune, which knows {newest_revision()}: upgrade "
+            f"gemmtune, or use another store"
+        )
 
 
 def current_revision(connection: Connection) -> str | None:
@@ -119,12 +131,16 @@ def current_revision(connection: Connection) -> str | None:
 
 
 def newest_revision() -> str:
-    """The revision that this version's tables have."""
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    head = ScriptDirectory.from_config(config).get_current_head()
+    """The revision of this version's tables."""
+    head = ScriptDirectory.from_config(_alembic_config()).get_current_head()
     assert head is not None
     return head
+
+
+def _alembic_config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    return config
 
 
 def unusable(url: str, error: Exception) -> StoreError:

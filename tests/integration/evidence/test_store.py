@@ -20,6 +20,7 @@ from space.problem import Problem
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import database
+from tuner.evidence.follow import bests_after
 from tuner.evidence.models import BestRow
 from tuner.evidence.records import Best, StudyStatus
 from tuner.evidence.store import Store
@@ -173,11 +174,47 @@ def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path,
         Store.open("://")
 
 
-def test_a_newer_schema_is_refused(database_url: str) -> None:
+def test_a_newer_schema_is_refused_and_left_as_it_is(database_url: str) -> None:
     with Store.open(database_url) as store, store._engine.begin() as connection:
         connection.execute(sa.text("UPDATE gemmtune_alembic_version SET version_num = '9999'"))
-    with pytest.raises(StoreError, match="newer"):
+    newest = database.newest_revision()
+    with pytest.raises(StoreError, match=f"schema 9999, newer than this gemmtune, which knows {newest}: upgrade"):
         Store.open(database_url)
+    assert revision_and_tables(database_url)[0] == "9999"
+
+
+def test_a_migration_that_fails_leaves_the_store_at_its_old_revision(database_url: str) -> None:
+    engine = database.connect(database_url)
+    with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+        database.migrate(connection, "0003")
+        # Three revisions later a table of this name is made.
+        connection.execute(sa.text("CREATE TABLE build (id INTEGER)"))
+    engine.dispose()
+    before = revision_and_tables(database_url)
+    assert before[0] == "0003"
+    with pytest.raises(StoreError, match="build"):
+        Store.open(database_url)
+    assert revision_and_tables(database_url) == before
+
+
+def revision_and_tables(url: str) -> tuple[str | None, list[str]]:
+    engine = database.connect(url)
+    with engine.begin() as connection:
+        found = database.current_revision(connection), sorted(sa.inspect(connection).get_table_names())
+    engine.dispose()
+    return found
+
+
+def test_a_problem_that_no_kind_reads_is_one_sentence_and_spoils_no_other(store: Store) -> None:
+    keep_best(store)
+    keep_best(store, Problem.parse("128x256x256"))
+    with store.transaction(writes=True) as session:
+        session.execute(sa.text("UPDATE problem SET key = 'conv2d/64x64x3x3' WHERE key = :key"), {"key": PROBLEM.key})
+    with pytest.raises(StoreError, match=r"a problem that this version cannot read .*conv2d.*: upgrade gemmtune"):
+        store.bests()
+    unread, read = (best for _, best in bests_after(store, 0, 10))
+    assert isinstance(unread, StoreError)
+    assert isinstance(read, Best)
 
 
 def test_a_server_that_is_not_there_is_one_sentence_without_the_password() -> None:

@@ -12,6 +12,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 
 from space.problem import Problem
 from tuner.errors import LeaseLost
+from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
 from workers.measurement import DeviceFacts, Policy, Stage
@@ -75,7 +76,7 @@ def held(session: Session, round_id: int, lease: str) -> LeasedRound:
     row = session.execute(_HELD, {"round": round_id, "under": lease}).one_or_none()
     if row is None or row.worker_id is None:
         raise lost(round_id)
-    problem, policy = Problem.from_key(row.key), Policy(row.policy)
+    problem, policy = codec.problem_of(row.key), Policy(row.policy)
     facts = DeviceFacts(**row.facts)
     return LeasedRound(problem, row.problem_id, policy, facts, row.device_id, row.worker_id, row.study_id, row.source)
 

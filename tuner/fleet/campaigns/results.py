@@ -10,7 +10,6 @@ from typing import Final
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, joinedload
 
-from space.problem import Problem
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
@@ -155,7 +154,7 @@ def _winners(session: Session, ids: Sequence[int]) -> dict[int, tuple[str, float
 
 def _problem(row: CampaignProblemRow, config_key: str, median_us: float | None) -> CampaignProblem:
     return CampaignProblem(
-        row.id, row.campaign_id, Problem.from_key(row.problem.key), row.device.name, row.device.kind,
+        row.id, row.campaign_id, codec.problem_of(row.problem.key), row.device.name, row.device.kind,
         ProblemStatus(row.status), row.attempts, row.reason, row.failing_config, row.rounds, row.tried,
         dict(row.failed), row.gpu_seconds, row.measurement_id, config_key, median_us, codec.ratio(row.versus_first),
         codec.ratio(row.versus_best), utc(row.ended_at) if row.ended_at else None,
