@@ -12,8 +12,9 @@ from api.answers import document
 from api.http_errors import HttpError
 from api.snapshot import CachedBest, Snapshot
 from api.snapshot_follower import SnapshotFollower
-from space.arch import H200
-from space.problem import DTYPES, Problem
+from space.devices import DEFAULT_DEVICE
+from space.kinds.gemm import DTYPES
+from space.problem import Problem
 from tuner.answering.answers import answer
 from tuner.prediction.files import model_for
 from tuner.tables.entries import canonical
@@ -128,4 +129,4 @@ class AnswerService:
         names = list(self.snapshot.devices)
         if len(names) > 1:
             raise HttpError(422, "device-needed", f"the store has {', '.join(names)}: choose one with device=…")
-        return names[0] if names else H200.name
+        return names[0] if names else DEFAULT_DEVICE

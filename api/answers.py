@@ -15,7 +15,7 @@ from typing import Any, Final
 import orjson
 import zstandard
 
-from space.arch import DEVICES
+from space.devices import find_profile
 from space.rank import roofline_us
 from tuner.answering.answers import Answer, measured
 from tuner.evidence.records import Best
@@ -45,7 +45,7 @@ class RenderedBest:
 
 def document(answer: Answer) -> dict[str, Any]:
     """An answer as `GET /v1/best` returns it; `schemas.BestOut` is its schema."""
-    problem, limits = answer.problem, DEVICES.get(answer.device)
+    problem, limits = answer.problem, find_profile(answer.device)
     return {
         "problem": problem_document(problem),
         "device": answer.device,

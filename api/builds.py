@@ -15,7 +15,7 @@ from api.auth import Caller, require
 from api.http_errors import HttpError, error_response, responses
 from api.pages import PageQuery, page_of
 from api.schemas import PRINTABLE, Absent, Strict
-from space.problem import Problem
+from space.registry import problem_from_key
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.fleet import builds
 from tuner.fleet.builds import MOST_CUBIN_BYTES, Offer, SharedBuild
@@ -54,7 +54,7 @@ class BuildIn(Strict):
         except binascii.Error as error:
             raise BuildRefused(f"cubin is not base64 ({error})") from error
         return Offer.of(
-            Problem.from_key(self.problem), self.config, self.arch, self.digest, self.nvrtc, self.registers,
+            problem_from_key(self.problem), self.config, self.arch, self.digest, self.nvrtc, self.registers,
             self.warnings, self.seconds, cubin,
         )  # fmt: skip
 

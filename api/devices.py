@@ -5,52 +5,94 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import require
 from api.http_errors import HttpError, responses
 from api.schemas import PRINTABLE
 from api.snapshot import Snapshot
-from space.arch import DEVICES, DeviceLimits
+from space.devices import DeviceProfile, find_profile, known_names, profile_named
+from space.errors import ProfileError
 
 router = APIRouter(tags=["devices"], dependencies=[Depends(require("read"))])
 
 DevicePath = Annotated[str, Path(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model")]
 
 
-class DeviceOut(BaseModel):
-    """A GPU model."""
+class ProfileOut(BaseModel):
+    """What is known of a device, each figure with its source."""
 
-    name: str = Field(description="as the driver names it")
+    model_config = ConfigDict(from_attributes=True)
+
+    arch: str = Field(description="compile target")
+    compute_capability: tuple[int, int]
+    sm_count: int
+    smem_per_block_bytes: int
+    smem_per_sm_bytes: int
+    registers_per_sm: int = Field(description="32-bit registers of one multiprocessor")
+    l2_bytes: int
+    memory_bytes: int
+    power_w: float
+    clock_ghz: float = Field(description="multiprocessor clock under sustained tensor load")
+    highest_clock_ghz: float
+    memory_tbs: float = Field(description="peak rate of device memory, 10^12 bytes a second")
+    hbm_tbs: float = Field(description="rate that copying kernels get")
+    hbm_read_tbs: float = Field(description="rate that reading kernels get")
+    l2_tbs: float
+    tensor_tflops: dict[str, float] = Field(description="dense rate by dtype of A")
+    launch_us: float
+    resident_clusters: dict[int, int] = Field(description="clusters of so many blocks that run at once")
+    measured: bool = Field(description="whether the rates were measured on such cards")
+    sources: dict[str, str] = Field(description="source of each figure: driver, measured, estimated or a document")
+
+    @classmethod
+    def of(cls, profile: DeviceProfile) -> ProfileOut:
+        """From the value."""
+        arch = profile.arch
+        own = {name: getattr(profile, name) for name in cls.model_fields if hasattr(profile, name)}
+        limits = {
+            "arch": arch.name, "smem_per_block_bytes": arch.smem_per_block_bytes,
+            "smem_per_sm_bytes": arch.smem_per_sm_bytes, "registers_per_sm": arch.registers_per_block,
+        }  # fmt: skip
+        return cls(**own | limits)
+
+
+class DeviceOut(BaseModel):
+    """A device."""
+
+    name: str = Field(description="its identity: the driver's name, and what sets it apart from others of that name")
     bests: int = Field(description="problems with a measured best")
-    kinds: dict[str, int] = Field(description="bests by device kind: cuda for a GPU, recorded for replayed times")
-    limits: DeviceLimits | None = Field(description="measured rates for estimating times; null if unknown")
+    kinds: dict[str, int] = Field(description="bests that a GPU measured (cuda) and that a replay gave (recorded)")
+    limits: ProfileOut | None = Field(description="its profile; null for a card that nobody knows")
 
 
 class DevicesOut(BaseModel):
-    """Every GPU model with bests, and every model whose rates are known."""
+    """Every known card, and every other device that was tuned on."""
 
     items: list[DeviceOut]
 
 
 @router.get("/v1/devices", operation_id="listDevices", responses=responses())
 def list_devices(request: Request) -> DevicesOut:
-    """Devices, sorted by name."""
+    """Devices in order of their names."""
     snapshot: Snapshot = request.app.state.answer_service.snapshot
-    return DevicesOut(items=[_device(snapshot, name) for name in sorted({*snapshot.devices, *DEVICES})])
+    return DevicesOut(items=[_device(snapshot, name) for name in sorted({*snapshot.devices, *known_names()})])
 
 
 @router.get("/v1/devices/{device}", operation_id="getDevice", responses=responses(404))
 def get_device(request: Request, device: DevicePath) -> DeviceOut:
-    """One device."""
+    """One device, by its identity or by a name that people use for it."""
     snapshot: Snapshot = request.app.state.answer_service.snapshot
-    if device not in snapshot.devices and device not in DEVICES:
-        known = ", ".join(sorted({*snapshot.devices, *DEVICES}))
-        raise HttpError(404, "unknown-device", f"device {device!r} is unknown: use one of {known}")
-    return _device(snapshot, device)
+    if device in snapshot.devices:
+        return _device(snapshot, device)
+    try:
+        return _device(snapshot, profile_named(device).name)
+    except ProfileError as error:
+        raise HttpError(404, "unknown-device", str(error)) from error
 
 
 def _device(snapshot: Snapshot, name: str) -> DeviceOut:
-    known = snapshot.devices.get(name)
+    known, profile = snapshot.devices.get(name), find_profile(name)
     kinds = known.kinds() if known else {}
-    return DeviceOut(name=name, bests=sum(kinds.values()), kinds=kinds, limits=DEVICES.get(name))
+    limits = ProfileOut.of(profile) if profile else None
+    return DeviceOut(name=name, bests=sum(kinds.values()), kinds=kinds, limits=limits)

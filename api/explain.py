@@ -9,8 +9,9 @@ from api.auth import require
 from api.http_errors import responses
 from api.schemas import ExplanationOut, ProblemIn, Strict
 from space.arch import arch_named
+from space.devices import DEFAULT_DEVICE, profile_named, reference_profile
 from space.explain import explain
-from space.family import family_named, family_with
+from space.registry import family_named, family_with
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 
@@ -19,14 +20,15 @@ class ExplainIn(Strict):
     """A config and its problem."""
 
     problem: ProblemIn
-    knobs: dict[str, int | str] = Field(default_factory=dict, description="missing knobs take their defaults")
-    family: str | None = Field(default=None, description="by default, the arch's family that has these knobs")
-    arch: str = "sm_90a"
+    knobs: dict[str, int | str] = Field(default_factory=dict, description="knobs not named take their defaults")
+    family: str | None = Field(default=None, description="by default the arch's own that has these knobs")
+    device: str | None = Field(default=None, description="device whose limits count; by default the arch's reference")
+    arch: str = profile_named(DEFAULT_DEVICE).arch.name
 
 
 @router.post("/v1/explain", operation_id="explainConfig", responses=responses(413))
 def explain_config(body: ExplainIn) -> ExplanationOut:
-    """Checks a config against the rules. An illegal config gives `legal: false`; only a malformed one is an error."""
-    arch = arch_named(body.arch)
-    family = family_named(body.family) if body.family else family_with(body.arch, body.knobs)
-    return ExplanationOut.of(explain(family, body.problem.problem(), family.config(body.knobs), arch))
+    """What the rules say. An illegal config is an answer with `legal: false`; only a malformed one is an error."""
+    device = profile_named(body.device) if body.device else reference_profile(arch_named(body.arch).name)
+    family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs)
+    return ExplanationOut.of(explain(family, body.problem.problem(), family.config(body.knobs), device))

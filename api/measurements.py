@@ -11,7 +11,7 @@ from api import cursors
 from api.auth import require
 from api.http_errors import next_link, responses
 from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
-from space.problem import Problem
+from space.registry import problem_from_key
 from tuner.evidence.records import Outcome
 from tuner.evidence.store import Store
 
@@ -44,7 +44,7 @@ def list_measurements(
     outcome = query.outcome.value if query.outcome else None
     filters = {"problem": query.problem, "device": query.device, "outcome": outcome}
     after = cursors.decode(query.cursor, filters) if query.cursor else 0
-    problem = Problem.from_key(query.problem) if query.problem else None
+    problem = problem_from_key(query.problem) if query.problem else None
     rows = store.page(after=after, limit=query.limit + 1, problem=problem, device=query.device, outcome=outcome)
     page, more = rows[: query.limit], len(rows) > query.limit
     following = cursors.encode(page[-1].id, filters) if more else None

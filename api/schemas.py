@@ -11,7 +11,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from space.config import Config
 from space.explain import Broken, Explanation
-from space.problem import DTYPES, LAYOUTS, MAX_EXTENT, Problem
+from space.kinds.gemm import DTYPES, LAYOUTS, MAX_EXTENT, Gemm
+from space.problem import Problem
+from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 
 #: Text without control characters, which every database can store and a log line can show.
@@ -59,7 +61,7 @@ class ProblemQuery(Strict):
         """
         # A + in a query string decodes to a space, which no epilogue contains.
         epilogue = self.epilogue.replace(" ", "+")
-        return Problem.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, epilogue)
+        return Gemm.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, epilogue)
 
 
 class ProblemIn(ProblemQuery):
@@ -73,7 +75,7 @@ class ProblemIn(ProblemQuery):
         Raises:
             ProblemError: an unknown dtype, layout or epilogue, or some that don't go together.
         """
-        return Problem.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, self.epilogue)
+        return Gemm.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, self.epilogue)
 
     @property
     def key(self) -> str:
@@ -101,7 +103,7 @@ class ProblemOut(BaseModel):
     @classmethod
     def of(cls, problem: Problem) -> ProblemOut:
         """From the value."""
-        return cls(**asdict(problem), key=problem.key, dtype=problem.dtype)
+        return cls(**problem.document())
 
 
 class ConfigOut(BaseModel):
@@ -143,7 +145,7 @@ class MeasurementOut(BaseModel):
     @classmethod
     def of(cls, stored: StoredMeasurement) -> MeasurementOut:
         """From the value."""
-        m, problem = stored.measurement, Problem.from_key(stored.measurement.problem_key)
+        m, problem = stored.measurement, problem_from_key(stored.measurement.problem_key)
         median = m.median_us if m.samples_us else None
         return cls(
             id=stored.id, study_id=stored.study_id, problem=ProblemOut.of(problem), device=stored.device,

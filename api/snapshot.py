@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from api.answers import AnswerCompressor, RenderedBest, evidence_of, render
-from space.problem import Problem
+from space.problem import DISTANCE_DIGITS, Problem
 from tuner.errors import StoreError
-from tuner.evidence.distance import DIGITS
 from tuner.evidence.records import Best, Policy
 
 #: Neighbours that are sorted first; hardly any answer needs more.
@@ -68,14 +67,14 @@ class ShapeGroup:
         count = len(self.keys)
         if count == len(self._extents):
             self._extents = np.concatenate((self._extents, np.empty_like(self._extents)))
-        self._extents[count] = np.log2((problem.m, problem.n, problem.k))
+        self._extents[count] = np.log2(problem.extents)
         self.keys.append(key)
 
     def by_distance(self, problem: Problem) -> Iterator[str]:
-        """Keys, nearest first (`tuner.evidence.distance`); ties are ordered by key."""
+        """Keys, nearest first (`Problem.distance`); ties are ordered by key."""
         keys = self.keys[:]
-        away = np.abs(self._extents[: len(keys)] - np.log2((problem.m, problem.n, problem.k))).sum(axis=1)
-        away = np.round(away, DIGITS)
+        away = np.abs(self._extents[: len(keys)] - np.log2(problem.extents)).sum(axis=1)
+        away = np.round(away, DISTANCE_DIGITS)
         first = np.arange(len(keys))
         if len(keys) > _NEAREST_FIRST:
             edge = np.partition(away, _NEAREST_FIRST)[_NEAREST_FIRST]

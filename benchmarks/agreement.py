@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from benchmarks.published import add_out, publish
-from space.arch import H200, arch_named
 from space.enumerate import enumerate_space
-from space.family import family_for, family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import rank
+from space.registry import family_for, family_named
 from tuner.studying.candidates import spread
 from workers.build import Build, compile_source
 from workers.builder import Builder
@@ -60,7 +59,7 @@ def main() -> None:
         about = f"{bench.facts.name}, driver {bench.facts.driver}; a launch costs {launch_us:.2f} µs in a graph."
         print(f"{about}\n{HEADER}", flush=True)
         for shape in given.shapes:
-            problem = Problem.parse(shape, given.dtype)
+            problem = Gemm.parse(shape, given.dtype)
             for line in rows(bench, builder, problem, given.configs, launch_us, profiler):
                 lines.append(line)
                 print(line, flush=True)
@@ -70,7 +69,7 @@ def main() -> None:
 
 
 def rows(
-    bench: Bench, builder: Builder, problem: Problem, count: int, launch_us: float, profiler: Any  # noqa: ANN401
+    bench: Bench, builder: Builder, problem: Gemm, count: int, launch_us: float, profiler: Any  # noqa: ANN401
 ) -> Iterator[str]:  # fmt: skip
     """One line a config."""
     bench.prepare(problem, seed=1)
@@ -89,13 +88,13 @@ def rows(
         )
 
 
-def candidates(bench: Bench, builder: Builder, problem: Problem, count: int) -> Iterator[Ready]:
+def candidates(bench: Bench, builder: Builder, problem: Gemm, count: int) -> Iterator[Ready]:
     """Ranked ones, spread over the space, and the library's first choice.
 
     None starts early (`pdl`): beside the end of the one before it a kernel's duration counts time in which it waits.
     """
     family = family_for(bench.facts.arch)
-    ranked = rank(enumerate_space(family, problem, arch_named(bench.facts.arch)), H200).configs()
+    ranked = rank(enumerate_space(family, problem, bench.facts.profile), bench.facts.profile).configs()
     configs = spread(list(dict.fromkeys(family.config(config.knobs | {"pdl": 0}) for config in ranked)), count)
     for config, build in builder.builds(problem, configs):
         if isinstance(build, Build):

@@ -21,8 +21,9 @@ import numpy as np
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.explain import legal_mask
-from space.family import Family, family_named
-from space.problem import DTYPES, LAYOUTS, Problem
+from space.family import Family
+from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
+from space.registry import family_named
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.kernels.render import render
 
@@ -56,10 +57,10 @@ def main() -> None:
     sys.exit(any(verdicts))
 
 
-def samples(family: Family, count: int, rng: np.random.Generator) -> Iterator[tuple[Problem, Config]]:
+def samples(family: Family, count: int, rng: np.random.Generator) -> Iterator[tuple[Gemm, Config]]:
     """Problems of every dtype and layout in turn, each with a legal config drawn evenly over the legal rows."""
     shapes = SHAPES[family.name]
-    layouts = [layout for layout in LAYOUTS if family.takes(Problem.of(*shapes[0], layout=layout))]
+    layouts = [layout for layout in LAYOUTS if family.takes(Gemm.of(*shapes[0], layout=layout))]
     problems = [(dtype, layout) for dtype in DTYPES for layout in layouts]
     for place in range(count):
         dtype, layout = problems[place % len(problems)]
@@ -67,11 +68,11 @@ def samples(family: Family, count: int, rng: np.random.Generator) -> Iterator[tu
         output = str(rng.choice(OUTPUTS["s32" if acc == "s32" else "f32"]))
         # Shapes go round out of step with dtypes and layouts.
         shape = shapes[(place + place // len(problems)) % len(shapes)]
-        problem = Problem.of(*shape, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
+        problem = Gemm.of(*shape, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
         yield problem, legal_config(family, problem, rng)
 
 
-def legal_config(family: Family, problem: Problem, rng: np.random.Generator) -> Config:
+def legal_config(family: Family, problem: Gemm, rng: np.random.Generator) -> Config:
     """One legal row of large random draws from the product of the domains."""
     while True:
         columns = family.rows_of(problem, np.stack([rng.choice(knob.column(), DRAWS) for knob in family.knobs], axis=1))
@@ -80,17 +81,17 @@ def legal_config(family: Family, problem: Problem, rng: np.random.Generator) -> 
             return family.config_at(columns, int(rng.choice(rows)))
 
 
-def verdict(problem: Problem, config: Config) -> str:
+def verdict(problem: Gemm, config: Config) -> str:
     """What is wrong with a build; empty where nothing is."""
     family = family_named(config.family)
-    made = compile_source(render(family.name, family.compile_constants(problem, config)), family.arch, None)
+    made = compile_source(render(family.name, family.compile_constants(problem, config)), min(family.targets), None)
     if isinstance(made, BuildFailure):
         return made.reason
     bound = family.derive(problem, config)["entry_registers"]
     return f"{made.registers} registers > {bound} at entry" if made.registers > bound else ""
 
 
-def report(drawn: list[tuple[Problem, Config]], verdicts: list[str], seconds: float) -> Iterator[str]:
+def report(drawn: list[tuple[Gemm, Config]], verdicts: list[str], seconds: float) -> Iterator[str]:
     """The table, a row a dtype, and each failure."""
     yield f"NVRTC {nvrtc_version()}, sm_90a, {len(drawn)} legal configs in {seconds:.0f} s."
     yield ""

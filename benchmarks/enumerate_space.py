@@ -18,13 +18,14 @@ from itertools import count, islice
 from typing import Final
 
 from benchmarks.published import add_out, publish
-from space.arch import H200
 from space.config import Config
+from space.devices import DEFAULT_DEVICE, profile_named
 from space.enumerate import enumerate_space
 from space.explain import explain, is_legal
-from space.family import Family, family_named
-from space.problem import Problem
+from space.family import Family
+from space.kinds.gemm import Gemm
 from space.rank import rank
+from space.registry import family_named
 
 RUNS, EXPLANATIONS = 3, 200
 #: Random illegal configs, and how often each is explained.
@@ -41,17 +42,18 @@ def main() -> None:
     options.add_argument("--family", default="sm90_wgmma")
     add_out(options)
     given = options.parse_args()
-    family, problem = family_named(given.family), Problem.parse(given.shape, given.dtype)
-    space = enumerate_space(family, problem, pruned=False)
+    device = profile_named(DEFAULT_DEVICE)
+    family, problem = family_named(given.family), Gemm.parse(given.shape, given.dtype)
+    space = enumerate_space(family, problem, device, pruned=False)
     pruned = enumerate_space(family, problem)
     rows = [
         ("configs in the product of all knobs", f"{space.total:,}"),
         ("legal", f"{space.count:,}"),
         ("rows: legal, but for knobs that no rule reads", f"{len(space):,}"),
         ("legal and worth trying", f"{len(pruned):,}"),
-        ("enumerate and filter", f"{best(lambda: enumerate_space(family, problem, pruned=False)):.2f} s"),
-        ("estimate and rank", f"{best(lambda: rank(space, H200)):.2f} s"),
-        ("the same, pruned", f"{best(lambda: rank(enumerate_space(family, problem), H200)):.3f} s"),
+        ("enumerate and filter", f"{best(lambda: enumerate_space(family, problem, device, pruned=False)):.2f} s"),
+        ("estimate and rank", f"{best(lambda: rank(space, device)):.2f} s"),
+        ("the same, pruned", f"{best(lambda: rank(enumerate_space(family, problem, device), device)):.3f} s"),
         ("peak memory of the process", f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB"),
     ]
     rows += explanations(family, problem, family.config_at(pruned.columns, 0))
@@ -60,7 +62,7 @@ def main() -> None:
     publish("enumerate_space", given.out, "\n".join(lines))
 
 
-def explanations(family: Family, problem: Problem, legal: Config) -> Iterator[tuple[str, str]]:
+def explanations(family: Family, problem: Gemm, legal: Config) -> Iterator[tuple[str, str]]:
     """What it takes to explain one config: of a few kinds, of a problem that is new, and of any."""
     for name, config in configs_of(family, legal):
         seconds = best(partial(explain_often, family, [problem] * EXPLANATIONS, config))
@@ -92,7 +94,7 @@ def _illegal(family: Family, legal: Config) -> Config:
     return family.config({**legal.knobs, **taken})
 
 
-def random_illegal(family: Family, problem: Problem, legal: Config) -> list[Config]:
+def random_illegal(family: Family, problem: Gemm, legal: Config) -> list[Config]:
     """Half of them random in every knob, half in two to seven knobs of a legal one."""
     dice, found = random.Random(0), list[Config]()
     while len(found) < RANDOM:
@@ -103,7 +105,7 @@ def random_illegal(family: Family, problem: Problem, legal: Config) -> list[Conf
     return found
 
 
-def explain_often(family: Family, problems: Iterable[Problem], config: Config) -> None:
+def explain_often(family: Family, problems: Iterable[Gemm], config: Config) -> None:
     """Of each problem once."""
     for problem in problems:
         explain(family, problem, config)

@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, class_of, read_replays
 from benchmarks.search.report import Curves
-from space.arch import DEVICES
-from space.family import family_named
+from space.devices import profile_named
+from space.registry import family_named
 
 #: Candidates slower than the best by more than this factor say nothing of a choice.
 NEAR = 1.5
@@ -58,7 +58,7 @@ def fit(replay: Replay, family_name: str) -> Fit:
     """Estimates of a replay's candidates, compared."""
     family = family_named(family_name)
     columns = family.columns(replay.problem, replay.configs)
-    estimate_us = family.estimate_us(columns, DEVICES[replay.device])
+    estimate_us = family.estimate_us(columns, profile_named(replay.device))
     shares = replay.shares(list(np.argsort(estimate_us, kind="stable")), 16)
     near = replay.time_us <= NEAR * replay.best_us
     error = np.log(replay.time_us[near] / estimate_us[near])
@@ -67,7 +67,7 @@ def fit(replay: Replay, family_name: str) -> Fit:
 
 def _table(replays: list[Replay], fits: list[Fit]) -> str:
     rows = [
-        f"| {r.problem.dtype} {r.problem.layout} {r.problem.shape} | {class_of(r.problem)} | {len(r.configs)} | "
+        f"| {r.problem.title} | {class_of(r.problem)} | {len(r.configs)} | "
         f"{f.first:.3f} | {f.of_4:.3f} | {f.of_16:.3f} | {f.scatter:.3f} | {f.level:+.3f} |"
         for r, f in zip(replays, fits, strict=True)
     ]

@@ -16,8 +16,8 @@ from typing import Final
 
 from benchmarks.published import add_out, publish
 from space.config import Config
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from workers.builder import Builder, Constants
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
@@ -59,9 +59,9 @@ class Fault:
     certain: bool = True
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> Gemm:
         """What it is run on."""
-        return Problem.parse(SHAPE, epilogue=self.epilogue)
+        return Gemm.parse(SHAPE, epilogue=self.epilogue)
 
     @property
     def config(self) -> Config:

@@ -39,7 +39,7 @@ from benchmarks.storm import running
 from benchmarks.storm_audit import audit
 from benchmarks.storm_recordings import plant
 from benchmarks.waiting import give_up, say, until, within
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.codec import utc
 from tuner.evidence.models import ProblemRow
@@ -66,7 +66,7 @@ class Options:
     """
 
     devices: list[str]
-    problems: list[Problem]
+    problems: list[Gemm]
     candidates: int
     heartbeat_seconds: float
     seconds: float
@@ -276,7 +276,7 @@ def main() -> None:
     devices: list[str] = given.devices or (found * 2 if found[0].startswith("recorded") else found)
     if len(devices) < 2:
         raise SystemExit(f"{devices[0]} is the only device here: this needs two")
-    shapes = [Problem(m, n, k) for n, k in _NK for m in _M][: given.problems]
+    shapes = [Gemm(m, n, k) for n, k in _NK for m in _M][: given.problems]
     if devices[0].startswith("recorded"):
         say(f"planting {given.problems} recordings")
         shapes = plant(folder / "recorded" / "h200", given.problems, given.candidates)

@@ -19,8 +19,9 @@ from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from space.config import Config
-from space.family import Family, family_named
-from space.problem import DTYPES, LAYOUTS, Problem
+from space.family import Family
+from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
+from space.registry import family_named
 from tuner.settings import settings
 from tuner.studying.devices import open_worker
 from workers.measurement import Measurement, Outcome, Policy
@@ -46,7 +47,7 @@ def main() -> None:
     given = options.parse_args()
     rng = np.random.default_rng(given.seed)
     started = time.perf_counter()
-    measured: list[tuple[Problem, Measurement]] = []
+    measured: list[tuple[Gemm, Measurement]] = []
     with open_worker(given.device, settings()) as worker:
         for number in range(-(-given.samples // CONFIGS_PER_PROBLEM)):
             problem = draw(family_named(given.family), rng, number)
@@ -59,9 +60,9 @@ def main() -> None:
     sys.exit(any(one.outcome is not Outcome.CORRECT for _, one in measured))
 
 
-def draw(family: Family, rng: np.random.Generator, number: int) -> Problem:
+def draw(family: Family, rng: np.random.Generator, number: int) -> Gemm:
     """Dtypes and layouts in turn, all else at random."""
-    layouts = [layout for layout in LAYOUTS if family.takes(Problem.of(1, 64, 64, layout=layout))]
+    layouts = [layout for layout in LAYOUTS if family.takes(Gemm.of(1, 64, 64, layout=layout))]
     turns = [(dtype, layout) for layout in layouts for dtype in DTYPES]
     dtype, layout = turns[number % len(turns)]
     a, b, _, acc = DTYPES[dtype]
@@ -69,10 +70,10 @@ def draw(family: Family, rng: np.random.Generator, number: int) -> Problem:
     shapes = SHAPES[family.name]
     m, n, k = shapes[int(rng.integers(len(shapes)))]
     batch = 3 if rng.random() < 0.2 else 1
-    return Problem.of(m, n, k, f"{a},{b},{output},{acc}", layout, batch, str(rng.choice(EPILOGUES)))
+    return Gemm.of(m, n, k, f"{a},{b},{output},{acc}", layout, batch, str(rng.choice(EPILOGUES)))
 
 
-def run(worker: Worker, family: Family, problem: Problem, rng: np.random.Generator) -> list[Measurement]:
+def run(worker: Worker, family: Family, problem: Gemm, rng: np.random.Generator) -> list[Measurement]:
     """Verifies and screens a few legal configs of one problem."""
     configs: list[Config] = [legal_config(family, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)]
     done = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
@@ -84,7 +85,7 @@ def run(worker: Worker, family: Family, problem: Problem, rng: np.random.Generat
     return done
 
 
-def report(measured: list[tuple[Problem, Measurement]]) -> list[str]:
+def report(measured: list[tuple[Gemm, Measurement]]) -> list[str]:
     """The table, a row a dtype and layout, and each failure."""
     lines = ["| A × B → sum | layout | configs | correct |", "| --- | --- | --- | --- |"]
     rows: dict[tuple[str, str], list[bool]] = {}

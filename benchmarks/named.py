@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 
 
-def problem_of(text: str) -> Problem:
+def problem_of(text: str) -> Gemm:
     """The problem that `DTYPE:MxNxK` names, A row-major and B as a Linear's weight lies."""
     dtype, _, shape = text.partition(":")
-    return Problem.parse(shape, dtype)
+    return Gemm.parse(shape, dtype)

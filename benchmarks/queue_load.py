@@ -32,7 +32,8 @@ from benchmarks.ports import free_port
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
 from benchmarks.storm_recordings import measured, some_configs
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import problem_from_key
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
 from tuner.fleet.agent.http_coordinator import measurement_document
@@ -135,8 +136,8 @@ class SimulatedWorker:
         announced = _bytes({"lease": lease, "stage": "screen", "configs": keys})
         await self._call(self._works, "announce", f"{path}:announce", announced)
         await asyncio.sleep(self._round_seconds * random.uniform(0.8, 1.2))
-        problem = Problem.from_key(task["problem_key"])
-        elements = f'"elements": {problem.m * problem.n}'
+        problem = problem_from_key(task["problem_key"])
+        elements = f'"elements": {problem.output_elements}'
         taken = ", ".join(_documents()[key] for key in keys).replace('"elements": 0', elements)
         about = _bytes({
             "lease": lease, "problem_key": task["problem_key"], "provenance": self._provenance,
@@ -160,7 +161,7 @@ class SimulatedWorker:
 @cache
 def _documents() -> dict[str, str]:
     """Measurements as reports have them, by their config, of a problem without elements; made once for all rounds."""
-    some = Problem.parse("4096x4096x4096")
+    some = Gemm.parse("4096x4096x4096")
     found = dict[str, str]()
     for place, config in enumerate(some_configs(4 * _CANDIDATES)):
         document = measurement_document(measured(config, some, 1e5 + place, "screen"))
@@ -253,7 +254,7 @@ def backlog(store: Store, problems: int) -> float:
     started = time.perf_counter()
     for first in range(0, problems, MOST_PROBLEMS):
         numbers = range(first, min(first + MOST_PROBLEMS, problems))
-        found = tuple(Problem(4096 + 64 * (n % 1_000), 4096 + 64 * (n // 1_000), 4096) for n in numbers)
+        found = tuple(Gemm(4096 + 64 * (n % 1_000), 4096 + 64 * (n // 1_000), 4096) for n in numbers)
         budget = CampaignBudget(candidates=96, rounds=11)
         Campaigns(store).create(CampaignRequest(f"load {first}", found, (("NVIDIA H200", "cuda"),), budget))
     return time.perf_counter() - started

@@ -21,7 +21,7 @@ from cuda.bindings import driver as cu
 
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.cuda.clocks import Monitor, processes_of
 from workers.cuda.device import open_device
@@ -69,7 +69,7 @@ class Reader:
             taken.append(watch.us)
         return 2 * COPY_BYTES / statistics.median(taken) / 1e6
 
-    def median_us(self, problem: Problem, ring: int, ahead: int, *, early: bool) -> float:
+    def median_us(self, problem: Gemm, ring: int, ahead: int, *, early: bool) -> float:
         """Microseconds of one launch that reads `problem.min_bytes`."""
         pieces = -(-problem.min_bytes // PIECE_BYTES)
         read_bytes = pieces * PIECE_BYTES
@@ -88,7 +88,7 @@ class Reader:
         return median
 
 
-def rows(reader: Reader, problem: Problem, copy_tbs: float) -> Iterator[str]:
+def rows(reader: Reader, problem: Gemm, copy_tbs: float) -> Iterator[str]:
     """A row for each way to launch it."""
     for ring in RINGS:
         for early, ahead in ((False, 0), *((True, ahead) for ahead in AHEAD)):

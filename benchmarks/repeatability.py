@@ -15,7 +15,7 @@ from typing import Final
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tuner.evidence.picks import LIBRARY, TIE_BAND
 from tuner.evidence.records import Ratio
 from tuner.evidence.stats import ratio
@@ -78,7 +78,7 @@ def main() -> None:
             tell(line)
 
 
-def repeated(problems: Sequence[Problem], given: argparse.Namespace, cache: Path) -> Iterator[str]:
+def repeated(problems: Sequence[Gemm], given: argparse.Namespace, cache: Path) -> Iterator[str]:
     """The same configs in fresh GPU processes."""
     if not problems:
         return
@@ -107,7 +107,7 @@ def repeated(problems: Sequence[Problem], given: argparse.Namespace, cache: Path
     )
 
 
-def tuned_twice(problems: Sequence[Problem], given: argparse.Namespace, cache: Path, folder: Path) -> Iterator[str]:
+def tuned_twice(problems: Sequence[Gemm], given: argparse.Namespace, cache: Path, folder: Path) -> Iterator[str]:
     """Two whole tunes of each problem, in fresh stores and processes; winners that differ meet in rounds."""
     if not problems:
         return
@@ -131,7 +131,7 @@ def tuned_twice(problems: Sequence[Problem], given: argparse.Namespace, cache: P
     yield f"\n{agreed} of {len(problems)} tunes named the same winner, or one inside the tie band of {TIE_BAND:.0%}."
 
 
-def _fresh(problem: Problem, given: argparse.Namespace, cache: Path) -> dict[Config, Measurement]:
+def _fresh(problem: Gemm, given: argparse.Namespace, cache: Path) -> dict[Config, Measurement]:
     """Finals of the same configs in a GPU process of their own."""
     with CudaWorker(given.device, cache) as worker:
         configs = spread(candidates_for(problem, worker), given.configs)
@@ -144,14 +144,14 @@ def _library_us(run: dict[Config, Measurement]) -> float:
     return library[0] if library else 1.0
 
 
-def _tuned(problem: Problem, given: argparse.Namespace, cache: Path, db: Path) -> Config:
+def _tuned(problem: Gemm, given: argparse.Namespace, cache: Path, db: Path) -> Config:
     with Store.open(database_url(str(db))) as store, CudaWorker(given.device, cache) as worker:
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         report = tune(store, worker, problem, Budget(given.candidates, None, given.rounds), guidance=guidance)
     return report.best.config
 
 
-def _compared(problem: Problem, first: Config, second: Config, given: argparse.Namespace, cache: Path) -> Ratio:
+def _compared(problem: Gemm, first: Config, second: Config, given: argparse.Namespace, cache: Path) -> Ratio:
     with CudaWorker(given.device, cache) as worker:
         finals = worker.begin(problem, Policy.COLD_GRAPH).finals([first, second], 2 * given.rounds)
     one, other = (next(final for final in finals if final.config == config) for config in (first, second))

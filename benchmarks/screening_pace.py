@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.published import add_out, publish
-from space.arch import H200
 from space.config import Config
 from space.enumerate import enumerate_space
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import rank
+from space.registry import family_named
 from tuner.studying.candidates import spread
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
@@ -38,7 +37,7 @@ def scatter(by_config: list[list[float]]) -> float:
     return math.sqrt(sum(one * one for one in apart) / len(apart))
 
 
-def screened(worker: CudaWorker, problem: Problem, configs: list[Config], turns: int) -> list[Measurement]:
+def screened(worker: CudaWorker, problem: Gemm, configs: list[Config], turns: int) -> list[Measurement]:
     """Every config in each of the turns, in random order, behind random pauses."""
     draw, round_ = random.Random(1), worker.begin(problem, Policy.COLD_GRAPH)
     taken = list(round_.screen(configs))  # Builds them, and heats up.
@@ -52,7 +51,7 @@ def screened(worker: CudaWorker, problem: Problem, configs: list[Config], turns:
 def main() -> None:
     """Prints a row a problem."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("shapes", nargs="+", type=Problem.parse)
+    options.add_argument("shapes", nargs="+", type=Gemm.parse)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     options.add_argument("--configs", type=int, default=12)
     options.add_argument("--turns", type=int, default=8)
@@ -64,7 +63,7 @@ def main() -> None:
     family = family_named("sm90_wgmma")
     with tempfile.TemporaryDirectory() as folder, CudaWorker(given.device, Path(folder), 10.0) as worker:
         for problem in given.shapes:
-            configs = spread(rank(enumerate_space(family, problem), H200).configs(), given.configs)
+            configs = spread(rank(enumerate_space(family, problem), worker.facts.profile).configs(), given.configs)
             taken = screened(worker, problem, configs, given.turns)
             timed, settled = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
             for one in taken:

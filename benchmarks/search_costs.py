@@ -22,9 +22,9 @@ import optuna
 
 from benchmarks.published import add_out, publish
 from benchmarks.serving import serving
-from space.arch import H200
-from space.family import family_named
-from space.problem import Problem
+from space.devices import DEFAULT_DEVICE, profile_named
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tuner.evidence.store import Store
 from tuner.prediction import files
 from tuner.prediction.coordinates import Coordinates
@@ -44,7 +44,7 @@ def main() -> None:
     add_out(options)
     given = options.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    path = files.SHIPPED / files.file_name(H200.name)
+    path = files.SHIPPED / files.file_name(DEFAULT_DEVICE)
     model = files.load(path)
     asked = [_problem(seed) for seed in range(SHAPES)]
     about = _about()
@@ -52,7 +52,7 @@ def main() -> None:
         ("bytes of the model", f"{path.stat().st_size:,}"),
         ("loading and checking it, ms", _told([_timed(lambda: files.load(path).check()) for _ in range(20)])),
         (f"a predicted answer in process, ms ({SHAPES} shapes)",
-         _told([_timed(partial(first_choice, model, problem, H200)) for problem in asked])),
+         _told([_timed(partial(first_choice, model, problem, profile_named(DEFAULT_DEVICE))) for problem in asked])),
         (f"a predicted answer of a service over HTTP, ms ({SHAPES} shapes, none asked twice)",
          _told(list(_over_http(asked)))),
         # Last: a study of thousands of trials makes the collector of garbage slow for whatever comes behind it.
@@ -93,7 +93,7 @@ def _proposals() -> Iterator[tuple[str, str]]:
     yield f"one proposal and telling its result, ms (mean over each batch of {LARGEST})", _told(late)
 
 
-def _over_http(asked: list[Problem]) -> Iterator[float]:
+def _over_http(asked: list[Gemm]) -> Iterator[float]:
     """Asked by this process of a service in one of its own, over one connection.
 
     The client is the plainest there is: what a comfortable one takes for a call is not the service's.
@@ -104,7 +104,7 @@ def _over_http(asked: list[Problem]) -> Iterator[float]:
         with serving(folder, folder / "s.db", auth="off") as running:
             line = http.client.HTTPConnection("127.0.0.1", running.port)
             # The first answers open the connection and import what they need.
-            for problem in (Problem(m, 4096, 4096) for m in (3, 5, 7)):
+            for problem in (Gemm(m, 4096, 4096) for m in (3, 5, 7)):
                 _asked(line, problem)
             for problem in asked:
                 before = time.perf_counter()
@@ -114,16 +114,16 @@ def _over_http(asked: list[Problem]) -> Iterator[float]:
             line.close()
 
 
-def _asked(line: http.client.HTTPConnection, problem: Problem) -> bytes:
+def _asked(line: http.client.HTTPConnection, problem: Gemm) -> bytes:
     line.request("GET", f"/v1/best?m={problem.m}&n={problem.n}&k={problem.k}")
     return line.getresponse().read()
 
 
-def _problem(seed: int) -> Problem:
+def _problem(seed: int) -> Gemm:
     """A shape between a single row and what training asks, in steps of 8."""
     rng = np.random.default_rng(seed)
     m = max(int(2 ** rng.uniform(0, 14)), 1)
-    return Problem(m, 8 * int(2 ** rng.uniform(5, 12)), 8 * int(2 ** rng.uniform(4, 11)))
+    return Gemm(m, 8 * int(2 ** rng.uniform(5, 12)), 8 * int(2 ** rng.uniform(4, 11)))
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -24,12 +24,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
 import httpx2
 
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import Running, process, serving
+from space.kinds.gemm import Gemm
 from space.problem import Problem
 from tuner.evidence import tokens
 from tuner.evidence.follow import bests_after
@@ -67,7 +69,7 @@ def main() -> None:
         folder = Path(name)
         db = given.db or folder / "load.db"
         with Store.open(database_url(str(db))) as store:
-            problems = stored_problems(store) or fill(store, given.bests)
+            problems = stored_problems(store) or list(fill(store, given.bests))
             _, secret = tokens.make(store, f"load-{time.time_ns()}", ["read"])
         found = measure(folder, db, problems, secret, given.seconds, given.rounds)
     text = "\n".join(report(found, len(problems)))
@@ -124,7 +126,7 @@ class Found:
 def measure(folder: Path, db: Path, problems: list[Problem], secret: str, seconds: float, rounds: int) -> Found:
     """Every figure."""
     paths = folder / "paths.txt"
-    queries = [f"/v1/best?m={p.m}&n={p.n}&k={p.k}&dtype={p.dtype}&layout={p.layout}" for p in problems]
+    queries = [f"/v1/best?{urlencode(p.fields())}" for p in problems]
     paths.write_text("\n".join(queries))
     with serving(folder, db) as ours:
         http = httpx2.Client(base_url=f"http://127.0.0.1:{ours.port}", headers={"Authorization": f"Bearer {secret}"})
@@ -220,7 +222,7 @@ def _ms(said: str, line: str) -> float:
 def batch_ms(http: httpx2.Client, problems: list[Problem], seed: int) -> tuple[float, int]:
     """Milliseconds from the first byte sent to the last byte received, and the bytes received."""
     chosen = random.Random(seed).sample(problems, min(_BATCH, len(problems)))
-    asked = [{"m": p.m, "n": p.n, "k": p.k, "dtype": p.dtype, "layout": p.layout} for p in chosen]
+    asked = [p.fields() for p in chosen]
     body = json.dumps({"problems": asked}).encode()
     begin = time.perf_counter()
     size = 0
@@ -233,7 +235,7 @@ def batch_ms(http: httpx2.Client, problems: list[Problem], seed: int) -> tuple[f
 
 def freshness_ms(http: httpx2.Client, db: Path, place: int) -> float:
     """From the commit of a new best to the first answer that tells it."""
-    problem = Problem(7 + place, 7_919, random.SystemRandom().randrange(1, 1_000_000))
+    problem = Gemm(7 + place, 7_919, random.SystemRandom().randrange(1, 1_000_000))
     with Store.open(database_url(str(db))) as store:
         put_best(store, problem)
     begin = time.perf_counter()

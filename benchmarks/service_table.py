@@ -12,8 +12,8 @@ from sqlalchemy import insert, update
 
 from space.config import Config
 from space.enumerate import enumerate_space
-from space.family import family_for
-from space.problem import DTYPES, Problem
+from space.kinds.gemm import DTYPES, Gemm
+from space.registry import family_for
 from tuner.evidence.models import (
     BestRow,
     ConfigRow,
@@ -36,7 +36,7 @@ _AT_ONCE: Final = 5_000
 _WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def fill(store: Store, count: int, seed: int = 0) -> list[Problem]:
+def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
     """Puts `count` bests of different problems into an empty store, and returns the problems."""
     dice = random.Random(seed)
     problems = list(_problems(dice, count))
@@ -63,7 +63,7 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Problem]:
     return problems
 
 
-def put_best(store: Store, problem: Problem) -> None:
+def put_best(store: Store, problem: Gemm) -> None:
     """One best more, the way in which bests come: its measurement is recorded first."""
     config = family_for("sm_90a").config({})
     samples = (10.0,) * _SAMPLES
@@ -74,12 +74,12 @@ def put_best(store: Store, problem: Problem) -> None:
     store.set_best(Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {}))
 
 
-def _problems(dice: random.Random, count: int) -> Iterator[Problem]:
+def _problems(dice: random.Random, count: int) -> Iterator[Gemm]:
     seen: set[str] = set()
     while len(seen) < count:
         m = 2 ** dice.randint(0, 13) if dice.random() < 0.5 else dice.randint(1, 16_384)
         n, k = 64 * dice.randint(1, 512), 64 * dice.randint(1, 512)
-        problem = Problem.of(m, n, k, dice.choice(list(DTYPES)), dice.choice(("nt", "nn", "tn")))
+        problem = Gemm.of(m, n, k, dice.choice(list(DTYPES)), dice.choice(("nt", "nn", "tn")))
         if problem.key not in seen:
             seen.add(problem.key)
             yield problem
@@ -87,7 +87,7 @@ def _problems(dice: random.Random, count: int) -> Iterator[Problem]:
 
 def _configs(dice: random.Random) -> list[Config]:
     family = family_for("sm_90a")
-    found = enumerate_space(family, Problem.of(4096, 4096, 4096))
+    found = enumerate_space(family, Gemm.of(4096, 4096, 4096))
     rows = dice.sample(range(len(found)), min(_CONFIGS, len(found)))
     return [family.config_at(found.columns, row) for row in rows]
 
@@ -100,7 +100,7 @@ def _study(place: int, device: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _measurement(dice: random.Random, place: int, problem: Problem, device: int, provenance: int) -> dict[str, Any]:
+def _measurement(dice: random.Random, place: int, problem: Gemm, device: int, provenance: int) -> dict[str, Any]:
     middle = problem.flops / 5e8 + 2.2
     samples = [round(middle * dice.uniform(0.99, 1.01), 4) for _ in range(_SAMPLES)]
     check = Verification(problem.m * problem.n, 0, dice.random(), "made up")

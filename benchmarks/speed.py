@@ -25,11 +25,10 @@ from typing import Final
 
 from benchmarks.facts import recordings
 from benchmarks.published import ROOT, add_out, as_table, facts_of, publish, tracked
-from space.arch import DEVICES
 from space.errors import SpaceError
-from space.family import families_for
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import roofline_us
+from space.registry import families_for
 from tuner.cli.record import part_of
 from tuner.errors import TunerError
 from tuner.evidence.picks import LIBRARY, pick
@@ -62,7 +61,7 @@ class Row:
 
     name: str
     kind: str
-    problem: Problem
+    problem: Gemm
     ours: Measurement
     first: Ratio | None
     best: Ratio | None
@@ -73,7 +72,7 @@ class Row:
     def __str__(self) -> str:
         check, clocks = self.ours.verification, self.ours.clocks
         cells = [
-            f"{self.name} {self.problem.dtype} {self.problem.layout} {self.problem.shape}", self.kind,
+            f"{self.name} {self.problem.title}", self.kind,
             f"{self.ours.median_us:.2f}", f"{self.problem.tflops(self.ours.median_us):.1f}", f"{self.roofline:.0%}",
             _interval(self.first), _interval(self.best), str(clocks.sm_mhz) if clocks else "–",
             f"{check.worst_ratio:.2f}" if check else "–", str(self.tried), f"{self.seconds:.1f}",
@@ -132,7 +131,7 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
     """One problem's row and provenance, or the sentence that says why there is none."""
     started = time.perf_counter()
     try:
-        problem = Problem.of(
+        problem = Gemm.of(
             int(one["m"]), int(one["n"]), int(one["k"]), str(one["dtype"]), str(one["layout"]),
             int(one.get("batch", 1)), str(one.get("epilogue", "none")),
         )  # fmt: skip
@@ -140,7 +139,7 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
         report = tune(store, worker, problem, budget, guidance=guidance)
     except (SpaceError, TunerError) as error:
         return str(error)
-    limits = DEVICES.get(worker.facts.name)
+    limits = worker.facts.profile
     library = [final for final in report.finals if final.config.family == LIBRARY]
     own = [final for final in report.finals if final.config.family != LIBRARY]
     if not own:

@@ -32,7 +32,7 @@ from benchmarks.published import add_out, publish
 from benchmarks.storm_audit import Audit, audit
 from benchmarks.storm_recordings import plant
 from benchmarks.storm_watch import Watch
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow
@@ -237,7 +237,7 @@ def _looks(until: float) -> Iterator[None]:
     raise TimeoutError("the campaign did not end in time")
 
 
-def begin_campaign(store: Store, problems: list[Problem], candidates: int = _CANDIDATES) -> int:
+def begin_campaign(store: Store, problems: list[Gemm], candidates: int = _CANDIDATES) -> int:
     """Makes the campaign; its number."""
     budget = CampaignBudget(candidates=candidates, rounds=11)
     request = CampaignRequest("storm", tuple(problems), (("NVIDIA H200", "recorded"),), budget)

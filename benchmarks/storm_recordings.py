@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from space.arch import H200
 from space.config import Config
+from space.devices import DEFAULT_DEVICE, profile_named
 from space.enumerate import enumerate_space
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import rank
+from space.registry import family_named
 from workers.measurement import Clocks, DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, Verification
 from workers.recording import file_name, write_recording
 
@@ -25,14 +25,14 @@ _FACTS: Final = DeviceFacts(
 _CLOCKS: Final = Clocks(1_980, 3_201, 400.0, 50)
 
 
-def plant(folder: Path, problems: int, candidates: int) -> list[Problem]:
+def plant(folder: Path, problems: int, candidates: int) -> list[Gemm]:
     """Writes recordings of `problems` problems with `candidates` candidates each; the problems.
 
     All problems share few cubins, so that a storm is about rounds and not about compiling.
     """
-    made, configs = list[Problem](), some_configs(candidates)
+    made, configs = list[Gemm](), some_configs(candidates)
     for number in range(problems):
-        problem = Problem(4096 + 128 * (number % 20), 4096 + 128 * (number // 20), 4096)
+        problem = Gemm(4096 + 128 * (number % 20), 4096 + 128 * (number // 20), 4096)
         rows = [measured(config, problem, 200.0 + place, "screen") for place, config in enumerate(configs)]
         rows += [measured(config, problem, 200.0 + place, "final") for place, config in enumerate(configs[:8])]
         library = family_named("cublaslt")
@@ -45,8 +45,8 @@ def plant(folder: Path, problems: int, candidates: int) -> list[Problem]:
 @cache
 def some_configs(count: int) -> tuple[Config, ...]:
     """Configs that are legal for every problem whose extents are multiples of 64 from 4096 on."""
-    space = enumerate_space(family_named("sm90_wgmma"), Problem.parse("4096x4096x4096"))
-    return tuple(_sharing(rank(space, H200).configs(2_000), count))
+    space = enumerate_space(family_named("sm90_wgmma"), Gemm.parse("4096x4096x4096"))
+    return tuple(_sharing(rank(space, profile_named(DEFAULT_DEVICE)).configs(2_000), count))
 
 
 def _sharing(ranked: list[Config], count: int) -> list[Config]:
@@ -60,7 +60,7 @@ def _sharing(ranked: list[Config], count: int) -> list[Config]:
     return [config for group in largest for config in group][:count]
 
 
-def measured(config: Config, problem: Problem, us: float, stage: Stage) -> Measurement:
+def measured(config: Config, problem: Gemm, us: float, stage: Stage) -> Measurement:
     """A measurement of about `us` microseconds that nobody took."""
     samples = tuple(us * (1 + 0.001 * (place - 5)) for place in range(11))
     check = Verification(problem.m * problem.n, 0, 0.5, "planted")

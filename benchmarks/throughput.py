@@ -23,7 +23,7 @@ from benchmarks.gpu_use import GpuUse, gpu_of
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.candidates import candidates_for, spread
@@ -96,7 +96,7 @@ def main() -> None:
                 publish("throughput", given.out, about, "\n".join(lines))
 
 
-def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iterator[str]:
+def rows(worker: CudaWorker, problem: Gemm, count: int, folder: Path) -> Iterator[str]:
     """A screening alone, and a whole tune: proposals, store and finals included."""
     ranked = candidates_for(problem, worker)
     candidates: list[Config] = spread(ranked, count)
@@ -127,7 +127,7 @@ def rows(worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iter
     yield _row(problem, "until finals", tried, correct, before[0])
 
 
-def build(worker: CudaWorker, problem: Problem, candidates: list[Config]) -> None:
+def build(worker: CudaWorker, problem: Gemm, candidates: list[Config]) -> None:
     """Fills the cache."""
     for _ in worker.builder.builds(problem, candidates):
         pass
@@ -143,9 +143,9 @@ def watched(worker: CudaWorker) -> Iterator[Watched]:
     taken.seconds, taken.busy, taken.built, taken.nvml = found.seconds, found.busy, found.built, use.share()
 
 
-def _row(problem: Problem, what: str, count: int, correct: int, taken: Watched) -> str:
+def _row(problem: Gemm, what: str, count: int, correct: int, taken: Watched) -> str:
     rate = f"{count / taken.seconds:.1f}" if count else "–"
-    name = f"{problem.dtype} {problem.layout} {problem.shape}"
+    name = f"{problem.title}"
     nvml = "–" if taken.nvml is None else f"{taken.nvml:.0%}"
     return (
         f"| {name} | {what} | {count or '–'} | {correct or '–'} | {taken.built} | {taken.seconds:.2f} | {rate} | "

@@ -20,7 +20,7 @@ from benchmarks.host_log import HostLog, Share, idle_within, shares
 from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from benchmarks.throughput import build
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying import screening as rounds
@@ -101,7 +101,7 @@ def _row(process: str, label: str, share: Share, candidates: int) -> Iterator[st
         yield f"| {process} | {label} | {share.spans} | {host_ms:.3f} | {idle_ms:.3f} |"
 
 
-def tables(timeline: Timeline, worker: CudaWorker, problem: Problem, count: int, folder: Path) -> Iterator[str]:
+def tables(timeline: Timeline, worker: CudaWorker, problem: Gemm, count: int, folder: Path) -> Iterator[str]:
     """A screening alone, and a tune whose builds are in the cache, until its finals and from there on."""
     candidates = spread(candidates_for(problem, worker), count)
     build(worker, problem, candidates)

@@ -12,8 +12,7 @@ import time
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from benchmarks.speed import provenance
-from space.arch import DEVICES
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from tuner.evidence.picks import LIBRARY, pick
 from tuner.evidence.stats import ratio
@@ -48,7 +47,7 @@ def main() -> None:
         url = database_url(given.db or f"{folder}/tune.db")
         with Store.open(url) as store, open_worker(given.device, settings()) as worker:
             for shape in given.shapes:
-                problem = Problem.parse(shape, given.dtype)
+                problem = Gemm.parse(shape, given.dtype)
                 started = time.perf_counter()
                 budget = Budget(given.candidates, None, given.rounds)
                 guidance = guidance_for(worker.facts.name, settings().model_dir)
@@ -60,15 +59,15 @@ def main() -> None:
     publish("tune_shapes", given.out, about, text, read=recordings(given.device))
 
 
-def row(problem: Problem, report: Report, worker: Worker, seconds: float) -> str:
+def row(problem: Gemm, report: Report, worker: Worker, seconds: float) -> str:
     """One line of the table; the winner is ours, whatever would be served."""
-    best, limits = report.best, DEVICES.get(worker.facts.name)
+    best, limits = report.best, worker.facts.profile
     library = [final for final in report.finals if final.config.family == LIBRARY]
     ours = pick([final for final in report.finals if final.config.family != LIBRARY], problem, worker.facts.name)
     check = ours.verification
     share = f"{roofline_us(problem, limits) / ours.median_us:.0%}" if limits else "–"
     cells = [
-        f"{problem.dtype} {problem.layout} {problem.shape}", f"{ours.median_us:.2f}",
+        f"{problem.title}", f"{ours.median_us:.2f}",
         f"{problem.tflops(ours.median_us):.1f}", share,
         _time(library[:1]), _ratio(library[:1], ours), _time(library[-1:]), _ratio(library[-1:], ours),
         f"{check.elements:,}, {check.worst_ratio:.2f}" if check else "–", str(best.tried), f"{seconds:.1f}",

@@ -1,13 +1,10 @@
-"""Compile targets with their limits, GPU models with their SMs, and devices with their measured rates."""
+"""Archs: compile targets with their limits, and what assembles for each."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Final, Literal
-
-import numpy as np
-import numpy.typing as npt
 
 from space.errors import ArchError
 
@@ -70,6 +67,12 @@ class Arch:
     threads_per_block: int = 1_024
 
     @property
+    def compute_capability(self) -> tuple[int, int]:
+        """As the driver reports it: `(9, 0)` for `sm_90a`."""
+        digits = self.name.removeprefix("sm_").rstrip("af")
+        return int(digits[:-1]), int(digits[-1])
+
+    @property
     def wgmma(self) -> bool:
         """Whether `wgmma.mma_async` assembles."""
         return "wgmma" in self.features
@@ -85,10 +88,13 @@ ARCHS: Final[dict[str, Arch]] = {
     for arch in (
         Arch("sm_80", 166_912, 2_048, 32, _AMPERE),
         Arch("sm_86", 101_376, 1_536, 16, _AMPERE),
+        Arch("sm_87", 166_912, 1_536, 16, _AMPERE),
         Arch("sm_89", 101_376, 1_536, 24, _ADA),
         Arch("sm_90a", 232_448, 2_048, 32, _also(_HOPPER, "wgmma"), 8, 16),
         Arch("sm_100a", 232_448, 2_048, 32, _also(_BLACKWELL, "tcgen05"), 8, 16, tmem_columns=512),
+        Arch("sm_103a", 232_448, 2_048, 32, _also(_BLACKWELL, "tcgen05"), 8, 16, tmem_columns=512),
         Arch("sm_120a", 101_376, 1_536, 24, _also(_BLACKWELL, "mma_fp4"), 8, 8),
+        Arch("sm_121a", 101_376, 1_536, 24, _also(_BLACKWELL, "mma_fp4"), 8, 8),
     )
 }
 
@@ -107,101 +113,14 @@ def arch_named(name: str) -> Arch:
     raise ArchError(f"arch {name!r} is unknown{hint}: use one of {', '.join(ARCHS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuModel:
-    """What is fixed when a GPU model is sold, measured or not.
+def arch_of_capability(major: int, minor: int) -> Arch:
+    """The compile target for a compute capability, as in `9, 0`.
 
-    Attributes:
-        name: as the driver names it.
-        arch: compile target to use on it.
-        sm_count: multiprocessors that are switched on.
-        source: where the count is written down.
+    Raises:
+        ArchError: no kernel can be compiled for it.
     """
-
-    name: str
-    arch: str
-    sm_count: int
-    source: str
-
-
-_A100: Final = "NVIDIA A100 Tensor Core GPU Architecture whitepaper"
-_H100: Final = "NVIDIA H100 Tensor Core GPU Architecture whitepaper"
-
-#: A GPU model may be sold in forms with other counts: what the driver says at run time goes before this table.
-GPU_MODELS: Final[dict[str, GpuModel]] = {
-    model.name: model
-    for model in (
-        GpuModel("NVIDIA A100-SXM4-40GB", "sm_80", 108, _A100),
-        GpuModel("NVIDIA A100-SXM4-80GB", "sm_80", 108, _A100),
-        GpuModel("NVIDIA A100 80GB PCIe", "sm_80", 108, _A100),
-        GpuModel("NVIDIA GeForce RTX 3090", "sm_86", 82, "NVIDIA Ampere GA102 GPU Architecture whitepaper"),
-        GpuModel("NVIDIA L40S", "sm_89", 142, "NVIDIA L40S datasheet: 18,176 CUDA cores, 128 an SM"),
-        GpuModel("NVIDIA GeForce RTX 4090", "sm_89", 128, "NVIDIA Ada GPU Architecture whitepaper"),
-        GpuModel("NVIDIA H100 80GB HBM3", "sm_90a", 132, _H100),
-        GpuModel("NVIDIA H100 PCIe", "sm_90a", 114, _H100),
-        GpuModel("NVIDIA H200", "sm_90a", 132, "what its driver reports"),
-        GpuModel("NVIDIA B200", "sm_100a", 148, "what its driver reports, in public logs of runs"),
-        GpuModel("NVIDIA GeForce RTX 5090", "sm_120a", 170, "NVIDIA RTX Blackwell GPU Architecture whitepaper"),
-    )
-}
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLimits:
-    """Rates of one GPU model that times are estimated with; measured, sustained, random data.
-
-    Attributes:
-        name: as the driver names it.
-        arch: compile target to use on it.
-        sm_count: multiprocessors.
-        l2_bytes: L2 capacity as the driver reports it.
-        tensor_tflops: sustained dense rate by dtype of A.
-        hbm_tbs, l2_tbs: bytes per second, in 10^12, as kernels get them.
-        hbm_read_tbs: the fastest that any kernel, the library's too, was seen to read weights.
-        clock_ghz, highest_clock_ghz: SM clock under sustained tensor load, and where power limits nothing.
-        launch_us: time of an almost empty kernel inside a CUDA graph.
-        resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block a multiprocessor. Clusters
-            live within a GPC, and GPCs are of unequal sizes, so that larger ones strand multiprocessors.
-    """
-
-    name: str
-    arch: str
-    sm_count: int
-    l2_bytes: int
-    tensor_tflops: dict[str, float]
-    hbm_tbs: float
-    hbm_read_tbs: float
-    l2_tbs: float
-    clock_ghz: float
-    highest_clock_ghz: float
-    launch_us: float
-    resident_clusters: dict[int, int]
-
-    def peak_tflops(self, dtype: str) -> float:
-        """Sustained rate for operands of `dtype`; the 16-bit rate where none was measured."""
-        return self.tensor_tflops.get(dtype, self.tensor_tflops["bf16"])
-
-    def cluster_slots(self, size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Clusters of `size` blocks that run at once, one block a multiprocessor, for each row.
-
-        Sizes that were not measured are taken to strand as many multiprocessors as the next smaller one does.
-        """
-        measured = np.array(sorted(self.resident_clusters))
-        held = np.array([self.resident_clusters[size] for size in measured])
-        below = np.searchsorted(measured, size, side="right") - 1
-        slots: npt.NDArray[np.int64] = np.maximum(held[below] * measured[below] // size, 1)
-        return slots
-
-
-#: NVIDIA H200 SXM: rates measured on cards of this model (see `docs/measuring.md`); the bf16 rate is the
-#: short-burst one, so that the roofline bound stays a bound. Clusters of four: in its recordings 30, 60, 90 and 120 of
-#: them take one, two, three and four waves, and 32, 64, 96 and 128 one more.
-H200: Final = DeviceLimits(
-    name="NVIDIA H200", arch="sm_90a", sm_count=132, l2_bytes=60 * 2**20,
-    tensor_tflops={"bf16": 790.0, "fp16": 790.0, "tf32": 430.0, "fp8_e4m3": 1450.0, "fp8_e5m2": 1450.0,
-                   "int8": 1450.0},
-    hbm_tbs=4.0, hbm_read_tbs=4.6, l2_tbs=9.7, clock_ghz=1.4, highest_clock_ghz=1.98, launch_us=2.2,
-    resident_clusters={1: 132, 2: 66, 4: 30},
-)  # fmt: skip
-
-DEVICES: Final[dict[str, DeviceLimits]] = {device.name: device for device in (H200,)}
+    for arch in ARCHS.values():
+        if arch.compute_capability == (major, minor):
+            return arch
+    known = ", ".join(f"{arch.compute_capability[0]}.{arch.compute_capability[1]}" for arch in ARCHS.values())
+    raise ArchError(f"compute capability {major}.{minor} has no compile target: tensor-core kernels exist for {known}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from space.arch import DeviceLimits
+from space.devices import DeviceProfile
 from space.problem import Problem
 
 #: Microseconds of a launch in which the multiprocessors do not draw full power: its start, its fill, its end.
@@ -16,7 +16,7 @@ MEMORY_SHARE: Final = 0.28
 FALLS_FROM, FALLS_TO = 0.76, 1.05
 
 
-def clock_ghz(problem: Problem, device: DeviceLimits) -> float:
+def clock_ghz(problem: Problem, device: DeviceProfile) -> float:
     """Between the device's highest clock and the one under sustained tensor load, by what the problem keeps busy."""
     tensor_us = problem.flops / device.peak_tflops(problem.dtype) / 1e6
     memory_us = problem.min_bytes / device.hbm_tbs / 1e6

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from space.arch import Arch
-from space.problem import Problem
+from space.devices import DeviceProfile
+from space.problem import OwnProblem
 
 T = TypeVar("T")
 IntColumn = npt.NDArray[np.int64]
@@ -56,7 +57,7 @@ def _table_of(values: tuple[int, ...]) -> BoolColumn:
 
 
 class Columns:
-    """Configs of one family, one row each, for one problem on one arch.
+    """Configs of one family, one row each, for one problem on one device.
 
     `columns["tile_m"]` is a knob's column, `columns["smem_bytes"]` a derived one, computed on first use.
     Words stand as their codes (see `Knob.encode`).
@@ -66,8 +67,9 @@ class Columns:
     """
 
     def __init__(
-        self, problem: Problem, arch: Arch, derived: Mapping[str, Derived], places: Mapping[str, int], table: IntTable
-    ) -> None:
+        self, problem: OwnProblem, device: DeviceProfile, derived: Mapping[str, Derived], places: Mapping[str, int],
+        table: IntTable,
+    ) -> None:  # fmt: skip
         """Columns of a table.
 
         Args:
@@ -75,13 +77,18 @@ class Columns:
             table: `rows x knobs`. Row by row, so that to pick rows is to copy short stretches of memory.
         """
         self.problem = problem
-        self.arch = arch
+        self.device = device
         self._derived = derived
         self._places = places
         self._table = table
         self._known: dict[str, IntColumn] = {}
         self._made: dict[Callable[[Columns], Any], Any] = {}
         self.shape: tuple[int, ...] = (len(table),)
+
+    @property
+    def arch(self) -> Arch:
+        """The device's compile target, with its limits."""
+        return self.device.arch
 
     def __len__(self) -> int:
         return len(self._table)
@@ -116,20 +123,20 @@ class Columns:
     def only(self, knobs: Collection[str]) -> Columns:
         """The same rows, of which no other knobs are known."""
         places = {name: place for name, place in self._places.items() if name in knobs}
-        return Columns(self.problem, self.arch, self._derived, places, self._table)
+        return Columns(self.problem, self.device, self._derived, places, self._table)
 
     @property
     def knobs_read(self) -> frozenset[str]:
         """The knobs that somebody has looked at, be it for a derived value."""
         return frozenset(self._places.keys() & self._known.keys())
 
-    def for_problem(self, problem: Problem) -> Columns:
+    def for_problem(self, problem: OwnProblem) -> Columns:
         """The same knobs for another problem; derived values are computed anew."""
-        return Columns(problem, self.arch, self._derived, self._places, self._table)
+        return Columns(problem, self.device, self._derived, self._places, self._table)
 
     def cross(self, name: str, place: int, domain: IntColumn) -> Grid:
         """Every row with every value of one more knob, which stands at `place` in the table."""
-        return Grid(self.problem, self.arch, self._derived, self._places, self._table, (name, place, domain))
+        return Grid(self.problem, self.device, self._derived, self._places, self._table, (name, place, domain))
 
     def row(self, index: int) -> dict[str, int]:
         """One row's knobs as plain numbers."""
@@ -144,7 +151,7 @@ class Columns:
         return column if np.shape(column) else np.full(self.shape, column)
 
     def _with(self, table: IntTable) -> Columns:
-        return Columns(self.problem, self.arch, self._derived, self._places, table)
+        return Columns(self.problem, self.device, self._derived, self._places, table)
 
 
 class Grid(Columns):
@@ -154,11 +161,11 @@ class Grid(Columns):
     """
 
     def __init__(
-        self, problem: Problem, arch: Arch, derived: Mapping[str, Derived], places: Mapping[str, int],
+        self, problem: OwnProblem, device: DeviceProfile, derived: Mapping[str, Derived], places: Mapping[str, int],
         table: IntTable, crossed: tuple[str, int, IntColumn],
     ) -> None:  # fmt: skip
         """As of `Columns`; `crossed` is the knob, its place in the table, and its values."""
-        super().__init__(problem, arch, derived, places, table)
+        super().__init__(problem, device, derived, places, table)
         self._crossed = crossed
         name, _, domain = crossed
         self._known[name] = domain[None, :]
@@ -171,7 +178,7 @@ class Grid(Columns):
         rows = picked // len(domain)
         table = self._table.take(rows, axis=0)
         table[:, place] = domain.take(picked - rows * len(domain))
-        return Columns(self.problem, self.arch, self._derived, {**self._places, name: place}, table)
+        return Columns(self.problem, self.device, self._derived, {**self._places, name: place}, table)
 
     def _knob(self, name: str) -> IntColumn:
         return super()._knob(name)[:, None]

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import Arch, arch_named
 from space.columns import Columns
+from space.devices import DeviceProfile
 from space.errors import FamilyError
 from space.family import Family
 from space.knobs import Knob
@@ -53,7 +53,7 @@ class Space:
 def enumerate_space(
     family: Family,
     problem: Problem,
-    arch: Arch | None = None,
+    device: DeviceProfile | None = None,
     *,
     pruned: bool = True,
     without: Collection[str] = (),
@@ -70,14 +70,14 @@ def enumerate_space(
     change nothing about it. The cost is that of the surviving partial products: a rule is applied at the first
     knob at which all knobs that it reads are known, so illegal regions are never expanded.
     """
-    arch = arch or arch_named(family.arch)
+    device = device or family.reference
     _check_switches((family,), without)
     pending = [rule for rule in family.rules if rule.kind == "legal" or (pruned and rule.id not in without)]
     held = () if pruned else family.free
     each = math.prod(len(knob.domain) for knob in held)
     removed: Counter[str] = Counter()
     known = {knob.name for knob in held}
-    columns = family.empty_columns(problem, arch, held)
+    columns = family.empty_columns(problem, device, held)
     # Of a row so far, how many configs it stands for.
     stands_for = total = math.prod(len(knob.domain) for knob in family.knobs)
     for knob in (knob for knob in family.knobs if knob not in held):
@@ -92,8 +92,9 @@ def enumerate_space(
 
 
 def enumerate_all(
-    families: Sequence[Family], problem: Problem, arch: Arch, *, pruned: bool = True, without: Collection[str] = ()
-) -> list[Space]:
+    families: Sequence[Family], problem: Problem, device: DeviceProfile, *, pruned: bool = True,
+    without: Collection[str] = (),
+) -> list[Space]:  # fmt: skip
     """The space of each family that competes.
 
     Args:
@@ -104,7 +105,7 @@ def enumerate_all(
     """
     _check_switches(families, without)
     own = [[rule for rule in _worth(family) if rule in without] for family in families]
-    return [enumerate_space(family, problem, arch, pruned=pruned, without=rules)
+    return [enumerate_space(family, problem, device, pruned=pruned, without=rules)
             for family, rules in zip(families, own, strict=True)]  # fmt: skip
 
 

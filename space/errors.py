@@ -4,6 +4,7 @@
     ├── ProblemError    a problem that is not a GEMM we can name
     ├── ConfigError     a config that is malformed (not: illegal; that is an explanation)
     ├── ArchError       an arch without its suffix, or one we have no facts about
+    ├── ProfileError    a device that no known card is
     ├── FamilyError     an unknown kernel family, or a rule that it can't do without
     └── LayoutError     a tile, access, descriptor or fragment that the hardware has no layout for
 
@@ -28,6 +29,10 @@ class ConfigError(SpaceError):
 
 class ArchError(SpaceError):
     """An arch that is unknown or lacks its suffix."""
+
+
+class ProfileError(SpaceError):
+    """A device name that no known card has; the message lists the nearest ones."""
 
 
 class FamilyError(SpaceError):

@@ -8,12 +8,13 @@ from itertools import compress
 
 import numpy as np
 
-from space.arch import Arch, arch_named
 from space.columns import BoolColumn, Columns
 from space.config import Config
-from space.family import Family, family_named
+from space.devices import DeviceProfile
+from space.family import Family
 from space.nearest import MOST_CHANGES, Neighbourhood
 from space.problem import Problem
+from space.registry import family_named
 from space.rules import Rule
 
 
@@ -62,10 +63,10 @@ class Explanation:
         return not self.broken
 
 
-def explain(family: Family, problem: Problem, config: Config, arch: Arch | None = None) -> Explanation:
+def explain(family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> Explanation:
     """What the rules say of one config; never raises for a well-formed one."""
-    arch = arch or arch_named(family.arch)
-    near = Neighbourhood(family, problem, config, arch)
+    device = device or family.reference
+    near = Neighbourhood(family, problem, config, device)
     columns = near.columns
     broken = [rule for rule, held in zip(family.legal, near.held, strict=True) if not held[0]]
     # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
@@ -73,7 +74,7 @@ def explain(family: Family, problem: Problem, config: Config, arch: Arch | None 
     change = near.nearest_legal(MOST_CHANGES) if broken else {}
     derived = {value.name: int(columns[value.name][0]) for value in family.derived}
     return Explanation(
-        config, problem, arch.name, _told(broken, columns), _told(not_worth, columns),
+        config, problem, device.arch.name, _told(broken, columns), _told(not_worth, columns),
         config.changed(change) if change else None,
         ",".join(f"{knob}={value}" for knob, value in change.items()), derived,
     )  # fmt: skip
@@ -88,7 +89,9 @@ def legal_mask(family: Family, columns: Columns) -> BoolColumn:
     return mask
 
 
-def legal_among(problem: Problem, configs: Iterable[Config]) -> frozenset[Config]:
+def legal_among(
+    problem: Problem, configs: Iterable[Config], device: DeviceProfile | None = None
+) -> frozenset[Config]:
     """Those of the configs, of whatever families, that are legal for a problem: at once, as one by one is slow."""
     by_family: dict[str, list[Config]] = {}
     for config in configs:
@@ -96,20 +99,20 @@ def legal_among(problem: Problem, configs: Iterable[Config]) -> frozenset[Config
     found: list[Config] = []
     for name, own in by_family.items():
         family = family_named(name)
-        found += compress(own, legal_mask(family, family.columns(problem, own)))
+        found += compress(own, legal_mask(family, family.columns(problem, own, device)))
     return frozenset(found)
 
 
-def is_legal(family: Family, problem: Problem, config: Config, arch: Arch | None = None) -> bool:
+def is_legal(family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> bool:
     """Whether one config is legal for a problem."""
-    return bool(legal_mask(family, family.columns(problem, [config], arch))[0])
+    return bool(legal_mask(family, family.columns(problem, [config], device))[0])
 
 
 def nearest_config(
-    family: Family, problem: Problem, config: Config, arch: Arch | None = None, most: int = MOST_CHANGES
+    family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None, most: int = MOST_CHANGES
 ) -> Config | None:
     """The config itself where it is legal, else the nearest legal one within so many changes; None without one."""
-    near = Neighbourhood(family, problem, config, arch)
+    near = Neighbourhood(family, problem, config, device)
     if all(held[0] for held in near.held):
         return config
     change = near.nearest_legal(most)

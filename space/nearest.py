@@ -15,9 +15,9 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from space.arch import Arch
 from space.columns import Columns
 from space.config import Config
+from space.devices import DeviceProfile
 from space.errors import FamilyError
 from space.family import Family
 from space.knobs import KnobValue
@@ -51,8 +51,8 @@ class Neighbourhood:
         held: `legal rules x rows`, which of `columns` hold them.
     """
 
-    def __init__(self, family: Family, problem: Problem, config: Config, arch: Arch | None = None) -> None:
-        self._family, self._problem, self._arch = family, problem, arch
+    def __init__(self, family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> None:
+        self._family, self._problem, self._device = family, problem, device
         values = zip(family.knobs, config.values, strict=True)
         self._places = np.array([knob.domain.index(value) for knob, (_, value) in values])
         self._own = self._places + np.arange(len(family.knobs)) * family.codes.shape[1]
@@ -152,7 +152,7 @@ class Neighbourhood:
         table = np.repeat(codes.take(self._own).astype(np.int64), rows)
         for each in values:
             table[each // codes.shape[1] * rows + np.arange(rows)] = codes.take(each)
-        return self._family.rows_of(self._problem, table.reshape(len(codes), rows).T, self._arch)
+        return self._family.rows_of(self._problem, table.reshape(len(codes), rows).T, self._device)
 
     def _named(self, values: _Values) -> dict[str, KnobValue]:
         knobs, width = self._family.knobs, self._family.codes.shape[1]

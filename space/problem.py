@@ -1,211 +1,247 @@
-"""The problem: one GEMM, frozen, with a key that is stable for ever."""
+"""Problem and ProblemKind: what a product is to everything that does not multiply it.
+
+A kind owns its fields and key, its operands, its operations and least bytes, and what makes two of its problems
+similar. Command line, URLs, JSON, store columns, recordings and the client derive from it. `space.registry` lists
+the kinds; `space/kinds/` has one module for each.
+"""
 
 from __future__ import annotations
 
-import re
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from space.errors import ProblemError
+
+#: A problem of the kind that a family takes: its rules read fields that only that kind has.
+OwnProblem: TypeAlias = Any
 
 #: Bytes of one element. tf32 travels and is stored as 32-bit words.
 DTYPE_BYTES: Final[dict[str, int]] = {
     "bf16": 2, "fp16": 2, "tf32": 4, "f32": 4, "s32": 4,
     "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "uint8": 1,
 }  # fmt: skip
+#: Digits behind the point of a distance, so that shapes that are equally far in theory are equally far here.
+DISTANCE_DIGITS: Final = 9
 
-#: What A may be, and what B and C may be beside it.
-PARTNERS: Final[dict[str, tuple[str, ...]]] = {
-    "bf16": ("bf16",), "fp16": ("fp16",), "tf32": ("tf32",),
-    "fp8_e4m3": ("fp8_e4m3", "fp8_e5m2"), "fp8_e5m2": ("fp8_e4m3", "fp8_e5m2"),
-    "int8": ("int8", "uint8"), "uint8": ("int8", "uint8"),
-}  # fmt: skip
-OUTPUTS: Final = ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "s32", "int8")
-
-#: How products are summed. The tensor core adds fp8 products with about 14 bits of mantissa (`f32`, the
-#: class that inference engines call fast accumulation); `f32_promoted` adds every 128 of K in true f32.
-ACCUMULATORS: Final = ("f32", "f32_promoted", "s32")
-
-#: What one word on the command line stands for: dtype of A, B, C and of the accumulator.
-#: `fp8_e5m2` is A e5m2 x B e4m3, because no library that we compare with has e5m2 x e5m2.
-DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
-    "bf16": ("bf16", "bf16", "bf16", "f32"),
-    "fp16": ("fp16", "fp16", "fp16", "f32"),
-    "tf32": ("tf32", "tf32", "f32", "f32"),
-    "fp8_e4m3": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32"),
-    "fp8_e5m2": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32"),
-    "fp8_e4m3_e5m2": ("fp8_e4m3", "fp8_e5m2", "bf16", "f32"),
-    "fp8_e4m3_promoted": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted"),
-    "fp8_e5m2_promoted": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32_promoted"),
-    "int8": ("int8", "int8", "s32", "s32"),
-    "uint8": ("uint8", "uint8", "s32", "s32"),
-}
-
-LAYOUTS: Final = ("nt", "nn", "tn", "tt")
-ACTIVATIONS: Final = ("relu", "gelu", "silu")
-#: Parts of an epilogue, in the order in which they are applied and written: `alpha+bias+gelu`.
-EPILOGUE_PARTS: Final = ("alpha", "beta", "bias", *ACTIVATIONS)
-
-#: TMA extents and our kernels' loop counters are 32-bit.
-MAX_EXTENT: Final = 2**31 - 1
-
-#: Neither digits of other scripts nor numbers without end are extents.
-_NUMBER: Final = "[0-9]{1,20}"
-_SHAPE: Final = re.compile(rf"(-?{_NUMBER})x(-?{_NUMBER})x(-?{_NUMBER})")
-_KEY: Final = re.compile(
-    rf"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):({_NUMBER})x({_NUMBER})x({_NUMBER}):b({_NUMBER}):([\w+]+)"
-)
+Role = Literal["input", "output", "source", "bias"]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """C[M,N] = A · B with f32 or s32 accumulation.
+class Operand:
+    """One array that a product reads or writes.
 
     Attributes:
-        m, n, k: extents, 1 … 2^31 - 1.
-        dtype_a, dtype_b: a key of `PARTNERS` and one of its partners.
-        dtype_c: one of `OUTPUTS`; s32 and int8 only behind an s32 accumulator.
-        dtype_acc: one of `ACCUMULATORS`; s32 for whole numbers, `f32_promoted` for fp8 only.
-        layout: row-major letters. `nt`: A[M,K], B[N,K]; `nn`: A[M,K], B[K,N];
-            `tn`: A[K,M], B[K,N]; `tt`: A[K,M], B[N,K]. C is always row-major [M,N].
-        batch: number of independent products of this shape.
-        epilogue: what is fused behind the product: `none`, or parts joined by `+`:
-            act(alpha · A·B + beta · C + bias[N]); alpha and beta are f32, bias has C's dtype,
-            or f32 where C is 8-bit or s32; gelu is x·Φ(x), which its form with tanh approximates well enough.
-
-    Raises:
-        ProblemError: a field is outside its domain.
+        name: `a`, `b`, `c`, `source`, `bias` …
+        role: what a worker does with it: `input` is filled with random data, `output` is poisoned and compared,
+            `source` is an output's content before the product, `bias` a vector that an epilogue adds.
+        dtype: a key of `DTYPE_BYTES`.
+        rows, columns, batch: extents of the matrix, and how many there are, one behind the other.
+        column_major: whether neighbours of a column are neighbours in memory.
     """
 
-    m: int
-    n: int
-    k: int
-    dtype_a: str = "bf16"
-    dtype_b: str = "bf16"
-    dtype_c: str = "bf16"
-    dtype_acc: str = "f32"
-    layout: str = "nt"
+    name: str
+    role: Role
+    dtype: str
+    rows: int
+    columns: int
     batch: int = 1
-    epilogue: str = "none"
-
-    def __post_init__(self) -> None:
-        for name in ("m", "n", "k", "batch"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_EXTENT:
-                raise ProblemError(
-                    f"{name} = {value!r} is not a GEMM extent: it must be 1 to {MAX_EXTENT:,}; "
-                    f"give a positive whole number, as in 4096x4096x4096"
-                )
-        _one_of("dtype_a", self.dtype_a, tuple(PARTNERS))
-        _one_of(f"dtype_b beside {self.dtype_a}", self.dtype_b, PARTNERS[self.dtype_a])
-        whole = self.dtype_a in ("int8", "uint8")
-        accumulators = ("s32",) if whole else ACCUMULATORS[: 2 if self.dtype_a.startswith("fp8") else 1]
-        _one_of(f"dtype_acc of {self.dtype_a}", self.dtype_acc, accumulators)
-        _one_of(f"dtype_c of {self.dtype_a}", self.dtype_c, OUTPUTS if whole else OUTPUTS[:5])
-        _one_of("layout", self.layout, LAYOUTS)
-        _check_epilogue(self.epilogue)
-
-    @classmethod
-    def of(
-        cls, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", batch: int = 1, epilogue: str = "none"
-    ) -> Problem:
-        """The problem that one dtype word names (see `DTYPES`), or four dtypes joined by commas: A,B,C,ACC."""
-        if dtype.count(",") == 3:
-            a, b, c, acc = dtype.split(",")
-        else:
-            _one_of("dtype", dtype, tuple(DTYPES))
-            a, b, c, acc = DTYPES[dtype]
-        return cls(m, n, k, a, b, c, acc, layout, batch, epilogue)
-
-    @classmethod
-    def parse(
-        cls, shape: str, dtype: str = "bf16", layout: str = "nt", batch: int = 1, epilogue: str = "none"
-    ) -> Problem:
-        """A problem from `MxNxK` text and a dtype word.
-
-        Raises:
-            ProblemError: the text is not three whole numbers joined by `x`, or a field is out of domain.
-        """
-        match = _SHAPE.fullmatch(shape.strip().lower())
-        if match is None:
-            raise ProblemError(f"shape {shape!r} is not MxNxK: write three whole numbers, as in 4096x4096x4096")
-        m, n, k = (int(part) for part in match.groups())
-        return cls.of(m, n, k, dtype, layout, batch, epilogue)
-
-    @classmethod
-    def from_key(cls, key: str) -> Problem:
-        """The problem that `key` names; the inverse of `Problem.key`.
-
-        Raises:
-            ProblemError: `key` was not made by `Problem.key`.
-        """
-        match = _KEY.fullmatch(key)
-        if match is None:
-            raise ProblemError(f"key {key!r} is not a problem key: gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE")
-        a, b, c, acc, layout, m, n, k, batch, epilogue = match.groups()
-        return cls(int(m), int(n), int(k), a, b, c, acc, layout, int(batch), epilogue)
+    column_major: bool = False
 
     @property
+    def elements(self) -> int:
+        """How many there are, all matrices counted."""
+        return self.rows * self.columns * self.batch
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all of them."""
+        return self.elements * DTYPE_BYTES[self.dtype]
+
+    @property
+    def row_stride(self) -> int:
+        """Elements from one row to the next."""
+        return 1 if self.column_major else self.columns
+
+    @property
+    def column_stride(self) -> int:
+        """Elements from one column to the next."""
+        return self.rows if self.column_major else 1
+
+
+class Problem(ABC):
+    """One product of some kind; frozen, hashable, equal by its fields."""
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
     def key(self) -> str:
-        """Canonical text; equal for equal problems, and never changed once published."""
-        dtypes = f"{self.dtype_a},{self.dtype_b},{self.dtype_c},{self.dtype_acc}"
-        return f"gemm:{dtypes}:{self.layout}:{self.shape}:b{self.batch}:{self.epilogue}"
+        """Canonical text `kind:…`; equal for equal problems, and never changed once published."""
 
     @property
+    @abstractmethod
+    def extents(self) -> tuple[int, int, int]:
+        """M, N and K of the whole product."""
+
+    @property
+    @abstractmethod
     def shape(self) -> str:
-        """`MxNxK`."""
-        return f"{self.m}x{self.n}x{self.k}"
+        """The extents as text; it stands in `key` once."""
 
     @property
+    @abstractmethod
     def dtype(self) -> str:
-        """The dtype word of `DTYPES`, or the four dtypes joined by commas where no word names them."""
-        dtypes = (self.dtype_a, self.dtype_b, self.dtype_c, self.dtype_acc)
-        return next((word for word, four in DTYPES.items() if four == dtypes), ",".join(dtypes))
+        """The word for the operands' dtypes; `DeviceProfile.tensor_tflops` has a rate for its first part."""
 
     @property
-    def epilogue_parts(self) -> frozenset[str]:
-        """The parts of the epilogue; empty for `none`."""
-        return frozenset(self.epilogue.split("+")) - {"none"}
+    @abstractmethod
+    def title(self) -> str:
+        """The problem as messages name it."""
 
     @property
-    def dtype_bias(self) -> str:
-        """dtype of the bias vector, where the epilogue has one."""
-        return self.dtype_c if self.dtype_c in ("f32", "bf16", "fp16") else "f32"
+    @abstractmethod
+    def similar(self) -> tuple[str, ...]:
+        """What two problems of a kind share if measurements of one tell something about the other."""
 
     @property
-    def numerics(self) -> str:
-        """`promoted` when fp8 products are summed in true f32 every 128 of K, else `fast`."""
-        return "promoted" if self.dtype_acc == "f32_promoted" else "fast"
+    @abstractmethod
+    def batch(self) -> int:
+        """Independent products."""
 
     @property
+    @abstractmethod
     def flops(self) -> int:
-        """Multiplications and additions: 2·M·N·K·batch."""
-        return 2 * self.m * self.n * self.k * self.batch
+        """Multiplications and additions of the whole product."""
 
     @property
+    @abstractmethod
     def min_bytes(self) -> int:
-        """Device-memory bytes that no kernel can avoid: each operand read once, C written once."""
-        a = self.m * self.k * DTYPE_BYTES[self.dtype_a]
-        b = self.n * self.k * DTYPE_BYTES[self.dtype_b]
-        c = self.m * self.n * DTYPE_BYTES[self.dtype_c] * (2 if "beta" in self.epilogue_parts else 1)
-        return (a + b + c) * self.batch
+        """Bytes of device memory that no kernel avoids: every input read once, every output written once."""
+
+    @abstractmethod
+    def fields(self) -> dict[str, int | str]:
+        """What the kind's `fields` name, as a command line, a URL and JSON spell it."""
+
+    @abstractmethod
+    def resized(self, m: int, n: int, k: int) -> Self:
+        """The same product with other extents."""
+
+    @abstractmethod
+    def class_of_alignment(self) -> Self:
+        """The problem that stands for all whose kernels have the same constants: one cubin serves them."""
+
+    @abstractmethod
+    def features(self) -> dict[str, float]:
+        """Numbers that times follow from, beside extents, bytes and operations."""
+
+    @abstractmethod
+    def operands(self) -> tuple[Operand, ...]:
+        """Every array that the product reads or writes."""
+
+    @property
+    def output_elements(self) -> int:
+        """Elements of everything that the product writes."""
+        return sum(operand.elements for operand in self.operands() if operand.role == "output")
+
+    def document(self) -> dict[str, Any]:
+        """The problem as JSON: its own members, its dtype word and its key."""
+        own = {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        return own | {"dtype": self.dtype, "key": self.key}
 
     def tflops(self, time_us: float) -> float:
         """TFLOP/s when one product takes `time_us` microseconds."""
         return self.flops / time_us / 1e6
 
+    def key_around_shape(self) -> tuple[str, str]:
+        """The key before and after the extents; similar problems share both."""
+        head, _, tail = self.key.rpartition(self.shape)
+        return head, tail
 
-def _check_epilogue(epilogue: object) -> None:
-    parts = str(epilogue).split("+")
-    places = [EPILOGUE_PARTS.index(part) for part in parts if part in EPILOGUE_PARTS]
-    in_order = len(places) == len(parts) and places == sorted(set(places))
-    if epilogue != "none" and not (in_order and sum(part in ACTIVATIONS for part in parts) <= 1):
-        raise ProblemError(
-            f"epilogue = {epilogue!r} is unknown: use none, or parts in this order joined by +: "
-            f"alpha, beta, bias, and one of {', '.join(ACTIVATIONS)}"
-        )
+    def distance(self, other: Problem) -> float:
+        """The sum of |log2| of the ratios of M, N and K: half as many rows are as far away as twice as many."""
+        pairs = zip(self.extents, other.extents, strict=True)
+        return round(sum(abs(math.log2(mine / theirs)) for mine, theirs in pairs), DISTANCE_DIGITS)
 
 
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}")
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One thing that a question about a problem says: an option, a query parameter, a member of JSON, a CSV column.
+
+    Attributes:
+        name: the same word everywhere.
+        type: int or str.
+        default: the value where nothing is said; None where it must be.
+        meaning: one sentence.
+        choices: what a text may be, where that is a short list. Other texts may be legal too: the kind decides.
+    """
+
+    name: str
+    type: type[int] | type[str]
+    default: int | str | None
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProblemKind:
+    """One sort of product; see the module docstring.
+
+    Attributes:
+        name: as in keys, URLs and SQL.
+        problem: the class of its problems.
+        fields: those of `shape` first.
+        shape: names of the extents, in the order in which text joins them by `x`.
+        from_fields: the problem from fields by name; raises ProblemError.
+        from_key: the problem from its key; raises ProblemError.
+        baselines: families of other people's kernels that users have for it.
+        runtime: module of `workers` that fills operands, computes the reference and derives bounds.
+    """
+
+    name: str
+    problem: type[Problem]
+    fields: tuple[Field, ...]
+    shape: tuple[str, ...]
+    from_fields: Callable[..., Problem]
+    from_key: Callable[[str], Problem]
+    baselines: tuple[str, ...]
+    runtime: str
+
+    def of(self, given: Mapping[str, Any]) -> Problem:
+        """The problem that fields by name describe; those left out take their defaults.
+
+        Raises:
+            ProblemError: a field is missing, unknown, or outside its domain.
+        """
+        names = [field.name for field in self.fields]
+        if unknown := [name for name in given if name not in names]:
+            raise ProblemError(f"{unknown[0]!r} is no field of a {self.name} problem: it has {', '.join(names)}")
+        if missing := [field.name for field in self.fields if field.default is None and field.name not in given]:
+            raise ProblemError(f"a {self.name} problem needs {', '.join(missing)}: it has {', '.join(names)}")
+        return self.from_fields(**given)
+
+    def parse_shape(self, text: str) -> dict[str, int]:
+        """`4096x4096x4096` as extents by name.
+
+        Raises:
+            ProblemError: not so many whole numbers joined by `x`.
+        """
+        parts = text.strip().lower().split("x")
+        numbers = [part for part in parts if part.removeprefix("-").isascii() and part.removeprefix("-").isdigit()]
+        if len(parts) != len(self.shape) or len(numbers) != len(parts) or max(map(len, parts)) > _MOST_DIGITS:
+            pattern = "x".join(name.upper() for name in self.shape)
+            example = "x".join("4096" for _ in self.shape)
+            raise ProblemError(
+                f"shape {text[:80]!r} is not {pattern}: write {_NUMBER_WORDS.get(len(self.shape), len(self.shape))} "
+                f"whole numbers, as in {example}"
+            )
+        return {name: int(number) for name, number in zip(self.shape, numbers, strict=True)}
+
+
+#: Numbers of more digits are no extents, and take long to read.
+_MOST_DIGITS: Final = 20
+_NUMBER_WORDS: Final = {1: "one", 2: "two", 3: "three", 4: "four"}

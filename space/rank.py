@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from space.arch import DeviceLimits
 from space.columns import Columns, FloatColumn
 from space.config import Config
+from space.devices import DeviceProfile
 from space.distinct import distinct
 from space.enumerate import PIECE_ROWS, Space, enumerate_space
 from space.family import Family
@@ -42,7 +42,7 @@ class Ranked:
         return self.space.family.configs_of(self.space.columns.take(self.order[:most]))
 
 
-def rank(space: Space, device: DeviceLimits, within: float | None = None) -> Ranked:
+def rank(space: Space, device: DeviceProfile, within: float | None = None) -> Ranked:
     """The candidates of `space` by estimated time; ties keep the enumeration's order.
 
     Args:
@@ -63,7 +63,7 @@ def rank(space: Space, device: DeviceLimits, within: float | None = None) -> Ran
     return Ranked(space, order[:last], estimates[:last])
 
 
-def _alike(space: Space, device: DeviceLimits) -> tuple[Columns, npt.NDArray[np.intp]]:
+def _alike(space: Space, device: DeviceProfile) -> tuple[Columns, npt.NDArray[np.intp]]:
     """One row for all that agree in the knobs that the estimate reads; and for each row which one that is.
 
     What it reads for one row it must read for all: of a knob that it didn't look at the others know nothing.
@@ -73,13 +73,13 @@ def _alike(space: Space, device: DeviceLimits) -> tuple[Columns, npt.NDArray[np.
     return distinct(space.columns, [knob for knob in space.family.knobs if knob.name in sample.knobs_read])
 
 
-def roofline_us(problem: Problem, device: DeviceLimits) -> float:
+def roofline_us(problem: Problem, device: DeviceProfile) -> float:
     """The time that no kernel beats: the larger of arithmetic at the sustained rate and unavoidable bytes."""
     compute = problem.flops / device.peak_tflops(problem.dtype) / 1e6
     return max(compute, problem.min_bytes / device.hbm_read_tbs / 1e6)
 
 
-def predict(family: Family, problem: Problem, device: DeviceLimits) -> tuple[Config, float] | None:
+def predict(family: Family, problem: Problem, device: DeviceProfile) -> tuple[Config, float] | None:
     """The candidate with the best estimate and that estimate; None when nothing is legal."""
-    ranked = rank(enumerate_space(family, problem), device)
+    ranked = rank(enumerate_space(family, problem, device), device)
     return (ranked.config(0), float(ranked.estimates_us[0])) if len(ranked) else None

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 
 #: Address, count and dtype to elements.
 Read = Callable[[int, int, str], np.ndarray]
@@ -39,7 +40,7 @@ def decoded(raw: np.ndarray, dtype: str) -> np.ndarray:
     return raw.view(_KINDS.get(dtype, np.float32)).astype(np.float64)
 
 
-def product(problem: Problem, copy: Any, read: Read = numbers) -> np.ndarray:  # noqa: ANN401
+def product(problem: Gemm, copy: Any, read: Read = numbers) -> np.ndarray:  # noqa: ANN401
     """C before rounding, by NumPy in float64."""
     m, n, k, batch, parts = problem.m, problem.n, problem.k, problem.batch, problem.epilogue_parts
     a, b = read(copy.a, m * k * batch, problem.dtype_a), read(copy.b, n * k * batch, problem.dtype_b)

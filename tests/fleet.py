@@ -16,8 +16,8 @@ from api.app import create_app
 from api.server import listen
 from benchmarks.ports import free_port
 from space.config import Config
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named, problem_from_key
 from tests.support import FACTS, PROVENANCE, measured
 from tuner.evidence.campaign_models import WorkerRow
 from tuner.evidence.store import Store
@@ -40,7 +40,7 @@ from tuner.studying.screening import Search
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
 from workers.ports import More, Round, Worker, no_more
 
-PROBLEMS = tuple(Problem.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
+PROBLEMS = tuple(Gemm.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
 QUEUE = "NVIDIA H200/sm_90a/cuda"
 #: For hands: nobody is silent until the test lets time pass.
 BY_HAND = Timing(heartbeat_seconds=60.0, round_seconds=60.0)
@@ -62,10 +62,10 @@ class FakeDevice:
         self.facts, self._crash = facts(number), crash
         self.closed = False
 
-    def measurable(self, problem: Problem) -> None:
+    def measurable(self, problem: Gemm) -> None:
         return None
 
-    def begin(self, problem: Problem, policy: Policy) -> Round:
+    def begin(self, problem: Gemm, policy: Policy) -> Round:
         return FakeRound(problem, provenance(int(self.facts.uuid.removeprefix("GPU-"))), self._crash)
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class Crash(Exception):
 class FakeRound:
     """See `FakeDevice`."""
 
-    def __init__(self, problem: Problem, provenance: Provenance, crash: Callable[[Config], bool]) -> None:
+    def __init__(self, problem: Gemm, provenance: Provenance, crash: Callable[[Config], bool]) -> None:
         self._problem, self.provenance, self._crash = problem, provenance, crash
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
@@ -128,7 +128,7 @@ class Hand:
 
     def begin(self, task: RoundTask) -> Search:
         past = self._fleet.rounds.begin(task.round_id, task.lease, provenance(self.number))
-        problem = Problem.from_key(task.problem_key)
+        problem = problem_from_key(task.problem_key)
         candidates = candidates_for(problem, self.device)
         return Search(problem, self.device.facts.name, candidates, task.budget, past.tried)
 
@@ -143,7 +143,7 @@ class Hand:
     def work(self, task: RoundTask) -> list[Config]:
         """The whole round: everything within the budget, and the finals."""
         search = self.begin(task)
-        problem = Problem.from_key(task.problem_key)
+        problem = problem_from_key(task.problem_key)
         taken: list[Measurement] = []
         while batch := search.propose():
             self.announce(task, batch)
@@ -185,13 +185,13 @@ class Fleet:
     def hand(self, number: int = 0) -> Hand:
         return Hand(self, number)
 
-    def campaign(self, problems: Sequence[Problem] = PROBLEMS, **rest: object) -> Campaign:
+    def campaign(self, problems: Sequence[Gemm] = PROBLEMS, **rest: object) -> Campaign:
         rest.setdefault("budget", CampaignBudget(candidates=20, rounds=11))
         request = CampaignRequest("test", tuple(problems), (("NVIDIA H200", "cuda"),), **rest)  # type: ignore[arg-type]
         return self.campaigns.create(request)[0]
 
 
-def failing(config: Config, problem: Problem, outcome: Outcome = Outcome.TIMEOUT) -> Measurement:
+def failing(config: Config, problem: Gemm, outcome: Outcome = Outcome.TIMEOUT) -> Measurement:
     """A candidate that failed."""
     return measured(config, problem=problem, outcome=outcome)
 
@@ -210,7 +210,7 @@ class SlowDevice(FakeDevice):
             self.go_on.set()
         self.seconds, self.measured = seconds, 0
 
-    def begin(self, problem: Problem, policy: Policy) -> Round:
+    def begin(self, problem: Gemm, policy: Policy) -> Round:
         quick = super().begin(problem, policy)
         return _SlowRound(quick, self)
 

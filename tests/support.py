@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from space.config import Config
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 from workers.measurement import (
@@ -23,7 +23,7 @@ from workers.measurement import (
 from workers.recording import file_name, write_recording
 
 FAMILY = family_named("sm90_wgmma")
-PROBLEM = Problem.parse("256x256x256")
+PROBLEM = Gemm.parse("256x256x256")
 DEVICE = "NVIDIA H200"
 PROVENANCE = Provenance(DEVICE, "GPU-0", "580.1", "13.5", "d" * 64, "130100", "0.1.0", 7)
 FACTS = DeviceFacts(DEVICE, "sm_90a", "cuda", "GPU-0", "580.1", 132, 60 * 2**20, 140 * 2**30)
@@ -33,7 +33,7 @@ CLOCKS = Clocks(1980, 3201, 400.0, 50, ("sw_power_cap",))
 def measured(
     config: Config,
     us: float = 10.0,
-    problem: Problem = PROBLEM,
+    problem: Gemm = PROBLEM,
     stage: Stage = "screen",
     outcome: Outcome = Outcome.CORRECT,
     samples: int = 5,
@@ -46,12 +46,12 @@ def measured(
     return Measurement(problem.key, config, stage, Policy.COLD_GRAPH, outcome, times, verification=clean, clocks=CLOCKS)
 
 
-def study_key(problem: Problem = PROBLEM, device: str = DEVICE) -> StudyKey:
+def study_key(problem: Gemm = PROBLEM, device: str = DEVICE) -> StudyKey:
     """A study of one problem."""
     return StudyKey(problem, device, "cuda", Policy.COLD_GRAPH, FAMILY.name, "source")
 
 
-def keep_best(store: Store, problem: Problem = PROBLEM, device: str = DEVICE, us: float = 10.0) -> Best:
+def keep_best(store: Store, problem: Gemm = PROBLEM, device: str = DEVICE, us: float = 10.0) -> Best:
     """A best in the store, with the measurement behind it."""
     study = store.begin_study(study_key(problem, device), fresh=True)
     stored = store.record(study.id, measured(FAMILY.config({}), us, problem), PROVENANCE)
@@ -60,7 +60,7 @@ def keep_best(store: Store, problem: Problem = PROBLEM, device: str = DEVICE, us
     return best
 
 
-def record_problem(folder: Path, configs: Sequence[Config], problem: Problem = PROBLEM, finals: int = 4) -> Path:
+def record_problem(folder: Path, configs: Sequence[Config], problem: Gemm = PROBLEM, finals: int = 4) -> Path:
     """A recording in which later configs are slower, every seventh failed, with a library baseline."""
     rows = []
     for place, config in enumerate(configs):

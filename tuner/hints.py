@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from space.kinds.gemm import GEMM
 from space.problem import Problem
+from space.registry import kind_named
 
 
 def flags_of(problem: Problem) -> str:
-    """What names a problem on the command line beside its shape; empty where all of it is the default."""
-    given = {
-        "dtype": problem.dtype, "layout": problem.layout, "batch": str(problem.batch), "epilogue": problem.epilogue,
-    }  # fmt: skip
-    usual = {"dtype": "bf16", "layout": "nt", "batch": "1", "epilogue": "none"}
-    return "".join(f" --{name} {value}" for name, value in given.items() if value != usual[name])
+    """Options that name a problem beside its shape; empty where every field has its default."""
+    kind, given = kind_named(problem.kind), problem.fields()
+    flags = [
+        f" --{field.name.replace('_', '-')} {given[field.name]}" for field in kind.fields
+        if field.name not in kind.shape and given[field.name] != field.default
+    ]  # fmt: skip
+    return "".join([*([] if kind is GEMM else [f" --kind {kind.name}"]), *flags])
 
 
 def tune_command(problem: Problem) -> str:

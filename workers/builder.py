@@ -11,9 +11,9 @@ from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from space.config import Config
-from space.family import family_named
 from space.knobs import KnobValue
 from space.problem import Problem
+from space.registry import family_named
 from workers.build import Build, BuildFailure, Elsewhere, compile_source
 from workers.compilers import Compilers
 from workers.kernels.render import render
@@ -103,7 +103,7 @@ class Builder:
         self._compilers.close()
 
     def _compile(self, problem: Problem, config: Config, constants: Constants) -> Made:
-        source, arch = self.source_of(config, constants), family_named(config.family).arch
+        source, arch = self.source_of(config, constants), min(family_named(config.family).targets)
         if self._build_cache is None:
             return compile_source(source, arch, self._cache_dir, elsewhere=self._elsewhere())
         made = compile_source(source, arch, self._cache_dir, self._build_cache.fetch, self._elsewhere())

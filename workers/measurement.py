@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BeforeValidator, TypeAdapter
 
 from space.config import Config
+from space.devices import DeviceProfile, DriverFacts, profile_from
 
 T = TypeVar("T")
 
@@ -152,7 +153,7 @@ class DeviceFacts:
     """What a worker says of its device.
 
     Attributes:
-        name: GPU model as the driver names it; best configs are kept by it.
+        name: identity of the GPU model (`space.devices.identity_of`); best configs are kept by it.
         arch: compile target.
         kind: `cuda` is a GPU in this machine, `recorded` a replay of one.
         uuid: the one card, or the digest of the recording.
@@ -168,6 +169,16 @@ class DeviceFacts:
     sm_count: int
     l2_bytes: int
     memory_bytes: int = 0
+
+    @property
+    def profile(self) -> DeviceProfile:
+        """Everything known of the device.
+
+        Raises:
+            SpaceError: its arch is unknown, or no card of it is known.
+        """
+        memory = self.memory_bytes or None
+        return profile_from(DriverFacts(self.name, self.arch, self.sm_count, self.l2_bytes, memory))
 
 
 _ADAPTERS: Final[dict[type, TypeAdapter[Any]]] = {}

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from space.config import Config
-from space.family import families_for, family_named
 from space.problem import Problem
+from space.registry import families_for, family_named
 from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
@@ -231,9 +231,9 @@ class RecordedWorker:
         """
         recording = self.recording_of(problem)
         if recording is None:
-            known = ", ".join(f"{p.dtype} {p.layout} {p.shape}" for p in self.problems)
+            known = ", ".join(f"{p.title}" for p in self.problems)
             raise RecordingError(
-                f"{problem.dtype} {problem.layout} {problem.shape} was not recorded on {self._facts.name}: "
+                f"{problem.title} was not recorded on {self._facts.name}: "
                 f"recorded are {known}; `gemmtune best {problem.shape}` predicts without a measurement"
             )
         return RecordedRound(recording, policy, self._builder, self._sleep)

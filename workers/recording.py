@@ -24,8 +24,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from space.config import parse_knobs
 from space.errors import SpaceError
-from space.family import family_named
 from space.problem import Problem
+from space.registry import family_named, problem_from_key
 from workers.errors import RecordingError
 from workers.measurement import (
     Clocks,
@@ -95,12 +95,7 @@ class Recording:
 
 def file_name(problem: Problem) -> str:
     """`bf16_nt_4096x4096x4096.parquet`; batch and epilogue stand behind where there are any."""
-    parts = [problem.dtype.replace(",", "-"), problem.layout, problem.shape]
-    if problem.batch > 1:
-        parts.append(f"b{problem.batch}")
-    if problem.epilogue != "none":
-        parts.append(problem.epilogue.replace("+", "-"))
-    return "_".join(parts) + ".parquet"
+    return problem.title.replace(" ×", " b").translate(str.maketrans(" ,+", "_--")) + ".parquet"
 
 
 def write_recording(
@@ -174,7 +169,7 @@ def read_recording(path: Path) -> Recording:
     if missing := [name for name in _COLUMNS.names if name not in (*table.column_names, *_ADDED)]:
         raise RecordingError(f"{path} lacks the columns {', '.join(missing)}: fetch it again or record again")
     try:
-        problem = Problem.from_key(meta["problem"])
+        problem = problem_from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
         provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
         rows = table.to_pylist()

@@ -13,10 +13,12 @@ from api.answer_service import AnswerService
 from api.dashboard.plot import Plot, plot
 from api.snapshot import Snapshot
 from api.tables import TableView, TableViews
-from space.arch import DEVICES
+from space.devices import find_profile
 from space.errors import SpaceError
-from space.problem import DTYPES, LAYOUTS, Problem
+from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
+from space.problem import Problem
 from space.rank import roofline_us
+from space.registry import problem_from_key
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import Progress
@@ -150,7 +152,7 @@ def _places(view: TableView, find: str) -> list[int]:
 
 
 def _best(device: str, entry: dict[str, Any]) -> BestRow:
-    problem, limits = Problem.from_key(entry["problem"]["key"]), DEVICES.get(device)
+    problem, limits = problem_from_key(entry["problem"]["key"]), find_profile(device)
     first, best = entry["versus_cublaslt_first"], entry["versus_cublaslt_best"]
     return BestRow(
         label=_label(problem),
@@ -163,9 +165,7 @@ def _best(device: str, entry: dict[str, Any]) -> BestRow:
 
 
 def _label(problem: Problem) -> str:
-    batch = f" ×{problem.batch}" if problem.batch > 1 else ""
-    epilogue = f" +{problem.epilogue}" if problem.epilogue != "none" else ""
-    return f"{problem.shape}{batch} {problem.dtype} {problem.layout}{epilogue}"
+    return problem.title
 
 
 def question(answer_service: AnswerService, asked: Question) -> Question:
@@ -178,7 +178,7 @@ def question(answer_service: AnswerService, asked: Question) -> Question:
     except ValueError:
         return Question(*typed, wrong="M, N and K are whole numbers, as in 4096")
     try:
-        problem = Problem.of(m, n, k, asked.dtype, asked.layout)
+        problem = Gemm.of(m, n, k, asked.dtype, asked.layout)
     except SpaceError as error:
         return Question(*typed, wrong=str(error))
     return Question(*typed, answer=orjson.loads(answer_service.answer(problem, asked.device).text))

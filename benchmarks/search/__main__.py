@@ -112,7 +112,7 @@ def _label(replay: Replay) -> str:
     problem = replay.problem
     fused = "" if problem.epilogue == "none" else f" {problem.epilogue}"
     batched = "" if problem.batch == 1 else f" batch {problem.batch}"
-    return f"{problem.dtype} {problem.layout} {problem.shape}{batched}{fused}, {class_of(problem)}"
+    return f"{problem.title}{batched}{fused}, {class_of(problem)}"
 
 
 def _gaps(failures: Failures, missing: int) -> list[str]:

@@ -13,8 +13,9 @@ from typing import Final
 from benchmarks.search.nearest import nearest_order
 from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting
+from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
-from space.problem import DTYPE_BYTES, Problem
+from space.problem import DTYPE_BYTES
 
 SMEM_BYTES: Final = 232_448
 #: Bytes a clock: of L2 for the whole GPU (8 TB/s at 1.3 GHz at most), and of one SM's L1.
@@ -44,7 +45,7 @@ class Choice:
         }  # fmt: skip
 
 
-def choices(problem: Problem, sm_count: int = 132) -> list[Choice]:
+def choices(problem: Gemm, sm_count: int = 132) -> list[Choice]:
     """What the rule looks at, best first; ties keep its order of enumeration."""
     return sorted(_enumerated(problem, sm_count), key=lambda choice: choice.cycles)
 
@@ -54,7 +55,7 @@ def rule_order(replay: Replay, setting: Setting, seed: int, most: int) -> list[i
     return nearest_order(replay, setting.family, (choice.wish for choice in choices(replay.problem)), most)
 
 
-def _enumerated(problem: Problem, sm_count: int) -> Iterator[Choice]:
+def _enumerated(problem: Gemm, sm_count: int) -> Iterator[Choice]:
     size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
     blocks_m = [64, 128] + [rows for rows in (16, 32) if problem.m <= rows] + [256] * (problem.dtype_c != "f32")
     block_k = 128 // size
@@ -69,7 +70,7 @@ def _enumerated(problem: Problem, sm_count: int) -> Iterator[Choice]:
             yield Choice(block_m, block_n, block_k, cluster_m, cluster_n, stages, _cycles(problem, sm_count, *tile))
 
 
-def _cycles(problem: Problem, sms: int, block_m: int, block_n: int, cluster_m: int, cluster_n: int) -> float:
+def _cycles(problem: Gemm, sms: int, block_m: int, block_n: int, cluster_m: int, cluster_n: int) -> float:
     size, c_bytes = DTYPE_BYTES[problem.dtype_a], block_m * block_n * DTYPE_BYTES[problem.dtype_c]
     blocks = -(-problem.m // block_m) * -(-problem.n // block_n)
     waves = -(-blocks // sms)

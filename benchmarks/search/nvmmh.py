@@ -14,8 +14,8 @@ from typing import Any, Final
 from benchmarks.search.nearest import nearest_order
 from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting
+from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
-from space.problem import Problem
 
 #: Distinct configs that are measured: what the published figure is about.
 TOP: Final = 16
@@ -57,7 +57,7 @@ def nvmmh_order(replay: Replay, setting: Setting, seed: int, most: int) -> list[
 
 
 @cache
-def asked(problem: Problem) -> list[dict[str, Any]]:
+def asked(problem: Gemm) -> list[dict[str, Any]]:
     """Its kernels for a problem, best estimate first.
 
     Raises:

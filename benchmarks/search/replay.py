@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from space.config import Config
 from space.family import Family
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 from tuner.prediction.examples import Group, settled
 from workers.recording import read_recording
 
@@ -29,7 +30,7 @@ class Replay:
         time_us: of each, see `tuner.prediction.examples.settled`; infinite for one that failed.
     """
 
-    problem: Problem
+    problem: Gemm
     device: str
     configs: tuple[Config, ...]
     time_us: Floats
@@ -63,11 +64,12 @@ def read_replays(folder: Path, family: Family) -> list[Replay]:
         configs = tuple(dict.fromkeys(m.config for m in measured if m.stage == "screen"))
         times = settled(measured)
         time_us = np.array([times.get(config, np.inf) for config in configs])
-        replays.append(Replay(recording.problem, recording.facts.name, configs, time_us))
+        if isinstance(recording.problem, Gemm):
+            replays.append(Replay(recording.problem, recording.facts.name, configs, time_us))
     return replays
 
 
-def class_of(problem: Problem) -> str:
+def class_of(problem: Gemm) -> str:
     """The kind of shape that a problem is; classes are what is left out together."""
     m, n, k = problem.m, problem.n, problem.k
     row_bytes = (k * DTYPE_BYTES[problem.dtype_a], n * DTYPE_BYTES[problem.dtype_c])

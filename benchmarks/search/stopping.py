@@ -20,7 +20,7 @@ from benchmarks.published import add_out, publish
 from benchmarks.search.replay import Replay, read_replays
 from benchmarks.search.setting import Setting, without_problem
 from space.config import Config
-from space.family import family_named
+from space.registry import family_named
 from tuner.prediction.train import TREES
 from tuner.studying.choice import GUIDED, Guidance
 from tuner.studying.sampler import MARGIN, Outlook

@@ -18,7 +18,7 @@ from benchmarks.search.kernel_tuner import kernel_tuner_order
 from benchmarks.search.nvmmh import nvmmh_order
 from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting, Split, without_class, without_problem
-from space.arch import DEVICES
+from space.devices import profile_named
 from tuner.prediction.coordinates import Coordinates
 from tuner.studying.batches import batch_size
 from tuner.studying.choice import GUIDED, Guidance, sampler_for
@@ -89,7 +89,7 @@ def ranked(split: Split | None) -> Strategy:
     def order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
         columns = setting.family.columns(replay.problem, replay.configs)
         if split is None:
-            expected = setting.family.estimate_us(columns, DEVICES[replay.device])
+            expected = setting.family.estimate_us(columns, profile_named(replay.device))
         else:
             expected = setting.model(split(replay, setting.replays), seed).predict(replay.problem, columns).time_us
         return [int(place) for place in np.argsort(expected, kind="stable")[:most]]

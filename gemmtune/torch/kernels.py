@@ -16,10 +16,13 @@ from gemmtune.torch import sources, streams
 from gemmtune.torch.operands import Refused
 from gemmtune.torch.private import current_device, current_stream, empty_strided
 from gemmtune.torch.streams import Queue
+from space.arch import arch_of_capability
 from space.config import Config
+from space.devices import DeviceProfile, DriverFacts, profile_from
+from space.errors import SpaceError
 from space.explain import explain
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import families_for, family_named
 from tuner.errors import TunerError
 from tuner.settings import settings
 from workers.build import BuildFailure, compile_source
@@ -28,8 +31,6 @@ from workers.errors import WorkerError
 
 log = logging.getLogger("gemmtune.torch")
 
-#: Compile targets by compute capability.
-_ARCHS: Final = {(9, 0): "sm_90a"}
 #: Scratch memory up to this is kept for a stream's next call; it is what the library is given for its workspace, too.
 KEPT_BYTES: Final = 64 << 20
 #: Parts of scratch memory start at multiples of this, as torch's allocations do.
@@ -204,7 +205,7 @@ def everything() -> list[Kernel | Absent]:
 
 
 def prepare(
-    key: Hashable, problem: Problem, device: int, shape: Sequence[int], dtype: torch.dtype, forbidden: str = ""
+    key: Hashable, problem: Gemm, device: int, shape: Sequence[int], dtype: torch.dtype, forbidden: str = ""
 ) -> Kernel | Absent:
     """Looks the best config up, builds and loads it; kept for calls of this kind.
 
@@ -223,13 +224,13 @@ def prepare(
         return _PREPARED[key]
 
 
-def absent(problem: Problem | str, why: str) -> None:
+def absent(problem: Gemm | str, why: str) -> None:
     """Says once why torch computes."""
     _told(problem, Absent(why))
 
 
-def _told(problem: Problem | str, found: Absent) -> Absent:
-    name = problem if isinstance(problem, str) else f"{problem.dtype} {problem.layout} {problem.shape}"
+def _told(problem: Gemm | str, found: Absent) -> Absent:
+    name = problem if isinstance(problem, str) else f"{problem.title}"
     line = f"{name} is computed by torch: {found.why}"
     if line not in _LOGGED:
         _LOGGED.add(line)
@@ -237,43 +238,43 @@ def _told(problem: Problem | str, found: Absent) -> Absent:
     return found
 
 
-def _made(problem: Problem, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | Absent:
+def _made(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | Absent:
     about = torch.cuda.get_device_properties(device)
-    arch = _ARCHS.get((about.major, about.minor))
-    if arch is None:
-        return Absent(f"no kernel family is built for {about.name} (compute capability {about.major}.{about.minor})")
     try:
-        found = sources.chosen().find(problem, about.name)
-    except TunerError as error:
-        return Absent(str(error))
+        arch = arch_of_capability(about.major, about.minor).name
+        profile = profile_from(DriverFacts(about.name, arch, about.multi_processor_count, about.L2_cache_size))
+        families_for(arch)
+        found = sources.chosen().find(problem, profile.name)
+    except (SpaceError, TunerError) as error:
+        return Absent(f"{about.name}: {error}")
     config = found.config
     if config is None:
         return Absent(found.why)
     family = family_named(config.family)
     if not family.own:
         return Absent(f"the library's is the fastest known ({found.why})")
-    if family.arch != arch:
-        return Absent(f"{family.name} is built for {family.arch}, {about.name} is {arch}")
-    if broken := explain(family, problem, config).broken:
+    if arch not in family.targets:
+        return Absent(f"{family.name} is built for {', '.join(sorted(family.targets))}, {about.name} is {arch}")
+    if broken := explain(family, problem, config, profile).broken:
         return Absent(f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}")
-    return _loaded(problem, config, device, about.multi_processor_count, shape, dtype)
+    return _loaded(problem, config, device, profile, shape, dtype)
 
 
 def _loaded(
-    problem: Problem, config: Config, device: int, sm_count: int, shape: tuple[int, ...], dtype: torch.dtype
+    problem: Gemm, config: Config, device: int, profile: DeviceProfile, shape: tuple[int, ...], dtype: torch.dtype
 ) -> Kernel | Absent:
     # The driver's bindings: not asked for where nothing is launched.
     from workers.cuda.calls import Call
     from workers.cuda.driver import CudaError
 
     try:
-        built = compile_source(source_of(problem, config), family_named(config.family).arch, settings().cache_dir)
+        built = compile_source(source_of(problem, config), profile.arch.name, settings().cache_dir)
     except WorkerError as error:
         return Absent(str(error))
     if isinstance(built, BuildFailure):
         return Absent(f"{config.key} does not compile: {built.reason}")
     try:
-        call = Call(problem, config, built.cubin, sm_count, streams.allocated(1024, device).data_ptr())
+        call = Call(problem, config, built.cubin, profile.sm_count, streams.allocated(1024, device).data_ptr())
     except CudaError as error:
         return Absent(f"{config.key} can't be loaded: {error}")
     zeroed = {name: one.size_bytes for name, one in call.scratch.items() if one.zeroed}

@@ -26,7 +26,7 @@ from gemmtune.torch.operands import (
 )
 from gemmtune.torch.private import modes
 from gemmtune.torch.sources import CHOSEN
-from space.problem import ACTIVATIONS
+from space.kinds.gemm import ACTIVATIONS
 
 _ARGUMENTS: Final = (
     "Tensor a, Tensor b, Tensor? bias, Tensor? source, float alpha, float beta, str activation, "

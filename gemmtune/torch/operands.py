@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from space.errors import ProblemError
-from space.problem import ACTIVATIONS, Problem
+from space.kinds.gemm import ACTIVATIONS, Gemm
 
 #: torch's dtypes by our words. f32 operands are multiplied as tf32, where torch is allowed to do so.
 INPUTS: Final = {
@@ -68,7 +68,7 @@ def output_shape(a: Tensor, b: Tensor) -> list[int]:
 def problem_of(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str,
     dtype: torch.dtype, promoted: bool,
-) -> Problem:  # fmt: skip
+) -> Gemm:  # fmt: skip
     """The problem, with layouts read off the strides.
 
     Raises:
@@ -93,7 +93,7 @@ def problem_of(
     summed = "s32" if whole else "f32_promoted" if promoted else "f32"
     dtypes = (INPUTS[a.dtype], INPUTS[b.dtype], OUTPUTS[dtype], summed)
     try:
-        problem = Problem(
+        problem = Gemm(
             rows, b.shape[-1], a.shape[-1], *dtypes, layout="".join(letters), batch=batch,
             epilogue="+".join(parts) or "none",
         )  # fmt: skip
@@ -187,7 +187,7 @@ def _strided(name: str, tensor: Tensor) -> str:
 
 
 def _check_epilogue(
-    problem: Problem, shape: Sequence[int], bias: Tensor | None, source: Tensor | None, dtype: torch.dtype
+    problem: Gemm, shape: Sequence[int], bias: Tensor | None, source: Tensor | None, dtype: torch.dtype
 ) -> None:
     if bias is not None:
         wanted = dtype if problem.dtype_bias == problem.dtype_c else torch.float32

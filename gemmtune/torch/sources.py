@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 from gemmtune.client import Client, GemmtuneError
 from space.config import Config
 from space.errors import SpaceError
-from space.family import family_named
 from space.problem import Problem
+from space.registry import family_named
 from tuner.answering.answers import Answer, answer
 from tuner.errors import TunerError
 from tuner.evidence.store import Store
@@ -69,10 +69,7 @@ class Service:
 
     def find(self, problem: Problem, device: str) -> Found:
         """See `Source`."""
-        question: dict[str, int | str] = {
-            "m": problem.m, "n": problem.n, "k": problem.k, "dtype": problem.dtype, "layout": problem.layout,
-            "batch": problem.batch, "epilogue": problem.epilogue,
-        }  # fmt: skip
+        question = problem.fields()
         try:
             (said,) = self.client.best_many([question], device)
             config = family_named(said.family).config(said.knobs) if said.family else None

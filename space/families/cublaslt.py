@@ -10,8 +10,9 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import DeviceLimits
+from space.arch import ARCHS
 from space.columns import Columns, FloatColumn
+from space.devices import DeviceProfile
 from space.family import Family
 from space.knobs import Knob
 
@@ -19,7 +20,7 @@ from space.knobs import Knob
 MOST_RANKS: Final = 8
 
 
-def _estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
+def _estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     """The roofline bound: nothing more is known of a library kernel before it is measured."""
     moved = c.problem.min_bytes / device.hbm_read_tbs / 1e6
     bound = max(c.problem.flops / device.peak_tflops(c.problem.dtype) / 1e6, moved)
@@ -28,7 +29,7 @@ def _estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
 
 CUBLASLT: Final = Family(
     name="cublaslt",
-    arch="sm_90a",
+    targets=frozenset(ARCHS),
     knobs=(Knob("rank", tuple(range(MOST_RANKS)), 0, "launch", "place in the list of cublasLtMatmulAlgoGetHeuristic"),),
     derived=(),
     rules=(),

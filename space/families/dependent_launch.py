@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from space.columns import FloatColumn
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 
 #: Some thirty microseconds of memory, and four hundred of 16-bit products, on a Hopper GPU.
 SHORT_BYTES, SHORT_FLOPS = 128_000_000, 256_000_000_000
@@ -24,7 +24,7 @@ WHY: Final = (
 )
 
 
-def is_short(problem: Problem) -> bool:
+def is_short(problem: Gemm) -> bool:
     """Whether half a microsecond is a share of a product's time that can be measured."""
     return problem.min_bytes <= SHORT_BYTES and problem.flops <= SHORT_FLOPS
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from space.kinds.gemm import ACTIVATIONS, Gemm
 from space.knobs import KnobValue
-from space.problem import ACTIVATIONS, Problem
 
 
-def epilogue_constants(problem: Problem) -> dict[str, KnobValue]:
+def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:
     """Which parts there are, 0 or 1 each, and the activation's name or `none`."""
     parts = problem.epilogue_parts
     flags = {part: int(part in parts) for part in ("alpha", "beta", "bias")}

@@ -11,15 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from space.arch import ARCHS
 from space.instructions.operand import FP8, INT8, NARROW, PTX_DTYPES, accumulator_of
 from space.layouts.elements import element_bits
 
 WARP_THREADS: Final = 32
 SOURCE: Final = "PTX ISA 9.0 §9.7.14.5.14, mma"
 
-_ALL: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
-_FROM_ADA: Final = _ALL[2:]
-_CONSUMER_BLACKWELL: Final = ("sm_120a",)
+_ALL: Final = tuple(ARCHS)
+_FROM_ADA: Final = tuple(name for name, arch in ARCHS.items() if "mma_fp8" in arch.features)
+_CONSUMER_BLACKWELL: Final = tuple(name for name, arch in ARCHS.items() if "mma_fp4" in arch.features)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,13 @@ import pytest
 from space.config import Config
 from space.families.sm90_wgmma.estimate import split_trips
 from space.families.sm90_wgmma.operands import element_bytes, stores_chunks
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from workers.build import Build, compile_source
 from workers.kernels.render import render
 
 FAMILY = family_named("sm90_wgmma")
-PROBLEM = Problem.parse("4096x4096x4096")
+PROBLEM = Gemm.parse("4096x4096x4096")
 
 
 # Units of one column group, of two and of four; a transposed tile's are of one; two blocks a warpgroup.
@@ -52,14 +52,14 @@ def test_a_split_products_trips_to_l2_are_those_of_the_estimate(knobs: dict[str,
     ],
 )
 def test_c_is_aligned_where_the_kernel_stores_it_by_chunks(shape: str, dtype: str, swap_ab: int) -> None:
-    problem = Problem.parse(shape, dtype)
+    problem = Gemm.parse(shape, dtype)
     tile_k = FAMILY.config({}).number("swizzle_a") // element_bytes(problem)
     config = FAMILY.config({"epilogue": "direct", "swap_ab": swap_ab, "tile_k": tile_k})
     said = str(stores_chunks(problem, config)).lower()
     compiles(problem, config, [f"DirectStore<Config>::kChunks == {said}"])
 
 
-def compiles(problem: Problem, config: Config, claims: list[str]) -> None:
+def compiles(problem: Gemm, config: Config, claims: list[str]) -> None:
     """The kernel's templates with these claims behind them; without its entry, so that nothing is generated."""
     source = render(FAMILY.name, FAMILY.compile_constants(problem, config))
     templates = source[: source.index('extern "C" __global__')]

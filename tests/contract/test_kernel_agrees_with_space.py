@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from workers.kernels.render import FOLDER, render, source_digest, sources_digest
 
 FAMILY = family_named("sm90_wgmma")
-PROBLEM = Problem.parse("4096x4096x4096")
+PROBLEM = Gemm.parse("4096x4096x4096")
 
 
 def test_every_constant_that_the_kernel_reads_is_given() -> None:
     texts = [render("sm90_wgmma", FAMILY.compile_constants(problem, FAMILY.config({})))
-             for problem in (PROBLEM, Problem.parse("333x333x333"))]  # fmt: skip
+             for problem in (PROBLEM, Gemm.parse("333x333x333"))]  # fmt: skip
     assert read_by("".join(texts)) == given_to(config_of(texts[0]))
 
 
@@ -32,7 +32,7 @@ def test_launch_knobs_do_not_reach_the_source() -> None:
 
 def test_no_extent_reaches_the_source() -> None:
     config = FAMILY.config({})
-    texts = {render("sm90_wgmma", FAMILY.compile_constants(Problem.parse(shape), config)) for shape in
+    texts = {render("sm90_wgmma", FAMILY.compile_constants(Gemm.parse(shape), config)) for shape in
              ("8x8x8", "4096x4096x4096", "333x4104x2056")}  # fmt: skip
     assert len(texts) == 1
 
@@ -69,14 +69,14 @@ GEMV = family_named("gemv")
 
 
 def test_gemv_is_given_every_constant_that_it_reads() -> None:
-    source = gemv_source(Problem.parse("1x64x64"))
+    source = gemv_source(Gemm.parse("1x64x64"))
     assert read_by(source) == given_to(config_of(source))
     for asserted in ("sizeof(R) == Config::kReductionBytes", "R::kTileN == Config::kTileN"):
         assert asserted in (FOLDER / "gemv" / "kernel.cuh").read_text()
 
 
 def test_no_extent_reaches_the_source_of_gemv_but_by_its_knob() -> None:
-    texts = {gemv_source(Problem.parse(shape)) for shape in ("3x8x8", "1x4096x4096", "2x333x1024")}
+    texts = {gemv_source(Gemm.parse(shape)) for shape in ("3x8x8", "1x4096x4096", "2x333x1024")}
     assert len(texts) == 1
     assert "#include" not in texts.pop()
 
@@ -88,5 +88,5 @@ def test_a_digest_is_of_the_families_that_compete() -> None:
     assert both not in (source_digest("gemv"), source_digest("sm90_wgmma"))
 
 
-def gemv_source(problem: Problem) -> str:
+def gemv_source(problem: Gemm) -> str:
     return render("gemv", GEMV.compile_constants(problem, GEMV.config({})))

@@ -7,18 +7,20 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.faults import FAULTS, Fault, FaultyBuilder, run
-from space.arch import H200
 from space.config import Config
+from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import is_legal
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import rank
+from space.registry import family_named
 from tests.broken_configs import SHARED
 from tuner.studying.candidates import spread
 from tuner.studying.devices import driver_present
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
+
+H200 = profile_named("NVIDIA H200")
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
@@ -56,13 +58,13 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaWorker]:
         yield opened
 
 
-def measure(worker: CudaWorker, problem: Problem, configs: list[Config]) -> list[Measurement]:
+def measure(worker: CudaWorker, problem: Gemm, configs: list[Config]) -> list[Measurement]:
     return list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_corner_of_the_knobs_is_right_on_edges_that_do_not_divide(worker: CudaWorker, shape: str) -> None:
-    problem = Problem.parse(shape)
+    problem = Gemm.parse(shape)
     configs = [config for knobs in CORNERS if is_legal(FAMILY, problem, config := FAMILY.config(knobs))]
     measured = measure(worker, problem, configs)
     assert {m.config.key: (m.outcome, m.detail) for m in measured if m.outcome is not Outcome.CORRECT} == {}
@@ -70,24 +72,24 @@ def test_every_corner_of_the_knobs_is_right_on_edges_that_do_not_divide(worker: 
 
 
 def test_two_hundred_ranked_candidates_are_right(worker: CudaWorker) -> None:
-    problem = Problem.parse("1111x2008x1024")
+    problem = Gemm.parse("1111x2008x1024")
     configs = spread(rank(enumerate_space(FAMILY, problem), H200).configs(), 200)
     assert {m.config.key: m.detail for m in measure(worker, problem, configs) if m.outcome is not Outcome.CORRECT} == {}
 
 
 LIBRARY_PROBLEMS = [
-    *(Problem.of(1024, 768, 512, dtype, "nt") for dtype in ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8")),
-    *(Problem.of(1024, 768, 512, dtype, layout) for dtype in ("bf16", "fp16", "tf32") for layout in ("nn", "tn", "tt")),
-    Problem.of(1024, 768, 512, "fp8_e4m3_promoted"),
-    Problem.of(256, 264, 136, "bf16", "nt", batch=5),
-    Problem.of(333, 257, 588, "bf16"),
-    Problem.of(1024, 768, 512, "bf16", epilogue="alpha+beta+bias+gelu"),
-    Problem.of(1024, 768, 512, "fp16", epilogue="bias+relu"),
+    *(Gemm.of(1024, 768, 512, dtype, "nt") for dtype in ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8")),
+    *(Gemm.of(1024, 768, 512, dtype, layout) for dtype in ("bf16", "fp16", "tf32") for layout in ("nn", "tn", "tt")),
+    Gemm.of(1024, 768, 512, "fp8_e4m3_promoted"),
+    Gemm.of(256, 264, 136, "bf16", "nt", batch=5),
+    Gemm.of(333, 257, 588, "bf16"),
+    Gemm.of(1024, 768, 512, "bf16", epilogue="alpha+beta+bias+gelu"),
+    Gemm.of(1024, 768, 512, "fp16", epilogue="bias+relu"),
 ]
 
 
 @pytest.mark.parametrize("problem", LIBRARY_PROBLEMS, ids=lambda problem: problem.key)
-def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem: Problem) -> None:
+def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem: Gemm) -> None:
     library = family_named("cublaslt")
     round_ = worker.begin(problem, Policy.COLD_GRAPH)
     assert round_.library_ranks >= 1
@@ -99,7 +101,7 @@ def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem
 
 
 def test_finals_are_interleaved_and_have_the_library_behind_them(worker: CudaWorker) -> None:
-    problem = Problem.parse("1024x1024x1024")
+    problem = Gemm.parse("1024x1024x1024")
     round_ = worker.begin(problem, Policy.COLD_GRAPH)
     finals = round_.finals([FAMILY.config({}), FAMILY.config({"tile_n": 64})], 10)
     assert [m.config.family for m in finals][:3] == ["sm90_wgmma", "sm90_wgmma", "cublaslt"]
@@ -119,7 +121,7 @@ def test_a_planted_fault_costs_one_candidate(worker: CudaWorker, fault: Fault) -
 @pytest.mark.parametrize("splits", [2, 8])
 def test_slices_out_of_patience_leave_their_share_to_the_last(worker: CudaWorker, splits: int) -> None:
     impatient = Fault("impatience", "kPatience = 64", "kPatience = 0", (Outcome.CORRECT,))
-    problem = Problem.parse("500x1000x2048")
+    problem = Gemm.parse("500x1000x2048")
     config = FAMILY.config({"split_k": splits, "epilogue": "direct", "tile_n": 96})
     assert is_legal(FAMILY, problem, config)
     patient = worker.builder

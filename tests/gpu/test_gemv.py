@@ -10,8 +10,8 @@ import pytest
 from benchmarks.compile_space import legal_config
 from benchmarks.launch_space import draw
 from space.explain import is_legal
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tuner.studying.candidates import candidates_for
 from tuner.studying.devices import driver_present
 from workers.cuda.worker import CudaWorker
@@ -41,7 +41,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaWorker]:
 @pytest.mark.parametrize("layout", ["nt", "tt"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layout: str) -> None:
-    problem = Problem.parse(shape, "bf16", layout)
+    problem = Gemm.parse(shape, "bf16", layout)
     wanted = [FAMILY.config({"rows": problem.m} | knobs) for knobs in CORNERS]
     configs = [config for config in wanted if is_legal(FAMILY, problem, config)]
     measured = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
@@ -60,7 +60,7 @@ def test_random_legal_configs_are_right(worker: CudaWorker, number: int) -> None
 
 
 def test_both_families_run_in_one_round_and_its_digest_is_of_both(worker: CudaWorker) -> None:
-    problem = Problem.parse("1x4096x4096")
+    problem = Gemm.parse("1x4096x4096")
     round_ = worker.begin(problem, Policy.COLD_GRAPH)
     first = {config.family: config for config in reversed(candidates_for(problem, worker))}
     assert first.keys() == {"sm90_wgmma", "gemv"}
@@ -68,5 +68,5 @@ def test_both_families_run_in_one_round_and_its_digest_is_of_both(worker: CudaWo
     assert {one.outcome for one in measured} == {Outcome.CORRECT}
     finals = round_.finals(list(first.values()), 5)
     assert {one.config.family for one in finals} >= set(first)
-    alone = worker.begin(Problem.parse("64x64x64"), Policy.COLD_GRAPH)
+    alone = worker.begin(Gemm.parse("64x64x64"), Policy.COLD_GRAPH)
     assert alone.provenance.kernel_source_digest != round_.provenance.kernel_source_digest

@@ -18,8 +18,8 @@ from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.explain import is_legal  # noqa: E402
-from space.family import family_named  # noqa: E402
-from space.problem import Problem  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from space.registry import family_named  # noqa: E402
 from tuner.answering.answers import default_config  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
@@ -35,7 +35,7 @@ class Given:
     family: str
     knobs: dict[str, object]
 
-    def find(self, problem: Problem, device: str) -> Found:
+    def find(self, problem: Gemm, device: str) -> Found:
         family = family_named(self.family)
         config: Config | None = family.config({"rows": problem.m, **self.knobs} if family is GEMV else self.knobs)
         if config is not None and not is_legal(family, problem, config):

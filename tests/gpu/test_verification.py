@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from space.problem import DTYPE_BYTES, DTYPES, Problem
+from space.kinds.gemm import DTYPES, Gemm
+from space.problem import DTYPE_BYTES
 from tests.elements import decoded, product, size_bytes
 from tuner.studying.devices import driver_present
 
@@ -17,9 +18,9 @@ EPILOGUES = ["alpha", "alpha+beta", "bias+relu", "alpha+beta+bias+gelu", "bias+s
 OTHERS = ["bf16,bf16,f32,f32", "fp16,fp16,fp16,f32", "fp8_e5m2,fp8_e4m3,fp8_e4m3,f32", "int8,uint8,bf16,s32",
           "int8,int8,int8,s32", "int8,int8,s32,s32"]  # fmt: skip
 PROBLEMS = [
-    *(Problem.of(133, 87, 150, dtype, layout, 1 + 2 * (layout == "nn")) for dtype in DTYPES
+    *(Gemm.of(133, 87, 150, dtype, layout, 1 + 2 * (layout == "nn")) for dtype in DTYPES
       for layout in ("nt", "nn", "tn", "tt")),
-    *(Problem.of(70, 67, 90, dtypes, "nt", 2, epilogue) for dtypes in OTHERS for epilogue in EPILOGUES),
+    *(Gemm.of(70, 67, 90, dtypes, "nt", 2, epilogue) for dtypes in OTHERS for epilogue in EPILOGUES),
 ]  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def download(address: int, count: int, dtype: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
-def test_the_reference_is_float64_of_numpy(gpu: tuple, problem: Problem) -> None:
+def test_the_reference_is_float64_of_numpy(gpu: tuple, problem: Gemm) -> None:
     from workers.cuda.bounds import FORMATS
     from workers.cuda.operands import Operands
 
@@ -80,7 +81,7 @@ def test_random_operands_are_fresh_and_fill_their_range(gpu: tuple, dtype: str) 
     from workers.cuda.operands import Operands
 
     tools, stream = gpu
-    problem = Problem.of(256, 256, 256, dtype)
+    problem = Gemm.of(256, 256, 256, dtype)
     drawn = []
     for seed in (1, 2):
         operands = Operands(problem, seed, tools, stream, l2_bytes=2**20)
@@ -106,7 +107,7 @@ def test_a_kernel_that_leaves_out_repeats_or_oversteps_is_caught(gpu: tuple, dty
     from workers.cuda.verification import Verifier
 
     tools, stream = gpu
-    problem = Problem.of(65, 33, 40, dtypes)
+    problem = Gemm.of(65, 33, 40, dtypes)
     operands = Operands(problem, 5, tools, stream, l2_bytes=2**20)
     verifier = Verifier(operands, tools, stream)
     size = DTYPE_BYTES[problem.dtype_c]

@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
-from space.arch import DEVICES, DeviceLimits
 from space.config import Config
+from space.devices import DeviceProfile, find_profile, profile_named
 from space.enumerate import Space, enumerate_space
+from space.errors import FamilyError
 from space.explain import nearest_config
-from space.family import Family, family_for
+from space.family import Family
 from space.problem import Problem
 from space.rank import rank
+from space.registry import families_for, family_named
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.evidence.records import Best
 from tuner.evidence.stats import order_interval_us
@@ -76,14 +78,24 @@ class Bests(Protocol):
 def answer(
     bests: Bests, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH, model: LearnedModel | None = None
 ) -> Answer:
-    """The best known config for `problem` on the device model `device`.
+    """The best known config for `problem` on a device.
 
     Args:
+        device: its identity, or a name that people use for it (see `space.devices.profile_named`).
         model: of that device; the analytic model predicts where there is none.
+
+    Raises:
+        ProfileError: nobody knows the device, and nothing was measured on it.
     """
+    profile = find_profile(device)
+    device = profile.name if profile else device
     if best := bests.best(problem, device, policy):
         return measured(best)
-    asked = _Asked(problem, device, policy, model if model and model.facts.device == device else None)
+    asked = _Asked(problem, device, policy, model if model and model.facts.device == device else None, profile)
+    if profile is None:
+        return asked.on_unknown_card(bests)
+    if why := asked.unserved:
+        return asked.none(why)
     neighbour = best_neighbour(bests.neighbours(problem, device), problem, policy, asked.judge)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
@@ -111,7 +123,7 @@ class _Guess:
 
     config: Config
     time_us: float
-    interval_us: tuple[float, float]
+    interval_us: tuple[float, float] | None
 
 
 @dataclass(frozen=True)
@@ -122,21 +134,30 @@ class _Asked:
     device: str
     policy: Policy
     model: LearnedModel | None
+    profile: DeviceProfile | None
 
     @property
-    def limits(self) -> DeviceLimits | None:
-        """Rates of the device; None for one that nothing is known of."""
-        return DEVICES.get(self.device)
+    def unserved(self) -> str:
+        """Why no family of ours has a kernel for the device; empty where one has."""
+        try:
+            families_for(self._known.arch.name)
+        except FamilyError as error:
+            return f"{self.device} is {self._known.arch.name}: {error}"
+        return ""
 
     @property
     def family(self) -> Family:
-        """Whose configs are predicted."""
-        return family_for(self.limits.arch if self.limits else "sm_90a")
+        """The family whose configs are predicted."""
+        return families_for(self._known.arch.name)[0]
+
+    @property
+    def _known(self) -> DeviceProfile:
+        return self.profile or profile_named(self.device)
 
     @property
     def judge(self) -> Judge:
         """What compares times at two shapes."""
-        return Judge(self.limits, self.model)
+        return Judge(self.profile, self.model)
 
     @property
     def whose(self) -> str:
@@ -146,6 +167,8 @@ class _Asked:
     @property
     def grounds(self) -> tuple[str, ...]:
         """What a prediction rests on."""
+        if not self._known.measured:
+            return (f"rates of {self.device} are {self._known.sources['tensor_tflops']}; none was measured",)
         if self.model is None:
             return ("the analytic model's errors on recorded problems",)
         facts = self.model.facts
@@ -157,18 +180,18 @@ class _Asked:
         return learned, self.model.domain(self.problem).sentence
 
     def predicted(self) -> _Guess | None:
-        """The model's first choice; None when the device is unknown, or nothing is legal."""
-        if self.limits is None:
-            return None
-        if self.model and (found := first_choice(self.model, self.problem, self.limits)):
+        """The model's first choice; None when nothing is legal."""
+        if self.model and (found := first_choice(self.model, self.problem, self._known)):
             config, prediction, place = found
             low, high = float(prediction.low_us[place]), float(prediction.high_us[place])
             return _Guess(config, float(prediction.time_us[place]), (low, high))
-        ranked = rank(self._space(), self.limits)
+        ranked = rank(self._space(), self._known)
         if not len(ranked):
             return None
         time_us = float(ranked.estimates_us[0])
-        return _Guess(ranked.config(0), time_us, (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH))
+        # How far estimates err was seen on measured cards alone.
+        interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if self._known.measured else None
+        return _Guess(ranked.config(0), time_us, interval)
 
     def beats(self, predicted: _Guess, neighbour: Neighbour) -> bool:
         """Whether the neighbour's config is so much slower here that its having won there does not weigh.
@@ -197,7 +220,7 @@ class _Asked:
                             neighbour.best, grounds)  # fmt: skip
 
     def told(self, predicted: _Guess | None, neighbour: Neighbour | None) -> Answer:
-        """The prediction, else the default, else that there is nothing."""
+        """The prediction, or why there is none."""
         if predicted:
             near = f"nothing near {self.problem.shape} was measured on {self.device}"
             if neighbour:
@@ -205,10 +228,27 @@ class _Asked:
             why = f"{near}; {self.whose} ranks this config first"
             return self._answer("predicted", predicted.config, predicted.time_us, predicted.interval_us, why, None,
                                 self.grounds)  # fmt: skip
-        if default := default_config(self.family, self.problem):
-            why = f"nothing is known of {self.device}; these are the family's defaults, made legal for "
+        return self.none(self._why_none())
+
+    def on_unknown_card(self, bests: Bests) -> Answer:
+        """What was measured on a card that the table does not know: its neighbours' family, at its defaults.
+
+        Raises:
+            ProfileError: nothing was measured on it.
+        """
+        near = next(iter(bests.neighbours(self.problem, self.device)), None)
+        if near is None:
+            profile_named(self.device)
+            raise AssertionError(f"{self.device} has no profile, and is known")
+        family = family_named(near.config.family)
+        if default := default_config(family, self.problem):
+            why = f"no profile of {self.device} is known; these are the defaults of {family.name}, made legal for "
             return self._answer("default", default, None, None, why + self.problem.shape)
-        return self._answer("none", None, None, None, self._why_none())
+        return self.none(f"no {family.name} config is legal for {self.problem.title}")
+
+    def none(self, why: str) -> Answer:
+        """That there is nothing to run."""
+        return self._answer("none", None, None, None, why)
 
     def _answer(
         self, source: Source, config: Config | None, time_us: float | None, interval: tuple[float, float] | None,
@@ -217,14 +257,14 @@ class _Asked:
         return Answer(self.problem, self.device, self.policy, source, config, time_us, best, why, interval, grounds)
 
     def _space(self) -> Space:
-        return enumerate_space(self.family, self.problem)
+        return enumerate_space(self.family, self.problem, self._known)
 
     def _why_none(self) -> str:
         removed = self._space().removed
         rules = ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])
         return (
-            f"no {self.family.name} config is legal for {self.problem.dtype} {self.problem.layout} "
-            f"{self.problem.shape}: rules {rules} leave none; `explain` says why"
+            f"no {self.family.name} config is legal for {self.problem.title}: rules {rules} leave none; "
+            "`explain` says why"
         )
 
 

@@ -17,9 +17,10 @@ from optuna.trial import create_trial
 
 from space.config import Config
 from space.explain import legal_mask
-from space.family import Family, family_named
+from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
+from space.registry import family_named
 from tuner.errors import NothingMeasured
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
@@ -120,7 +121,7 @@ def why(
     times = _times(store, problem, device, policy)
     if len(times) < LEAST:
         raise NothingMeasured(
-            f"{len(times)} correct candidates of {problem.dtype} {problem.layout} {problem.shape} were measured on "
+            f"{len(times)} correct candidates of {problem.title} were measured on "
             f"{device}: {LEAST} are needed to tell why one won; run `{tune_command(problem)}`"
         )
     winner = min(times, key=lambda config: (times[config], config.key))

@@ -8,14 +8,14 @@ Where a table breaks one of them the search has missed something: what is to be 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from space.config import Config
 from space.errors import ProblemError
 from space.explain import is_legal
-from space.family import family_named
 from space.problem import Problem
+from space.registry import family_named
 
 #: Every octave, and its middle above 16: what serving stacks ask for.
 MS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
@@ -64,8 +64,8 @@ class Cliff:
         slow, by = self.suspect, self.witness
         verb = "computes it by padding" if self.kind == "inversion" else "computes it by repetition"
         return (
-            f"M = {slow.problem.m:,} takes {slow.time_us:.2f} µs, though the kernel of M = {by.problem.m:,} {verb} in "
-            f"{self.bound_us:.2f} µs"
+            f"M = {slow.problem.extents[0]:,} takes {slow.time_us:.2f} µs, though the kernel of "
+            f"M = {by.problem.extents[0]:,} {verb} in {self.bound_us:.2f} µs"
         )
 
 
@@ -77,12 +77,12 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
     """
     if not ms:
         raise ProblemError("a ladder needs at least one M: give some, or leave them out for 1 to 16,384")
-    return [replace(weight, m=m) for m in sorted(set(ms))]
+    return [weight.resized(m, *weight.extents[1:]) for m in sorted(set(ms))]
 
 
 def cliffs(table: Sequence[Rung], band: float = BAND) -> list[Cliff]:
     """The rungs of one weight that are too slow, worst first; each once, with the witness that says most."""
-    rungs = sorted(table, key=lambda rung: rung.problem.m)
+    rungs = sorted(table, key=lambda rung: rung.problem.extents[0])
     worst: dict[int, Cliff] = {}
     for place, suspect in enumerate(rungs):
         for kind, bound, witness in _bounds(rungs, place):
@@ -97,9 +97,9 @@ _Bound = tuple[Literal["inversion", "jump"], float, Rung]
 
 def _bounds(rungs: Sequence[Rung], place: int) -> list[_Bound]:
     """What the other rungs say that this one takes at most."""
-    m = rungs[place].problem.m
+    m = rungs[place].problem.extents[0]
     above: list[_Bound] = [("inversion", rung.time_us, rung) for rung in rungs[place + 1 :]]
-    below: list[_Bound] = [("jump", -(-m // rung.problem.m) * rung.time_us, rung) for rung in rungs[:place]]
+    below: list[_Bound] = [("jump", -(-m // rung.problem.extents[0]) * rung.time_us, rung) for rung in rungs[:place]]
     return above + below
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
 
-from space.arch import DeviceLimits, arch_named
 from space.config import Config
+from space.devices import DeviceProfile
 from space.explain import is_legal
-from space.family import family_named
 from space.problem import Problem
-from tuner.evidence.distance import log_distance
+from space.registry import family_named
 from tuner.evidence.records import Best
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
@@ -48,18 +47,18 @@ class Neighbour:
 class Judge:
     """Times of configs at any shape: by the learned model where it knows the family, else by the analytic one."""
 
-    limits: DeviceLimits | None
+    profile: DeviceProfile | None
     model: LearnedModel | None
 
     def times_us(self, problem: Problem, configs: Sequence[Config]) -> list[float] | None:
         """Expected times of configs of one family; None on a device that nothing is known of."""
-        if self.limits is None:
+        if self.profile is None:
             return None
         family = family_named(configs[0].family)
-        columns = family.columns(problem, configs, arch_named(self.limits.arch))
+        columns = family.columns(problem, configs, self.profile)
         if self.model is not None and self.model.facts.family == family.name:
             return [float(time) for time in self.model.predict(problem, columns).time_us]
-        return [float(time) for time in family.estimate_us(columns, self.limits)]
+        return [float(time) for time in family.estimate_us(columns, self.profile)]
 
     def interval_us(self, time_us: float) -> tuple[float, float]:
         """Around a time that was scaled from another shape."""
@@ -74,7 +73,7 @@ def best_neighbour(bests: Iterable[Best], problem: Problem, policy: Policy, judg
     Args:
         bests: nearest first.
     """
-    near = takewhile(lambda best: log_distance(problem, best.problem) <= REACH, bests)
+    near = takewhile(lambda best: problem.distance(best.problem) <= REACH, bests)
     same = (best for best in near if best.winner.measurement.policy is policy)
     offers = islice((offer for best in same if (offer := _offered(best, problem))), MOST)
     rivals = [rival for best, configs in offers for rival in _rivals(best, configs, problem, judge)]
@@ -98,4 +97,4 @@ def _rivals(best: Best, configs: list[Config], problem: Problem, judge: Judge) -
             # Of the runner-up the model alone tells how far behind it was; never ahead.
             growth, lag = here[place] / there[place], max(there[place] / there[-1], 1.0)
         time_us = best.median_us * lag * growth
-        yield Neighbour(best, config, time_us, judge.interval_us(time_us), log_distance(problem, best.problem))
+        yield Neighbour(best, config, time_us, judge.interval_us(time_us), problem.distance(best.problem))

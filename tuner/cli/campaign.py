@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from space.arch import H200
+from space.devices import DEFAULT_DEVICE
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Device, Json, open_store, timing_of
@@ -74,7 +74,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Makes a campaign for the workers of a service, or of this store."""
-    devices = tuple(_device(word) for word in device or [H200.name])
+    devices = tuple(_device(word) for word in device or [DEFAULT_DEVICE])
     budget = CampaignBudget(candidates, rounds, target, gpu_seconds)
     request = _request(file, ladder, name, devices, budget, priority)
     with campaign_client_at(db, url, insecure) as client:

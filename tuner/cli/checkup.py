@@ -6,8 +6,8 @@ import ctypes
 import os
 from pathlib import Path
 
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tuner.fleet.checkup import Check
 from tuner.settings import Settings
 from tuner.studying.devices import driver_present, recorded_devices
@@ -50,14 +50,14 @@ def _gpu() -> Check:
 
 def _nvrtc() -> Check:
     family = family_named("sm90_wgmma")
-    source = render(family.name, family.compile_constants(Problem(1, 1, 1), family.config({})))
+    source = render(family.name, family.compile_constants(Gemm(1, 1, 1), family.config({})))
     try:
-        build = compile_source(source, family.arch, None)
+        build = compile_source(source, min(family.targets), None)
     except (WorkerError, ImportError, OSError) as error:
         return Check("nvrtc", "broken", f"NVRTC can't be used ({error})", "install again: make clean, then make tune")
     if isinstance(build, BuildFailure):
         return Check("nvrtc", "broken", f"the default kernel doesn't compile: {build.reason}", "install again")
-    return Check("nvrtc", "ok", f"NVRTC {build.nvrtc} compiled the default kernel for {family.arch} "
+    return Check("nvrtc", "ok", f"NVRTC {build.nvrtc} compiled the default kernel for {min(family.targets)} "
                  f"({build.registers} registers, {build.seconds:.2f} s)")  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def _recordings(config: Settings) -> Check:
         for path in sorted(folder.glob("*.parquet")):
             try:
                 problem = read_recording(path).problem
-                shapes.append(f"{problem.dtype} {problem.layout} {problem.shape}")
+                shapes.append(f"{problem.title}")
             except WorkerError as error:
                 bad.append(str(error))
         found.append(f"recorded:{folder.name} ({', '.join(shapes)})")

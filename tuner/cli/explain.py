@@ -7,15 +7,29 @@ from typing import Annotated
 
 import typer
 
-from space.arch import arch_named
 from space.config import parse_knobs
+from space.devices import DEFAULT_DEVICE
 from space.enumerate import Space, enumerate_all
 from space.explain import Broken, Explanation
 from space.explain import explain as explain_config
-from space.family import Family, families_for, family_named, family_with
+from space.family import Family
 from space.nearest import MOST_CHANGES
+from space.registry import families_for, family_named, family_with
 from space.rules import Rule
-from tuner.cli.options import ArchName, Batch, ConfigText, Dtype, Epilogue, Json, Layout, NoRule, Shape, problem_from
+from tuner.cli.options import (
+    ArchName,
+    Batch,
+    ConfigText,
+    DeviceName,
+    Dtype,
+    Epilogue,
+    Json,
+    Layout,
+    NoRule,
+    Shape,
+    problem_from,
+    profile_from_words,
+)
 from tuner.cli.output import config_json, console, emit, problem_json, table
 from tuner.exits import EXIT_ILLEGAL
 
@@ -31,7 +45,8 @@ def explain(
     layout: Layout = "nt",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
-    arch: ArchName = "sm_90a",
+    device: DeviceName = DEFAULT_DEVICE,
+    arch: ArchName = None,
     family: _FamilyName = None,
     as_json: Json = False,
 ) -> None:
@@ -40,9 +55,9 @@ def explain(
     Ends with exit code 1 when it is illegal.
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
-    known, knobs = arch_named(arch), parse_knobs(config)
-    plug = family_named(family) if family else family_with(arch, knobs)
-    said = explain_config(plug, problem, plug.config(knobs), known)
+    profile, knobs = profile_from_words(device, arch), parse_knobs(config)
+    plug = family_named(family) if family else family_with(profile.arch.name, knobs)
+    said = explain_config(plug, problem, plug.config(knobs), profile)
     if as_json:
         emit(_explanation_json(said))
     else:
@@ -57,7 +72,8 @@ def space(
     layout: Layout = "nt",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
-    arch: ArchName = "sm_90a",
+    device: DeviceName = DEFAULT_DEVICE,
+    arch: ArchName = None,
     family: _FamilyName = None,
     unpruned: Annotated[bool, typer.Option("--unpruned", help="Every legal config, worth trying or not.")] = False,
     no_rule: NoRule = None,
@@ -68,16 +84,16 @@ def space(
     A config that breaks several rules is counted under the first that is applied.
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
-    known = arch_named(arch)
-    plugs = (family_named(family),) if family else families_for(arch, problem)
-    spaces = enumerate_all(plugs, problem, known, pruned=not unpruned, without=no_rule or ())
+    profile = profile_from_words(device, arch)
+    plugs = (family_named(family),) if family else families_for(profile.arch.name, problem)
+    spaces = enumerate_all(plugs, problem, profile, pruned=not unpruned, without=no_rule or ())
     if as_json:
-        emit({"problem": problem_json(problem), "arch": arch, "pruned": not unpruned,
+        emit({"problem": problem_json(problem), "arch": profile.arch.name, "pruned": not unpruned,
               "families": [_space_json(found) for found in spaces]})  # fmt: skip
         return
     for found in spaces:
-        console.print(f"{found.family.name} on {arch}, {dtype} {layout} {shape}: {found.total:,} configs in the "
-                      "product of all knobs")  # fmt: skip
+        console.print(f"{found.family.name} on {profile.arch.name}, {dtype} {layout} {shape}: {found.total:,} configs "
+                      "in the product of all knobs")  # fmt: skip
         rules = _rules(found.family)
         rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
         table(("rule", "kind", "removes", "because"), rows)
@@ -108,7 +124,7 @@ def _explanation_json(said: Explanation) -> dict[str, object]:
 
 
 def _print_explanation(said: Explanation, shape: str) -> None:
-    console.print(f"{'legal' if said.legal else 'illegal'} for {said.problem.dtype} {said.problem.layout} {shape} "
+    console.print(f"{'legal' if said.legal else 'illegal'} for {said.problem.title} "
                   f"on {said.arch}: {said.config.knobs_text}", markup=False)  # fmt: skip
     for entry in said.broken:
         _print_broken(entry)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from space.arch import H200
+from space.devices import DEFAULT_DEVICE
 from space.errors import ConfigError
 from tuner.cli.options import Db, Json, Out, open_store
 from tuner.cli.output import console, emit
@@ -19,7 +19,7 @@ FORMATS = ("json",)
 def export(
     out: Out,
     format: Annotated[str, typer.Option("--format", help="json.")] = "json",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
+    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final, TypeAlias
 
-from space.arch import GPU_MODELS, Arch
+from space.arch import Arch
+from space.devices import DEFAULT_DEVICE, known_names, profile_named
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.tcgen05 import TCGEN05, Tcgen05
 from space.instructions.wgmma import WGMMA, M, Wgmma
-from tuner.cli.options import ArchName, Json, arch_from
+from tuner.cli.options import ArchName, Json, profile_from_words
 from tuner.cli.output import console, emit, table
 
 Row: TypeAlias = Wgmma | MmaSync | Tcgen05
@@ -17,13 +18,13 @@ Row: TypeAlias = Wgmma | MmaSync | Tcgen05
 _NAMES: Final[dict[type[Row], str]] = {Wgmma: "wgmma", MmaSync: "mma.sync", Tcgen05: "tcgen05.mma"}
 
 
-def instructions(arch: ArchName = "sm_90a", as_json: Json = False) -> None:
+def instructions(arch: ArchName = None, as_json: Json = False) -> None:
     """Lists the limits of an arch and its tensor-core instructions: dtypes, shapes, major modes, source."""
-    target = arch_from(arch)
+    target = profile_from_words(DEFAULT_DEVICE, arch).arch
     everything: tuple[Row, ...] = (*WGMMA, *TCGEN05, *MMA_SYNC)
     rows = [row for row in everything if target.name in row.archs]
     if as_json:
-        models = [dataclasses.asdict(model) for model in GPU_MODELS.values() if model.arch == target.name]
+        models = [{"name": name, "sm_count": count} for name, count in _cards(target)]
         limits = dataclasses.asdict(target) | {"features": sorted(target.features)}
         emit({"arch": target.name, "limits": limits, "models": models, "instructions": [_json(row) for row in rows]})
         return
@@ -42,8 +43,14 @@ def _print_limits(arch: Arch) -> None:
            else "")
         + (f"; {arch.tmem_columns} columns of tensor memory" if arch.tmem_columns else "")
     )  # fmt: skip
-    models = [f"{model.name} ({model.sm_count} SMs)" for model in GPU_MODELS.values() if model.arch == arch.name]
+    models = [f"{name} ({count} SMs)" for name, count in _cards(arch)]
     console.print(f"for example {', '.join(models)}")
+
+
+def _cards(arch: Arch) -> list[tuple[str, int]]:
+    """Known cards of an arch, with their multiprocessors."""
+    profiles = [profile_named(name) for name in known_names()]
+    return [(profile.name, profile.sm_count) for profile in profiles if profile.arch == arch]
 
 
 def _json(row: Row) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from space.arch import H200
+from space.devices import DEFAULT_DEVICE
 from space.errors import ProblemError
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tuner.answering.answers import Answer, answer
 from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
 from tuner.cli.options import Db, Dtype, Json, Layout, open_store
@@ -24,7 +24,7 @@ def ladder(
     ms: Annotated[str, typer.Option("--m", help="M's joined by commas. [default: 25 from 1 to 16384]")] = "",
     dtype: Dtype = "bf16",
     layout: Layout = "nt",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
+    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -35,7 +35,7 @@ def ladder(
     """
     if weight.lower().count("x") != 1:
         raise ProblemError(f"weight {weight!r} is not NxK: write two whole numbers, as in 28672x4096")
-    rungs = problems(Problem.parse(f"1x{weight}", dtype, layout), _numbers(ms) if ms else MS)
+    rungs = problems(Gemm.parse(f"1x{weight}", dtype, layout), _numbers(ms) if ms else MS)
     model = model_for(device, settings().model_dir).model
     with open_store(db) as store:
         answers = [answer(store, problem, device, model=model) for problem in rungs]
@@ -48,7 +48,7 @@ def ladder(
         emit({"rungs": [_rung_json(each) for each in answers], "cliffs": [_cliff_json(cliff) for cliff in found]})
         return
     rows = [
-        (each.problem.m, each.source, f"{each.time_us:.2f}" if each.time_us else "–",
+        (each.problem.extents[0], each.source, f"{each.time_us:.2f}" if each.time_us else "–",
          f"{each.tflops:.0f}" if each.tflops else "–", _varied(each, answers))
         for each in answers
     ]  # fmt: skip
@@ -78,14 +78,15 @@ def _numbers(text: str) -> list[int]:
 
 def _rung_json(found: Answer) -> dict[str, Any]:
     return {
-        "m": found.problem.m, "source": found.source, "time_us": found.time_us, "interval_us": found.interval_us,
+        "m": found.problem.extents[0], "source": found.source, "time_us": found.time_us,
+        "interval_us": found.interval_us,
         "tflops": found.tflops, "config": config_json(found.config), "why": found.why,
     }  # fmt: skip
 
 
 def _cliff_json(cliff: Cliff) -> dict[str, Any]:
     return {
-        "kind": cliff.kind, "m": cliff.suspect.problem.m, "time_us": cliff.suspect.time_us,
-        "witness_m": cliff.witness.problem.m, "bound_us": cliff.bound_us, "sentence": cliff.sentence,
+        "kind": cliff.kind, "m": cliff.suspect.problem.extents[0], "time_us": cliff.suspect.time_us,
+        "witness_m": cliff.witness.problem.extents[0], "bound_us": cliff.bound_us, "sentence": cliff.sentence,
         "again": [config_json(config) for config in cliff.again],
     }  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from space.arch import H200
-from space.family import family_for
+from space.devices import DEFAULT_DEVICE
+from space.registry import family_for
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import console, emit, notes
@@ -27,7 +27,7 @@ _Device = Annotated[str, typer.Option(help="GPU model as the driver names it.")]
 
 @app.command()
 def train(
-    device: _Device = H200.name,
+    device: _Device = DEFAULT_DEVICE,
     source: Annotated[
         Literal["both", "store", "recordings"], typer.Option("--from", help="What it learns from.")
     ] = "both",
@@ -40,7 +40,7 @@ def train(
 
     Needs scikit-learn (the extra `train`); using a model does not.
     """
-    family = family_for(limits_named(device).arch)
+    family = family_for(limits_named(device).arch.name)
     groups: list[Group] = []
     if source != "recordings":
         with open_store(db) as store:
@@ -60,7 +60,7 @@ def train(
 
 @app.command()
 def show(
-    device: _Device = H200.name,
+    device: _Device = DEFAULT_DEVICE,
     file: Annotated[Path | None, typer.Option(help="A model file. [default: the one that is used]")] = None,
     as_json: Json = False,
 ) -> None:

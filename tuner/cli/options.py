@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from space.arch import Arch, arch_named
+from space.arch import arch_named
+from space.devices import DeviceProfile, profile_named, reference_profile
+from space.kinds.gemm import Gemm
 from space.problem import Problem
 
 # What opens a store is imported by those who do: `explain`, `space` and `layout` need none.
@@ -22,7 +24,10 @@ Layout = Annotated[str, typer.Option(help="nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N
 Batch = Annotated[int, typer.Option(min=1, help="Independent products of this shape.")]
 Epilogue = Annotated[str, typer.Option(help="none; or alpha, beta, bias, an activation, in this order, joined by +.")]
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
-ArchName = Annotated[str, typer.Option("--arch", help="Compile target with its suffix, as in sm_90a.")]
+DeviceName = Annotated[str, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'.")]
+ArchName = Annotated[
+    str | None, typer.Option("--arch", help="Compile target, as in sm_90a: its reference card stands for --device.")
+]
 Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. [default: GEMMTUNE_DB]")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
 Out = Annotated[Path, typer.Option(help="File to write.")]
@@ -35,12 +40,16 @@ ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; knobs
 
 def problem_from(shape: str, dtype: str, layout: str, batch: int = 1, epilogue: str = "none") -> Problem:
     """The problem that a command is about."""
-    return Problem.parse(shape, dtype, layout, batch, epilogue)
+    return Gemm.parse(shape, dtype, layout, batch, epilogue)
 
 
-def arch_from(name: str) -> Arch:
-    """The arch that `--arch` names."""
-    return arch_named(name)
+def profile_from_words(device: str, arch: str | None) -> DeviceProfile:
+    """The device that `--device` names, or the one that stands for `--arch`.
+
+    Raises:
+        SpaceError: no such device or arch.
+    """
+    return reference_profile(arch_named(arch).name) if arch else profile_named(device)
 
 
 def open_store(db: str | None, create: bool = True) -> Store:

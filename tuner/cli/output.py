@@ -45,7 +45,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str =
 
 def problem_json(problem: Problem) -> dict[str, Any]:
     """A problem as JSON: its fields, its dtype word and its key."""
-    return dataclasses.asdict(problem) | {"dtype": problem.dtype, "key": problem.key}
+    return problem.document()
 
 
 def config_json(config: Config | None) -> dict[str, Any] | None:

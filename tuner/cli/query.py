@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from space.arch import H200
+from space.devices import DEFAULT_DEVICE
 from tuner.answering.answers import answer
 from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
 from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
@@ -21,7 +21,7 @@ def best(
     layout: Layout = "nt",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
+    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from space.errors import ProblemError
+from space.kinds.gemm import Gemm
 from space.problem import Problem
 from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import console, emit, notes
@@ -106,7 +107,7 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
 def _problem(entry: dict[str, Any]) -> Problem:
     extents = entry["m"], entry["n"], entry["k"]
     batch, epilogue = entry.get("batch", 1), entry.get("epilogue", "none")
-    return Problem.of(*extents, entry["dtype"], entry["layout"], batch, epilogue)
+    return Gemm.of(*extents, entry["dtype"], entry["layout"], batch, epilogue)
 
 
 def _watch(name: str, problem: Problem) -> recorder.Watch:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from space.arch import DEVICES
+from space.devices import find_profile
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.live import LiveLine
@@ -121,11 +121,10 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
     measurement = best.winner.measurement
     out()
     problem = best.problem
-    named = f"{problem.dtype} {problem.layout} {problem.shape}"
-    out(f"best config for {named} on {'recorded ' if facts.kind == 'recorded' else ''}{facts.name}")
+    out(f"best config for {problem.title} on {'recorded ' if facts.kind == 'recorded' else ''}{facts.name}")
     out(f"  {best.config.family}: {best.config.knobs_text}")
     share = ""
-    if limits := DEVICES.get(facts.name):
+    if limits := find_profile(facts.name):
         share = f", {roofline_us(best.problem, limits) / best.median_us:.0%} of the roofline bound"
     if measurement.note:
         out(f"  {measurement.note}", markup=False)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from space.arch import H200
+from space.devices import DEFAULT_DEVICE
 from tuner.answering import importance
 from tuner.answering.importance import Change, Why
 from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
@@ -22,7 +22,7 @@ def why(
     layout: Layout = "nt",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = H200.name,
+    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -53,7 +53,7 @@ def why_json(found: Why) -> dict[str, Any]:
 def _print(found: Why) -> None:
     problem = found.problem
     console.print(
-        f"{problem.dtype} {problem.layout} {problem.shape} on {found.device}: {found.measured} correct candidates, the "
+        f"{problem.title} on {found.device}: {found.measured} correct candidates, the "
         f"fastest takes {found.time_us:.2f} µs"
     )
     console.print(f"  {found.winner.key}", markup=False)

@@ -9,8 +9,8 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
-from space.family import family_named
 from space.problem import Problem
+from space.registry import family_named
 from tuner.errors import StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
@@ -64,7 +64,7 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
     Similar problems differ in their extents alone and are near enough (`kinship.reaches`). Configs that this version
     does not know are skipped.
     """
-    head, _, tail = problem.key.rpartition(problem.shape)
+    head, tail = problem.key_around_shape()
     query = (
         select(ProblemRow.key, ConfigRow.key, BestRow.runner_up)
         .select_from(BestRow)
@@ -74,7 +74,7 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
         .join(ConfigRow, MeasurementRow.config_id == ConfigRow.id)
         .where(DeviceRow.name == device, ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
     )
-    for column, extent in ((ProblemRow.m, problem.m), (ProblemRow.n, problem.n), (ProblemRow.k, problem.k)):
+    for column, extent in zip((ProblemRow.m, ProblemRow.n, ProblemRow.k), problem.extents, strict=True):
         query = query.where(column.between(extent // REACH, extent * REACH))
     found = [(codec.problem_of(key), won, second) for key, won, second in session.execute(query.limit(_MOST_LOOKED_AT))]
     found.sort(key=lambda near: (octaves(problem, near[0]), near[0].key))

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from space.config import Config
 from space.errors import SpaceError
-from space.family import config_named
 from space.problem import Problem
+from space.registry import config_named, problem_from_key
 from tuner.errors import StoreError
 from tuner.evidence.models import BestRow, MeasurementRow, StudyRow
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
@@ -91,7 +91,7 @@ def problem_of(key: str) -> Problem:
         StoreError: no problem kind of this version reads the key.
     """
     try:
-        return Problem.from_key(key)
+        return problem_from_key(key)
     except SpaceError as error:
         raise StoreError(
             f"the store holds a problem that this version cannot read ({error}): upgrade gemmtune"

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from space.arch import DEVICES
 from space.config import Config
-from space.family import family_named
+from space.devices import find_profile
 from space.problem import Problem
+from space.registry import family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from tuner.evidence.stats import by_round, ratio, surely_slower
@@ -39,7 +39,7 @@ def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measur
     correct = [rival for rival in rivals if rival.outcome is Outcome.CORRECT]
     if not correct:
         raise ValueError("no rival is correct: nothing can win")
-    limits = DEVICES.get(device)
+    limits = find_profile(device)
 
     def order(standing: Standing) -> tuple[bool, int, float, str, tuple[int, ...]]:
         config = standing.measurement.config

@@ -17,7 +17,6 @@ from tuner.errors import StoreError
 from tuner.evidence import bests, changes, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
-from tuner.evidence.distance import log_distance
 from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
@@ -167,11 +166,11 @@ class Store:
 
     def neighbours(self, problem: Problem, device: str) -> list[Best]:
         """Bests on `device` whose problems differ from `problem` in their extents alone, nearest first."""
-        head, _, tail = problem.key.rpartition(problem.shape)
+        head, tail = problem.key_around_shape()
         query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
         found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
-        return sorted(found, key=lambda best: log_distance(problem, best.problem))
+        return sorted(found, key=lambda best: problem.distance(best.problem))
 
     def winners_near(self, problem: Problem, device: str) -> tuple[Config, ...]:
         """Own configs that won or came second on similar problems of a device model, most similar first."""

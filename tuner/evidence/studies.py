@@ -61,7 +61,8 @@ def problem_id(session: Session, problem: Problem) -> int:
 
 def problem_columns(problem: Problem) -> dict[str, str | int]:
     """The columns of a problem's row."""
-    return {"key": problem.key, "m": problem.m, "n": problem.n, "k": problem.k}
+    m, n, k = problem.extents
+    return {"key": problem.key, "m": m, "n": n, "k": k}
 
 
 def device_id(session: Session, name: str, kind: str) -> int:

@@ -21,10 +21,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import undefer
 
 from space.arch import arch_named
+from space.devices import reference_profile
 from space.errors import SpaceError
 from space.explain import is_legal
-from space.family import config_named, family_named
 from space.problem import Problem
+from space.registry import config_named, family_named, problem_from_key
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.evidence.build_models import BuildRow
 from tuner.evidence.codec import config_of, utc
@@ -130,7 +131,7 @@ def check(offered: Offer) -> None:
     try:
         arch, config = arch_named(offered.arch), config_named(offered.config_key)
         family = family_named(config.family)
-        legal = family.arch == arch.name and is_legal(family, offered.problem, config, arch)
+        legal = arch.name in family.targets and is_legal(family, offered.problem, config, reference_profile(arch.name))
     except SpaceError as error:
         raise BuildRefused(str(error)) from error
     if not legal:
@@ -195,7 +196,7 @@ def verify(store: Store, most: int, seed: int) -> Iterator[tuple[SharedBuild, st
         if found is None:
             continue
         about, cubin = found
-        source = source_of(Problem.from_key(about.problem_key), config_of(about.config_key))
+        source = source_of(problem_from_key(about.problem_key), config_of(about.config_key))
         made = compile_source(source, about.arch, None)
         if not isinstance(made, Build):
             yield about, f"its source does not compile: {made.reason}"

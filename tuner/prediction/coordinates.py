@@ -16,8 +16,8 @@ from typing import Any, Final
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from space.config import Config
-from space.families import FAMILIES
 from space.family import Family
+from space.registry import FAMILIES
 from tuner.prediction.pool import distribution_of
 
 FAMILY = "family"

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from space.config import Config
 from space.family import Family
 from space.problem import Problem
+from space.registry import problem_from_key
 from tuner.evidence.store import Store
 from workers.measurement import Measurement, Outcome, Policy
 from workers.recording import read_recording
@@ -75,7 +76,7 @@ def from_store(store: Store, device: str, family: Family, policy: Policy = Polic
         if measurement.policy is policy:
             studies.setdefault((measurement.problem_key, study), []).append(measurement)
     groups = [
-        _group(Problem.from_key(key), device, measured, family, f"study {study}")
+        _group(problem_from_key(key), device, measured, family, f"study {study}")
         for (key, study), measured in studies.items()
     ]
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]

@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from space.arch import DEVICES, DeviceLimits
 from space.config import Config
+from space.devices import DeviceProfile, find_profile, reference_profile
 from space.family import Family
 from space.problem import Problem
 from tuner.prediction.coordinates import Coordinates
@@ -31,9 +31,9 @@ CLOSELY: Final = 6144
 APART: Final = 40.0
 
 
-def limits_of(device: str, arch: str) -> DeviceLimits | None:
+def limits_of(device: str, arch: str) -> DeviceProfile | None:
     """Rates of a device; those of another of its arch where it has none of its own; None where nothing is near."""
-    return DEVICES.get(device) or next((limits for limits in DEVICES.values() if limits.arch == arch), None)
+    return find_profile(device) or reference_profile(arch)
 
 
 def pool_of(
@@ -79,7 +79,7 @@ def _of_family(
 ) -> tuple[Thin, Floats, float]:
     """Scaled features, log of the expected times, and how far these are doubted."""
     columns = family.columns(problem, candidates)
-    limits = limits_of(device, family.arch)
+    limits = limits_of(device, min(family.targets))
     if limits is None:
         knobs = np.column_stack([columns[knob.name] for knob in family.knobs]).astype(np.float64)
         return scaled(knobs), np.zeros(len(candidates)), 2 * ANALYTIC_DOUBT

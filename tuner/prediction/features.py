@@ -14,11 +14,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from space.arch import DeviceLimits
 from space.clock import clock_ghz
 from space.columns import Columns
+from space.devices import DeviceProfile
 from space.family import Family
-from space.problem import DTYPE_BYTES, EPILOGUE_PARTS, Problem
+from space.problem import Problem
 from space.rank import roofline_us
 
 Floats = npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ class Features:
 
 
 def features_of(
-    family: Family, problem: Problem, columns: Columns, limits: DeviceLimits, estimate_us: Floats | None = None
+    family: Family, problem: Problem, columns: Columns, limits: DeviceProfile, estimate_us: Floats | None = None
 ) -> Features:
     """Features of every row of `columns`.
 
@@ -66,23 +66,16 @@ def features_of(
     return Features(tuple(parts), rows, estimate)
 
 
-def problem_features(problem: Problem, limits: DeviceLimits) -> dict[str, float]:
+def problem_features(problem: Problem, limits: DeviceProfile) -> dict[str, float]:
     """A problem as numbers; logarithms are to base 2."""
-    bytes_a, bytes_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
-    extents = {name: float(np.log2(getattr(problem, name))) for name in ("m", "n", "k", "batch")}
-    return extents | {
+    sizes = zip(("m", "n", "k", "batch"), (*problem.extents, problem.batch), strict=True)
+    extents = {name: float(np.log2(size)) for name, size in sizes}
+    return {
+        **extents,
         "intensity": float(np.log2(problem.flops / problem.min_bytes)),
         "roofline_us": float(np.log2(roofline_us(problem, limits))),
         "peak": float(np.log2(limits.peak_tflops(problem.dtype))),
-        "bytes_a": float(bytes_a),
-        "bytes_c": float(bytes_c),
-        "aligned_k": _alignment(problem.k * bytes_a),
-        "aligned_n": _alignment(problem.n * bytes_c),
-        "a_by_k": float(problem.layout[0] == "n"),
-        "b_by_k": float(problem.layout[1] == "t"),
-        "promoted": float(problem.numerics == "promoted"),
-        "epilogue_parts": float(len(problem.epilogue_parts & set(EPILOGUE_PARTS))),
-        "reads_c": float("beta" in problem.epilogue_parts),
+        **problem.features(),
     }
 
 
@@ -106,13 +99,13 @@ def _derived(family: Family, columns: Columns) -> dict[str, Floats]:
 
 #: Geometry of a grid of tiles: its name, the knobs and derived values it needs, and how it follows from them.
 #: A family that lacks one of them goes without that feature.
-_GRID: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Floats], Problem, DeviceLimits], Floats]]]] = {
+_GRID: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Floats], Problem, DeviceProfile], Floats]]]] = {
     "waves": (("tiles_m", "tiles_n", "cluster_size"), lambda c, p, d: _log(_waves(c, d))),
     "fill": (("tiles_m", "tiles_n", "cluster_size"),
              lambda c, p, d: c["tiles_m"] * c["tiles_n"] * c["cluster_size"] / (_waves(c, d) * d.sm_count)),
     "padding": (("tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
-                lambda c, p, d: np.log(c["tiles_m"] * c["tile_m"] * c["cluster_m"] / p.m
-                                       * (c["tiles_n"] * c["tile_n"] * c["cluster_n"] / p.n))),
+                lambda c, p, d: np.log(c["tiles_m"] * c["tile_m"] * c["cluster_m"] / p.extents[0]
+                                       * (c["tiles_n"] * c["tile_n"] * c["cluster_n"] / p.extents[1]))),
     "area": (("tile_m", "tile_n"), lambda c, p, d: _log(c["tile_m"] * c["tile_n"])),
     "aspect": (("tile_m", "tile_n"), lambda c, p, d: np.log2(c["tile_m"] / c["tile_n"])),
     "reuse": (("tile_m", "tile_n", "cluster_m", "cluster_n"),
@@ -120,7 +113,7 @@ _GRID: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Floats], Probl
 }  # fmt: skip
 
 
-def _grid(family: Family, problem: Problem, columns: Columns, limits: DeviceLimits) -> dict[str, Floats]:
+def _grid(family: Family, problem: Problem, columns: Columns, limits: DeviceProfile) -> dict[str, Floats]:
     known = {knob.name for knob in family.knobs} | {value.name for value in family.derived}
     return {
         f"grid.{name}": compute({read: columns[read].astype(np.float64) for read in reads}, problem, limits)
@@ -129,13 +122,13 @@ def _grid(family: Family, problem: Problem, columns: Columns, limits: DeviceLimi
     }
 
 
-def _waves(c: dict[str, Floats], limits: DeviceLimits) -> Floats:
+def _waves(c: dict[str, Floats], limits: DeviceProfile) -> Floats:
     slots = limits.cluster_slots(c["cluster_size"].astype(np.int64))
     return np.asarray(np.ceil(c["tiles_m"] * c["tiles_n"] / slots), dtype=np.float64)
 
 
 def _model(
-    family: Family, problem: Problem, columns: Columns, limits: DeviceLimits, estimate: Floats
+    family: Family, problem: Problem, columns: Columns, limits: DeviceProfile, estimate: Floats
 ) -> dict[str, Floats]:
     """The estimate beside the roofline, and the share of it that a faster resource would take away."""
     # Another rate alone: the clock stays the one that the problem runs at.
@@ -155,8 +148,3 @@ def _model(
 
 def _log(column: Floats) -> Floats:
     return np.asarray(np.log2(np.maximum(column, 0) + 1), dtype=np.float64)
-
-
-def _alignment(pitch_bytes: int) -> float:
-    """log2 of the largest power of two, up to 16, that divides a row's bytes."""
-    return float(np.log2(min(pitch_bytes & -pitch_bytes, 16)))

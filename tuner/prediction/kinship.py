@@ -6,23 +6,22 @@ import math
 from typing import Final
 
 from space.problem import Problem
-from tuner.evidence.distance import log_distance
 
 #: Factor within which each extent of a problem lies whose winners are worth trying.
 REACH: Final = 8
 
 
-def kind_of(problem: Problem) -> tuple[str, str, str]:
+def kind_of(problem: Problem) -> tuple[str, ...]:
     """What two problems must share beside their extents for measurements of one to bear on the other."""
-    return problem.dtype, problem.layout, problem.epilogue
+    return problem.similar
 
 
 def reaches(one: Problem, other: Problem) -> bool:
     """Whether what won on `other`, of the same kind and batch, is worth trying on `one`."""
-    pairs = ((one.m, other.m), (one.n, other.n), (one.k, other.k))
+    pairs = zip(one.extents, other.extents, strict=True)
     return one.batch == other.batch and all(mine // REACH <= theirs <= mine * REACH for mine, theirs in pairs)
 
 
 def octaves(one: Problem, other: Problem) -> float:
     """How far two problems are apart: the distance of their shapes, and of their batches."""
-    return log_distance(one, other) + abs(math.log2(one.batch / other.batch))
+    return one.distance(other) + abs(math.log2(one.batch / other.batch))

@@ -16,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from space.arch import DEVICES, DeviceLimits
 from space.columns import Columns
 from space.config import Config, parse_knobs
-from space.family import Family, family_named
+from space.devices import DeviceProfile, find_profile, profile_named
+from space.errors import ProfileError
+from space.family import Family
 from space.problem import Problem
+from space.registry import family_named, problem_from_key
 from tuner.errors import ModelError
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
@@ -137,7 +139,7 @@ class LearnedModel:
 
     def predict(self, problem: Problem, columns: Columns) -> Prediction:
         """Times of every row of `columns`."""
-        family, limits = family_named(self.facts.family), DEVICES[self.facts.device]
+        family, limits = family_named(self.facts.family), profile_named(self.facts.device)
         return self.predict_features(problem, features_of(family, problem, columns, limits))
 
     def predict_features(self, problem: Problem, features: Features, closely: int | None = None) -> Prediction:
@@ -161,7 +163,7 @@ class LearnedModel:
 
     def level(self, problem: Problem) -> float:
         """By how much the analytic model errs for a problem, as a logarithm."""
-        row = np.array(list(problem_features(problem, DEVICES[self.facts.device]).values()))
+        row = np.array(list(problem_features(problem, profile_named(self.facts.device)).values()))
         return smoothed(self.problem_rows, self.levels, row, self.facts.bandwidth)
 
     def domain(self, problem: Problem) -> Domain:
@@ -190,12 +192,12 @@ class LearnedModel:
 
     @cached_property
     def _known(self) -> tuple[Problem, ...]:
-        return tuple(Problem.from_key(key) for key in self.facts.problems)
+        return tuple(problem_from_key(key) for key in self.facts.problems)
 
     @cached_property
-    def _alike(self) -> dict[tuple[str, str, str], list[Problem]]:
+    def _alike(self) -> dict[tuple[str, ...], list[Problem]]:
         """Problems of the training by their kind."""
-        found: dict[tuple[str, str, str], list[Problem]] = {}
+        found: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self._known:
             found.setdefault(kind_of(problem), []).append(problem)
         return found
@@ -207,10 +209,10 @@ class LearnedModel:
             ModelError: it does not, with what has changed.
         """
         facts = self.facts
-        if facts.device not in DEVICES:
-            raise ModelError(f"the model is of {facts.device!r}, whose rates are unknown: add them to space/arch.py")
-        family, limits = family_named(facts.family), DEVICES[facts.device]
-        problem = Problem.from_key(facts.probe_problem)
+        if find_profile(facts.device) is None:
+            raise ModelError(f"the model is of {facts.device!r}, which is no known card: add it to space/devices")
+        family, limits = family_named(facts.family), profile_named(facts.device)
+        problem = problem_from_key(facts.probe_problem)
         features = features_of(family, problem, family.columns(problem, _probe(family, facts)), limits)
         if gone := sorted(set(facts.features) - set(features.names)):
             raise ModelError(f"{_STALE}: features of {facts.family} are gone ({', '.join(gone[:4])}); {_TRAIN}")
@@ -239,12 +241,13 @@ def smoothed(rows: Floats, levels: Floats, row: Floats, bandwidth: float) -> flo
     return float((weights @ levels + prior * levels.mean()) / (weights.sum() + prior))
 
 
-def limits_named(device: str) -> DeviceLimits:
+def limits_named(device: str) -> DeviceProfile:
     """Rates of a device.
 
     Raises:
         ModelError: none are known.
     """
-    if device not in DEVICES:
-        raise ModelError(f"{device} has no rates in space/arch.py: a model needs them; known are {', '.join(DEVICES)}")
-    return DEVICES[device]
+    try:
+        return profile_named(device)
+    except ProfileError as error:
+        raise ModelError(f"a model needs the rates of its device: {error}") from error

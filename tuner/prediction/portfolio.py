@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from space.arch import DeviceLimits
 from space.columns import Columns
 from space.config import Config, parse_knobs
+from space.devices import DeviceProfile
 from space.enumerate import enumerate_space
 from space.explain import legal_mask
-from space.family import Family, family_named
+from space.family import Family
+from space.kinds.gemm import Gemm
 from space.problem import Problem
+from space.registry import family_named
 from tuner.prediction.features import features_of
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ ASKED, CLOSELY = 64, 16
 
 
 def made(
-    model: LearnedModel, family: Family, limits: DeviceLimits, winners: Sequence[Config], kinds: Sequence[Problem],
+    model: LearnedModel, family: Family, limits: DeviceProfile, winners: Sequence[Config], kinds: Sequence[Problem],
     shapes: int = SHAPES,
 ) -> tuple[str, ...]:  # fmt: skip
     """The portfolio of a model: measured winners, then every shape's first choice, every shape's second, and so on.
@@ -56,7 +57,7 @@ def made(
     """
     chosen = dict.fromkeys(winners)
     asked = _grid(max(shapes // len(kinds), min(LEAST_SHAPES, shapes)))
-    lists = [_named(model, family, limits, replace(kind, m=m, n=n, k=k)) for kind in kinds for m, n, k in asked]
+    lists = [_named(model, family, limits, kind.resized(m, n, k)) for kind in kinds for m, n, k in asked]
     for place in range(NAMED):
         chosen |= dict.fromkeys(named[place] for named in lists if place < len(named))
     return tuple(config.knobs_text for config in list(chosen)[:MOST])
@@ -74,7 +75,7 @@ def _grid(most: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _named(model: LearnedModel, family: Family, limits: DeviceLimits, problem: Problem) -> list[Config]:
+def _named(model: LearnedModel, family: Family, limits: DeviceProfile, problem: Problem) -> list[Config]:
     space = enumerate_space(family, problem)
     if not len(space):
         return []
@@ -84,7 +85,7 @@ def _named(model: LearnedModel, family: Family, limits: DeviceLimits, problem: P
     return [family.config_at(columns, int(row)) for row in np.argsort(time_us, kind="stable")[:NAMED]]
 
 
-def first_choice(model: LearnedModel, problem: Problem, limits: DeviceLimits) -> tuple[Config, Prediction, int] | None:
+def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> tuple[Config, Prediction, int] | None:
     """The legal config of the portfolio that is predicted to be fastest, its prediction's place; None when none is.
 
     Returns:
@@ -114,4 +115,4 @@ def _ahead(estimate: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 @lru_cache(maxsize=8)
 def _columns(family_name: str, portfolio: tuple[str, ...]) -> Columns:
     family = family_named(family_name)
-    return family.columns(Problem(1, 1, 1), [family.config(parse_knobs(text)) for text in portfolio])
+    return family.columns(Gemm(1, 1, 1), [family.config(parse_knobs(text)) for text in portfolio])

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from space.arch import DeviceLimits
+from space.devices import DeviceProfile
 from space.family import Family
 from tuner.errors import ModelError
 from tuner.prediction.examples import Group, digest_of
@@ -168,7 +168,7 @@ class Judgement:
     worst: float
 
 
-def _task(group: Group, family: Family, limits: DeviceLimits) -> _Task:
+def _task(group: Group, family: Family, limits: DeviceProfile) -> _Task:
     features = features_of(family, group.problem, family.columns(group.problem, group.configs), limits)
     return _Task(group, features, np.array(list(problem_features(group.problem, limits).values())))
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from space.arch import DEVICES, DeviceLimits, arch_named
 from space.columns import Columns
 from space.config import Config
+from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_all
 from space.explain import legal_mask
-from space.family import Family, config_named, families_for, family_named
+from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
 from space.rank import rank
+from space.registry import config_named, families_for, family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import enumeration_order
 from tuner.hints import flags_of
@@ -34,8 +35,8 @@ def candidates_for(problem: Problem, worker: Worker, without: Collection[str] = 
         NothingCorrect: there is none, with the rules that emptied the space.
     """
     families = families_for(worker.facts.arch, problem)
-    limits = DEVICES.get(worker.facts.name) or next(d for d in DEVICES.values() if d.arch == worker.facts.arch)
-    spaces = enumerate_all(families, problem, arch_named(worker.facts.arch), without=without)
+    limits = worker.facts.profile
+    spaces = enumerate_all(families, problem, limits, without=without)
     if not any(map(len, spaces)):
         raise NothingCorrect(_emptied(spaces[0], problem))
     measurable = worker.measurable(problem)
@@ -68,13 +69,13 @@ def _emptied(space: Space, problem: Problem) -> str:
     # Rules are applied as soon as they can be: the last to remove anything removed all that was left.
     last = {rule.id: rule for rule in space.family.rules}[next(reversed(space.removed))]
     return (
-        f"no {space.family.name} config is legal for {problem.dtype} {problem.layout} {problem.shape}: rule {last.id} "
+        f"no {space.family.name} config is legal for {problem.title}: rule {last.id} "
         f"({last.sentence}) leaves none; `gemmtune space {problem.shape}{flags_of(problem)}` counts what each removes"
     )
 
 
 def _recorded_candidates(
-    families: Sequence[Family], problem: Problem, keys: frozenset[str], limits: DeviceLimits
+    families: Sequence[Family], problem: Problem, keys: frozenset[str], limits: DeviceProfile
 ) -> list[tuple[float, Config]]:
     """Estimate and config of what was recorded and is legal now."""
     found: list[tuple[float, Config]] = []
@@ -83,7 +84,7 @@ def _recorded_candidates(
         own = [config_named(key) for key in sorted(keys) if _is_of(key, family)]
         if not own:
             continue
-        columns = family.columns(problem, own)
+        columns = family.columns(problem, own, limits)
         legal, estimates = legal_mask(family, columns), family.estimate_us(columns, limits)
         order = sorted(range(len(own)), key=lambda row: (estimates[row], enumeration_order(own[row])))
         found += [(float(estimates[row]), own[row]) for row in order if legal[row]]
@@ -91,12 +92,12 @@ def _recorded_candidates(
         broken.append(_broken_by(family, columns))
     if not recorded:
         raise NothingCorrect(
-            f"the recording holds nothing of {problem.dtype} {problem.layout} {problem.shape}: "
+            f"the recording holds nothing of {problem.title}: "
             f"`gemmtune doctor` lists what was recorded, `gemmtune best {problem.shape}{flags_of(problem)}` predicts"
         )
     if not found:
         raise NothingCorrect(
-            f"the recording of {problem.dtype} {problem.layout} {problem.shape} holds {recorded} candidates and "
+            f"the recording of {problem.title} holds {recorded} candidates and "
             f"none that is legal now: rules {', '.join(broken)} leave none; record the problem again"
         )
     return found

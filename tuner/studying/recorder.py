@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from space.config import Config
-from space.family import families_for, family_named
 from space.problem import Problem
+from space.registry import families_for, family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY, enumeration_order
 from tuner.evidence.records import StoredMeasurement, StudyKey

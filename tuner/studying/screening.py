@@ -15,12 +15,12 @@ from typing import Final
 import optuna
 from optuna.trial import TrialState, create_trial
 
-from space.arch import DEVICES
 from space.config import Config
+from space.devices import find_profile
 from space.errors import ProblemError
-from space.family import family_named
 from space.problem import Problem
 from space.rank import roofline_us
+from space.registry import family_named
 from tuner.evidence.picks import enumeration_order
 from tuner.prediction.coordinates import Coordinates
 from tuner.studying.batches import batch_size
@@ -133,7 +133,7 @@ class Search:
                 f"gain = {budget.gain} and sampler {guidance.sampler} contradict each other: only {GUIDED} knows what "
                 f"may be gained; leave one of them out"
             )
-        limits = DEVICES.get(device)
+        limits = find_profile(device)
         self._bound_us = roofline_us(problem, limits) if limits else 0.0
         self._stand = Coordinates.of(candidates)
         self._sampler = sampler_for(guidance, problem, candidates, device)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from space.config import Config
-from space.family import Family, families_for
+from space.family import Family
 from space.problem import Problem
+from space.registry import families_for
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import TIE_BAND, best_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from space.config import Config
-from space.family import family_named
 from space.problem import Problem
+from space.registry import family_named, problem_from_key
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification
 
@@ -69,7 +69,7 @@ def best_of(device: str, content: Mapping[str, Any]) -> Best:
     )  # fmt: skip
     first, best = content["versus_cublaslt_first"], content["versus_cublaslt_best"]
     return Best(
-        Problem.from_key(problem["key"]), device, content["device_kind"], winner, Ratio(**first) if first else None,
+        problem_from_key(problem["key"]), device, content["device_kind"], winner, Ratio(**first) if first else None,
         Ratio(**best) if best else None, _config(content["runner_up"]) if content["runner_up"] else None,
         content["tried"], dict(content["failed"]),
     )  # fmt: skip
@@ -77,7 +77,7 @@ def best_of(device: str, content: Mapping[str, Any]) -> Best:
 
 def problem_document(problem: Problem) -> dict[str, Any]:
     """A problem: its fields, its dtype word and its key."""
-    return fields(problem) | {"dtype": problem.dtype, "key": problem.key}
+    return problem.document()
 
 
 def config_document(config: Config) -> dict[str, Any]:

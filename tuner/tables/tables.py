@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from space.errors import SpaceError
 from space.problem import Problem
 from tuner.errors import ExportError, TableError, UnknownDevice
-from tuner.evidence.distance import log_distance
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.files import write_whole
@@ -84,9 +82,9 @@ class TableBests:
         alike = [
             best for best in self._bests.values()
             if best.device == device and best.problem != problem
-            and replace(best.problem, m=problem.m, n=problem.n, k=problem.k) == problem
+            and best.problem.key_around_shape() == problem.key_around_shape()
         ]  # fmt: skip
-        return sorted(alike, key=lambda best: (log_distance(problem, best.problem), best.problem.key))
+        return sorted(alike, key=lambda best: (problem.distance(best.problem), best.problem.key))
 
 
 def table_bytes(document: dict[str, Any]) -> bytes:

@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
-from space.arch import DEVICES
 from space.config import Config
+from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.rank import roofline_us
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
@@ -100,7 +100,7 @@ class Bench:
             ) from error
         self.library, self.library_missing = _open_library()
         self.busy_us = 0.0
-        self._problem: Problem | None = None
+        self._problem: Gemm | None = None
         self._operands: Operands
         self._verifier: Verifier
         self._matmul: cublaslt.Matmul | None = None
@@ -111,11 +111,13 @@ class Bench:
 
     def prepare(self, problem: Problem, seed: int) -> None:
         """Operands and reference of one problem; those of the problem before it are freed."""
+        if not isinstance(problem, Gemm):
+            raise DriverError(f"no worker runs {problem.kind} problems yet: {problem.key}")
         self._clear()
         self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes)
         self._verifier = Verifier(self._operands, self._tools, self.stream)
         self._problem, self._hot = problem, False
-        limits = DEVICES.get(self.facts.name) or next(iter(DEVICES.values()))
+        limits = self.facts.profile
         # Until something was measured, launches are expected to take what the roofline allows.
         self._expected_us, self._expecting = roofline_us(problem, limits), True
         self._best_once_us = float("inf")

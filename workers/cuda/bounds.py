@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 
 #: Bits of the fraction that a product keeps when it is aligned to the largest term of its step. H100: at least
 #: two beyond f32's for 16-bit operands (Li et al., "FTTN", 2024), 13 for fp8 (DeepSeek-V3, 2024, §3.5.2).
@@ -85,7 +85,7 @@ class Bounds:
     smallest: float
 
 
-def bounds_of(problem: Problem, exact_sums: bool = False) -> Bounds:
+def bounds_of(problem: Gemm, exact_sums: bool = False) -> Bounds:
     """The bounds of one problem.
 
     Args:
@@ -106,7 +106,7 @@ def bounds_of(problem: Problem, exact_sums: bool = False) -> Bounds:
     )
 
 
-def accumulation_share(problem: Problem) -> float:
+def accumulation_share(problem: Gemm) -> float:
     """Bound on the error of one sum, as a share of ‖a_i‖·‖b_j‖.
 
     Products of operands are exact. Operands have independent entries of mean zero, so that the sum of k products

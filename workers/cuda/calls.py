@@ -13,7 +13,8 @@ from functools import partial
 from typing import Final
 
 from space.config import Config
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 from workers.cuda.driver import Stream
 from workers.cuda.families import Movable, load
 from workers.cuda.families.shared import Box, Shared, TensorMap
@@ -50,7 +51,7 @@ class Call:
         CudaError: the driver refuses the program or its launch parameters.
     """
 
-    def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, anywhere: int) -> None:
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, anywhere: int) -> None:
         wanted = _Wanted(anywhere)
         self._launcher = load(problem, config, cubin, sm_count, wanted)
         self.scratch = wanted.found

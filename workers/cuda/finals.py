@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from space.config import Config
-from space.family import family_named
+from space.registry import family_named
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.clocks import DISTURBING
 from workers.cuda.driver import CudaError

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from cuda.bindings import driver as cu
 
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 from workers.cuda.driver import Buffer, Stream, check
 from workers.cuda.reference import Reference
 from workers.cuda.toolbox import ELEMENTS, GuardZone, Toolbox, pointer
@@ -76,7 +77,7 @@ class Part:
         return self.elements * DTYPE_BYTES[self.dtype]
 
 
-def parts_of(problem: Problem) -> tuple[Part, ...]:
+def parts_of(problem: Gemm) -> tuple[Part, ...]:
     """The arrays of a copy, each with a guard zone of at least `GUARD_BYTES` on either side."""
     m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
     wanted = [("a", problem.dtype_a, m * k * batch), ("b", problem.dtype_b, n * k * batch)]
@@ -106,7 +107,7 @@ def cold_copies(read_bytes: int, l2_bytes: int) -> int:
     return -(-COLD_FACTOR * l2_bytes // read_bytes) + 1
 
 
-def scalars(problem: Problem, seed: int) -> tuple[float, float]:
+def scalars(problem: Gemm, seed: int) -> tuple[float, float]:
     """alpha and beta: multiples of 1/64 from 0.5 to 1.5, drawn from the seed.
 
     alpha carries a power of two beside where C would overflow without it: behind whole numbers, and in 8 bits.
@@ -131,7 +132,7 @@ class Operands:
             (see `workers.cuda.bounds.accumulation_share`); None elsewhere.
     """
 
-    def __init__(self, problem: Problem, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int) -> None:
+    def __init__(self, problem: Gemm, seed: int, tools: Toolbox, stream: Stream, l2_bytes: int) -> None:
         self.problem = problem
         self._seed, self._tools, self._stream = seed, tools, stream
         self._parts = parts_of(problem)

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from space.config import Config, parse_knobs
-from space.family import family_named
-from space.problem import Problem
+from space.registry import family_named, problem_from_key
 from workers.build import nvrtc_version
 from workers.cuda.bench import Bench, Loaded, Ready
 from workers.cuda.driver import CudaError
@@ -236,7 +235,7 @@ class Desk:
                 return _hello(bench)
             case "prepare":
                 finals.drop()
-                bench.prepare(Problem.from_key(question["problem"]), question["seed"])
+                bench.prepare(problem_from_key(question["problem"]), question["seed"])
                 return {"library_ranks": len(bench.library_ranks)}
             case "arm":
                 return {"reason": finals.add(_config(question), question["digest"], Policy(question["policy"]))}

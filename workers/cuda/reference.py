@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Final
 
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from workers.cuda.bounds import FORMATS, bounds_of
 from workers.cuda.driver import Buffer
 from workers.cuda.toolbox import ACTIVATIONS, ELEMENTS, REFERENCE_TILE, Finish, Operand, Toolbox, pointer
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 METHOD: Final = "float64 on the CUDA cores"
 
 
-def operand_a(problem: Problem, address: int) -> Operand:
+def operand_a(problem: Gemm, address: int) -> Operand:
     """A of a problem: rows of M."""
     m, k = problem.m, problem.k
     strides = (1, m) if problem.layout[0] == "t" else (k, 1)
     return Operand(address, *strides, m * k, m, ELEMENTS[problem.dtype_a])
 
 
-def operand_b(problem: Problem, address: int) -> Operand:
+def operand_b(problem: Gemm, address: int) -> Operand:
     """B of a problem: rows of N."""
     n, k = problem.n, problem.k
     strides = (1, n) if problem.layout[1] == "n" else (k, 1)
@@ -37,7 +37,7 @@ class Reference:
         exact_sums: the operands' sums need no rounding.
     """
 
-    def __init__(self, problem: Problem, tools: Toolbox, exact_sums: bool = False) -> None:
+    def __init__(self, problem: Gemm, tools: Toolbox, exact_sums: bool = False) -> None:
         self._problem, self._tools, self._exact_sums = problem, tools, exact_sums
         self.elements = problem.m * problem.n * problem.batch
         self._values = Buffer.allocate(8 * self.elements)
@@ -56,7 +56,7 @@ class Reference:
         return self._bounds.address
 
     @staticmethod
-    def size_bytes(problem: Problem) -> int:
+    def size_bytes(problem: Gemm) -> int:
         """Memory of one reference."""
         return (12 * problem.m * problem.n + 4 * (problem.m + problem.n)) * problem.batch
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from space.config import Config
 from space.explain import explain, legal_among
-from space.family import families_for, family_named
 from space.problem import Problem
+from space.registry import families_for, family_named
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds

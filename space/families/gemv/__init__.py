@@ -14,6 +14,7 @@ from space.family import Family
 #: Three recorded problems, all of one row of A, are too few to ground its estimate: it is tried, and never answers for
 #: what was not measured.
 GEMV: Final = Family(
-    "gemv", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants, grounded=False,
+    "gemv", frozenset({"sm_90a"}), KNOBS, DERIVED, LEGAL + WORTH, estimate_us,
+    problem_constants=problem_constants, grounded=False,
     structure=("rows", "split_warps", "lanes", "columns", "split_k"),
 )  # fmt: skip

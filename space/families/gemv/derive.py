@@ -11,8 +11,9 @@ from space.config import Config
 from space.families.epilogue import epilogue_constants
 from space.families.gemv.knobs import A_SMEM
 from space.families.split_k import SEMAPHORE_BYTES
+from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
-from space.problem import DTYPE_BYTES, Problem
+from space.problem import DTYPE_BYTES
 
 WARP_THREADS: Final = 32
 #: Bytes of a register, and of one sum.
@@ -23,17 +24,17 @@ ALIGN_BYTES: Final = 16
 BESIDE_REGISTERS, EPILOGUE_REGISTERS = 30, 16
 
 
-def element_bytes(problem: Problem) -> int:
+def element_bytes(problem: Gemm) -> int:
     """Bytes of one element of A, and of B: no product mixes widths."""
     return DTYPE_BYTES[problem.dtype_a]
 
 
-def row_bytes(problem: Problem) -> int:
+def row_bytes(problem: Gemm) -> int:
     """From one row of B to the next."""
     return problem.k * element_bytes(problem)
 
 
-def transposed_a(problem: Problem) -> bool:
+def transposed_a(problem: Gemm) -> bool:
     """Whether rows of A are not contiguous; a single one is, whatever its layout is called."""
     return problem.layout[0] == "t" and problem.m > 1
 
@@ -120,7 +121,7 @@ DERIVED: Final[tuple[Derived, ...]] = (
 )  # fmt: skip
 
 
-def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
+def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
     """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
     constants: dict[str, KnobValue] = {
         "element_a": problem.dtype_a,

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import DeviceLimits
 from space.columns import Columns, FloatColumn
+from space.devices import DeviceProfile
 from space.families.gemv.derive import element_bytes, row_bytes
 from space.families.gemv.knobs import A_SMEM
 
@@ -26,7 +26,7 @@ FLOPS_PER_CLOCK, SHARE_OF_IT = 128, 0.5
 SMEM_BYTES_PER_CLOCK: Final = 128
 
 
-def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
+def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     """Microseconds of one launch with cold L2, one row a candidate."""
     tiles = (c["tiles_n"] * c["split_k"] * c.problem.batch).astype(np.float64)
     resident = np.minimum(c["blocks_per_sm"], np.ceil(tiles / device.sm_count))
@@ -42,7 +42,7 @@ def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
     return total
 
 
-def _stream_us(c: Columns, device: DeviceLimits, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
+def _stream_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
     """B at the rate of memory, or of what is in flight; the last wave ends with whole tiles."""
     tile_bytes = c["tile_n"] * row_bytes(c.problem) / c["split_k"]
     in_flight = slots * c["in_flight_bytes"] / c["blocks_per_sm"]
@@ -52,7 +52,7 @@ def _stream_us(c: Columns, device: DeviceLimits, tiles: FloatColumn, slots: Floa
     return column
 
 
-def _work_us(c: Columns, device: DeviceLimits, slots: FloatColumn) -> FloatColumn:
+def _work_us(c: Columns, device: DeviceProfile, slots: FloatColumn) -> FloatColumn:
     """Of an element of B: a conversion, a product a row, and its share of converting A; narrow loads take more."""
     elements = c.problem.n * c.problem.k * c.problem.batch
     work = (c["rows"] + 1 + c["rows"] / c["columns"]) * elements / (4 if c.problem.dtype_acc == "s32" else 1)
@@ -62,7 +62,7 @@ def _work_us(c: Columns, device: DeviceLimits, slots: FloatColumn) -> FloatColum
     return column
 
 
-def _a_us(c: Columns, device: DeviceLimits, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
+def _a_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
     """A from L2, once a tile, and again for every few columns from shared memory or L1."""
     slice_bytes = c["rows"] * row_bytes(c.problem) / c["split_k"]
     again = c["tile_n"] / c["columns"] * slice_bytes * tiles

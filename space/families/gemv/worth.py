@@ -12,8 +12,6 @@ from space.families.gemv.derive import element_bytes, row_bytes
 from space.families.gemv.knobs import A_CACHE, KNOBS
 from space.rules import Rule, worth_of
 
-#: Multiprocessors that are to be kept busy; every Hopper has between 114 and 144.
-MACHINE_SMS: Final = 132
 #: Bytes that a multiprocessor must have asked for, so that memory never waits: 4.4 TB/s over 132 of them for some
 #: 0.8 µs are 27 KB; half of that to be sure, and no more than helps.
 LEAST_IN_FLIGHT_BYTES, MOST_IN_FLIGHT_BYTES = 12 * 1024, 128 * 1024
@@ -27,19 +25,20 @@ def _widest(c: Columns) -> int:
 
 
 def _tiles(c: Columns) -> IntColumn:
-    return c["tiles_n"] * c.problem.batch
+    column: IntColumn = c["tiles_n"] * c.problem.batch
+    return column
 
 
 def _split_useful(c: Columns) -> BoolColumn:
     """K over blocks only where columns alone leave multiprocessors idle, and no further than that."""
-    fills = _tiles(c) * c["split_k"] <= 2 * MACHINE_SMS * c["blocks_per_sm"]
+    fills = _tiles(c) * c["split_k"] <= 2 * c.device.sm_count * c["blocks_per_sm"]
     column: BoolColumn = (c["split_k"] == 1) | (fills & (c["steps"] >= 2))
     return column
 
 
 def _in_flight(c: Columns) -> BoolColumn:
     """Enough, or all that there is: where problems are small nothing is in flight for long."""
-    resident = np.minimum(c["blocks_per_sm"], np.maximum(-(-_tiles(c) * c["split_k"] // MACHINE_SMS), 1))
+    resident = np.minimum(c["blocks_per_sm"], np.maximum(-(-_tiles(c) * c["split_k"] // c.device.sm_count), 1))
     asked = c["in_flight_bytes"] // c["blocks_per_sm"] * resident
     column: BoolColumn = (asked <= MOST_IN_FLIGHT_BYTES) & (
         (asked >= LEAST_IN_FLIGHT_BYTES) | (c["steps"] <= c["buffers"])
@@ -104,7 +103,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            "adding slices costs a trip through L2", ("split_k", "tiles_n", "blocks_per_sm", "steps"), _split_useful),
     _worth("worth.persistent", "blocks walk over tiles only where there are more tiles than blocks",
            "one tile each is the same walk", ("persistent", "tiles_n", "split_k", "blocks_per_sm"),
-           lambda c: (c["persistent"] == 0) | (_tiles(c) * c["split_k"] > MACHINE_SMS * c["blocks_per_sm"])),
+           lambda c: (c["persistent"] == 0) | (_tiles(c) * c["split_k"] > c.device.sm_count * c["blocks_per_sm"])),
     _worth("worth.prefetch_bytes", "loads ask L2 for a line or two", "a row of B is read whole",
            ("prefetch_bytes",), lambda c: c["prefetch_bytes"] > 0),
     _worth("worth.prefetch_steps", "nothing is asked into L2 ahead of the loads",

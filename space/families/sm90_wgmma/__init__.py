@@ -13,7 +13,8 @@ from space.families.sm90_wgmma.worth import WORTH
 from space.family import Family
 
 SM90_WGMMA: Final = Family(
-    "sm90_wgmma", "sm_90a", KNOBS, DERIVED, LEGAL + WORTH, estimate_us, problem_constants=problem_constants,
+    "sm90_wgmma", frozenset({"sm_90a"}), KNOBS, DERIVED, LEGAL + WORTH, estimate_us,
+    problem_constants=problem_constants,
     structure=("swap_ab", "tile_m", "schedule", "consumer_warpgroups", "tile_n", "cluster_m", "cluster_n",
                "cluster_k", "split_k", "stream_k"),
 )  # fmt: skip

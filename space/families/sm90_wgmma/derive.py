@@ -33,8 +33,6 @@ STORE_BOX_BYTES: Final = (128, 64)
 #: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
 UNSWIZZLED_SPAN_BYTES: Final = 16
 WARPGROUP_THREADS: Final = 128
-#: Of a whole Hopper die; no product has more (NVIDIA H100 Tensor Core GPU Architecture).
-MOST_MULTIPROCESSORS: Final = 144
 #: 32-bit sums of eight columns of 64 rows.
 GROUP_BYTES: Final = 64 * 8 * 4
 #: K of one wgmma is 32 bytes of it, and a thread holds 4 registers of A for it.
@@ -159,7 +157,7 @@ def _workspace_bytes(c: Columns) -> IntColumn:
     sums, semaphores = c["tile_m"] * c["tile_n"] * 4, c["team"] * SEMAPHORE_BYTES
     blocks = c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
     split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + semaphores), 0)
-    return np.where(c["stream_k"] == 1, MOST_MULTIPROCESSORS * (2 * sums + semaphores), split)
+    return np.where(c["stream_k"] == 1, c.device.sm_count * (2 * sums + semaphores), split)
 
 
 DERIVED: Final[tuple[Derived, ...]] = (

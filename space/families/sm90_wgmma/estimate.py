@@ -1,7 +1,7 @@
 """Predicted time of `sm90_wgmma` candidates: waves of tiles, each bound by the slowest of its resources.
 
 Terms and rates: a multiprocessor multiplies 4,096 dense 16-bit FLOP a clock and reads 128 bytes of shared
-memory a clock; what the device sustains is in `DeviceLimits`. Constants without a source were fitted to the
+memory a clock; what the device sustains is in `DeviceProfile`. Constants without a source were fitted to the
 recordings under `recorded/h200` (`python -m benchmarks.estimate` says how well). The estimate ranks
 candidates; it is never shown as a measurement.
 """
@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import DeviceLimits
 from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
+from space.devices import DeviceProfile
 from space.families.dependent_launch import saved_us
 from space.families.sm90_wgmma.derive import SECTOR_BYTES, slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
@@ -59,7 +59,7 @@ PACK_US, PACK_TBS = 2.5, 2.6
 BESIDE_REGISTERS, SPLIT_REGISTERS = 48, 48
 
 
-def estimate_us(c: Columns, device: DeviceLimits) -> FloatColumn:
+def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     """Microseconds of one launch with cold L2, one row a candidate.
 
     What does not depend on the device is kept with the columns: which rate bounds a candidate is asked by raising one
@@ -226,7 +226,7 @@ def _operands_moved(c: Columns) -> FloatColumn:
     rows = np.where(along_m, np.minimum(group, c["tiles_m"]), c["tiles_m"])
     cols = np.where(along_m, c["tiles_n"], np.minimum(group, c["tiles_n"]))
     # Tiles in flight form a block of `wide` x `tall` cluster tiles; squarer blocks share more.
-    in_flight = np.maximum(132 // c["cluster_size"], 1)
+    in_flight = np.maximum(c.device.sm_count // c["cluster_size"], 1)
     wide = np.minimum(np.where(along_m, rows, cols), in_flight)
     tall = np.maximum(in_flight / wide, 1)
     m_side = np.where(along_m, wide, tall) * c["tile_m"] * c["cluster_m"]
@@ -236,7 +236,7 @@ def _operands_moved(c: Columns) -> FloatColumn:
     n_passes = np.maximum(m / np.maximum(m_side, 1), 1)
     size = element_bytes(c.problem) * c.problem.k * c.problem.batch
     a_bytes, b_bytes = m * size, n * size
-    l2_bytes = 30 * 2**20
+    l2_bytes = c.device.l2_bytes // 2
     a_moved = np.where(a_bytes > l2_bytes, a_bytes * m_passes, a_bytes)
     b_moved = np.where(b_bytes > l2_bytes, b_bytes * n_passes, b_bytes)
     moved: FloatColumn = a_moved + b_moved

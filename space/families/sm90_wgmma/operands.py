@@ -12,8 +12,9 @@ from space.config import Config
 from space.families.epilogue import epilogue_constants
 from space.instructions.operand import majors_of
 from space.instructions.wgmma import Wgmma, wgmma_for
+from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
-from space.problem import DTYPE_BYTES, Problem
+from space.problem import DTYPE_BYTES
 
 #: TMA strides are multiples of this many bytes (CUDA driver API, cuTensorMapEncodeTiled: globalStrides).
 TMA_ALIGN_BYTES: Final = 16
@@ -24,7 +25,7 @@ PACKED_ALIGN_BYTES: Final = 128
 
 
 @lru_cache(maxsize=1024)
-def instruction(problem: Problem) -> Wgmma:
+def instruction(problem: Gemm) -> Wgmma:
     """The wgmma of a problem's dtypes; every problem that can be named has one."""
     row = wgmma_for(problem.dtype_a, problem.dtype_b, problem.dtype_acc)
     if row is None:
@@ -32,12 +33,12 @@ def instruction(problem: Problem) -> Wgmma:
     return row
 
 
-def element_bytes(problem: Problem) -> int:
+def element_bytes(problem: Gemm) -> int:
     """Bytes of one element of A, and of B: no wgmma mixes widths."""
     return DTYPE_BYTES[problem.dtype_a]
 
 
-def row_elements(problem: Problem, operand: str) -> int:
+def row_elements(problem: Gemm, operand: str) -> int:
     """Extent of the contiguous dimension of the problem's `a`, `b` or `c`."""
     if operand == "c":
         return problem.n
@@ -45,7 +46,7 @@ def row_elements(problem: Problem, operand: str) -> int:
     return problem.k if major == "k" else problem.m if operand == "a" else problem.n
 
 
-def needs_packing(problem: Problem, operand: str) -> bool:
+def needs_packing(problem: Gemm, operand: str) -> bool:
     """Whether TMA or wgmma can't take the problem's `a` or `b` as it lies: a copy pass makes it K-major and aligned.
 
     Rows that don't start at multiples of 16 bytes are TMA's limit; MN-major operands other than 16-bit are
@@ -60,7 +61,7 @@ def needs_packing(problem: Problem, operand: str) -> bool:
     return majors_of(problem.layout)[operand == "b"] == "mn" and not instruction(problem).transposes
 
 
-def pitch_bytes(problem: Problem, operand: str) -> int:
+def pitch_bytes(problem: Gemm, operand: str) -> int:
     """From row to row of the `a` or `b` that the kernel reads; a packed one is K-major, its rows whole L2 lines."""
     size = element_bytes(problem)
     if needs_packing(problem, operand):
@@ -69,7 +70,7 @@ def pitch_bytes(problem: Problem, operand: str) -> int:
 
 
 @lru_cache(maxsize=1024)
-def lies_mn_major(problem: Problem, operand: str) -> bool:
+def lies_mn_major(problem: Gemm, operand: str) -> bool:
     """Whether the kernel reads the problem's `a` or `b` MN-major: what is packed is K-major."""
     return majors_of(problem.layout)[operand == "b"] == "mn" and not needs_packing(problem, operand)
 
@@ -95,26 +96,28 @@ def _mn_major(c: Columns) -> tuple[BoolColumn, BoolColumn]:
 
 def extent_m(c: Columns) -> IntColumn:
     """The kernel's M."""
-    return np.where(c["swap_ab"] == 1, c.problem.n, c.problem.m)
+    problem: Gemm = c.problem
+    return np.where(c["swap_ab"] == 1, problem.n, problem.m)
 
 
 def extent_n(c: Columns) -> IntColumn:
     """The kernel's N."""
-    return np.where(c["swap_ab"] == 1, c.problem.m, c.problem.n)
+    problem: Gemm = c.problem
+    return np.where(c["swap_ab"] == 1, problem.m, problem.n)
 
 
-def rows_anywhere(problem: Problem) -> bool:
+def rows_anywhere(problem: Gemm) -> bool:
     """Whether rows of a 16-bit C begin at other places than multiples of what a thread stores at once."""
     size = DTYPE_BYTES[problem.dtype_c]
     return size == 2 and problem.n * size % STORE_BYTES != 0
 
 
-def stores_chunks(problem: Problem, config: Config) -> bool:
+def stores_chunks(problem: Gemm, config: Config) -> bool:
     """Whether direct stores move `STORE_BYTES` of a row of C at once, so that C has to begin at a multiple of them."""
     return DTYPE_BYTES[problem.dtype_c] == 2 and not config["swap_ab"] and not rows_anywhere(problem)
 
 
-def problem_constants(problem: Problem, config: Config) -> dict[str, KnobValue]:
+def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
     """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
     a, b = (problem.dtype_b, problem.dtype_a) if config["swap_ab"] else (problem.dtype_a, problem.dtype_b)
     constants: dict[str, KnobValue] = {

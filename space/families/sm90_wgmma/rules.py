@@ -23,6 +23,7 @@ from space.families.sm90_wgmma.operands import (
     mn_major_b,
 )
 from space.families.split_k import WORKSPACE_BYTES
+from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.rules import Rule
 
@@ -57,7 +58,8 @@ def _one(c: Columns, name: str) -> int:
 
 
 def _c_pitch_bytes(c: Columns) -> int:
-    return c.problem.n * DTYPE_BYTES[c.problem.dtype_c]
+    problem: Gemm = c.problem
+    return problem.n * DTYPE_BYTES[problem.dtype_c]
 
 
 @kept
@@ -131,7 +133,8 @@ def _instruction_spans(c: Columns) -> BoolColumn:
 
 def _all_slices(c: Columns) -> IntColumn:
     """Cluster tiles of all products, slices of K counted."""
-    return c["tiles_m"] * c["tiles_n"] * slices(c) * c.problem.batch
+    column: IntColumn = c["tiles_m"] * c["tiles_n"] * slices(c) * c.problem.batch
+    return column
 
 
 def _smem_numbers(c: Columns) -> str:

@@ -31,6 +31,7 @@ from space.families.sm90_wgmma.knobs import (
     SCHEDULE_PINGPONG,
 )
 from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, mn_major_a, mn_major_b
+from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.rules import Rule, worth_of
 
@@ -38,10 +39,8 @@ from space.rules import Rule, worth_of
 MOST_STAGES: Final = 12
 #: A tile may compute this many times the elements of C that are there.
 MOST_PADDING: Final = 1.35
-#: Tiles in flight that fill the machine; every Hopper has between 114 and 144 multiprocessors.
-MACHINE_TILES: Final = 132
-#: Blocks of clusters along K that are tried: one a multiprocessor, and what little ones share.
-CLUSTER_K_BLOCKS: Final = 160
+#: Blocks of clusters along K that are tried, per multiprocessor: small blocks share one.
+CLUSTER_K_FILL: Final = 40 / 33
 #: A slice of K shorter than this spends its time filling the ring and summing.
 LEAST_SLICE_STAGES: Final = 4
 #: Stages of a tile from which on sharing out the last wave's pays, and the share of clusters that it must find idle.
@@ -97,7 +96,8 @@ def _stages_deep(c: Columns) -> BoolColumn:
 
 
 def _streams(c: Columns) -> bool:
-    return min(c.problem.m, c.problem.n) <= STREAMED_ROWS
+    problem: Gemm = c.problem
+    return min(problem.m, problem.n) <= STREAMED_ROWS
 
 
 def _hint_useful(c: Columns) -> BoolColumn:
@@ -113,27 +113,27 @@ def _pdl_useful(c: Columns) -> BoolColumn:
     column: BoolColumn = np.where(
         c["pdl"] == 1,
         np.bool_(short) & (c["stream_k"] == 0),
-        np.bool_(not short or _streams(c)) | (_blocks(c) > MACHINE_TILES),
+        np.bool_(not short or _streams(c)) | (_blocks(c) > c.device.sm_count),
     )
     return column
 
 
 def _split_useful(c: Columns) -> BoolColumn:
     """Slices that fill the machine about once or twice, and are long enough to be worth their sum."""
-    fills = _blocks(c) <= 2 * MACHINE_TILES
+    fills = _blocks(c) <= 2 * c.device.sm_count
     column: BoolColumn = (c["split_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
 
 def _cluster_k_useful(c: Columns) -> BoolColumn:
     """Slices that fill the machine about once, and are long enough to be worth their sum."""
-    fills = _blocks(c) <= CLUSTER_K_BLOCKS
+    fills = _blocks(c) <= CLUSTER_K_FILL * c.device.sm_count
     column: BoolColumn = (c["cluster_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
 
 def _stream_k_useful(c: Columns) -> BoolColumn:
-    tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, MACHINE_TILES // c["cluster_size"]
+    tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, c.device.sm_count // c["cluster_size"]
     waves = -(-tiles // slots)
     idle = (waves * slots - tiles) / (waves * slots)
     long = (c["k_iterations"] >= LEAST_SHARED_STAGES) & (waves > 1)
@@ -194,10 +194,10 @@ def _split_of_registers(c: Columns) -> BoolColumn:
 
 def _schedule_useful(c: Columns) -> BoolColumn:
     tiles = _blocks(c)
-    single_wave = tiles <= 2 * MACHINE_TILES
+    single_wave = tiles <= 2 * c.device.sm_count
     column: BoolColumn = (
         (c["schedule"] == SCHEDULE_COOPERATIVE)
-        | ((c["schedule"] == SCHEDULE_PINGPONG) & (tiles > MACHINE_TILES) & (c["tile_m"] <= 128))
+        | ((c["schedule"] == SCHEDULE_PINGPONG) & (tiles > c.device.sm_count) & (c["tile_m"] <= 128))
         | ((c["schedule"] == SCHEDULE_MULTISTAGE) & single_wave & (c["tile_m"] * c["tile_n"] <= 128 * 128))
     )
     return column
@@ -219,7 +219,7 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
 
 def _raster_matters(c: Columns) -> BoolColumn:
     plain: BoolColumn = (c["raster"] == RASTER_ALONG_M) & (c["raster_group"] == 1)
-    return plain | (_blocks(c) > MACHINE_TILES)
+    return plain | (_blocks(c) > c.device.sm_count)
 
 
 def _raster_group_distinct(c: Columns) -> BoolColumn:

@@ -12,14 +12,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 from api.app import create_app
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.importance import LEAST, Why, why
 from tuner.errors import NothingMeasured
 from tuner.evidence.store import Store
 from workers.measurement import Outcome
 
-PROBLEM = Problem.parse("4096x4096x4096")
+PROBLEM = Gemm.parse("4096x4096x4096")
 CONFIGS = [
     FAMILY.config({"tile_n": n, "stages": stages, "raster": raster})
     for n, stages, raster in itertools.product((64, 96, 128, 160), (2, 3, 4), ("along_m", "along_n"))
@@ -39,7 +39,7 @@ def url(tmp_path: Path) -> str:
         taken = [measured(c, cost(c.number("tile_n"), c.number("stages")), PROBLEM) for c in CONFIGS]
         failed = measured(FAMILY.config({"tile_n": 256}), problem=PROBLEM, outcome=Outcome.TIMEOUT)
         store.record_many(study.id, [*taken, failed], PROVENANCE)
-        small = store.begin_study(study_key(Problem.parse("512x512x512")))
+        small = store.begin_study(study_key(Gemm.parse("512x512x512")))
         store.record_many(small.id, [measured(c, 10.0, small.key.problem) for c in CONFIGS[: LEAST - 1]], PROVENANCE)
     return url
 
@@ -85,7 +85,7 @@ def test_too_few_measurements_are_one_sentence(url: str) -> None:
     with Store.open(url) as store:
         for shape, count in (("512x512x512", LEAST - 1), ("1x1x1", 0)):
             with pytest.raises(NothingMeasured, match=f"^{count} correct"):
-                why(store, Problem.parse(shape), DEVICE)
+                why(store, Gemm.parse(shape), DEVICE)
 
 
 def test_by_command(url: str, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_ladder_of_a_weight_names_its_cliffs(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ladder.db"
     with Store.open(url) as store:
         for m, us in ((64, 30.0), (128, 12.0), (256, 14.0)):
-            keep_best(store, Problem.parse(f"{m}x4096x4096"), us=us)
+            keep_best(store, Gemm.parse(f"{m}x4096x4096"), us=us)
     command = [sys.executable, "-m", "gemmtune", "ladder", "4096x4096", "--m", "64,96,128,256", "--db", url, "--json"]
     said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert [rung["m"] for rung in said["rungs"]] == [64, 96, 128, 256]
@@ -128,6 +128,6 @@ def test_the_ladder_of_a_weight_names_its_cliffs(tmp_path: Path) -> None:
 
 
 def test_what_to_type_next_names_all_of_the_problem(url: str) -> None:
-    problem = Problem.parse("512x512x512", "fp8_e4m3", "nn")
+    problem = Gemm.parse("512x512x512", "fp8_e4m3", "nn")
     with Store.open(url) as store, pytest.raises(NothingMeasured, match="512x512x512 --dtype fp8_e4m3 --layout nn`"):
         why(store, problem, DEVICE)

@@ -15,7 +15,7 @@ from sqlalchemy import update
 from api.access import AccessPolicy
 from api.app import create_app
 from space.config import Config
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.integration.api.asking import problem_of, serving
 from tests.support import FAMILY
 from tuner.evidence import tokens
@@ -27,7 +27,7 @@ from tuner.fleet.agent.service import Service
 from workers.build import Build, compile_source, digest_of
 from workers.builder import Builder, source_of
 
-PROBLEM = Problem.parse("4096x4096x4096")
+PROBLEM = Gemm.parse("4096x4096x4096")
 CONFIG = FAMILY.config({})
 
 

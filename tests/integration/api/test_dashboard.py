@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from api.access import AccessPolicy
 from api.app import create_app
 from api.dashboard.plot import plot
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, Fleet
 from tests.integration.api.asking import problem_of
 from tests.support import DEVICE, keep_best
@@ -55,7 +55,7 @@ class Page(HTMLParser):
 @pytest.fixture
 def http(store: Store) -> Iterator[TestClient]:
     for m in (256, 512, 1024):
-        keep_best(store, Problem(m, 256, 256))
+        keep_best(store, Gemm(m, 256, 256))
     with TestClient(create_app(store), raise_server_exceptions=False) as client:
         yield client
 
@@ -96,7 +96,7 @@ class TestPage:
 
     def test_bests_are_found_and_paged(self, http: TestClient, store: Store) -> None:
         for m in range(2, 90):
-            keep_best(store, Problem(m, 8, 8))
+            keep_best(store, Gemm(m, 8, 8))
         http.app.state.follower.poll()  # type: ignore[attr-defined]
         assert "1 of 91" in Page(http.get("/?find=1024x").text).text
         seen: list[str] = []

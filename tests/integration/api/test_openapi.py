@@ -18,7 +18,7 @@ from schemathesis.config import SchemathesisConfig
 
 from api.access import AccessPolicy
 from api.app import create_app
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.integration.api.asking import serving
 from tests.support import keep_best
 from tuner.evidence import tokens
@@ -32,7 +32,7 @@ CONFIG = Path(__file__).parents[2] / "schemathesis.toml"
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store.open(f"sqlite:///{tmp_path_factory.mktemp('openapi')}/store.db") as opened:
         keep_best(opened)
-        keep_best(opened, Problem.parse("512x512x512"))
+        keep_best(opened, Gemm.parse("512x512x512"))
         yield opened
 
 

@@ -16,7 +16,7 @@ from api.limits import MOST_BODY_BYTES
 from api.server import listen
 from api.snapshot_follower import SnapshotFollower
 from gemmtune import Client, GemmtuneError
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import SettingsError
@@ -26,7 +26,7 @@ from tuner.evidence.store import Store
 from tuner.tables.tables import table, table_bytes
 
 
-def keep(http: TestClient, store: Store, problem: Problem = PROBLEM, device: str = DEVICE) -> Best:
+def keep(http: TestClient, store: Store, problem: Gemm = PROBLEM, device: str = DEVICE) -> Best:
     """A best that is in the store, and that the service knows of."""
     best = keep_best(store, problem, device)
     follow(http)
@@ -173,7 +173,7 @@ class TestTables:
     def test_a_new_best_changes_the_etag(self, http: TestClient, store: Store) -> None:
         keep(http, store)
         before = http.get(f"/v1/tables/{DEVICE}").headers["etag"]
-        keep(http, store, Problem.parse("512x512x512"))
+        keep(http, store, Gemm.parse("512x512x512"))
         assert http.get(f"/v1/tables/{DEVICE}", headers={"If-None-Match": before}).status_code == 200
 
     def test_an_unknown_device_is_told_the_known_ones(self, http: TestClient, store: Store) -> None:

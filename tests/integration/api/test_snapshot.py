@@ -20,7 +20,7 @@ from api.app import create_app
 from api.best import MOST_PROBLEMS, BatchOut
 from api.schemas import BestOut
 from api.tables import TableOut
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, keep_best
 from tuner.evidence.models import ConfigRow
@@ -36,8 +36,8 @@ SHAPES = [(256, 256, 256), (512, 256, 256), (1, 4096, 4096), (300, 1024, 640), (
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store.open(f"sqlite:///{tmp_path_factory.mktemp('snapshot')}/store.db") as opened:
         for m, n, k in SHAPES:
-            keep_best(opened, Problem(m, n, k))
-        keep_best(opened, Problem.of(64, 64, 64, "fp8_e4m3"))
+            keep_best(opened, Gemm(m, n, k))
+        keep_best(opened, Gemm.of(64, 64, 64, "fp8_e4m3"))
         yield opened
 
 
@@ -56,7 +56,7 @@ def own_store(tmp_path: Path) -> Iterator[Store]:
 class TestSnapshot:
     def test_it_gives_the_bests_and_neighbours_of_the_store(self, http: TestClient, store: Store) -> None:
         snapshot: Any = http.app.state.answer_service.snapshot  # type: ignore[attr-defined]
-        for asked in (*(Problem(*shape) for shape in SHAPES), Problem(400, 400, 400), Problem.of(8, 8, 8, "int8")):
+        for asked in (*(Gemm(*shape) for shape in SHAPES), Gemm(400, 400, 400), Gemm.of(8, 8, 8, "int8")):
             assert snapshot.best(asked, DEVICE, Policy.COLD_GRAPH) == store.best(asked, DEVICE, Policy.COLD_GRAPH)
             assert list(snapshot.neighbours(asked, DEVICE)) == store.neighbours(asked, DEVICE)
 
@@ -86,7 +86,7 @@ class TestSnapshot:
         keep_best(own_store)
         with own_store.transaction(writes=True) as session:
             session.execute(update(ConfigRow).values(key="sm70_wmma:tile_m=1"))
-        keep_best(own_store, Problem(512, 512, 512))
+        keep_best(own_store, Gemm(512, 512, 512))
         with TestClient(create_app(own_store)) as client:
             assert client.get("/readyz").json()["left_out"] == 1
             assert client.get("/v1/best?m=512&n=512&k=512").json()["source"] == "measured"
@@ -96,7 +96,7 @@ class TestSnapshot:
         with Store.open(earlier) as before, Store.open(later) as after:
             keep_best(before)
             for m in (64, 128):
-                keep_best(after, Problem(m, 64, 64))
+                keep_best(after, Gemm(m, 64, 64))
             app = create_app(after)
             app.state.follower.poll()
             app.state.follower._store = before

@@ -16,7 +16,7 @@ import pytest
 from benchmarks.ports import free_port
 from benchmarks.postgres import Postgres
 from gemmtune.command import main
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.fleet import eventually
 from tests.support import FAMILY, record_problem
 
@@ -32,7 +32,7 @@ class Shell:
     def __init__(self, folder: Path, db: str) -> None:
         self.folder = folder
         for shape in SHAPES:
-            record_problem(folder / "recorded" / "h200", CONFIGS, Problem.parse(shape))
+            record_problem(folder / "recorded" / "h200", CONFIGS, Gemm.parse(shape))
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")} | {
             "GEMMTUNE_DB": db,
             "GEMMTUNE_CACHE_DIR": str(folder / "cache"),

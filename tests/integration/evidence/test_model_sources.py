@@ -12,7 +12,7 @@ from typing import TypeAlias
 import pytest
 
 from gemmtune.command import main
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.evidence.store import Store
 from tuner.prediction.examples import LEAST_CANDIDATES, from_recordings, from_store, settled
@@ -29,7 +29,7 @@ def test_each_study_of_a_gpu_is_a_group_and_replays_are_passed_over(tmp_path: Pa
         for _ in range(2):
             study = store.begin_study(study_key(), fresh=True)
             store.record_many(study.id, [measured(config, 10.0 + n) for n, config in enumerate(CONFIGS)], PROVENANCE)
-        other = store.begin_study(study_key(Problem.parse("512x512x512")))
+        other = store.begin_study(study_key(Gemm.parse("512x512x512")))
         store.record_many(other.id, [measured(CONFIGS[0])], PROVENANCE)
         groups = from_store(store, DEVICE, FAMILY)
         assert [len(group.configs) for group in groups] == [20, 20]
@@ -80,7 +80,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def test_one_command_trains_the_model_that_is_used_from_then_on(run: Callable[..., Said], tmp_path: Path) -> None:
     assert "0 problems" in str(run("train", expect=3)["error"])
     for shape in ("256x256x256", "512x256x512", "512x512x1024"):
-        record_problem(tmp_path / "recorded" / "h200", CONFIGS, Problem.parse(shape))
+        record_problem(tmp_path / "recorded" / "h200", CONFIGS, Gemm.parse(shape))
     trained = run("train")
     assert trained["candidates"] == 3 * 18
     assert Path(str(trained["file"])).parent == tmp_path / "models"

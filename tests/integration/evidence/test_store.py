@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.postgres import Postgres
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import database
@@ -100,8 +100,8 @@ def test_a_best_comes_back_and_is_replaced(store: Store) -> None:
 
 
 def test_neighbours_differ_in_extents_alone(store: Store) -> None:
-    near = keep_best(store, Problem.parse("256x256x512"))
-    keep_best(store, Problem.parse("256x256x256", "fp16"))
+    near = keep_best(store, Gemm.parse("256x256x512"))
+    keep_best(store, Gemm.parse("256x256x256", "fp16"))
     assert store.neighbours(PROBLEM, DEVICE) == [near]
 
 
@@ -208,7 +208,7 @@ def revision_and_tables(url: str) -> tuple[str | None, list[str]]:
 
 def test_a_problem_that_no_kind_reads_is_one_sentence_and_spoils_no_other(store: Store) -> None:
     keep_best(store)
-    keep_best(store, Problem.parse("128x256x256"))
+    keep_best(store, Gemm.parse("128x256x256"))
     with store.transaction(writes=True) as session:
         session.execute(sa.text("UPDATE problem SET key = 'conv2d/64x64x3x3' WHERE key = :key"), {"key": PROBLEM.key})
     with pytest.raises(StoreError, match=r"a problem that this version cannot read .*conv2d.*: upgrade gemmtune"):
@@ -271,7 +271,7 @@ def test_ids_become_visible_in_their_order(postgres: Postgres) -> None:
 
     def write(start: int) -> None:
         with Store.open(url) as store:
-            study = store.begin_study(study_key(Problem.parse(f"64x64x{start + 8}")))
+            study = store.begin_study(study_key(Gemm.parse(f"64x64x{start + 8}")))
             for config in CONFIGS[start : start + 12]:
                 store.record(study.id, measured(config), PROVENANCE)
 

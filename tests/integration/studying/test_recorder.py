@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from space.family import family_named
+from space.registry import family_named
 from tests.support import FAMILY, PROBLEM, measured
 from tuner.evidence.store import Store
 from tuner.studying.recorder import record

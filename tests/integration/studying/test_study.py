@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from space.enumerate import enumerate_space
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, record_problem, stored_key
 from tuner.answering.answers import answer
 from tuner.errors import NothingCorrect
@@ -80,11 +80,11 @@ def test_a_second_run_measures_nothing_twice_and_a_larger_budget_goes_on(
 def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Path, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
         with pytest.raises(NothingCorrect, match="recording holds nothing"):
-            tune(store, worker, Problem.parse("512x512x512"), Budget())
+            tune(store, worker, Gemm.parse("512x512x512"), Budget())
         with pytest.raises(NothingCorrect, match=r"grid\.tiles"):
-            tune(store, worker, Problem.parse("2147483647x2147483647x64"), Budget())
+            tune(store, worker, Gemm.parse("2147483647x2147483647x64"), Budget())
         with pytest.raises(RecordingError, match="was not recorded"):
-            worker.begin(Problem.parse("512x512x512"), Policy.COLD_GRAPH)
+            worker.begin(Gemm.parse("512x512x512"), Policy.COLD_GRAPH)
         assert store.counts()["study"] == 0
 
 

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import Refused, kernels, streams  # noqa: E402
-from space.family import family_named  # noqa: E402
+from space.registry import family_named  # noqa: E402
 from workers.cuda.operands import Copy  # noqa: E402
 
 CONFIG = family_named("sm90_wgmma").config({})

@@ -19,8 +19,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, configure, gemm, sources  # noqa: E402
 from gemmtune.torch.operands import apart, overlapping, problem_of  # noqa: E402
-from space.family import family_named  # noqa: E402
-from space.problem import Problem  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from space.registry import family_named  # noqa: E402
 from tests.support import DEVICE, keep_best  # noqa: E402
 from tuner.errors import TableError  # noqa: E402
 from tuner.evidence.store import Store  # noqa: E402
@@ -37,7 +37,7 @@ def random(*shape: int, dtype: torch.dtype = BF16) -> torch.Tensor:
     return made.to(dtype)
 
 
-def problem(a: torch.Tensor, b: torch.Tensor) -> Problem:
+def problem(a: torch.Tensor, b: torch.Tensor) -> Gemm:
     return problem_of(a, b, None, None, 1.0, "none", torch.bfloat16, False)
 
 
@@ -186,7 +186,7 @@ def test_memory_is_apart_exactly_where_nothing_overlaps() -> None:
 
 
 def test_configs_come_from_a_store_or_from_its_table(tmp_path: Path) -> None:
-    asked = Problem.parse("256x256x256")
+    asked = Gemm.parse("256x256x256")
     with Store.open(f"sqlite:///{tmp_path / 'kept.db'}") as store:
         best = keep_best(store)
         (tmp_path / "table.json").write_bytes(table_bytes(table(store, DEVICE)))
@@ -196,7 +196,7 @@ def test_configs_come_from_a_store_or_from_its_table(tmp_path: Path) -> None:
         assert sources.chosen().find(asked, DEVICE).why.startswith("measured")
         configure(named, trusted=["predicted"])
         assert "is measured, not predicted" in sources.chosen().find(asked, DEVICE).why
-    near = TableBests(read_table(tmp_path / "table.json")).neighbours(Problem.parse("512x256x256"), DEVICE)
+    near = TableBests(read_table(tmp_path / "table.json")).neighbours(Gemm.parse("512x256x256"), DEVICE)
     assert [found.problem for found in near] == [best.problem]
     damaged = json.loads((tmp_path / "table.json").read_bytes())
     damaged["entries"][0]["median_us"] = 1.0
@@ -220,11 +220,11 @@ def test_what_a_service_says_is_checked_like_everything_over_a_wire() -> None:
 
     service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(reply)))
     said: dict[str, object] = {"family": "gemv", "knobs": config.knobs}
-    assert service.find(Problem.parse("1x64x64"), DEVICE).config == config
+    assert service.find(Gemm.parse("1x64x64"), DEVICE).config == config
     said = {"family": "gemv", "knobs": {"lanes": 7}}
-    assert "lanes = 7" in service.find(Problem.parse("1x64x64"), DEVICE).why
+    assert "lanes = 7" in service.find(Gemm.parse("1x64x64"), DEVICE).why
     said = {"family": "gem", "knobs": {}}
-    assert service.find(Problem.parse("1x64x64"), DEVICE).config is None
+    assert service.find(Gemm.parse("1x64x64"), DEVICE).config is None
 
 
 def test_without_torch_the_import_says_what_to_install(tmp_path: Path) -> None:

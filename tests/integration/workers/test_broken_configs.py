@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.broken_configs import BREAKS
 from workers.build import BuildFailure, compile_source
 from workers.kernels.render import render
@@ -20,7 +20,7 @@ COMPILED = {
 
 @pytest.mark.parametrize(("shape", "dtype", "layout", "knobs", "rule"), [one for one in BREAKS if one[-1] in COMPILED])
 def test_the_compiler_refuses_it_too(shape: str, dtype: str, layout: str, knobs: dict[str, object], rule: str) -> None:
-    problem = Problem.parse(shape, dtype, layout)
+    problem = Gemm.parse(shape, dtype, layout)
     source = render(FAMILY.name, FAMILY.compile_constants(problem, FAMILY.config(knobs)))
     made = compile_source(source, FAMILY.arch, None)
     assert isinstance(made, BuildFailure), f"{rule} is stricter than the compiler"

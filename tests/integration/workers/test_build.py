@@ -12,15 +12,15 @@ import pytest
 from benchmarks.compile_space import samples, verdict
 from space.enumerate import enumerate_space
 from space.explain import explain
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.broken_configs import SHARED
 from workers.build import Build, BuildFailure, compile_source, kept_cubin
 from workers.errors import CacheError
 from workers.kernels.render import render
 
 FAMILY = family_named("sm90_wgmma")
-PROBLEM = Problem.parse("4096x4096x4096")
+PROBLEM = Gemm.parse("4096x4096x4096")
 
 
 def source(**knobs: object) -> str:
@@ -69,7 +69,7 @@ def test_random_legal_configs_of_gemv_compile_within_their_registers() -> None:
     [("bf16", {"warps": 2, "split_warps": 4}), ("tf32", {"load_bytes": 2}), ("bf16", {"columns": 4, "unroll": 16})],
 )
 def test_what_the_rules_of_gemv_refuse_the_compiler_refuses(dtype: str, knobs: dict[str, object]) -> None:
-    gemv, problem = family_named("gemv"), Problem.parse("1x64x8192", dtype)
+    gemv, problem = family_named("gemv"), Gemm.parse("1x64x8192", dtype)
     broken = [entry.rule for entry in explain(gemv, problem, gemv.config(knobs)).broken]
     assert len(broken) == 1
     text = render("gemv", gemv.compile_constants(problem, gemv.config(knobs)))

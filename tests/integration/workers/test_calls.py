@@ -12,21 +12,21 @@ from typing import Any
 import pytest
 
 from space.explain import explain
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from workers.cuda import calls, families, operands
 from workers.cuda.families import shared
 
 #: Straight and swapped, by TMA and directly, packed, transposed, with split-K and without.
-CASES: list[tuple[Problem, str, dict[str, object]]] = [
-    (Problem.parse("4096x4096x4096"), "sm90_wgmma", {}),
-    (Problem.of(16, 4096, 4096, epilogue="alpha"), "sm90_wgmma",
+CASES: list[tuple[Gemm, str, dict[str, object]]] = [
+    (Gemm.parse("4096x4096x4096"), "sm90_wgmma", {}),
+    (Gemm.of(16, 4096, 4096, epilogue="alpha"), "sm90_wgmma",
      {"swap_ab": 1, "tile_n": 16, "split_k": 4, "epilogue": "direct"}),
-    (Problem.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
-    (Problem.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
-    (Problem.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
-    (Problem.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
-    (Problem.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
+    (Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
+    (Gemm.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
+    (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
+    (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
+    (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
 ]  # fmt: skip
 SECOND = {"partials": 0x3_0000, "semaphores": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
 FIRST = (0x1_0000, 0x1_1000, 0x1_2000, 0, 0, 1.0, 0.0)
@@ -96,7 +96,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 @pytest.mark.parametrize(("problem", "family", "knobs"), CASES, ids=lambda value: getattr(value, "key", None))
 def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
-    noted: list[bytes], problem: Problem, family: str, knobs: dict[str, object]
+    noted: list[bytes], problem: Gemm, family: str, knobs: dict[str, object]
 ) -> None:
     config = family_named(family).config(knobs)
     assert explain(family_named(family), problem, config).broken == ()
@@ -118,7 +118,7 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
 
 @pytest.mark.parametrize("moved", range(7))
 def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None:
-    problem = Problem.of(64, 4096, 4096, epilogue="alpha+beta+bias")
+    problem = Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias")
     config = family_named("sm90_wgmma").config({"tile_n": 64, "epilogue": "direct"})
     on = calls.Call(problem, config, b"", 132, 0x9_0000).on(None)
     at = [*FIRST[:moved], THEN[moved], *FIRST[moved + 1 :]]
@@ -130,7 +130,7 @@ def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None
 
 
 def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
-    def needed(problem: Problem, family: str, knobs: dict[str, object]) -> dict[str, int]:
+    def needed(problem: Gemm, family: str, knobs: dict[str, object]) -> dict[str, int]:
         with pytest.MonkeyPatch.context() as patch:
             for module in ("gemv", "sm90_wgmma", "packing"):
                 patch.setattr(f"workers.cuda.families.{module}.Launch", Launched)
@@ -139,13 +139,13 @@ def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
             config = family_named(family).config(knobs)
             return dict(calls.Call(problem, config, b"", 132, 0x9_0000).alignment_bytes)
 
-    whole = needed(Problem.parse("4096x4096x4096"), "sm90_wgmma", {})
+    whole = needed(Gemm.parse("4096x4096x4096"), "sm90_wgmma", {})
     assert (whole["a"], whole["b"], whole["c"], whole["bias"]) == (16, 16, 16, 2)
-    packed = needed(Problem.of(64, 64, 4099), "sm90_wgmma", {"epilogue": "direct"})
+    packed = needed(Gemm.of(64, 64, 4099), "sm90_wgmma", {"epilogue": "direct"})
     assert (packed["a"], packed["b"], packed["c"]) == (2, 2, 16)
-    anywhere = needed(Problem.of(64, 65, 64), "sm90_wgmma", {"epilogue": "direct"})
+    anywhere = needed(Gemm.of(64, 65, 64), "sm90_wgmma", {"epilogue": "direct"})
     assert (anywhere["a"], anywhere["b"], anywhere["c"]) == (16, 16, 2)
-    swapped = needed(Problem.of(64, 64, 64), "sm90_wgmma", {"epilogue": "direct", "swap_ab": 1})
+    swapped = needed(Gemm.of(64, 64, 64), "sm90_wgmma", {"epilogue": "direct", "swap_ab": 1})
     assert swapped["c"] == 2
-    narrow = needed(Problem.parse("1x64x64"), "gemv", {"load_bytes": 4})
+    narrow = needed(Gemm.parse("1x64x64"), "gemv", {"load_bytes": 4})
     assert (narrow["a"], narrow["b"], narrow["c"]) == (4, 4, 2)

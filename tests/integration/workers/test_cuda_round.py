@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from space.config import Config
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from workers.build import Build, BuildFailure
 from workers.builder import Builder, Constants, Made
 from workers.cuda.worker import CudaWorker
@@ -18,14 +18,14 @@ from workers.errors import DriverError
 from workers.measurement import Outcome, Policy
 
 FAMILY = family_named("sm90_wgmma")
-PROBLEM = Problem.parse("256x256x256")
+PROBLEM = Gemm.parse("256x256x256")
 
 #: Answers as the GPU process does. `stages` of a config says how it behaves; what it did stands in the log.
 PROCESS = """
 import json, os, sys, time
 sys.path.insert(0, {root!r})
 from space.config import parse_knobs
-from space.family import family_named
+from space.registry import family_named
 from workers.cuda.framing import receive, send
 from workers.measurement import Measurement, Outcome, Policy, Verification, to_json
 log, read_fd, write_fd = {log!r}, int(sys.argv[3]), int(sys.argv[4])
@@ -152,7 +152,7 @@ def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log
 def test_compilers_that_have_nothing_to_do_are_given_more_before_the_first_build_is_done(worker: CudaWorker) -> None:
     together = threading.Barrier(4)
 
-    def compiled(problem: Problem, config: Config, constants: Constants) -> Made:
+    def compiled(problem: Gemm, config: Config, constants: Constants) -> Made:
         # Nobody's build is done before four are at work.
         together.wait(60)
         return Build(config.key, b"", 0, (), "", 0.0)
@@ -206,7 +206,7 @@ def test_a_finalist_that_fails_is_told_and_the_others_go_on(worker: CudaWorker) 
 
 def test_two_rounds_do_not_mix_their_operands(worker: CudaWorker, log: Path) -> None:
     first = worker.begin(PROBLEM, Policy.COLD_GRAPH)
-    worker.begin(Problem.parse("512x256x256"), Policy.COLD_GRAPH)
+    worker.begin(Gemm.parse("512x256x256"), Policy.COLD_GRAPH)
     list(first.screen([config(64)]))
     prepared = [line.split()[1] for line in log.read_text().splitlines() if line.startswith("prepare")]
     assert prepared[0] == prepared[2] != prepared[1]
@@ -214,7 +214,7 @@ def test_two_rounds_do_not_mix_their_operands(worker: CudaWorker, log: Path) -> 
 
 def test_a_problem_that_does_not_fit_is_one_sentence_and_the_next_one_works(worker: CudaWorker) -> None:
     with pytest.raises(DriverError, match="needs more memory than NVIDIA H200 has free"):
-        worker.begin(Problem.parse("7x7x8"), Policy.COLD_GRAPH)
+        worker.begin(Gemm.parse("7x7x8"), Policy.COLD_GRAPH)
     assert outcomes(worker, [config(64)]) == {64: Outcome.CORRECT}
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from space.config import Config
 from space.explain import explain
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.elements import decoded, encoded, size_bytes
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda.families import arguments
@@ -72,7 +72,7 @@ extern "C" void run{number}(const GemmArguments* args, const float* sums, int ro
 
 @dataclass(frozen=True)
 class Case:
-    problem: Problem
+    problem: Gemm
     config: Config
 
 
@@ -80,7 +80,7 @@ class Case:
 def cases() -> list[Case]:
     found = []
     for shape, dtype, knobs in CASES:
-        case = Case(Problem.parse(shape, dtype), FAMILY.config(DIRECT | knobs))
+        case = Case(Gemm.parse(shape, dtype), FAMILY.config(DIRECT | knobs))
         assert explain(FAMILY, case.problem, case.config).broken == ()
         found.append(case)
     return found

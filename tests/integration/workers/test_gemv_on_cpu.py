@@ -15,8 +15,9 @@ import pytest
 
 from space.config import Config
 from space.explain import explain
-from space.family import family_named
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
+from space.registry import family_named
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda import bounds, operands
@@ -50,12 +51,12 @@ SM_COUNT = 1
 
 @dataclass(frozen=True)
 class Case:
-    problem: Problem
+    problem: Gemm
     config: Config
 
     @classmethod
     def of(cls, shape: str, dtype: str, layout: str, batch: int, epilogue: str, knobs: dict[str, object]) -> Case:
-        problem = Problem.parse(shape, dtype, layout, batch, epilogue)
+        problem = Gemm.parse(shape, dtype, layout, batch, epilogue)
         config = FAMILY.config({"rows": problem.m, "blocks_per_sm": 1} | knobs)
         assert explain(FAMILY, problem, config).broken == ()
         return cls(problem, config)
@@ -87,7 +88,7 @@ def kernels(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctyp
 class Memory:
     """Arrays of one copy, each at a multiple of 256 bytes with NaN or extremes around it."""
 
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
+    def __init__(self, problem: Gemm, rng: np.random.Generator) -> None:
         self.held: dict[str, np.ndarray] = {}
         self.address: dict[str, int] = {}
         for part in operands.parts_of(problem):
@@ -98,7 +99,7 @@ class Memory:
                 raw[start : start + part.size_bytes] = encoded(values, part.dtype)
             self.held[part.name], self.address[part.name] = raw, raw.ctypes.data + start
 
-    def copy(self, problem: Problem) -> Any:  # noqa: ANN401
+    def copy(self, problem: Gemm) -> Any:  # noqa: ANN401
         at = self.address
         alpha, beta = operands.scalars(problem, 4711)
         return operands.Copy(at["a"], at["b"], at["c"], at.get("source", 0), at.get("bias", 0), alpha, beta)
@@ -135,7 +136,7 @@ def test_c_is_that_of_numpy(kernels: ctypes.CDLL, cases: list[Case], number: int
     assert (np.delete(memory.held["c"], np.s_[start : start + size]) == 0xFF).all()
 
 
-def product_of_norms(problem: Problem, copy: Any) -> np.ndarray:  # noqa: ANN401
+def product_of_norms(problem: Gemm, copy: Any) -> np.ndarray:  # noqa: ANN401
     m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
     a = numbers(copy.a, m * k * batch, problem.dtype_a)
     a = a.reshape(batch, k, m).swapaxes(1, 2) if problem.layout[0] == "t" else a.reshape(batch, m, k)

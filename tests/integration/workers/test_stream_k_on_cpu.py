@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from space.explain import explain
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.broken_configs import SHARED
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda.families import arguments
@@ -77,7 +77,7 @@ GRIDS = [Grid(3, 5, 8, 64), Grid(4, 5, 16, 24), Grid(3, 3, 8, 48), Grid(5, 3, 8,
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    problem = Problem.parse("256x256x4096", "bf16,bf16,f32,f32")
+    problem = Gemm.parse("256x256x4096", "bf16,bf16,f32,f32")
     assert explain(FAMILY, problem, CONFIG).legal
     source = render("sm90_wgmma", FAMILY.compile_constants(problem, CONFIG))
     config = source[source.index("struct Config {") :]

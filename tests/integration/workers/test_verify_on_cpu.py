@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import compiled, needs_compiler
 from workers.cuda import operands, reference, verification
@@ -31,13 +32,13 @@ KERNELS = {
     "check_guards": "const GuardZone* a, int b, CheckResult* c",
 }  # fmt: skip
 PROBLEMS = [
-    *(Problem.of(37, 29, 50, dtype, layout) for dtype, layout in
+    *(Gemm.of(37, 29, 50, dtype, layout) for dtype, layout in
       (("bf16", "nt"), ("fp16", "nn"), ("tf32", "tn"), ("fp8_e4m3", "tt"), ("fp8_e5m2", "nt"), ("int8", "nn"),
        ("uint8", "tt"))),
-    Problem.of(33, 18, 40, "bf16", "nt", 3, "alpha+beta+bias+gelu"),
-    Problem.of(33, 18, 40, "int8,uint8,bf16,s32", "nt", 1, "alpha+bias+silu"),
-    Problem.of(33, 18, 40, "fp8_e4m3,fp8_e5m2,fp8_e4m3,f32", "nt", 1, "alpha+beta"),
-    Problem.of(33, 18, 40, "int8,int8,int8,s32", "nt", 1, "alpha+bias+relu"),
+    Gemm.of(33, 18, 40, "bf16", "nt", 3, "alpha+beta+bias+gelu"),
+    Gemm.of(33, 18, 40, "int8,uint8,bf16,s32", "nt", 1, "alpha+bias+silu"),
+    Gemm.of(33, 18, 40, "fp8_e4m3,fp8_e5m2,fp8_e4m3,f32", "nt", 1, "alpha+beta"),
+    Gemm.of(33, 18, 40, "int8,int8,int8,s32", "nt", 1, "alpha+bias+relu"),
 ]  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def host(kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Tools:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
-def test_the_reference_is_float64_of_numpy(host: Tools, problem: Problem) -> None:
+def test_the_reference_is_float64_of_numpy(host: Tools, problem: Gemm) -> None:
     from workers.cuda.bounds import FORMATS
 
     ops = operands.Operands(problem, 77, host, Stream(), l2_bytes=100)
@@ -136,7 +137,7 @@ def test_the_reference_is_float64_of_numpy(host: Tools, problem: Problem) -> Non
 
 @pytest.mark.parametrize("dtypes", ["bf16", "tf32", "int8", "fp8_e4m3,fp8_e4m3,fp16,f32"])
 def test_what_is_right_passes_and_each_kind_of_wrong_is_told(host: Tools, dtypes: str) -> None:
-    problem = Problem.of(35, 17, 24, dtypes)
+    problem = Gemm.of(35, 17, 24, dtypes)
     ops = operands.Operands(problem, 3, host, Stream(), l2_bytes=100)
     verifier = verification.Verifier(ops, host, Stream())
     size = DTYPE_BYTES[problem.dtype_c]

@@ -10,7 +10,7 @@ from benchmarks.search.nearest import nearest_order
 from benchmarks.search.replay import Replay, class_of
 from benchmarks.search.report import Curves, table
 from benchmarks.search.setting import without_class, without_problem
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY
 
 # What the rule of mid-2026 picks: tile, cluster and stages.
@@ -31,13 +31,13 @@ PICKS = [
 
 @pytest.mark.parametrize(("shape", "dtype", "pick"), PICKS)
 def test_deepgemms_rule_picks_what_is_published(shape: str, dtype: str, pick: tuple[int, ...]) -> None:
-    first = choices(Problem.parse(shape, dtype))[0]
+    first = choices(Gemm.parse(shape, dtype))[0]
     assert (first.block_m, first.block_n, first.cluster_m, first.cluster_n, first.stages) == pick
 
 
 def replay(shape: str, tiles: list[int], times: list[float]) -> Replay:
     configs = tuple(FAMILY.config({"tile_n": tile}) for tile in tiles)
-    return Replay(Problem.parse(shape), DEVICE, configs, np.array(times))
+    return Replay(Gemm.parse(shape), DEVICE, configs, np.array(times))
 
 
 def test_a_wish_becomes_the_nearest_recorded_candidate_and_none_is_taken_twice() -> None:

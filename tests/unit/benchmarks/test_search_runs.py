@@ -12,7 +12,7 @@ from benchmarks.search.replay import Replay
 from benchmarks.search.runs import Ended, keep, kept, units_of, wanted
 from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import STRATEGIES
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY
 
 SHAPES = ("4096x4096x4096", "8192x8192x8192", "128x28672x4096")
@@ -20,7 +20,7 @@ SHAPES = ("4096x4096x4096", "8192x8192x8192", "128x28672x4096")
 
 def replay(shape: str, fastest_us: float = 1.0) -> Replay:
     configs = tuple(FAMILY.config({"tile_n": tile}) for tile in (64, 128))
-    return Replay(Problem.parse(shape), DEVICE, configs, np.array([fastest_us, 2.0]))
+    return Replay(Gemm.parse(shape), DEVICE, configs, np.array([fastest_us, 2.0]))
 
 
 @pytest.fixture

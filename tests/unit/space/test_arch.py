@@ -1,11 +1,12 @@
-"""Archs and GPU models against the tables of the vendor, and against each other."""
+"""Archs against the vendor's table of limits."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from space.arch import ARCHS, DEVICES, GPU_MODELS, arch_named
+from space.arch import ARCHS, arch_named
+from space.devices import profile_named
 from space.errors import ArchError
 
 KIB = 1_024
@@ -14,10 +15,13 @@ KIB = 1_024
 GUIDE = {
     "sm_80": (163, 164, 2_048, 32),
     "sm_86": (99, 100, 1_536, 16),
+    "sm_87": (163, 164, 1_536, 16),
     "sm_89": (99, 100, 1_536, 24),
     "sm_90a": (227, 228, 2_048, 32),
     "sm_100a": (227, 228, 2_048, 32),
+    "sm_103a": (227, 228, 2_048, 32),
     "sm_120a": (99, 100, 1_536, 24),
+    "sm_121a": (99, 100, 1_536, 24),
 }
 
 
@@ -36,7 +40,8 @@ def test_there_is_one_arch_for_each_row_of_the_guide() -> None:
 
 def test_clusters_of_sixteen_need_the_attribute_and_a_data_centre_part() -> None:
     assert {name: (arch.cluster_portable, arch.cluster_largest) for name, arch in ARCHS.items()} == {
-        "sm_80": (1, 1), "sm_86": (1, 1), "sm_89": (1, 1), "sm_90a": (8, 16), "sm_100a": (8, 16), "sm_120a": (8, 8),
+        "sm_80": (1, 1), "sm_86": (1, 1), "sm_87": (1, 1), "sm_89": (1, 1), "sm_90a": (8, 16), "sm_100a": (8, 16),
+        "sm_103a": (8, 16), "sm_120a": (8, 8), "sm_121a": (8, 8),
     }  # fmt: skip
     for arch in ARCHS.values():
         assert (arch.cluster_portable > 1) == ("clusters" in arch.features)
@@ -45,44 +50,18 @@ def test_clusters_of_sixteen_need_the_attribute_and_a_data_centre_part() -> None
 def test_instructions_of_one_generation_only() -> None:
     # No later arch has wgmma; consumer Blackwell has neither wgmma nor tcgen05.
     assert [name for name, arch in ARCHS.items() if arch.wgmma] == ["sm_90a"]
-    assert [name for name, arch in ARCHS.items() if "tcgen05" in arch.features] == ["sm_100a"]
-    assert [name for name, arch in ARCHS.items() if "mma_fp4" in arch.features] == ["sm_120a"]
-    assert [name for name, arch in ARCHS.items() if arch.tmem_columns] == ["sm_100a"]
+    assert [name for name, arch in ARCHS.items() if "tcgen05" in arch.features] == ["sm_100a", "sm_103a"]
+    assert [name for name, arch in ARCHS.items() if "mma_fp4" in arch.features] == ["sm_120a", "sm_121a"]
+    assert [name for name, arch in ARCHS.items() if arch.tmem_columns] == ["sm_100a", "sm_103a"]
 
 
 def test_consumer_blackwell_has_tma_and_clusters() -> None:
     assert {"tma", "clusters", "setmaxnreg"} <= ARCHS["sm_120a"].features
 
 
-def test_gpu_models_are_of_known_archs_and_say_where_their_count_is_from() -> None:
-    for model in GPU_MODELS.values():
-        assert model.arch in ARCHS
-        assert model.sm_count > 0
-        assert model.source
-    assert {model.arch for model in GPU_MODELS.values()} == set(ARCHS)
-
-
-def test_counts_of_cores_agree_with_the_data_sheets() -> None:
-    # CUDA cores of an SM: 64 on 8.0, 128 on the others.
-    cores = {name: model.sm_count * (64 if model.arch == "sm_80" else 128) for name, model in GPU_MODELS.items()}
-    assert cores["NVIDIA A100-SXM4-80GB"] == 6_912
-    assert cores["NVIDIA GeForce RTX 3090"] == 10_496
-    assert cores["NVIDIA GeForce RTX 4090"] == 16_384
-    assert cores["NVIDIA L40S"] == 18_176
-    assert cores["NVIDIA H100 80GB HBM3"] == cores["NVIDIA H200"] == 16_896
-    assert cores["NVIDIA H100 PCIe"] == 14_592
-    assert cores["NVIDIA GeForce RTX 5090"] == 21_760
-
-
-def test_devices_with_measured_rates_agree_with_their_model() -> None:
-    for device in DEVICES.values():
-        model = GPU_MODELS[device.name]
-        assert (device.arch, device.sm_count) == (model.arch, model.sm_count)
-
-
 def test_larger_clusters_leave_multiprocessors_unused() -> None:
     sizes = np.array([1, 2, 4, 8, 16, 132, 200])
-    slots = DEVICES["NVIDIA H200"].cluster_slots(sizes)
+    slots = profile_named("NVIDIA H200").cluster_slots(sizes)
     assert slots.tolist()[:5] == [132, 66, 30, 15, 7]
     assert slots.min() == 1, "a cluster that is too large to run still gets an estimate"
 
@@ -95,5 +74,5 @@ def test_a_missing_suffix_is_named(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "h100", "sm_75", "sm_90f", "SM_90A", "sm_100af"])
 def test_an_unknown_arch_lists_the_known_ones(name: str) -> None:
-    with pytest.raises(ArchError, match=r"unknown.*sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_120a"):
+    with pytest.raises(ArchError, match=f"unknown.*{', '.join(ARCHS)}"):
         arch_named(name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from space.arch import H200
 from space.clock import clock_ghz
+from space.devices import profile_named
 from space.families.dependent_launch import SAVES_US, saved_us
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+
+H200 = profile_named("NVIDIA H200")
 
 #: SM clock of the fastest recorded candidates, GHz.
 MEASURED = {
@@ -20,11 +22,11 @@ MEASURED = {
 @pytest.mark.parametrize("asked", MEASURED)
 def test_it_is_near_the_one_that_was_measured(asked: str) -> None:
     dtype, shape = asked.split(":")
-    assert clock_ghz(Problem.parse(shape, dtype), H200) == pytest.approx(MEASURED[asked], rel=0.1)
+    assert clock_ghz(Gemm.parse(shape, dtype), H200) == pytest.approx(MEASURED[asked], rel=0.1)
 
 
 def test_it_stays_between_the_two_of_the_device() -> None:
-    clocks = [clock_ghz(Problem(m, 4096, k), H200) for m in (1, 64, 1024, 65_536) for k in (64, 4096, 65_536)]
+    clocks = [clock_ghz(Gemm(m, 4096, k), H200) for m in (1, 64, 1024, 65_536) for k in (64, 4096, 65_536)]
     assert min(clocks) >= H200.clock_ghz
     assert max(clocks) <= H200.highest_clock_ghz
 

@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from space.arch import H200
 from space.columns import Columns, IntColumn
-from space.problem import Problem
+from space.devices import profile_named
+from space.kinds.gemm import Gemm
 from tests.support import FAMILY
+
+H200 = profile_named("NVIDIA H200")
 
 
 def columns() -> Columns:
-    return FAMILY.columns(Problem(4096, 4096, 4096), [FAMILY.config({"tile_n": tile}) for tile in (64, 128)])
+    return FAMILY.columns(Gemm(4096, 4096, 4096), [FAMILY.config({"tile_n": tile}) for tile in (64, 128)])
 
 
 def test_what_follows_from_columns_alone_is_made_once() -> None:

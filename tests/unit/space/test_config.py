@@ -6,7 +6,7 @@ import pytest
 
 from space.config import Config, parse_knobs
 from space.errors import ConfigError, FamilyError, SpaceError
-from space.family import config_named, family_for, family_named
+from space.registry import config_named, family_for, family_named
 
 FAMILY = family_named("sm90_wgmma")
 
@@ -24,10 +24,10 @@ def test_a_config_survives_its_own_text() -> None:
 
 
 def test_a_config_survives_columns() -> None:
-    from space.problem import Problem
+    from space.kinds.gemm import Gemm
 
     configs = [FAMILY.config({"epilogue": word, "tile_n": n}) for word in ("direct", "tma") for n in (8, 200, 256)]
-    columns = FAMILY.columns(Problem.parse("64x64x64"), configs)
+    columns = FAMILY.columns(Gemm.parse("64x64x64"), configs)
     assert [FAMILY.config_at(columns, row) for row in range(len(configs))] == configs
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from space.arch import H200, arch_named
 from space.config import Config
+from space.devices import profile_named, reference_profile
 from space.enumerate import enumerate_space
 from space.explain import explain, is_legal, legal_mask
-from space.family import families_for, family_for, family_named, family_with
+from space.kinds.gemm import Gemm
 from space.nearest import MOST_CHANGES
-from space.problem import Problem
 from space.rank import rank
+from space.registry import families_for, family_for, family_named, family_with
 from tests.strategies import configs_of, problems_up_to
+
+H200 = profile_named("NVIDIA H200")
 
 FAMILY = family_named("gemv")
 #: (shape, dtype, layout, batch, knobs, the one rule that breaks)
@@ -43,7 +45,7 @@ any_config, any_problem = configs_of(FAMILY), problems_up_to(6, 9000, 70_000)
 def test_each_rule_breaks_alone(
     shape: str, dtype: str, layout: str, batch: int, knobs: dict[str, object], rule: str
 ) -> None:
-    problem = Problem.parse(shape, dtype, layout, batch)
+    problem = Gemm.parse(shape, dtype, layout, batch)
     said = explain(FAMILY, problem, FAMILY.config(knobs))
     broken = [entry.rule for entry in said.broken]
     # Nothing has five rows: where A has more, the rows that are compiled in differ from them too.
@@ -58,13 +60,13 @@ def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
 
 
 def test_without_griddepcontrol_the_space_is_empty() -> None:
-    said = explain(FAMILY, Problem.of(1, 64, 64), FAMILY.config({}), arch_named("sm_80"))
+    said = explain(FAMILY, Gemm.of(1, 64, 64), FAMILY.config({}), reference_profile("sm_80"))
     assert [entry.rule for entry in said.broken] == ["arch.griddepcontrol"]
 
 
 @settings(max_examples=150)
 @given(any_problem, any_config)
-def test_filter_and_explanation_agree(problem: Problem, config: Config) -> None:
+def test_filter_and_explanation_agree(problem: Gemm, config: Config) -> None:
     said = explain(FAMILY, problem, config)
     assert said.legal == is_legal(FAMILY, problem, config)
     if said.nearest is not None:
@@ -76,7 +78,7 @@ def test_filter_and_explanation_agree(problem: Problem, config: Config) -> None:
 @pytest.mark.parametrize("dtype", ["bf16", "tf32", "fp8_e4m3_promoted", "int8"])
 @pytest.mark.parametrize("layout", ["nt", "tt"])
 def test_every_problem_of_few_rows_has_candidates_worth_trying(shape: str, dtype: str, layout: str) -> None:
-    problem = Problem.parse(shape, dtype, layout)
+    problem = Gemm.parse(shape, dtype, layout)
     space = enumerate_space(FAMILY, problem)
     assert len(space)
     assert space.count + sum(space.removed.values()) == space.total
@@ -87,7 +89,7 @@ def test_every_problem_of_few_rows_has_candidates_worth_trying(shape: str, dtype
 
 def test_families_are_those_that_take_the_problem_and_the_grounded_one_answers() -> None:
     def names(shape: str, layout: str = "nt") -> list[str]:
-        return [family.name for family in families_for("sm_90a", Problem.parse(shape, "bf16", layout))]
+        return [family.name for family in families_for("sm_90a", Gemm.parse(shape, "bf16", layout))]
 
     assert names("1x4096x4096") == names("4x64x64", "tt") == ["sm90_wgmma", "gemv"]
     assert names("5x4096x4096") == names("1x64x64", "nn") == ["sm90_wgmma"]

@@ -13,9 +13,9 @@ from space import nearest
 from space.config import Config
 from space.errors import FamilyError
 from space.explain import explain, legal_mask
-from space.family import family_named
+from space.kinds.gemm import Gemm
 from space.nearest import MOST_CHANGES
-from space.problem import Problem
+from space.registry import family_named
 from tests.strategies import configs_of, problems_up_to
 
 #: Its knobs have so few values that all changes can be looked at.
@@ -23,7 +23,7 @@ FAMILY = family_named("gemv")
 BOUND = [place for place, knob in enumerate(FAMILY.knobs) if knob not in FAMILY.free]
 
 
-def first_of_all_changes(problem: Problem, config: Config) -> dict[str, object]:
+def first_of_all_changes(problem: Gemm, config: Config) -> dict[str, object]:
     """Fewest knobs, then fewest places, then the order of knobs, then that of values: of all changes, one by one."""
     here = [knob.domain.index(value) for knob, (_, value) in zip(FAMILY.knobs, config.values, strict=True)]
     for count in range(1, MOST_CHANGES + 1):
@@ -51,7 +51,7 @@ def first_of_all_changes(problem: Problem, config: Config) -> dict[str, object]:
 @pytest.mark.parametrize("many", [None, 4])
 @settings(max_examples=10)
 @given(problem=problems_up_to(4, 9000, 70_000), config=configs_of(FAMILY))
-def test_it_is_the_first_of_all_changes(many: int | None, problem: Problem, config: Config) -> None:
+def test_it_is_the_first_of_all_changes(many: int | None, problem: Gemm, config: Config) -> None:
     problem = replace(problem, layout="nt")
     with pytest.MonkeyPatch.context() as patch:
         # What is done where there are very many changes is right for few, too.
@@ -66,4 +66,4 @@ def test_what_cannot_be_told_apart_is_refused() -> None:
     rule = next(rule for rule in FAMILY.legal if rule.id == "team.warps")
     again = tuple(replace(rule, id=f"team.warps.{number}") for number in range(60))
     with pytest.raises(FamilyError, match=r"gemv has 75 legal rules.* join some"):
-        explain(replace(FAMILY, rules=FAMILY.rules + again), Problem(1, 64, 64), FAMILY.config({"split_warps": 16}))
+        explain(replace(FAMILY, rules=FAMILY.rules + again), Gemm(1, 64, 64), FAMILY.config({"split_warps": 16}))

@@ -7,28 +7,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space.errors import ProblemError
-from space.problem import DTYPES, LAYOUTS, MAX_EXTENT, Problem
+from space.kinds.gemm import DTYPES, LAYOUTS, MAX_EXTENT, Gemm
+from space.registry import problem_from_key
 
 extents = st.integers(1, MAX_EXTENT)
 
 
 @given(extents, extents, extents, st.sampled_from(sorted(DTYPES)), st.sampled_from(LAYOUTS))
 def test_a_key_names_exactly_one_problem(m: int, n: int, k: int, dtype: str, layout: str) -> None:
-    problem = Problem.of(m, n, k, dtype, layout)
-    assert Problem.from_key(problem.key) == problem
+    problem = Gemm.of(m, n, k, dtype, layout)
+    assert problem_from_key(problem.key) == problem
     assert problem.dtype == dtype
 
 
 def test_the_key_is_what_it_always_was() -> None:
-    problem = Problem.parse("4096x14336x1024", "bf16", "nt")
+    problem = Gemm.parse("4096x14336x1024", "bf16", "nt")
     assert problem.key == "gemm:bf16,bf16,bf16,f32:nt:4096x14336x1024:b1:none"
 
 
 def test_flops_and_bytes_are_those_of_the_textbook() -> None:
-    problem = Problem.parse("2x3x4")
+    problem = Gemm.parse("2x3x4")
     assert problem.flops == 2 * 2 * 3 * 4
     assert problem.min_bytes == 2 * (2 * 4 + 3 * 4 + 2 * 3)
-    assert Problem.parse("1000x1000x1000").tflops(2.0) == pytest.approx(1000.0)
+    assert Gemm.parse("1000x1000x1000").tflops(2.0) == pytest.approx(1000.0)
 
 
 @pytest.mark.parametrize(
@@ -48,20 +49,20 @@ def test_flops_and_bytes_are_those_of_the_textbook() -> None:
 )
 def test_bad_input_is_named_in_the_refusal(shape: str, dtype: str, layout: str, named: str) -> None:
     with pytest.raises(ProblemError) as refusal:
-        Problem.parse(shape, dtype, layout)
+        Gemm.parse(shape, dtype, layout)
     assert named in str(refusal.value)
 
 
 def test_a_number_without_end_is_no_key() -> None:
     with pytest.raises(ProblemError, match="not a problem key"):
-        Problem.from_key(f"gemm:bf16,bf16,bf16,f32:nt:{'9' * 5_000}x1x1:b1:none")
+        problem_from_key(f"gemm:bf16,bf16,bf16,f32:nt:{'9' * 5_000}x1x1:b1:none")
 
 
 @pytest.mark.parametrize("epilogue", ["none", "alpha", "alpha+beta+bias+gelu", "relu", "bias+silu"])
 @pytest.mark.parametrize("dtype", [*DTYPES, "int8,uint8,bf16,s32", "fp8_e5m2,fp8_e5m2,fp16,f32_promoted"])
 def test_epilogues_and_dtypes_travel_in_the_key(dtype: str, epilogue: str) -> None:
-    problem = Problem.of(64, 64, 64, dtype, epilogue=epilogue)
-    assert Problem.from_key(problem.key) == problem
+    problem = Gemm.of(64, 64, 64, dtype, epilogue=epilogue)
+    assert problem_from_key(problem.key) == problem
     assert (problem.dtype, problem.epilogue) == (dtype, epilogue)
     assert problem.numerics == ("promoted" if "promoted" in dtype else "fast")
 
@@ -83,11 +84,11 @@ def test_epilogues_and_dtypes_travel_in_the_key(dtype: str, epilogue: str) -> No
 )
 def test_what_no_gemm_has_is_refused(fields: dict[str, str], named: str) -> None:
     with pytest.raises(ProblemError) as refusal:
-        Problem(16, 16, 16, **fields)  # type: ignore[arg-type]
+        Gemm(16, 16, 16, **fields)  # type: ignore[arg-type]
     assert named in str(refusal.value)
 
 
 @pytest.mark.parametrize("m", [True, 1.0, "16"])
 def test_extents_are_whole_numbers(m: object) -> None:
     with pytest.raises(ProblemError, match="m = "):
-        Problem(m, 16, 16)  # type: ignore[arg-type]
+        Gemm(m, 16, 16)  # type: ignore[arg-type]

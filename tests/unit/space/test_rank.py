@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from space.arch import H200
+from space.devices import profile_named
 from space.distinct import distinct
 from space.enumerate import Space, enumerate_space
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import predict, rank
+from space.registry import family_named
+
+H200 = profile_named("NVIDIA H200")
 
 #: Operands that lie along K and others: of these the estimate reads swizzles too.
 SPACES = [
@@ -22,7 +24,7 @@ SPACES = [
 
 
 def space_of(family: str, shape: str, dtype: str, layout: str) -> Space:
-    return enumerate_space(family_named(family), Problem.parse(shape, dtype, layout), without=("worth.pdl",))
+    return enumerate_space(family_named(family), Gemm.parse(shape, dtype, layout), without=("worth.pdl",))
 
 
 @pytest.mark.parametrize("case", SPACES)
@@ -38,7 +40,7 @@ def test_it_is_the_order_of_estimates_and_ties_keep_the_order_of_rows(case: tupl
 
 
 def test_nothing_legal_has_no_ranking() -> None:
-    family, problem = family_named("gemv"), Problem.parse("4096x4096x4096")
+    family, problem = family_named("gemv"), Gemm.parse("4096x4096x4096")
     assert len(rank(enumerate_space(family, problem), H200, within=1.1)) == 0
     assert predict(family, problem, H200) is None
 

@@ -13,26 +13,27 @@ from hypothesis import strategies as st
 
 from space.arch import ARCHS, arch_named
 from space.config import Config
+from space.devices import reference_profile
 from space.enumerate import Space, enumerate_space
 from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_among, legal_mask, nearest_config
-from space.family import family_named
+from space.kinds.gemm import Gemm
 from space.nearest import MOST_CHANGES
-from space.problem import Problem
+from space.registry import family_named
 from tests.broken_configs import BREAKS
 from tests.strategies import configs_of, problems_up_to
 
 FAMILY = family_named("sm90_wgmma")
-SQUARE = Problem.parse("4096x4096x4096")
+SQUARE = Gemm.parse("4096x4096x4096")
 #: Few tiles of it are small enough for the tests that look through the whole space.
-TINY = Problem.parse("64x40x256")
+TINY = Gemm.parse("64x40x256")
 
 any_config, any_problem = configs_of(FAMILY), problems_up_to(9000, 9000, 9000)
 
 
 @pytest.mark.parametrize(("shape", "dtype", "layout", "knobs", "rule"), BREAKS)
 def test_each_rule_breaks_alone(shape: str, dtype: str, layout: str, knobs: dict[str, object], rule: str) -> None:
-    said = explain(FAMILY, Problem.parse(shape, dtype, layout), FAMILY.config(knobs))
+    said = explain(FAMILY, Gemm.parse(shape, dtype, layout), FAMILY.config(knobs))
     assert [entry.rule for entry in said.broken] == [rule]
 
 
@@ -45,7 +46,7 @@ def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
 
 
 def test_without_wgmma_the_space_is_empty() -> None:
-    problem, arch = Problem.of(64, 64, 64), arch_named("sm_100a")
+    problem, arch = Gemm.of(64, 64, 64), reference_profile("sm_100a")
     said = explain(FAMILY, problem, FAMILY.config({}), arch)
     assert "arch.wgmma" in [entry.rule for entry in said.broken]
     assert said.nearest is None
@@ -54,7 +55,7 @@ def test_without_wgmma_the_space_is_empty() -> None:
 
 @settings(max_examples=150)
 @given(any_problem, any_config)
-def test_filter_and_explanation_agree(problem: Problem, config: Config) -> None:
+def test_filter_and_explanation_agree(problem: Gemm, config: Config) -> None:
     said = explain(FAMILY, problem, config)
     assert said.legal == is_legal(FAMILY, problem, config)
     if said.nearest is not None:
@@ -142,7 +143,7 @@ def test_no_change_of_two_knobs_is_missed(config: Config) -> None:
 
 
 def test_what_no_knob_changes_has_no_change() -> None:
-    said = explain(FAMILY, SQUARE, FAMILY.config({}), arch_named("sm_100a"))
+    said = explain(FAMILY, SQUARE, FAMILY.config({}), reference_profile("sm_100a"))
     assert (said.legal, said.nearest, said.change) == (False, None, "")
 
 
@@ -162,11 +163,11 @@ def test_the_explanation_has_the_arithmetic_and_the_fix() -> None:
 
 @pytest.mark.parametrize("shape", ["64x64x64", "16x28672x4096", "128x128x65536", "1000x1000x1000", "333x4104x2056"])
 def test_small_problems_keep_candidates(shape: str) -> None:
-    assert len(enumerate_space(FAMILY, Problem.parse(shape))) >= 100
+    assert len(enumerate_space(FAMILY, Gemm.parse(shape))) >= 100
 
 
 def test_even_the_smallest_problem_keeps_one() -> None:
-    assert len(enumerate_space(FAMILY, Problem.parse("1x8x8"))) >= 1
+    assert len(enumerate_space(FAMILY, Gemm.parse("1x8x8"))) >= 1
 
 
 def test_an_arch_is_never_without_its_suffix() -> None:
@@ -194,7 +195,7 @@ def _unpruned_square() -> Space:
 def test_an_early_launch_is_tried_where_half_a_microsecond_counts(shape: str, family: str, worth: bool) -> None:
     rule = next(rule for rule in family_named(family).rules if rule.id == "worth.pdl")
     config = family_named(family).config({"pdl": 1})
-    assert rule.mask(family_named(family).columns(Problem.parse(shape), [config])).tolist() == [worth]
+    assert rule.mask(family_named(family).columns(Gemm.parse(shape), [config])).tolist() == [worth]
 
 
 @pytest.mark.parametrize(("shape", "dtype", "pdl", "worth"), [
@@ -206,4 +207,4 @@ def test_few_weights_are_asked_for_before_the_kernel_before_has_ended(
 ) -> None:
     rule = next(rule for rule in FAMILY.rules if rule.id == "worth.prefetch_stages")
     config = FAMILY.config({"prefetch_stages": 4, "pdl": pdl})
-    assert rule.mask(FAMILY.columns(Problem.parse(shape, dtype), [config])).tolist() == [worth]
+    assert rule.mask(FAMILY.columns(Gemm.parse(shape, dtype), [config])).tolist() == [worth]

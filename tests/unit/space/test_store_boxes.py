@@ -7,14 +7,15 @@ import pytest
 from space.explain import is_legal
 from space.families.sm90_wgmma.derive import STORE_BOX_BYTES
 from space.instructions.tma import SWIZZLE_SPANS, TensorMap
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 from tests.support import FAMILY
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "bf16,bf16,f32,f32", "int8,int8,bf16,s32"])
 @pytest.mark.parametrize("epilogue", ["tma", "tma_half"])
 def test_every_tile_is_written_by_boxes_that_the_driver_takes(dtype: str, epilogue: str) -> None:
-    problem = Problem.of(4096, 4096, 4096, dtype)
+    problem = Gemm.of(4096, 4096, 4096, dtype)
     size, legal = DTYPE_BYTES[problem.dtype_c], 0
     for tile_n in range(8, 257, 8):
         depth = 128 // DTYPE_BYTES[problem.dtype_a]

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from space.arch import H200
+from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import is_legal
 from space.families.sm90_wgmma.stream_k import LEAVING_STAGES, MOST_HELPERS, sharing
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
+
+H200 = profile_named("NVIDIA H200")
 
 FAMILY = family_named("sm90_wgmma")
 PAIR = {"schedule": "pingpong", "tile_n": 128, "stages": 7, "epilogue": "direct", "cluster_m": 2}
@@ -49,7 +51,7 @@ def test_many_are_answered_like_one() -> None:
     [("8192x2304x16384", "bf16", True), ("2048x4096x14336", "bf16", True), ("4096x4096x2048", "bf16", False)],
 )
 def test_the_estimate_says_where_it_pays(shape: str, dtype: str, pays: bool) -> None:
-    problem = Problem.parse(shape, dtype)
+    problem = Gemm.parse(shape, dtype)
     both = [FAMILY.config(PAIR | {"stream_k": shared}) for shared in (0, 1)]
     assert all(is_legal(FAMILY, problem, config) for config in both)
     alone, shared = FAMILY.estimate_us(FAMILY.columns(problem, both), H200)
@@ -58,8 +60,8 @@ def test_the_estimate_says_where_it_pays(shape: str, dtype: str, pays: bool) -> 
 
 def test_it_is_tried_where_clusters_would_be_idle_alone() -> None:
     # 32 by 33 tiles of 128x128 are eight whole waves of 132.
-    full = enumerate_space(FAMILY, Problem.parse("4096x4224x4096")).columns
+    full = enumerate_space(FAMILY, Gemm.parse("4096x4224x4096")).columns
     square = (full["tile_m"] == 128) & (full["tile_n"] == 128) & (full["cluster_size"] == 1) & (full["swap_ab"] == 0)
     assert not full["stream_k"][square].any()
     assert full["stream_k"].any()
-    assert not enumerate_space(FAMILY, Problem.parse("4096x4096x2048")).columns["stream_k"].any(), "too few stages"
+    assert not enumerate_space(FAMILY, Gemm.parse("4096x4096x2048")).columns["stream_k"].any(), "too few stages"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from space.problem import DTYPES, OUTPUTS, Problem
+from space.kinds.gemm import DTYPES, OUTPUTS, Gemm
 from workers.cuda.bounds import FORMATS, accumulation_share, bounds_of
 
 FLOATS = [word for word in DTYPES if not word.endswith("int8")]
@@ -36,13 +36,13 @@ def test_sums_cut_as_the_tensor_core_cuts_them_stay_within_the_bound(dtype: str,
     a, b = rng.standard_normal((2, 300, k)).astype(np.float16).astype(np.float64)
     error = np.abs(tensor_core_sum(a * b, step, bits) - (a * b).sum(axis=1))
     norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    assert (error <= accumulation_share(Problem.of(64, 64, k, dtype)) * norms).all()
+    assert (error <= accumulation_share(Gemm.of(64, 64, k, dtype)) * norms).all()
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("k", [256, 4096, 16384])
 def test_a_lost_k_slice_stands_out_from_the_bound(dtype: str, k: int) -> None:
-    problem = Problem.of(4096, 4096, k, dtype)
+    problem = Gemm.of(4096, 4096, k, dtype)
     lost = 32 if dtype == "tf32" else 128 if dtype.startswith("fp8") else 64
     # Of a tile of 64x64 elements the largest is off by at least three standard deviations of the slice.
     assert accumulation_share(problem) * k < 3 * math.sqrt(lost) or problem.numerics == "fast"
@@ -52,16 +52,16 @@ def test_a_lost_k_slice_stands_out_from_the_bound(dtype: str, k: int) -> None:
 
 @pytest.mark.parametrize("dtype_c", OUTPUTS)
 def test_whole_numbers_are_exact_unless_something_rounds_them(dtype_c: str) -> None:
-    plain = bounds_of(Problem(8, 8, 8, "int8", "uint8", dtype_c, "s32"))
+    plain = bounds_of(Gemm(8, 8, 8, "int8", "uint8", dtype_c, "s32"))
     exact = dtype_c in ("s32", "int8")
     assert (plain.rounding + plain.smallest + plain.accumulation == 0) is exact
-    scaled = bounds_of(Problem(8, 8, 8, "int8", "uint8", dtype_c, "s32", epilogue="alpha"))
+    scaled = bounds_of(Gemm(8, 8, 8, "int8", "uint8", dtype_c, "s32", epilogue="alpha"))
     assert scaled.rounding + scaled.smallest > 0
     assert scaled.accumulation == 0
 
 
 def test_promotion_tightens_the_bound_of_fp8() -> None:
-    fast, promoted = (accumulation_share(Problem.of(64, 64, 8192, word)) for word in ("fp8_e4m3", "fp8_e4m3_promoted"))
+    fast, promoted = (accumulation_share(Gemm.of(64, 64, 8192, word)) for word in ("fp8_e4m3", "fp8_e4m3_promoted"))
     assert promoted < fast / 3
 
 

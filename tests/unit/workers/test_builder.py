@@ -8,8 +8,8 @@ import pytest
 
 from space.config import Config
 from space.family import Family
+from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
-from space.problem import Problem
 from tests.support import FAMILY, PROBLEM
 from workers.build import BuildFailure
 from workers.builder import Builder, Constants, Made, source_of
@@ -22,7 +22,7 @@ class Counting(Builder):
         super().__init__(None, threads=1)
         self.compiled: list[Config] = []
 
-    def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[Made]:
+    def submit(self, problem: Gemm, config: Config, constants: Constants) -> Future[Made]:
         self.compiled.append(config)
         done: Future[Made] = Future()
         done.set_result(BuildFailure(config.key, "not compiled", ""))
@@ -56,7 +56,7 @@ def test_constants_are_computed_once_a_candidate_and_are_what_is_compiled(monkey
     computed, compiled = list[Config](), list[str]()
     compute = Family.compile_constants
 
-    def counted(family: Family, problem: Problem, config: Config) -> dict[str, KnobValue]:
+    def counted(family: Family, problem: Gemm, config: Config) -> dict[str, KnobValue]:
         computed.append(config)
         return compute(family, problem, config)
 

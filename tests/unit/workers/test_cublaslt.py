@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from space.problem import DTYPES, Problem
+from space.kinds.gemm import DTYPES, Gemm
 from workers.cuda import operands
 from workers.cuda.families import cublaslt
 
@@ -70,7 +70,7 @@ class Recorder:
         self.calls.append(arguments)
 
 
-def described(problem: Problem, supported: bool = True) -> tuple[Recorder, Any]:
+def described(problem: Gemm, supported: bool = True) -> tuple[Recorder, Any]:
     lt = Recorder(supported)
     library = SimpleNamespace(lt=lt, handle=7, workspace=SimpleNamespace(address=512))
     return lt, cublaslt.Matmul(library, problem)
@@ -82,7 +82,7 @@ def test_row_major_operands_are_the_transposed_product_to_the_library(layout: st
     rng = np.random.default_rng(1)
     a = rng.integers(-9, 9, (k, m) if layout[0] == "t" else (m, k))
     b = rng.integers(-9, 9, (n, k) if layout[1] == "t" else (k, n))
-    lt, _ = described(Problem.of(m, n, k, layout=layout))
+    lt, _ = described(Gemm.of(m, n, k, layout=layout))
     (_, *first), (_, *second), (_, *output), _ = lt.layouts
 
     def as_library(x: np.ndarray, rows: int, columns: int, ld: int) -> np.ndarray:
@@ -97,15 +97,15 @@ def test_row_major_operands_are_the_transposed_product_to_the_library(layout: st
 
 
 def test_a_batch_is_strided_over_dense_products() -> None:
-    lt, _ = described(Problem.of(5, 7, 11, batch=4))
+    lt, _ = described(Gemm.of(5, 7, 11, batch=4))
     assert [lt.attributes[f"BATCH_COUNT {place}"] for place in (1, 2, 3, 4)] == [4] * 4
     assert [lt.attributes[f"STRIDED_BATCH_OFFSET {place}"] for place in (1, 2, 3)] == [77, 55, 35]
 
 
 def test_fast_accumulation_is_the_numerics_of_the_problem() -> None:
     for word, fast in (("fp8_e4m3", 1), ("fp8_e4m3_promoted", 0)):
-        assert described(Problem.of(16, 16, 16, word))[0].attributes["FAST_ACCUM"] == fast
-    assert "FAST_ACCUM" not in described(Problem.of(16, 16, 16))[0].attributes
+        assert described(Gemm.of(16, 16, 16, word))[0].attributes["FAST_ACCUM"] == fast
+    assert "FAST_ACCUM" not in described(Gemm.of(16, 16, 16))[0].attributes
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_fast_accumulation_is_the_numerics_of_the_problem() -> None:
     [("bf16", 68, 0), ("fp16", 68, 0), ("tf32", 77, 0), ("fp8_e5m2", 68, 0), ("int8", 72, 10)],
 )
 def test_sums_are_of_the_accumulators_type(dtype: str, compute: int, scale: int) -> None:
-    lt, _ = described(Problem.of(16, 16, 16, dtype))
+    lt, _ = described(Gemm.of(16, 16, 16, dtype))
     assert (lt.attributes["compute"], lt.attributes["scale"]) == (compute, scale)
 
 
 def test_fused_parts_are_asked_for() -> None:
-    lt, matmul = described(Problem.of(16, 16, 16, epilogue="alpha+beta+bias+gelu"))
+    lt, matmul = described(Gemm.of(16, 16, 16, epilogue="alpha+beta+bias+gelu"))
     assert lt.attributes["EPILOGUE"] == 36
     copy = operands.Copy(a=1, b=2, c=3, source=4, bias=5, alpha=0.5, beta=1.25)
     matmul.launch(SimpleNamespace(handle=0), copy, 1)
@@ -129,23 +129,23 @@ def test_fused_parts_are_asked_for() -> None:
 
 
 def test_what_the_heuristic_refuses_has_no_ranks() -> None:
-    assert list(described(Problem.of(16, 16, 16, "fp8_e4m3", "tt"), supported=False)[1].ranks) == []
-    assert list(described(Problem.of(16, 16, 16))[1].ranks) == [0, 1, 2]
+    assert list(described(Gemm.of(16, 16, 16, "fp8_e4m3", "tt"), supported=False)[1].ranks) == []
+    assert list(described(Gemm.of(16, 16, 16))[1].ranks) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (Problem.of(8, 8, 8, "uint8"), "uint8"),
-        (Problem.of(8, 8, 8, epilogue="silu"), "silu"),
-        (Problem.of(8, 8, 8, "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32", epilogue="bias"), "fp8_e4m3 output"),
-        (Problem.of(8, 8, 8, "int8,int8,bf16,s32", epilogue="alpha"), "s32 sums"),
+        (Gemm.of(8, 8, 8, "uint8"), "uint8"),
+        (Gemm.of(8, 8, 8, epilogue="silu"), "silu"),
+        (Gemm.of(8, 8, 8, "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32", epilogue="bias"), "fp8_e4m3 output"),
+        (Gemm.of(8, 8, 8, "int8,int8,bf16,s32", epilogue="alpha"), "s32 sums"),
     ],
 )
-def test_what_the_library_has_not_is_said(problem: Problem, reason: str) -> None:
+def test_what_the_library_has_not_is_said(problem: Gemm, reason: str) -> None:
     assert reason in cublaslt.unsupported(problem)
 
 
 @pytest.mark.parametrize("dtype", [word for word in DTYPES if word != "uint8"])
 def test_every_other_dtype_word_may_have_a_baseline(dtype: str) -> None:
-    assert cublaslt.unsupported(Problem.of(64, 64, 64, dtype)) == ""
+    assert cublaslt.unsupported(Gemm.of(64, 64, 64, dtype)) == ""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from space.problem import DTYPE_BYTES, DTYPES, Problem
+from space.kinds.gemm import DTYPES, Gemm
+from space.problem import DTYPE_BYTES
 from workers.cuda import operands, reference
 
 PROBLEMS = [
-    Problem.of(37, 29, 50, dtype, layout, batch, epilogue)
+    Gemm.of(37, 29, 50, dtype, layout, batch, epilogue)
     for dtype in DTYPES
     for layout, batch, epilogue in (("nt", 1, "none"), ("tn", 3, "alpha+beta+bias+gelu"))
 ]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
-def test_arrays_are_aligned_and_no_zone_touches_another(problem: Problem) -> None:
+def test_arrays_are_aligned_and_no_zone_touches_another(problem: Gemm) -> None:
     parts = operands.parts_of(problem)
     end = 0
     for part in parts:
@@ -29,7 +30,7 @@ def test_arrays_are_aligned_and_no_zone_touches_another(problem: Problem) -> Non
 
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
 def test_operands_are_dense_in_every_layout(layout: str) -> None:
-    problem = Problem.of(5, 7, 11, layout=layout, batch=2)
+    problem = Gemm.of(5, 7, 11, layout=layout, batch=2)
     a, b = reference.operand_a(problem, 0), reference.operand_b(problem, 0)
     for operand, rows in ((a, 5), (b, 7)):
         places = {
@@ -46,11 +47,11 @@ def test_operands_are_dense_in_every_layout(layout: str) -> None:
 @pytest.mark.parametrize("seed", [0, 1, 64, 12345, 2**48 - 1])
 @pytest.mark.parametrize("dtypes", ["bf16", "int8", "int8,int8,int8,s32", "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32"])
 def test_scalars_are_exact_in_f32_and_keep_c_in_range(seed: int, dtypes: str) -> None:
-    problem = Problem.of(64, 64, 4096, dtypes, epilogue="alpha+beta")
+    problem = Gemm.of(64, 64, 4096, dtypes, epilogue="alpha+beta")
     alpha, beta = operands.scalars(problem, seed)
     assert alpha.as_integer_ratio()[0] < 2**24
     assert 0.5 <= beta <= 1.5
-    assert operands.scalars(Problem.of(64, 64, 4096, dtypes), seed) == (1.0, 0.0)
+    assert operands.scalars(Gemm.of(64, 64, 4096, dtypes), seed) == (1.0, 0.0)
     deviation = abs(alpha) * 64 * (74**2 if dtypes.startswith("int8") else 1)
     assert deviation < {"int8": 128, "fp8_e4m3": 32}.get(problem.dtype_c, 2.0**30)
 

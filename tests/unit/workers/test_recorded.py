@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from space.family import family_named
+from space.registry import family_named
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
 from workers import recorded
 from workers.build import Build

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured, record_problem
 from workers.errors import RecordingError
 from workers.recording import file_name, read_recording, write_recording
@@ -93,7 +93,7 @@ def test_eight_hundred_candidates_with_their_samples_take_less_than_a_fortieth_o
 
 def test_every_problem_has_a_file_of_its_own() -> None:
     problems = [
-        Problem.of(64, 64, 64, dtype, layout, batch, epilogue)
+        Gemm.of(64, 64, 64, dtype, layout, batch, epilogue)
         for dtype in ("bf16", "bf16,bf16,f32,f32")
         for layout in ("nt", "nn")
         for batch in (1, 2)

@@ -7,7 +7,7 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from space.family import config_named
+from space.registry import config_named
 from tuner.fleet.agent.service import Service
 from tuner.fleet.campaigns.records import (
     Announcement,

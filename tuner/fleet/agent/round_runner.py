@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
 from space.config import Config
-from space.family import config_named
-from space.problem import Problem
+from space.registry import config_named, problem_from_key
 from tuner.errors import NothingCorrect, ResultRefused
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.campaigns.records import Announcement, RoundReport, RoundTask, StudyHistory
@@ -56,7 +55,7 @@ class RoundRunner:
     ) -> None:  # fmt: skip
         self._task, self._worker, self._coordinator, self._retry = task, worker, coordinator, retry
         self._stopping, self._model = stopping, model
-        self._problem = Problem.from_key(task.problem_key)
+        self._problem = problem_from_key(task.problem_key)
         self._measured: list[Measurement] = []
         self._provenance: Provenance | None = None
         self._busy_seconds = 0.0

@@ -12,7 +12,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from space.arch import GPU_MODELS
+from space.devices import find_profile, known_names
 from tuner.errors import CampaignEnded, CampaignError, KeyReused, StoreError, UnknownCampaign
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, WorkerRow
 from tuner.evidence.codec import utc
@@ -161,13 +161,14 @@ def queue_for(session: Session, device: str, kind: str) -> str:
     """
     if kind not in ("cuda", "recorded"):
         raise CampaignError(f"device kind {kind!r} is unknown: use cuda or recorded")
-    if device in GPU_MODELS:
-        return queue_name(device, GPU_MODELS[device].arch, kind)
+    if card := find_profile(device):
+        return queue_name(card.name, card.arch.name, kind)
     seen = select(WorkerRow.queue).join(DeviceRow).where(DeviceRow.name == device, DeviceRow.kind == kind)
     known = session.scalar(seen.order_by(WorkerRow.id.desc()).limit(1))
     if known is None:
         raise CampaignError(
-            f"device {device[:100]!r} is unknown, and no worker has registered one: use one of {', '.join(GPU_MODELS)}"
+            f"device {device[:100]!r} is unknown, and no worker has registered one: use one of "
+            f"{', '.join(known_names())}"
         )
     return known
 

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
-from space.arch import DEVICES, Arch, arch_named
 from space.config import Config
+from space.devices import DeviceProfile
 from space.errors import SpaceError
 from space.explain import explain, legal_mask
-from space.family import Family, config_named, families_for, family_named
+from space.family import Family
 from space.problem import Problem
 from space.rank import roofline_us
+from space.registry import config_named, families_for, family_named
 from tuner.errors import ResultRefused
 from tuner.evidence.picks import LIBRARY
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
@@ -46,30 +47,30 @@ def config_from_key(key: str) -> Config:
         raise ResultRefused(f"{key[:200]!r} is no config: {error}") from error
 
 
-def check_legal(problem: Problem, arch: str, configs: Sequence[Config], stage: Stage) -> None:
+def check_legal(problem: Problem, device: DeviceProfile, configs: Sequence[Config], stage: Stage) -> None:
     """Every config is of a family of the arch, or of the library in finals, and legal for the problem.
 
     Raises:
         ResultRefused: one is not, with the rule that it breaks.
     """
-    families = {family.name: family for family in families_for(arch)}
+    families = {family.name: family for family in families_for(device.arch.name)}
     foreign = [config for config in configs if config.family not in families]
     if foreign and (stage == "screen" or any(config.family != LIBRARY for config in foreign)):
         tried = " and ".join(families)
-        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {arch} {tried} compete")
+        raise ResultRefused(f"{foreign[0].key} is of family {foreign[0].family}: on {device.arch.name} {tried} compete")
     for own in families.values():
-        _check_legal_of(own, problem, arch_named(arch), [config for config in configs if config.family == own.name])
+        _check_legal_of(own, problem, device, [config for config in configs if config.family == own.name])
 
 
-def _check_legal_of(own: Family, problem: Problem, arch: Arch, configs: Sequence[Config]) -> None:
+def _check_legal_of(own: Family, problem: Problem, device: DeviceProfile, configs: Sequence[Config]) -> None:
     if not configs:
         return
     if misfit := next(filter(None, map(_misfit, configs)), ""):
         raise ResultRefused(misfit)
-    legal = legal_mask(own, own.columns(problem, configs, arch))
+    legal = legal_mask(own, own.columns(problem, configs, device))
     if not legal.all():
         first = configs[int(legal.argmin())]
-        broken = explain(own, problem, first, arch).broken[0]
+        broken = explain(own, problem, first, device).broken[0]
         raise ResultRefused(f"{first.key} is illegal for {problem.shape}: {broken.rule} ({broken.numbers})")
 
 
@@ -103,9 +104,8 @@ def check_measurements(
         of_stage = [measurement.config for measurement in measurements if measurement.stage == stage]
         if len(set(of_stage)) != len(of_stage):
             raise ResultRefused(f"a config is reported twice in stage {stage}: a round measures it once")
-        check_legal(problem, facts.arch, of_stage, "screen" if stage == "screen" else "final")
-    limits = DEVICES.get(facts.name)
-    least_us = roofline_us(problem, limits) * FASTEST_SHARE_OF_BOUND if limits else 0.0
+        check_legal(problem, facts.profile, of_stage, "screen" if stage == "screen" else "final")
+    least_us = roofline_us(problem, facts.profile) * FASTEST_SHARE_OF_BOUND
     for measurement in measurements:
         if wrong := _wrong(measurement, problem, policy, least_us):
             raise ResultRefused(f"{measurement.config.key}: {wrong}")
@@ -128,7 +128,7 @@ def _wrong(measurement: Measurement, problem: Problem, policy: Policy, least_us:
         return "its verification counts more mismatches than elements, or names its reference at too great length"
     if measurement.outcome is not Outcome.CORRECT or check is None:
         return ""
-    elements = problem.m * problem.n * problem.batch
+    elements = problem.output_elements
     if check.elements != elements or not 0 <= check.worst_ratio <= 1:
         return f"it is correct only with all {elements:,} elements compared and an error within the bound"
     if measurement.median_us < least_us:

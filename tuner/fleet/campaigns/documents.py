@@ -13,7 +13,7 @@ Document = dict[str, Any]
 
 def problem(value: Problem) -> Document:
     """A problem with its dtype word and its key."""
-    return asdict(value) | {"dtype": value.dtype, "key": value.key}
+    return value.document()
 
 
 def campaign(value: Campaign) -> Document:

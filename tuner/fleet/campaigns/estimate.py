@@ -8,10 +8,10 @@ from typing import Final, Literal
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from space.arch import arch_named
+from space.devices import DeviceProfile, find_profile, reference_profile
 from space.enumerate import enumerate_space
-from space.family import families_for
 from space.problem import Problem
+from space.registry import families_for
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import queue_for
@@ -74,8 +74,8 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
     a_problem = ASSUMED_PROBLEM_SECONDS if not measured else 0.0
     each = len(request.problems) * len(request.devices)
     looked_at = _sample(request.problems)
-    arch = queues[0].split("/")[-2]
-    sizes = {problem: _candidates(problem, arch) for problem in looked_at}
+    device = find_profile(request.devices[0][0]) or reference_profile(queues[0].split("/")[-2])
+    sizes = {problem: _candidates(problem, device) for problem in looked_at}
     known = [min(size, request.budget.candidates) for size, _ in sizes.values()]
     most = round(each * sum(known) / len(known))
     gpu_seconds = most * a_candidate + each * a_problem
@@ -110,8 +110,8 @@ def _sample(problems: tuple[Problem, ...]) -> list[Problem]:
     return [problems[round(place * step)] for place in range(_LOOKED_AT)]
 
 
-def _candidates(problem: Problem, arch: str) -> tuple[int, str]:
+def _candidates(problem: Problem, device: DeviceProfile) -> tuple[int, str]:
     """How many candidates are legal, and the rules that removed most where none is."""
-    spaces = [enumerate_space(family, problem, arch_named(arch)) for family in families_for(arch, problem)]
+    spaces = [enumerate_space(family, problem, device) for family in families_for(device.arch.name, problem)]
     count, removed = sum(map(len, spaces)), spaces[0].removed
     return count, "" if count else ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])

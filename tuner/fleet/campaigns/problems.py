@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from space.errors import ProblemError
-from space.problem import MAX_EXTENT, Problem
+from space.kinds.gemm import MAX_EXTENT, Gemm
+from space.problem import Problem
 
 #: Problems of one campaign: what one request can make in a few seconds.
 MOST_PROBLEMS: Final = 20_000
@@ -50,7 +51,7 @@ def ladder(expression: str) -> list[Problem]:
         raise ProblemError(f"{expression[:120]!r} lacks {', '.join(missing)}: a ladder gives m, n and k")
     if (count := prod(map(len, fields.values()))) > MOST_PROBLEMS:
         raise ProblemError(f"{expression[:120]!r} means {count:,} problems: give at most {MOST_PROBLEMS:,}")
-    return [Problem.of(**dict(zip(fields, values, strict=True))) for values in product(*fields.values())]
+    return [Gemm.of(**dict(zip(fields, values, strict=True))) for values in product(*fields.values())]
 
 
 def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
@@ -68,7 +69,7 @@ def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
         wrong = f"lacks {', '.join(missing)}" if missing else f"has the unknown field {unknown[0]!r}"
         raise ProblemError(f"{where} {wrong}: a problem has {', '.join(FIELDS)}; m, n and k are needed")
     try:
-        return Problem.of(**{name: entry[name] for name in FIELDS if entry.get(name) not in (None, "")})
+        return Gemm.of(**{name: entry[name] for name in FIELDS if entry.get(name) not in (None, "")})
     except (ProblemError, TypeError, AttributeError) as error:
         raise ProblemError(f"{where}: {error}") from error
 

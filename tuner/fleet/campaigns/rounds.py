@@ -14,7 +14,7 @@ from typing import Final
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from space.family import families_for
+from space.registry import families_for
 from tuner.errors import LeaseLost
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.models import ConfigRow, MeasurementRow
@@ -108,7 +108,7 @@ class Rounds:
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease)
             configs = [config_from_key(key) for key in announcement.configs]
-            check_legal(holder.problem, holder.facts.arch, configs, announcement.stage)
+            check_legal(holder.problem, holder.facts.profile, configs, announcement.stage)
             touch(session, self._queue, holder.worker_id)
             keep_announced(session, round_id, lease, announcement.stage, [config.key for config in configs])
 

@@ -11,8 +11,8 @@ from sqlalchemy import Integer, bindparam, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from space.arch import DEVICES, GPU_MODELS, arch_named
-from space.family import families_for
+from space.arch import arch_named
+from space.registry import families_for
 from tuner.errors import FleetError, SlotTaken, StoreError, WorkerGone
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
@@ -167,12 +167,13 @@ def check_facts(name: str, facts: DeviceFacts) -> None:
     for label, word in (("name", facts.name), ("uuid", facts.uuid), ("driver", facts.driver)):
         if not 1 <= len(word) <= 80 or not word.isprintable():
             raise FleetError(f"device {label} {word[:80]!r} is invalid: give 1 to 80 printable characters")
-    model = GPU_MODELS.get(facts.name)
-    if model and model.arch != facts.arch:
-        raise FleetError(f"{facts.name} is {model.arch}, the worker says {facts.arch}: it runs on another device")
-    if facts.name in DEVICES and facts.sm_count > DEVICES[facts.name].sm_count:
-        most = DEVICES[facts.name].sm_count
-        raise FleetError(f"{facts.name} has {most} SMs, the worker says {facts.sm_count}: it runs on another device")
+    card = find_profile(facts.name)
+    if card and card.arch.name != facts.arch:
+        raise FleetError(f"{facts.name} is {card.arch.name}, the worker says {facts.arch}: it runs on another device")
+    if card and facts.sm_count > card.sm_count:
+        raise FleetError(
+            f"{facts.name} has {card.sm_count} SMs, the worker says {facts.sm_count}: it runs on another device"
+        )
 
 
 class LiveWorker(NamedTuple):

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from space.config import Config
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from workers.cuda.driver import Stream
 from workers.cuda.families.arguments import GemmArguments
 from workers.cuda.families.gemv import Gemv
 from workers.cuda.families.prepared import Passes, derived_of
 from workers.cuda.families.shared import Place, Shared
-from workers.cuda.families.sm90_wgmma import Gemm
+from workers.cuda.families.sm90_wgmma import WgmmaLauncher
 from workers.cuda.operands import Copy
 
 
@@ -40,18 +40,18 @@ class Movable(Launcher, Protocol):
         """What addresses of `a`, `b` and `c` must be multiples of; those not named, of an element."""
 
 
-LAUNCHERS: Final[dict[str, Callable[[Problem, Config, bytes, int, Shared], Movable]]] = {
-    "sm90_wgmma": Gemm, "gemv": Gemv,
+LAUNCHERS: Final[dict[str, Callable[[Gemm, Config, bytes, int, Shared], Movable]]] = {
+    "sm90_wgmma": WgmmaLauncher, "gemv": Gemv,
 }  # fmt: skip
 
 
-def foresee(problem: Problem, config: Config) -> None:
+def foresee(problem: Gemm, config: Config) -> None:
     """Does ahead what `load` needs no GPU for."""
     if config.family in LAUNCHERS:
         derived_of(problem, config)
 
 
-def load(problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> Movable:
+def load(problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> Movable:
     """The launcher of a candidate's family, with its program loaded.
 
     Raises:

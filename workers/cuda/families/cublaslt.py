@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from space.families.cublaslt import MOST_RANKS
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from workers.cuda.driver import Buffer, CudaError, Stream
 from workers.cuda.operands import Copy
 
@@ -42,7 +42,7 @@ class Library:
         self.version = str(cublasLt.get_version())
 
 
-def unsupported(problem: Problem) -> str:
+def unsupported(problem: Gemm) -> str:
     """Why the library has no such product at all; empty when it may have. The heuristic has the last word."""
     if missing := {problem.dtype_a, problem.dtype_b, problem.dtype_c} - set(_TYPES):
         return f"cuBLASLt has no {', '.join(sorted(missing))}"
@@ -63,7 +63,7 @@ class Matmul:
     for A it is the other way round.
     """
 
-    def __init__(self, library: Library, problem: Problem) -> None:
+    def __init__(self, library: Library, problem: Gemm) -> None:
         self._library, self._problem = library, problem
         m, n, k = problem.m, problem.n, problem.k
         whole = self._whole = problem.dtype_acc == "s32"

@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from space.config import Config
 from space.families.gemv.derive import row_bytes, transposed_a
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, epilogue_places
 from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_workspace
@@ -31,13 +31,13 @@ class GemvArguments(GemmArguments):
     )  # fmt: skip
 
 
-def tiles_of(problem: Problem, config: Config, derived: Mapping[str, int]) -> int:
+def tiles_of(problem: Gemm, config: Config, derived: Mapping[str, int]) -> int:
     """Tiles of all slices and products."""
     return derived["tiles_n"] * config.number("split_k") * problem.batch
 
 
 def arguments_of(
-    problem: Problem, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, semaphores: int = 0
+    problem: Gemm, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, semaphores: int = 0
 ) -> GemvArguments:
     """What a launch over one copy passes.
 
@@ -58,7 +58,7 @@ def arguments_of(
 class Gemv(PreparedLauncher):
     """See `PreparedLauncher`."""
 
-    def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
         super().__init__(cubin)
         self._problem, self._config = problem, config
         self._derived = derived = derived_of(problem, config)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from space.families.sm90_wgmma.operands import element_bytes, needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from workers.cuda.driver import Arguments, Launch, Module
 from workers.cuda.families.shared import Place, Shared, TensorMap, word
 from workers.cuda.operands import Copy
@@ -49,7 +49,7 @@ class Lying:
 class Packing:
     """The pass of one problem; does nothing where both operands lie well."""
 
-    def __init__(self, problem: Problem, module: Module, sm_count: int, shared: Shared) -> None:
+    def __init__(self, problem: Gemm, module: Module, sm_count: int, shared: Shared) -> None:
         self._problem = problem
         self._to: dict[OperandName, int] = {}
         names: tuple[OperandName, ...] = ("a", "b")

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from space.config import Config
 from space.families.split_k import SEMAPHORE_BYTES
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from workers.cuda.driver import Arguments, Launch, Module, Stream
 from workers.cuda.families.arguments import GemmArguments
 from workers.cuda.families.shared import Place, Shared
@@ -54,7 +54,7 @@ class PreparedLauncher(ABC):
 
 
 @lru_cache(maxsize=8)
-def derived_of(problem: Problem, config: Config) -> Mapping[str, int]:
+def derived_of(problem: Gemm, config: Config) -> Mapping[str, int]:
     """All derived values of a candidate; kept, so that they can be computed while there is time."""
     return family_named(config.family).derive(problem, config)
 

@@ -20,7 +20,8 @@ from space.families.sm90_wgmma.operands import (
 )
 from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions.tma import SWIZZLE_SPANS
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import (
     EVICT_FIRST,
@@ -80,10 +81,10 @@ class WgmmaArguments(GemmArguments):
     )  # fmt: skip
 
 
-class Gemm(PreparedLauncher):
+class WgmmaLauncher(PreparedLauncher):
     """See `PreparedLauncher`; with the packing pass where one is needed."""
 
-    def __init__(self, problem: Problem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
         super().__init__(cubin)
         self._problem, self._config, self._shared = problem, config, shared
         self._derived = derived = derived_of(problem, config)

@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from api.app import create_app
 from benchmarks.postgres import Postgres
-from space.problem import Problem
+from space.registry import problem_from_key
 from tests.fleet import PROBLEMS, Fleet, eventually
 from tests.integration.api.asking import serving
 from tests.support import measured
@@ -63,7 +63,7 @@ def test_beats_and_claims_go_on_while_a_report_waits_for_its_turn(postgres: Post
         fleet.campaign(PROBLEMS[:2])
         hands = [fleet.hand(number) for number in range(2)]
         task = hands[0].claimed()
-        problem, (config, *_) = Problem.from_key(task.problem_key), hands[0].begin(task).propose()
+        problem, (config, *_) = problem_from_key(task.problem_key), hands[0].begin(task).propose()
         with store.transaction(writes=True) as session:
             changes.count(session, "measurement")
             report = pool.submit(hands[0].report, task, [measured(config, 20.0, problem)])

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.fleet import BY_HAND, PROBLEMS, Fleet, facts, failing, provenance, time_of
 from tests.support import DEVICE, FAMILY, measured
 from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, WorkerGone
@@ -111,7 +111,7 @@ def test_a_report_that_comes_twice_is_stored_once(fleet: Fleet) -> None:
 
 
 def test_many_workers_at_once_get_each_problem_once(fleet: Fleet) -> None:
-    problems = [Problem.parse(f"{64 * m}x256x256") for m in range(1, 31)]
+    problems = [Gemm.parse(f"{64 * m}x256x256") for m in range(1, 31)]
     fleet.campaign(problems)
     claimed, lock = list[str](), threading.Lock()
 
@@ -313,7 +313,7 @@ def test_higher_priorities_go_first(fleet: Fleet) -> None:
 def test_the_backlog_waits_in_our_table_and_is_fed_in_a_window(database_url: str) -> None:
     with Store.open(database_url) as store:
         fleet = Fleet(store, timing=replace(BY_HAND, window=4))
-        campaign = fleet.campaign([Problem.parse(f"{64 * m}x256x256") for m in range(1, 21)])
+        campaign = fleet.campaign([Gemm.parse(f"{64 * m}x256x256") for m in range(1, 21)])
         assert statuses(fleet, campaign.id) == {"open": 4, "waiting": 16}
         hand = fleet.hand()
         while task := hand.claim():

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from benchmarks.postgres import Postgres
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, QUEUE, Fleet
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.store import Store
@@ -34,7 +34,7 @@ def queue(store: Store) -> Queue:
 
 def rounds_of(store: Store, count: int = 4) -> list[int]:
     """Queued rounds, made by a campaign."""
-    Fleet(store).campaign([Problem.parse(f"{64 * m}x256x256") for m in range(1, count + 1)])
+    Fleet(store).campaign([Gemm.parse(f"{64 * m}x256x256") for m in range(1, count + 1)])
     with store.transaction() as session:
         return list(session.scalars(sa.select(RoundRow.id).order_by(RoundRow.id)))
 
@@ -97,7 +97,7 @@ class TestEveryQueue:
 
     def test_a_hundred_threads_never_share_a_job(self, store: Store) -> None:
         fleet = Fleet(store)
-        fleet.campaign([Problem.parse(f"{64 * m}x256x256") for m in range(1, 61)])
+        fleet.campaign([Gemm.parse(f"{64 * m}x256x256") for m in range(1, 61)])
         hands = [fleet.hand(number) for number in range(60)]
         tasks, lock = [], threading.Lock()
 

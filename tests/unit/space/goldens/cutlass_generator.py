@@ -16,14 +16,14 @@ from space.columns import BoolColumn, Columns, Derived, IntColumn
 from space.enumerate import enumerate_space
 from space.family import Family
 from space.instructions.wgmma import FLOAT_N, M
+from space.kinds.gemm import Gemm
 from space.knobs import Knob
-from space.problem import Problem
 from space.rules import Rule
 
 SHAPES = "sm90_shapes.py"
 UTILS = "sm90_utils.py, is_tile_desc_valid"
 K = 16
-PROBLEM = Problem.of(4096, 4096, 4096, "fp16")
+PROBLEM = Gemm.of(4096, 4096, 4096, "fp16")
 
 #: N of the instruction, by level.
 N_LEVELS = {n: {128: 0, 256: 1, 8: 2, 16: 2, 32: 2, 64: 2}.get(n, 3) for n in FLOAT_N}
@@ -102,7 +102,8 @@ def generated(n_level: int, multiplier_level: int, cluster_level: int) -> set[tu
         level_rule("multiplier", MULTIPLIER_LEVELS, multiplier_level),
         level_rule("cluster", CLUSTER_LEVELS, cluster_level),
     )
-    family = Family("cutlass", "sm_90a", KNOBS, DERIVED, (*levels, *TILE_RULES), lambda c, device: np.zeros(len(c)))
+    family = Family("cutlass", frozenset({"sm_90a"}), KNOBS, DERIVED, (*levels, *TILE_RULES),
+                    lambda c, device: np.zeros(len(c)))  # fmt: skip
     c = enumerate_space(family, PROBLEM).columns
     extents = [c["tile_m"], c["tile_n"], c["tile_k"]]
     extents += [picked(CLUSTER_LEVELS, place, c["cluster"]) for place in (0, 1)]

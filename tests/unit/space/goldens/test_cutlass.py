@@ -6,13 +6,14 @@ import pytest
 
 from space.arch import ARCHS
 from space.explain import explain
-from space.family import family_named
 from space.instructions.wgmma import wgmma_for
-from space.problem import DTYPE_BYTES, Problem
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
+from space.registry import family_named
 from tests.unit.space.goldens.cutlass_generator import generated
 
 FAMILY = family_named("sm90_wgmma")
-SQUARE = Problem.of(4096, 4096, 4096)
+SQUARE = Gemm.of(4096, 4096, 4096)
 CAPACITY_BYTES = ARCHS["sm_90a"].smem_per_block_bytes
 
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from space.arch import ARCHS
+from space.devices import reference_profile
 from space.errors import LayoutError
 from space.explain import explain
-from space.family import family_named
 from space.instructions import wgmma
 from space.instructions.operand import majors_of
 from space.instructions.tcgen05 import tcgen05_for
 from space.instructions.tma import TensorMap
+from space.kinds.gemm import DTYPES, Gemm
 from space.layouts.banks import access
 from space.layouts.boxes import plan_boxes
 from space.layouts.fragments.matrix_moves import matrix_fragment
@@ -25,11 +26,12 @@ from space.layouts.fragments.wgmma import wgmma_fragment
 from space.layouts.operand import OperandTile, read_address
 from space.layouts.swizzle import SWIZZLES
 from space.layouts.wgmma_descriptor import WgmmaDescriptor
-from space.problem import DTYPE_BYTES, DTYPES, Problem
+from space.problem import DTYPE_BYTES
+from space.registry import family_named
 from workers.kernels.instruction import wgmma_ptx
 
 FAMILY = family_named("sm90_wgmma")
-SQUARE = Problem.of(4096, 4096, 4096)
+SQUARE = Gemm.of(4096, 4096, 4096)
 
 
 def row(dtype_a: str, dtype_b: str = "", dtype_acc: str = "f32") -> wgmma.Wgmma:
@@ -119,7 +121,9 @@ class TestTalkOnWgmma:
 
     def test_who_has_ldmatrix_of_bytes(self) -> None:
         # "only for Blackwell": with the suffix; the tests against the compiler refuse it on plain sm_100 and sm_120.
-        assert [name for name, arch in ARCHS.items() if "matrix_b8" in arch.features] == ["sm_100a", "sm_120a"]
+        assert [name for name, arch in ARCHS.items() if "matrix_b8" in arch.features] == [
+            "sm_100a", "sm_103a", "sm_120a", "sm_121a",
+        ]  # fmt: skip
 
     def test_how_many_stmatrix_a_warp_needs(self) -> None:
         # "16 or 32 by width of the accumulator": stmatrix moves 16 bits only, so 16 for N = 256 of a narrowed C.
@@ -283,7 +287,8 @@ class TestPyptxSpecification:
     def test_hopper_kernels_on_b200(self) -> None:
         # Its support table has wgmma kernels there.
         knobs = FAMILY.config({})
-        assert "arch.wgmma" in [entry.rule for entry in explain(FAMILY, SQUARE, knobs, ARCHS["sm_100a"]).broken]
+        said = explain(FAMILY, SQUARE, knobs, reference_profile("sm_100a"))
+        assert "arch.wgmma" in [entry.rule for entry in said.broken]
 
     def test_eight_bit_layouts(self) -> None:
         # Layouts that wgmma takes of 8- and 32-bit types: nt alone.

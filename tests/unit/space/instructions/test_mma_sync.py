@@ -26,7 +26,7 @@ def test_every_arch_has_the_shapes_of_ampere(arch: str, dtypes: tuple[str, str, 
 
 def test_fp8_starts_with_ada() -> None:
     having = [arch for arch in ARCHS if mma_sync_for(arch, "fp8_e4m3", "fp8_e5m2", "f32")]
-    assert having == ["sm_89", "sm_90a", "sm_100a", "sm_120a"]
+    assert having == ["sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "sm_121a"]
     # Both K and both accumulators, since PTX 8.7.
     assert [row.k for row in mma_sync_for("sm_89", "fp8_e4m3", "fp8_e4m3", "fp16")] == [32, 16]
 
@@ -39,7 +39,7 @@ def test_a_promoted_sum_is_f32_inside_the_instruction() -> None:
 
 def test_fp6_fp4_and_block_scales_are_of_consumer_blackwell_only() -> None:
     narrow = [row for row in MMA_SYNC if row.kind]
-    assert {row.archs for row in narrow} == {("sm_120a",)}
+    assert {row.archs for row in narrow} == {("sm_120a", "sm_121a")}
     assert {(row.kind, row.scale_dtype, row.scale_vec, row.k) for row in narrow} == {
         ("f8f6f4", "", 0, 32),
         ("mxf8f6f4", "ue8m0", 1, 32),

@@ -6,7 +6,8 @@ import pytest
 
 from space.instructions.operand import PTX_DTYPES, majors_of
 from space.instructions.wgmma import WGMMA, wgmma_for
-from space.problem import DTYPE_BYTES, DTYPES
+from space.kinds.gemm import DTYPES
+from space.problem import DTYPE_BYTES
 
 #: The 18 extents of PTX ISA §9.7.15.2 for s8, u8.
 EIGHTEEN = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256)

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from space.arch import H200
 from space.config import Config
+from space.devices import profile_named
+from space.errors import ProfileError
 from space.explain import is_legal
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured
 from tuner.answering.answers import NEIGHBOURS_CREDIT, answer
-from tuner.evidence.distance import log_distance
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.prediction.examples import Group
 from tuner.prediction.learned import LearnedModel
@@ -24,7 +24,9 @@ from tuner.prediction.portfolio import first_choice
 from tuner.prediction.train import train, with_portfolio
 from workers.measurement import Policy
 
-ASKED = Problem.parse("2048x4096x4096")
+H200 = profile_named("NVIDIA H200")
+
+ASKED = Gemm.parse("2048x4096x4096")
 SHAPES = ("1024x4096x4096", "4096x4096x4096", "2048x2048x4096", "512x4096x2048")
 #: Legal at all of them, and unlike each other.
 TILES = [FAMILY.config({"tile_n": n, "epilogue": epilogue, "stages": stages})
@@ -37,15 +39,15 @@ class Bests:
     def __init__(self, *bests: Best) -> None:
         self._bests = bests
 
-    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+    def best(self, problem: Gemm, device: str, policy: Policy) -> Best | None:
         return next((best for best in self._bests if (best.problem, best.device) == (problem, device)), None)
 
-    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
-        return sorted(self._bests, key=lambda best: log_distance(problem, best.problem))
+    def neighbours(self, problem: Gemm, device: str) -> Iterable[Best]:
+        return sorted(self._bests, key=lambda best: problem.distance(best.problem))
 
 
 def best_of(shape: str, config: Config, us: float, runner_up: Config | None = None) -> Best:
-    problem = Problem.parse(shape)
+    problem = Gemm.parse(shape)
     stored = StoredMeasurement(
         1, 1, DEVICE, "cuda", datetime.now(UTC), PROVENANCE, measured(config, us, problem, "final", samples=31)
     )
@@ -56,7 +58,7 @@ def best_of(shape: str, config: Config, us: float, runner_up: Config | None = No
 def model() -> LearnedModel:
     """Learned where the analytic estimate is a third too short, and direct stores cost a fifth."""
     groups = []
-    for problem in map(Problem.parse, SHAPES):
+    for problem in map(Gemm.parse, SHAPES):
         direct = np.array([config["epilogue"] == "direct" for config in TILES])
         times = FAMILY.estimate_us(FAMILY.columns(problem, TILES), H200) * 1.33 * (1 + 0.2 * direct)
         groups.append(Group(problem, DEVICE, tuple(TILES), times, "made up"))
@@ -99,7 +101,7 @@ def test_the_neighbours_configs_are_ranked_anew_at_the_asked_shape(model: Learne
 
 
 def test_a_neighbours_config_that_is_illegal_here_is_passed_over() -> None:
-    odd = Problem.parse("2048x4095x4096")
+    odd = Gemm.parse("2048x4095x4096")
     # Rows of C of 4,095 elements are no multiple of 16 bytes: TMA can't store them.
     there = best_of("2048x4096x4096", FAMILY.config({"epilogue": "tma"}), 80.0)
     found = answer(Bests(there), odd, DEVICE)
@@ -135,13 +137,28 @@ def test_without_a_model_of_this_device_the_analytic_one_predicts(model: Learned
     assert found.interval_us is not None
 
 
-def test_an_unknown_device_gets_the_default_and_no_time() -> None:
-    found = answer(Bests(), ASKED, "NVIDIA Imaginary")
+def test_an_unknown_device_is_refused_with_the_nearest_known_ones() -> None:
+    with pytest.raises(ProfileError, match="'NVIDIA H300' is unknown: the nearest known ones are NVIDIA H"):
+        answer(Bests(), ASKED, "NVIDIA H300")
+
+
+def test_a_card_that_only_its_driver_knows_gets_the_defaults_of_what_was_measured_on_it() -> None:
+    found = answer(Bests(best_of("64x64x64", TILES[0], 5.0)), ASKED, "NVIDIA Imaginary")
     assert (found.source, found.time_us, found.interval_us) == ("default", None, None)
+    assert found.config is not None
+    assert is_legal(FAMILY, ASKED, found.config)
+
+
+@pytest.mark.parametrize("device", ["NVIDIA A100-SXM4-80GB", "L40S", "NVIDIA B200", "RTX 5090"])
+def test_a_card_that_no_family_serves_gets_none_with_the_reason(device: str) -> None:
+    found = answer(Bests(), ASKED, device)
+    assert (found.source, found.config, found.time_us) == ("none", None, None)
+    assert "no kernel family is built for sm_" in found.why
+    assert found.device == profile_named(device).name
 
 
 def test_what_nothing_is_legal_for_names_the_rules_that_leave_none() -> None:
-    found = answer(Bests(), Problem(2**31 - 1, 2**31 - 1, 2**31 - 1), DEVICE)
+    found = answer(Bests(), Gemm(2**31 - 1, 2**31 - 1, 2**31 - 1), DEVICE)
     assert (found.source, found.config) == ("none", None)
     assert "rules " in found.why
     assert "leave none" in found.why
@@ -150,7 +167,7 @@ def test_what_nothing_is_legal_for_names_the_rules_that_leave_none() -> None:
 def test_a_portfolio_holds_a_good_config_for_shapes_it_was_not_made_for(model: LearnedModel) -> None:
     rng = np.random.default_rng(3)
     for _ in range(20):
-        problem = Problem(*(int(2 ** rng.uniform(low, high)) for low, high in ((0, 14), (7, 15), (7, 14))))
+        problem = Gemm(*(int(2 ** rng.uniform(low, high)) for low, high in ((0, 14), (7, 15), (7, 14))))
         found = first_choice(model, problem, H200)
         assert found is not None, problem
         config, prediction, place = found

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from space.errors import ProblemError
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tests.support import FAMILY
 from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
 
-WEIGHT = Problem.parse("1x4096x4096")
+WEIGHT = Gemm.parse("1x4096x4096")
 CONFIGS = {m: FAMILY.config({"tile_n": 64 + 8 * place}) for place, m in enumerate(MS)}
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tuner.evidence.picks import pick
 from tuner.evidence.stats import by_round, chance_within, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
-PROBLEM = Problem.parse("4096x4096x4096")
+PROBLEM = Gemm.parse("4096x4096x4096")
 DEVICE = "NVIDIA H200"
 CLEAN = Verification(elements=1, mismatches=0, worst_ratio=0.1, reference="test")
 

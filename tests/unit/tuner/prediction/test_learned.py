@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from space.arch import H200
+from space.devices import profile_named
 from space.enumerate import enumerate_space
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import rank
 from tests.support import FAMILY
 from tuner.errors import ModelError
@@ -24,13 +24,15 @@ from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel
 from tuner.prediction.train import flattened, judge, train
 
+H200 = profile_named("NVIDIA H200")
+
 #: Enough to tell a knob's effect, and quickly grown.
 TREES = 16
 SHAPES = ("1024x1024x1024", "2048x1024x1024", "1024x2048x2048", "2048x2048x1024", "512x1024x2048")
 
 
 @cache
-def group(problem: Problem) -> Group:
+def group(problem: Gemm) -> Group:
     """Times that the analytic model has wrong by a third wherever C is stored directly, and by a fifth overall; as
     repeatable as a GPU's."""
     ranked = rank(enumerate_space(FAMILY, problem), H200)
@@ -44,7 +46,7 @@ def group(problem: Problem) -> Group:
 
 @pytest.fixture(scope="module")
 def model() -> LearnedModel:
-    return train([group(Problem.parse(shape)) for shape in SHAPES], FAMILY, H200.name, trees=TREES)
+    return train([group(Gemm.parse(shape)) for shape in SHAPES], FAMILY, H200.name, trees=TREES)
 
 
 def predicted(model: LearnedModel, held: Group) -> np.ndarray:
@@ -55,7 +57,7 @@ def test_what_looks_slow_to_a_few_trees_is_not_asked_of_all(
     model: LearnedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.prediction.learned.GLANCE_TREES", 4)
-    held = group(Problem.parse("1024x1024x2048"))
+    held = group(Gemm.parse("1024x1024x2048"))
     features = features_of(FAMILY, held.problem, FAMILY.columns(held.problem, held.configs), H200)
     whole = model.predict_features(held.problem, features).time_us
     quick = model.predict_features(held.problem, features, closely=30).time_us
@@ -66,23 +68,23 @@ def test_what_looks_slow_to_a_few_trees_is_not_asked_of_all(
 
 
 def test_it_corrects_the_analytic_model_on_a_problem_it_never_saw(model: LearnedModel) -> None:
-    held = group(Problem.parse("1024x1024x2048"))
+    held = group(Gemm.parse("1024x1024x2048"))
     estimate = FAMILY.estimate_us(FAMILY.columns(held.problem, held.configs), H200)
     wrong = np.abs(np.log(predicted(model, held) / held.time_us))
     assert 3 * np.median(wrong) < np.median(np.abs(np.log(estimate / held.time_us)))
 
 
 def test_it_says_how_wrong_it_is_and_when_a_problem_is_outside(model: LearnedModel) -> None:
-    held = group(Problem.parse("1024x1024x2048"))
+    held = group(Gemm.parse("1024x1024x2048"))
     columns = FAMILY.columns(held.problem, held.configs)
     near = model.predict(held.problem, columns)
     assert (near.low_us < held.time_us).mean() > 0.8
     assert (near.low_us < near.high_us).all()
     assert model.domain(held.problem).inside
-    far = Problem.parse("65536x65536x128")
+    far = Gemm.parse("65536x65536x128")
     assert not model.domain(far).inside
     assert "octaves" in model.domain(far).sentence
-    other = Problem.parse("1024x1024x2048", "fp8_e4m3")
+    other = Gemm.parse("1024x1024x2048", "fp8_e4m3")
     assert "fp8_e4m3 nt none was not in the training" in model.domain(other).sentence
     wide = model.predict(far, FAMILY.columns(far, held.configs[:3]))
     assert wide.doubt == pytest.approx(2 * near.doubt)
@@ -91,15 +93,15 @@ def test_it_says_how_wrong_it_is_and_when_a_problem_is_outside(model: LearnedMod
 def test_its_numbers_on_held_out_problems_are_those_of_models_that_never_saw_them(model: LearnedModel) -> None:
     shares = []
     for shape in SHAPES:
-        held = group(Problem.parse(shape))
-        rest = [group(Problem.parse(other)) for other in SHAPES if other != shape]
+        held = group(Gemm.parse(shape))
+        rest = [group(Gemm.parse(other)) for other in SHAPES if other != shape]
         first = int(np.argmin(predicted(train(rest, FAMILY, H200.name, trees=TREES // 2), held)))
         shares.append(held.time_us.min() / held.time_us[first])
     assert model.facts.held_out_share == pytest.approx(float(np.exp(np.mean(np.log(shares)))), abs=0.03)
 
 
 def test_a_judgement_made_once_serves_every_forest_of_the_same_problems(model: LearnedModel) -> None:
-    groups = [group(Problem.parse(shape)) for shape in SHAPES]
+    groups = [group(Gemm.parse(shape)) for shape in SHAPES]
     judgement = judge(groups, FAMILY, H200.name, trees=TREES)
     again = train(groups, FAMILY, H200.name, trees=TREES, judgement=judgement)
     assert again.facts == model.facts
@@ -111,7 +113,7 @@ def test_a_judgement_made_once_serves_every_forest_of_the_same_problems(model: L
 
 def test_nothing_of_a_held_out_problem_reaches_the_numbers_that_scale_it(model: LearnedModel) -> None:
     """The same problem with times a hundred times longer changes its own judgement, never the others' forests."""
-    groups = [group(Problem.parse(shape)) for shape in SHAPES]
+    groups = [group(Gemm.parse(shape)) for shape in SHAPES]
     absurd = dataclasses.replace(groups[0], time_us=groups[0].time_us * 100)
     held = train([absurd, *groups[1:]], FAMILY, H200.name, trees=TREES)
     # Its level alone is absurd: how candidates of one problem differ is the same as before.
@@ -125,7 +127,7 @@ def test_a_model_survives_its_file(model: LearnedModel, tmp_path: Path) -> None:
     assert size <= files.MOST_BYTES
     again = files.load(tmp_path / "model.npz")
     again.check()
-    held = group(Problem.parse("1024x1024x2048"))
+    held = group(Gemm.parse("1024x1024x2048"))
     assert predicted(again, held) == pytest.approx(predicted(model, held))
     assert again.facts == model.facts
 
@@ -134,8 +136,8 @@ def test_too_little_to_learn_from_is_one_sentence() -> None:
     with pytest.raises(ModelError, match="0 problems"):
         train([], FAMILY, H200.name)
     with pytest.raises(ModelError, match="2 problems"):
-        train([group(Problem.parse(shape)) for shape in SHAPES[:2]], FAMILY, H200.name)
-    with pytest.raises(ModelError, match="no rates"):
+        train([group(Gemm.parse(shape)) for shape in SHAPES[:2]], FAMILY, H200.name)
+    with pytest.raises(ModelError, match="is unknown: the nearest known ones are"):
         train([], FAMILY, "NVIDIA Imaginary")
 
 
@@ -176,7 +178,7 @@ class TestAModelThatDoesNotFit:
         assert "features of sm90_wgmma are gone (knob.gone)" in self.choice(model, tmp_path, features=["knob.gone"]).why
 
     def test_features_in_another_order_change_nothing(self, model: LearnedModel) -> None:
-        held = group(Problem.parse("1024x1024x2048"))
+        held = group(Gemm.parse("1024x1024x2048"))
         features = features_of(FAMILY, held.problem, FAMILY.columns(held.problem, held.configs), H200)
         turned = Features(features.names[::-1], features.rows[:, ::-1], features.estimate_us)
         assert model.predict_features(held.problem, turned).time_us == pytest.approx(predicted(model, held))
@@ -204,7 +206,7 @@ def test_a_forest_predicts_what_the_trees_do() -> None:
 
 
 def test_features_name_what_bounds_a_candidate() -> None:
-    problem = Problem.parse("128x28672x4096")
+    problem = Gemm.parse("128x28672x4096")
     configs: Sequence = rank(enumerate_space(FAMILY, problem), H200).configs(50)
     features = features_of(FAMILY, problem, FAMILY.columns(problem, configs), H200)
     columns = dict(zip(features.names, features.rows.T, strict=True))
@@ -216,5 +218,5 @@ def test_features_name_what_bounds_a_candidate() -> None:
 
 
 def test_the_digest_of_examples_does_not_depend_on_their_order() -> None:
-    groups = [group(Problem.parse(shape)) for shape in SHAPES[:2]]
+    groups = [group(Gemm.parse(shape)) for shape in SHAPES[:2]]
     assert digest_of(groups) == digest_of(groups[::-1]) != digest_of(groups[:1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from space.family import family_named
+from space.registry import family_named
 from tuner.studying.candidates import spread
 
 FAMILY = family_named("sm90_wgmma")

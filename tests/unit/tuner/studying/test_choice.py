@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from space.arch import H200
+from space.devices import profile_named
 from tuner.prediction.files import model_for
 from tuner.studying.choice import guidance_for
+
+H200 = profile_named("NVIDIA H200")
 
 
 def test_guidance_says_which_model_answers_or_why_none_does(tmp_path: Path) -> None:

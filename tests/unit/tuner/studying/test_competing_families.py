@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from space.arch import H200
-from space.family import families_for, family_named
-from space.problem import Problem
+from space.devices import profile_named
+from space.kinds.gemm import Gemm
+from space.registry import families_for, family_named
 from tests.support import FACTS, measured
 from tuner.answering.answers import Answer, answer
 from tuner.evidence.records import Best
@@ -21,7 +21,9 @@ from tuner.studying.screening import Budget, Search, Tried
 from tuner.studying.study import names_of
 from workers.measurement import DeviceFacts, Outcome, Policy
 
-PROBLEM = Problem.parse("2x4096x4096")
+H200 = profile_named("NVIDIA H200")
+
+PROBLEM = Gemm.parse("2x4096x4096")
 WGMMA, GEMV = family_named("sm90_wgmma"), family_named("gemv")
 
 
@@ -35,13 +37,13 @@ class Device:
     def facts(self) -> DeviceFacts:
         return FACTS
 
-    def measurable(self, problem: Problem) -> frozenset[str] | None:
+    def measurable(self, problem: Gemm) -> frozenset[str] | None:
         return self.keys
 
 
 def test_candidates_are_of_every_family_that_takes_the_problem() -> None:
     def families(shape: str) -> set[str]:
-        return {config.family for config in candidates_for(Problem.parse(shape), Device())}  # type: ignore[arg-type]
+        return {config.family for config in candidates_for(Gemm.parse(shape), Device())}  # type: ignore[arg-type]
 
     assert families("2x4096x4096") == {"sm90_wgmma", "gemv"}
     assert families("64x4096x4096") == {"sm90_wgmma"}
@@ -102,22 +104,25 @@ def test_what_was_tried_of_a_family_without_candidates_is_passed_over() -> None:
 
 def test_a_study_names_the_families_that_compete() -> None:
     assert names_of(families_for("sm_90a", PROBLEM)) == "sm90_wgmma+gemv"
-    assert names_of(families_for("sm_90a", Problem.parse("64x64x64"))) == "sm90_wgmma"
+    assert names_of(families_for("sm_90a", Gemm.parse("64x64x64"))) == "sm90_wgmma"
 
 
 class Nothing:
     """A store in which nothing was measured."""
 
-    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
+    def best(self, problem: Gemm, device: str, policy: Policy) -> Best | None:
         return None
 
-    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+    def neighbours(self, problem: Gemm, device: str) -> list[Best]:
         return []
 
 
 @pytest.mark.parametrize("device", [H200.name, "NVIDIA H100 80GB HBM3"])
-def test_no_answer_rests_on_an_estimate_that_was_never_measured(device: str) -> None:
-    found: Answer = answer(Nothing(), Problem.parse("1x4096x4096"), device)
-    assert found.source == ("predicted" if device == H200.name else "default")
+def test_no_answer_hides_that_its_rates_were_never_measured(device: str) -> None:
+    found: Answer = answer(Nothing(), Gemm.parse("1x4096x4096"), device)
+    assert found.source == "predicted"
     assert found.config is not None
     assert found.config.family == "sm90_wgmma"
+    if device != H200.name:
+        assert found.interval_us is None
+        assert "none was measured" in found.grounds[0]

@@ -10,22 +10,24 @@ import pytest
 from optuna.samplers import BaseSampler
 from optuna.trial import TrialState
 
-from space.arch import H200
 from space.config import Config
+from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.errors import ProblemError
-from space.family import family_named
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from space.rank import rank
+from space.registry import family_named
 from tuner.prediction.coordinates import Coordinates
 from tuner.prediction.expectation import pool_of
 from tuner.prediction.pool import Pool
 from tuner.studying.choice import Guidance, sampler_for
 from tuner.studying.sampler import STRANGER_EVERY, STRANGER_LIKENESS, Exhausted, LegalSampler
 
+H200 = profile_named("NVIDIA H200")
+
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 FAMILY = family_named("sm90_wgmma")
-PROBLEM = Problem.parse("1000x1000x1000")
+PROBLEM = Gemm.parse("1000x1000x1000")
 KNOBS = Coordinates((FAMILY,)).distributions
 RANKED = rank(enumerate_space(FAMILY, PROBLEM), H200)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from space.arch import H200
 from space.config import Config
+from space.devices import profile_named
 from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
@@ -13,6 +13,8 @@ from tuner.studying.choice import Guidance
 from tuner.studying.rungs import contenders
 from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Tried, screen
 from workers.measurement import Measurement, Outcome
+
+H200 = profile_named("NVIDIA H200")
 
 CONFIGS = [
     FAMILY.config({"tile_n": n, "raster": raster}) for n in range(8, 257, 8) for raster in ("along_m", "along_n")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space.errors import ProblemError
-from space.problem import Problem
+from space.kinds.gemm import Gemm
 from tuner.fleet.campaigns.problems import MOST_PROBLEMS, distinct, from_csv, from_file, from_json, ladder
 
 
@@ -30,7 +30,7 @@ def test_a_ladder_multiplies_adds_and_lists() -> None:
 def test_a_ladder_names_every_field_of_a_problem() -> None:
     found = ladder("m=64 n=64 k=64 dtype=bf16,fp16 layout=nt,nn batch=1,4 epilogue=none,bias+relu")
     assert len(set(found)) == 16
-    assert Problem.of(64, 64, 64, "fp16", "nn", 4, "bias+relu") in found
+    assert Gemm.of(64, 64, 64, "fp16", "nn", 4, "bias+relu") in found
 
 
 @given(st.integers(1, 2**20), st.integers(0, 2**20), st.integers(2, 10))
@@ -128,4 +128,4 @@ def test_repeats_are_dropped_and_numbers_are_limited() -> None:
     with pytest.raises(ProblemError, match="no problem"):
         distinct([])
     with pytest.raises(ProblemError, match="too many"):
-        distinct(Problem(m, 8, 8) for m in range(1, MOST_PROBLEMS + 2))
+        distinct(Gemm(m, 8, 8) for m in range(1, MOST_PROBLEMS + 2))

@@ -1,0 +1,27 @@
+"""Devices: one profile for each GPU, resolved once from the driver's facts or from a table of known cards."""
+
+from __future__ import annotations
+
+from space.devices.profile import DeviceProfile
+from space.devices.resolve import (
+    DEFAULT_DEVICE,
+    DriverFacts,
+    find_profile,
+    identity_of,
+    known_names,
+    profile_from,
+    profile_named,
+    reference_profile,
+)
+
+__all__ = [
+    "DEFAULT_DEVICE",
+    "DeviceProfile",
+    "DriverFacts",
+    "find_profile",
+    "identity_of",
+    "known_names",
+    "profile_from",
+    "profile_named",
+    "reference_profile",
+]

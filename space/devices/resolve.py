@@ -1,0 +1,258 @@
+"""From a name, or from the driver's facts, to the one profile of a device."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from typing import Final
+
+from space.arch import ARCHS, Arch
+from space.devices.cards import CARDS, Card
+from space.devices.profile import DeviceProfile
+from space.devices.rates import (
+    CLOCK_SHARE,
+    CLUSTER_SHARE,
+    COPY_SHARE,
+    ESTIMATED,
+    L2_BYTES_PER_CLOCK,
+    LAUNCH_US,
+    MEASURED,
+    READ_SHARE,
+    TENSOR_SHARE,
+)
+from space.errors import ProfileError
+
+#: The card that the recordings and the shipped model are of: what a question means that names no device.
+DEFAULT_DEVICE: Final = "NVIDIA H200"
+DRIVER: Final = "driver"
+#: A power limit this much below the card's default makes it another device: its clock, and so its best, differ.
+CAPPED_BELOW: Final = 0.97
+#: Multiprocessors by compute slices of a whole GPU (NVIDIA Multi-Instance GPU User Guide, supported profiles).
+MIG_SLICES: Final = 7
+MIG_SMS: Final = {
+    "sm_80": {1: 14, 2: 28, 3: 42, 4: 56, 7: 98},
+    "sm_90a": {1: 16, 2: 32, 3: 60, 4: 64, 7: 132},
+}  # fmt: skip
+
+_MIG: Final = re.compile(r"(?P<card>.+?) MIG (?P<slices>[1-7])[cg]\.(?:[1-7]g\.)?(?P<gigabytes>\d+)gb(?:\+\S+)?")
+_CAPPED: Final = re.compile(r"(?P<card>.+?) \((?P<watts>\d+) W\)")
+_PARTIAL: Final = re.compile(r"(?P<card>.+?) \((?P<sms>\d+) SMs\)")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """What the driver of a machine says of one GPU; None where it says nothing.
+
+    Attributes:
+        name: as the driver names it.
+        arch: compile target of its compute capability.
+        sm_count, l2_bytes, memory_bytes: as the driver reports them.
+        highest_clock_ghz: highest multiprocessor clock.
+        memory_tbs: peak rate of device memory, from its clock and bus width.
+        power_w, default_power_w: enforced and default board power limit.
+    """
+
+    name: str
+    arch: str
+    sm_count: int | None = None
+    l2_bytes: int | None = None
+    memory_bytes: int | None = None
+    highest_clock_ghz: float | None = None
+    memory_tbs: float | None = None
+    power_w: float | None = None
+    default_power_w: float | None = None
+
+
+def known_names() -> tuple[str, ...]:
+    """Names of every card in the table, in its order."""
+    return tuple(CARDS)
+
+
+def identity_of(facts: DriverFacts) -> str:
+    """The name under which a device's measurements are kept; equal only for cards that perform alike.
+
+    It is the driver's name, which tells SXM, PCIe, NVL and MIG slices apart, with a suffix for what the name
+    hides: `NVIDIA H200 (500 W)` is power-capped, `NVIDIA H100 PCIe (100 SMs)` has fewer multiprocessors.
+    """
+    name = _canonical(facts.name) or facts.name
+    card = CARDS.get(name)
+    if card and facts.sm_count and facts.sm_count != card.sm_count:
+        return f"{name} ({facts.sm_count} SMs)"
+    if facts.power_w and facts.default_power_w and facts.power_w < CAPPED_BELOW * facts.default_power_w:
+        return f"{name} ({facts.power_w:.0f} W)"
+    return name
+
+
+@cache
+def profile_named(name: str) -> DeviceProfile:
+    """The profile of a device by its identity, or by a name that vendors and people use for it.
+
+    Raises:
+        ProfileError: no known card has this name; the message lists the nearest ones.
+    """
+    known = _canonical(name)
+    if known:
+        return _of_card(known, CARDS[known])
+    for pattern, derive in ((_MIG, _mig_slice), (_CAPPED, _capped), (_PARTIAL, _partial)):
+        match = pattern.fullmatch(name.strip())
+        if match and (parent := _canonical(match["card"])):
+            return derive(_of_card(parent, CARDS[parent]), match)
+    raise ProfileError(f"device {name[:100]!r} is unknown: {_nearest_names(name)}")
+
+
+@cache
+def profile_from(facts: DriverFacts) -> DeviceProfile:
+    """The profile of a device that a driver describes; the driver's figures replace the table's.
+
+    Raises:
+        ProfileError: the card is not in the table and the driver's facts alone do not suffice.
+        ArchError: no such compile target.
+    """
+    name = identity_of(facts)
+    try:
+        base = profile_named(name)
+    except ProfileError:
+        base = _of_facts(name, facts)
+    said = {
+        field: value
+        for field in ("sm_count", "l2_bytes", "memory_bytes", "highest_clock_ghz", "memory_tbs", "power_w")
+        if (value := getattr(facts, field)) is not None
+    }
+    sources = {**base.sources, **dict.fromkeys(said, DRIVER), "arch": DRIVER}
+    return replace(base, name=name, sources=sources, **said)
+
+
+def find_profile(name: str) -> DeviceProfile | None:
+    """The profile of a device, or None where no known card has this name."""
+    try:
+        return profile_named(name)
+    except ProfileError:
+        return None
+
+
+@cache
+def reference_profile(arch: str) -> DeviceProfile:
+    """The device that stands for an arch where none is named: the first of the table, those with rates first.
+
+    Raises:
+        ProfileError: no card of the table is of this arch.
+    """
+    names = sorted((name for name, card in CARDS.items() if card.arch == arch), key=lambda name: name not in MEASURED)
+    if not names:
+        raise ProfileError(f"no known device is of {arch}: use one of {', '.join(dict.fromkeys(_archs()))}")
+    return profile_named(names[0])
+
+
+def _archs() -> list[str]:
+    return [card.arch for card in CARDS.values()]
+
+
+def _canonical(name: str) -> str | None:
+    return _names().get(_folded(name))
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    found = {_folded(alias): name for name, card in CARDS.items() for alias in card.aliases}
+    return found | {_folded(name): name for name in CARDS}
+
+
+def _folded(name: str) -> str:
+    words = re.sub(r"[\s_]+", " ", name).strip().lower()
+    return words.removeprefix("nvidia ").removeprefix("geforce ")
+
+
+def _nearest_names(name: str) -> str:
+    near = get_close_matches(_folded(name), list(_names()), n=8, cutoff=0.0)
+    names = list(dict.fromkeys(_names()[each] for each in near))[:3]
+    return f"the nearest known ones are {', '.join(names)}"
+
+
+def _of_card(name: str, card: Card) -> DeviceProfile:
+    arch = ARCHS[card.arch]
+    rates, clusters = MEASURED.get(name), _clusters(arch, card.sm_count)
+    shares = {dtype: rate * TENSOR_SHARE[dtype] for dtype, rate in card.tensor_tflops.items()}
+    estimated = ("tensor_tflops", "hbm_tbs", "hbm_read_tbs", "l2_tbs", "clock_ghz", "launch_us", "resident_clusters")
+    sources = {
+        **card.sources, "highest_clock_ghz": card.sources["boost_ghz"],
+        **dict.fromkeys(estimated, rates.source if rates else ESTIMATED),
+    }  # fmt: skip
+    return DeviceProfile(
+        name=name, arch=arch, compute_capability=arch.compute_capability, sm_count=card.sm_count,
+        l2_bytes=card.l2_bytes, memory_bytes=card.memory_bytes, power_w=card.power_w,
+        clock_ghz=rates.clock_ghz if rates else card.boost_ghz * CLOCK_SHARE, highest_clock_ghz=card.boost_ghz,
+        memory_tbs=card.memory_tbs,
+        hbm_tbs=rates.hbm_tbs if rates else card.memory_tbs * COPY_SHARE,
+        hbm_read_tbs=rates.hbm_read_tbs if rates else card.memory_tbs * READ_SHARE,
+        l2_tbs=rates.l2_tbs if rates else L2_BYTES_PER_CLOCK * card.sm_count * card.boost_ghz / 1e3,
+        tensor_tflops=rates.tensor_tflops if rates else shares,
+        launch_us=rates.launch_us if rates else LAUNCH_US,
+        resident_clusters=rates.resident_clusters if rates else clusters, sources=sources,
+    )  # fmt: skip
+
+
+def _clusters(arch: Arch, sm_count: int) -> dict[int, int]:
+    if arch.cluster_portable == 1:
+        return {1: sm_count}
+    return {1: sm_count, 2: sm_count // 2, 4: max(int(sm_count * CLUSTER_SHARE) // 4, 1)}
+
+
+def _scaled(profile: DeviceProfile, share: float, why: str, **changed: object) -> DeviceProfile:
+    """A part of a device: its rates shrink with its multiprocessors."""
+    scaled = {
+        "tensor_tflops": {dtype: rate * share for dtype, rate in profile.tensor_tflops.items()},
+        "l2_tbs": profile.l2_tbs * share,
+        **changed,
+    }
+    estimated = dict.fromkeys((*scaled, "hbm_tbs", "hbm_read_tbs", "clock_ghz"), f"estimated: {why}")
+    return replace(profile, sources={**profile.sources, **estimated}, **scaled)  # type: ignore[arg-type]
+
+
+def _mig_slice(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
+    slices, memory = int(match["slices"]), int(match["gigabytes"]) * 2**30
+    even = card.sm_count * slices // MIG_SLICES
+    sm_count = min(MIG_SMS.get(card.arch.name, {}).get(slices, even), card.sm_count)
+    held = min(memory / card.memory_bytes, 1.0)
+    return _scaled(
+        card, sm_count / card.sm_count, f"{slices} of {MIG_SLICES} slices of {card.name}",
+        name=match[0].strip(), sm_count=sm_count,
+        memory_bytes=memory, l2_bytes=int(card.l2_bytes * held), memory_tbs=card.memory_tbs * held,
+        hbm_tbs=card.hbm_tbs * held, hbm_read_tbs=card.hbm_read_tbs * held,
+        resident_clusters=_clusters(card.arch, sm_count),
+    )  # fmt: skip
+
+
+def _capped(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
+    watts = float(match["watts"])
+    # Power goes with the cube of the clock while voltage follows it, with its first power where it no longer can.
+    share = min((watts / card.power_w) ** 0.5, 1.0)
+    return _scaled(
+        card, share, f"{card.name} at {watts:.0f} of {card.power_w:.0f} W", name=match[0].strip(), power_w=watts,
+        l2_tbs=card.l2_tbs, clock_ghz=card.clock_ghz * share,
+    )  # fmt: skip
+
+
+def _partial(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
+    sm_count = int(match["sms"])
+    return _scaled(
+        card, sm_count / card.sm_count, f"{sm_count} of {card.sm_count} multiprocessors of {card.name}",
+        name=match[0].strip(), sm_count=sm_count, resident_clusters=_clusters(card.arch, sm_count),
+    )  # fmt: skip
+
+
+def _of_facts(name: str, facts: DriverFacts) -> DeviceProfile:
+    """A card that the table does not know, scaled by multiprocessors from the one that stands for its arch."""
+    like = reference_profile(facts.arch)
+    if not facts.sm_count:
+        raise ProfileError(f"device {name[:100]!r} is unknown, and its driver does not say how many SMs it has: "
+                           f"{_nearest_names(name)}")  # fmt: skip
+    memory = facts.memory_tbs / like.memory_tbs if facts.memory_tbs else facts.sm_count / like.sm_count
+    return _scaled(
+        like, facts.sm_count / like.sm_count, f"scaled by multiprocessors from {like.name}", name=name,
+        sm_count=facts.sm_count, memory_tbs=like.memory_tbs * memory, hbm_tbs=like.hbm_tbs * memory,
+        hbm_read_tbs=like.hbm_read_tbs * memory, resident_clusters=_clusters(like.arch, facts.sm_count),
+    )  # fmt: skip
+

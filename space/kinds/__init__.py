@@ -1,0 +1,1 @@
+"""Problem kinds: one module each; `space.registry` lists them."""

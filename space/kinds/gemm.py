@@ -1,0 +1,290 @@
+"""gemm: one product C[M,N] = A·B or a batch of them, with what may be fused behind it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
+
+from space.errors import ProblemError
+from space.problem import DTYPE_BYTES, Field, Operand, Problem, ProblemKind
+
+#: What A may be, and what B and C may be beside it.
+PARTNERS: Final[dict[str, tuple[str, ...]]] = {
+    "bf16": ("bf16",), "fp16": ("fp16",), "tf32": ("tf32",),
+    "fp8_e4m3": ("fp8_e4m3", "fp8_e5m2"), "fp8_e5m2": ("fp8_e4m3", "fp8_e5m2"),
+    "int8": ("int8", "uint8"), "uint8": ("int8", "uint8"),
+}  # fmt: skip
+OUTPUTS: Final = ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "s32", "int8")
+
+#: How products are summed. The tensor core adds fp8 products with about 14 bits of mantissa (`f32`, the
+#: class that inference engines call fast accumulation); `f32_promoted` adds every 128 of K in true f32.
+ACCUMULATORS: Final = ("f32", "f32_promoted", "s32")
+
+#: What one word on the command line stands for: dtype of A, B, C and of the accumulator.
+#: `fp8_e5m2` is A e5m2 x B e4m3, because no library that we compare with has e5m2 x e5m2.
+DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
+    "bf16": ("bf16", "bf16", "bf16", "f32"),
+    "fp16": ("fp16", "fp16", "fp16", "f32"),
+    "tf32": ("tf32", "tf32", "f32", "f32"),
+    "fp8_e4m3": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32"),
+    "fp8_e5m2": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32"),
+    "fp8_e4m3_e5m2": ("fp8_e4m3", "fp8_e5m2", "bf16", "f32"),
+    "fp8_e4m3_promoted": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted"),
+    "fp8_e5m2_promoted": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32_promoted"),
+    "int8": ("int8", "int8", "s32", "s32"),
+    "uint8": ("uint8", "uint8", "s32", "s32"),
+}
+
+LAYOUTS: Final = ("nt", "nn", "tn", "tt")
+ACTIVATIONS: Final = ("relu", "gelu", "silu")
+#: Parts of an epilogue, in the order in which they are applied and written: `alpha+bias+gelu`.
+EPILOGUE_PARTS: Final = ("alpha", "beta", "bias", *ACTIVATIONS)
+
+#: TMA extents and our kernels' loop counters are 32-bit.
+MAX_EXTENT: Final = 2**31 - 1
+
+#: Neither digits of other scripts nor numbers without end are extents.
+_NUMBER: Final = "[0-9]{1,20}"
+_KEY: Final = re.compile(
+    rf"gemm:(\w+),(\w+),(\w+),(\w+):(\w\w):({_NUMBER})x({_NUMBER})x({_NUMBER}):b({_NUMBER}):([\w+]+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm(Problem):
+    """C[M,N] = A · B with f32 or s32 accumulation.
+
+    Attributes:
+        m, n, k: extents, 1 … 2^31 - 1.
+        dtype_a, dtype_b: a key of `PARTNERS` and one of its partners.
+        dtype_c: one of `OUTPUTS`; s32 and int8 only behind an s32 accumulator.
+        dtype_acc: one of `ACCUMULATORS`; s32 for whole numbers, `f32_promoted` for fp8 only.
+        layout: row-major letters. `nt`: A[M,K], B[N,K]; `nn`: A[M,K], B[K,N];
+            `tn`: A[K,M], B[K,N]; `tt`: A[K,M], B[N,K]. C is always row-major [M,N].
+        batch: number of independent products of this shape.
+        epilogue: what is fused behind the product: `none`, or parts joined by `+`:
+            act(alpha · A·B + beta · C + bias[N]); alpha and beta are f32, bias has C's dtype,
+            or f32 where C is 8-bit or s32; gelu is x·Φ(x), which its form with tanh approximates well enough.
+
+    Raises:
+        ProblemError: a field is outside its domain.
+    """
+
+    kind: ClassVar[str] = "gemm"
+
+    m: int
+    n: int
+    k: int
+    dtype_a: str = "bf16"
+    dtype_b: str = "bf16"
+    dtype_c: str = "bf16"
+    dtype_acc: str = "f32"
+    layout: str = "nt"
+    batch: int = 1
+    epilogue: str = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k", "batch"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_EXTENT:
+                raise ProblemError(
+                    f"{name} = {value!r} is not a GEMM extent: it must be 1 to {MAX_EXTENT:,}; "
+                    f"give a positive whole number, as in 4096x4096x4096"
+                )
+        _one_of("dtype_a", self.dtype_a, tuple(PARTNERS))
+        _one_of(f"dtype_b beside {self.dtype_a}", self.dtype_b, PARTNERS[self.dtype_a])
+        whole = self.dtype_a in ("int8", "uint8")
+        accumulators = ("s32",) if whole else ACCUMULATORS[: 2 if self.dtype_a.startswith("fp8") else 1]
+        _one_of(f"dtype_acc of {self.dtype_a}", self.dtype_acc, accumulators)
+        _one_of(f"dtype_c of {self.dtype_a}", self.dtype_c, OUTPUTS if whole else OUTPUTS[:5])
+        _one_of("layout", self.layout, LAYOUTS)
+        _check_epilogue(self.epilogue)
+
+    @classmethod
+    def of(
+        cls, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", batch: int = 1, epilogue: str = "none"
+    ) -> Gemm:
+        """The problem that one dtype word names (see `DTYPES`), or four dtypes joined by commas: A,B,C,ACC."""
+        if dtype.count(",") == 3:
+            a, b, c, acc = dtype.split(",")
+        else:
+            _one_of("dtype", dtype, tuple(DTYPES))
+            a, b, c, acc = DTYPES[dtype]
+        return cls(m, n, k, a, b, c, acc, layout, batch, epilogue)
+
+    @classmethod
+    def parse(
+        cls, shape: str, dtype: str = "bf16", layout: str = "nt", batch: int = 1, epilogue: str = "none"
+    ) -> Gemm:
+        """A problem from `MxNxK` text and a dtype word.
+
+        Raises:
+            ProblemError: the text is not three whole numbers joined by `x`, or a field is out of domain.
+        """
+        return cls.of(**GEMM.parse_shape(shape), dtype=dtype, layout=layout, batch=batch, epilogue=epilogue)
+
+    @classmethod
+    def from_key(cls, key: str) -> Gemm:
+        """The problem that `key` names; the inverse of `key`.
+
+        Raises:
+            ProblemError: `key` is not one that `key` returns.
+        """
+        match = _KEY.fullmatch(key)
+        if match is None:
+            raise ProblemError(f"key {key!r} is not a problem key: gemm:A,B,C,ACC:LAYOUT:MxNxK:bBATCH:EPILOGUE")
+        a, b, c, acc, layout, m, n, k, batch, epilogue = match.groups()
+        return cls(int(m), int(n), int(k), a, b, c, acc, layout, int(batch), epilogue)
+
+    @property
+    def key(self) -> str:
+        """Canonical text; equal for equal problems, and never changed once published."""
+        dtypes = f"{self.dtype_a},{self.dtype_b},{self.dtype_c},{self.dtype_acc}"
+        return f"gemm:{dtypes}:{self.layout}:{self.shape}:b{self.batch}:{self.epilogue}"
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """M, N and K."""
+        return self.m, self.n, self.k
+
+    @property
+    def shape(self) -> str:
+        """`MxNxK`."""
+        return f"{self.m}x{self.n}x{self.k}"
+
+    @property
+    def title(self) -> str:
+        """The problem as messages name it: `bf16 nt 4096x4096x4096`, with ` ×8` for a batch and its epilogue."""
+        batch = f" ×{self.batch}" if self.batch > 1 else ""
+        epilogue = f" {self.epilogue}" if self.epilogue != "none" else ""
+        return f"{self.dtype} {self.layout} {self.shape}{batch}{epilogue}"
+
+    @property
+    def similar(self) -> tuple[str, ...]:
+        """Dtypes, layout and epilogue: problems that share them learn from each other."""
+        return self.dtype, self.layout, self.epilogue
+
+    @property
+    def dtype(self) -> str:
+        """The dtype word of `DTYPES`, or the four dtypes joined by commas where no word names them."""
+        dtypes = (self.dtype_a, self.dtype_b, self.dtype_c, self.dtype_acc)
+        return next((word for word, four in DTYPES.items() if four == dtypes), ",".join(dtypes))
+
+    @property
+    def epilogue_parts(self) -> frozenset[str]:
+        """The parts of the epilogue; empty for `none`."""
+        return frozenset(self.epilogue.split("+")) - {"none"}
+
+    @property
+    def dtype_bias(self) -> str:
+        """dtype of the bias vector, where the epilogue has one."""
+        return self.dtype_c if self.dtype_c in ("f32", "bf16", "fp16") else "f32"
+
+    @property
+    def numerics(self) -> str:
+        """`promoted` when fp8 products are summed in true f32 every 128 of K, else `fast`."""
+        return "promoted" if self.dtype_acc == "f32_promoted" else "fast"
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions: 2·M·N·K·batch."""
+        return 2 * self.m * self.n * self.k * self.batch
+
+    @property
+    def min_bytes(self) -> int:
+        """Device-memory bytes that no kernel can avoid: each operand read once, C written once."""
+        a = self.m * self.k * DTYPE_BYTES[self.dtype_a]
+        b = self.n * self.k * DTYPE_BYTES[self.dtype_b]
+        c = self.m * self.n * DTYPE_BYTES[self.dtype_c] * (2 if "beta" in self.epilogue_parts else 1)
+        return (a + b + c) * self.batch
+
+    def fields(self) -> dict[str, int | str]:
+        """What `GEMM.fields` names, as a command line, a URL and JSON spell it."""
+        return {
+            "m": self.m, "n": self.n, "k": self.k, "dtype": self.dtype, "layout": self.layout, "batch": self.batch,
+            "epilogue": self.epilogue,
+        }  # fmt: skip
+
+    def resized(self, m: int, n: int, k: int) -> Gemm:
+        """The same product with other extents."""
+        return replace(self, m=m, n=n, k=k)
+
+    def class_of_alignment(self) -> Gemm:
+        """The problem that stands for all whose kernels have the same constants.
+
+        A kernel looks at dtypes, layout and epilogue, at what the extents are multiples of (up to 16) and at
+        whether there is a batch, never at an extent itself: one cubin serves every shape.
+        """
+        m, n, k = (math.gcd(extent, 16) for extent in self.extents)
+        return replace(self, m=m, n=n, k=k, batch=min(self.batch, 2))
+
+    def features(self) -> dict[str, float]:
+        """Numbers that times follow from, beside extents, bytes and operations; logarithms are to base 2."""
+        bytes_a, bytes_c = DTYPE_BYTES[self.dtype_a], DTYPE_BYTES[self.dtype_c]
+        return {
+            "bytes_a": float(bytes_a),
+            "bytes_c": float(bytes_c),
+            "aligned_k": _alignment(self.k * bytes_a),
+            "aligned_n": _alignment(self.n * bytes_c),
+            "a_by_k": float(self.layout[0] == "n"),
+            "b_by_k": float(self.layout[1] == "t"),
+            "promoted": float(self.numerics == "promoted"),
+            "epilogue_parts": float(len(self.epilogue_parts & set(EPILOGUE_PARTS))),
+            "reads_c": float("beta" in self.epilogue_parts),
+        }
+
+    def operands(self) -> tuple[Operand, ...]:
+        """A, B, C, and what the epilogue reads: `source` is C before the product, `bias` a row of N."""
+        a = Operand("a", "input", self.dtype_a, self.m, self.k, self.batch, column_major=self.layout[0] == "t")
+        b = Operand("b", "input", self.dtype_b, self.k, self.n, self.batch, column_major=self.layout[1] == "t")
+        c = Operand("c", "output", self.dtype_c, self.m, self.n, self.batch)
+        found = [a, b, c]
+        if "beta" in self.epilogue_parts:
+            found.append(Operand("source", "source", self.dtype_c, self.m, self.n, self.batch))
+        if "bias" in self.epilogue_parts:
+            found.append(Operand("bias", "bias", self.dtype_bias, 1, self.n, 1))
+        return tuple(found)
+
+
+def _alignment(pitch_bytes: int) -> float:
+    """log2 of the largest power of two, up to 16, that divides a row's bytes."""
+    return math.log2(min(pitch_bytes & -pitch_bytes, 16))
+
+
+def _check_epilogue(epilogue: object) -> None:
+    parts = str(epilogue).split("+")
+    places = [EPILOGUE_PARTS.index(part) for part in parts if part in EPILOGUE_PARTS]
+    in_order = len(places) == len(parts) and places == sorted(set(places))
+    if epilogue != "none" and not (in_order and sum(part in ACTIVATIONS for part in parts) <= 1):
+        raise ProblemError(
+            f"epilogue = {epilogue!r} is unknown: use none, or parts in this order joined by +: "
+            f"alpha, beta, bias, and one of {', '.join(ACTIVATIONS)}"
+        )
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}")
+
+
+GEMM: Final = ProblemKind(
+    name="gemm",
+    problem=Gemm,
+    fields=(
+        Field("m", int, None, "Rows of A and C."),
+        Field("n", int, None, "Columns of B and C."),
+        Field("k", int, None, "Columns of A, rows of B."),
+        Field("dtype", str, "bf16", "Of A and B; C and the accumulator follow from it.", tuple(DTYPES)),
+        Field("layout", str, "nt", "nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N]; tt: A[K,M], B[N,K].",
+              LAYOUTS),
+        Field("batch", int, 1, "Independent products of this shape."),
+        Field("epilogue", str, "none", "none; or alpha, beta, bias, an activation, in this order, joined by +."),
+    ),
+    shape=("m", "n", "k"),
+    from_fields=Gemm.of,
+    from_key=Gemm.from_key,
+    baselines=("cublaslt",),
+    runtime="workers.cuda.kinds.gemm",
+)  # fmt: skip

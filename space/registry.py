@@ -1,0 +1,172 @@
+"""The registry: every kernel family and every problem kind, one line each, and how to look them up.
+
+A family that lives elsewhere joins by `register_family`, a kind by `register_kind`; the module that calls them is
+remembered, so that a worker's child process can import it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final
+
+from space.config import Config, parse_knobs
+from space.errors import FamilyError, ProblemError
+from space.families.cublaslt import CUBLASLT
+from space.families.gemv import GEMV
+from space.families.sm90_wgmma import SM90_WGMMA
+from space.family import Family
+from space.kinds.gemm import GEMM
+from space.problem import Problem, ProblemKind
+
+#: A new family is one line here; see docs/architecture.md for its three folders.
+FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, GEMV, CUBLASLT)}
+#: A new problem kind is one line here.
+KINDS: Final[dict[str, ProblemKind]] = {kind.name: kind for kind in (GEMM,)}
+
+#: Tables, reports and answers ask for the same few configs again and again, and configs never change.
+_KEPT_CONFIGS: Final = 16_384
+_registered: Final[list[str]] = []
+
+
+def register_family(family: Family, module: str) -> None:
+    """Adds a family that lives outside this package.
+
+    Args:
+        module: dotted name of the module whose import registers it.
+
+    Raises:
+        FamilyError: another family has this name.
+    """
+    if FAMILIES.get(family.name, family) is not family:
+        raise FamilyError(f"family {family.name!r} is registered already: choose another name")
+    FAMILIES[family.name] = family
+    _remember(module)
+
+
+def register_kind(kind: ProblemKind, module: str) -> None:
+    """Adds a problem kind that lives outside this package.
+
+    Args:
+        module: dotted name of the module whose import registers it.
+
+    Raises:
+        ProblemError: another kind has this name.
+    """
+    if KINDS.get(kind.name, kind) is not kind:
+        raise ProblemError(f"problem kind {kind.name!r} is registered already: choose another name")
+    KINDS[kind.name] = kind
+    _remember(module)
+
+
+def unregister(name: str) -> None:
+    """Takes back what `register_family` or `register_kind` added under this name."""
+    FAMILIES.pop(name, None)
+    KINDS.pop(name, None)
+
+
+def registered_modules() -> tuple[str, ...]:
+    """Modules that registered families or kinds from outside this package, in order."""
+    return tuple(_registered)
+
+
+def family_named(name: str) -> Family:
+    """A registered family.
+
+    Raises:
+        FamilyError: unknown.
+    """
+    if name not in FAMILIES:
+        raise FamilyError(f"family {name!r} is unknown: use one of {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+@lru_cache(maxsize=_KEPT_CONFIGS)
+def config_named(key: str) -> Config:
+    """The config that `Config.key` gave this key.
+
+    Raises:
+        SpaceError: no family has such a config.
+    """
+    family, _, knobs = key.partition(":")
+    return family_named(family).config(parse_knobs(knobs))
+
+
+def families_for(arch: str, problem: Problem | None = None) -> tuple[Family, ...]:
+    """Our own families whose kernels compile for `arch`, grounded ones first.
+
+    Args:
+        problem: leaves out families that have no config for it, whatever their knobs. If none has, all stay, so that
+            a caller that looks for candidates learns which rules remove them.
+
+    Raises:
+        FamilyError: no family compiles for it.
+    """
+    own = [family for family in FAMILIES.values() if family.own]
+    found = tuple(sorted((family for family in own if arch in family.targets), key=lambda each: not each.grounded))
+    if not found:
+        known = ", ".join(sorted({target for family in own for target in family.targets}))
+        raise FamilyError(f"no kernel family is built for {arch}: families exist for {known}")
+    if problem is None:
+        return found
+    return tuple(family for family in found if family.takes(problem)) or found
+
+
+def family_for(arch: str) -> Family:
+    """Our own family that answers on `arch` for what was not measured.
+
+    Raises:
+        FamilyError: no family compiles for it.
+    """
+    return families_for(arch)[0]
+
+
+def family_with(arch: str, knobs: Iterable[str]) -> Family:
+    """Our own family for `arch` that has all of these knobs; the first one where several have, or none.
+
+    Raises:
+        FamilyError: no family compiles for it.
+    """
+    families, named = families_for(arch), set(knobs)
+    return next((family for family in families if named <= family.knob_named.keys()), families[0])
+
+
+def kind_named(name: str) -> ProblemKind:
+    """A registered problem kind.
+
+    Raises:
+        ProblemError: unknown; the message lists the known ones.
+    """
+    if name not in KINDS:
+        near = get_close_matches(name, KINDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(KINDS)}"
+        raise ProblemError(f"problem kind {name[:80]!r} is unknown: {hint}")
+    return KINDS[name]
+
+
+def problem_from_key(key: str) -> Problem:
+    """The problem that `Problem.key` gave this key.
+
+    Raises:
+        ProblemError: no kind reads it.
+    """
+    kind, colon, _ = key.partition(":")
+    if not colon or kind not in KINDS:
+        raise ProblemError(f"key {key[:120]!r} is not a problem key: none of the kinds {', '.join(KINDS)} reads it")
+    return KINDS[kind].from_key(key)
+
+
+def problem_of(given: Mapping[str, Any]) -> Problem:
+    """The problem that fields by name describe; `kind` among them says of which kind, `gemm` where it is absent.
+
+    Raises:
+        ProblemError: an unknown kind, or fields that do not describe a problem of it.
+    """
+    fields = dict(given)
+    return kind_named(str(fields.pop("kind", GEMM.name))).of(fields)
+
+
+def _remember(module: str) -> None:
+    if module not in _registered:
+        _registered.append(module)

@@ -1,0 +1,205 @@
+"""Cards: names that find them, a source for every figure, and figures that agree with each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from space.devices import DriverFacts, identity_of, known_names, profile_named
+from space.devices.cards import CARDS
+from space.devices.rates import TENSOR_SHARE
+from space.errors import ProfileError
+
+#: Names that drivers report, with the compile target and multiprocessors of each card.
+DRIVER_NAMES = {
+    "NVIDIA H100 80GB HBM3": ("sm_90a", 132),
+    "NVIDIA H100 PCIe": ("sm_90a", 114),
+    "NVIDIA H100 NVL": ("sm_90a", 132),
+    "NVIDIA H200": ("sm_90a", 132),
+    "NVIDIA H200 NVL": ("sm_90a", 132),
+    "NVIDIA H20": ("sm_90a", 78),
+    "NVIDIA GH200 480GB": ("sm_90a", 132),
+    "NVIDIA GH200 144G HBM3e": ("sm_90a", 132),
+    "NVIDIA A100-SXM4-40GB": ("sm_80", 108),
+    "NVIDIA A100-SXM4-80GB": ("sm_80", 108),
+    "NVIDIA A100-PCIE-40GB": ("sm_80", 108),
+    "NVIDIA A100 80GB PCIe": ("sm_80", 108),
+    "NVIDIA A30": ("sm_80", 56),
+    "NVIDIA A10": ("sm_86", 72),
+    "NVIDIA GeForce RTX 3090": ("sm_86", 82),
+    "NVIDIA L4": ("sm_89", 58),
+    "NVIDIA L40S": ("sm_89", 142),
+    "NVIDIA GeForce RTX 4090": ("sm_89", 128),
+    "NVIDIA B200": ("sm_100a", 148),
+    "NVIDIA B300 SXM6 AC": ("sm_103a", 148),
+    "NVIDIA GeForce RTX 5090": ("sm_120a", 170),
+    "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": ("sm_120a", 188),
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition": ("sm_120a", 188),
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": ("sm_120a", 188),
+    "NVIDIA GB10": ("sm_121a", 48),
+}
+
+PEOPLES_NAMES = {
+    "H100 SXM": "NVIDIA H100 80GB HBM3",
+    "h100 sxm5": "NVIDIA H100 80GB HBM3",
+    "H200 SXM": "NVIDIA H200",
+    "nvidia_h200": "NVIDIA H200",
+    "GH200 96GB": "NVIDIA GH200 480GB",
+    "GH200 144GB": "NVIDIA GH200 144G HBM3e",
+    "A100 40GB SXM": "NVIDIA A100-SXM4-40GB",
+    "A100 80GB SXM": "NVIDIA A100-SXM4-80GB",
+    "A100 PCIe 40GB": "NVIDIA A100-PCIE-40GB",
+    "rtx 4090": "NVIDIA GeForce RTX 4090",
+    "GeForce RTX 5090": "NVIDIA GeForce RTX 5090",
+    "B300": "NVIDIA B300 SXM6 AC",
+    "PRO 6000": "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+    "PRO 6000 Server": "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    "RTX PRO 6000 Max-Q": "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+    "DGX Spark": "NVIDIA GB10",
+}
+
+#: Dense bf16 FLOP a multiprocessor and clock with f32 sums, by arch (architecture whitepapers).
+BF16_FLOP_PER_CLOCK = {"sm_80": 2_048, "sm_86": 1_024, "sm_89": 1_024, "sm_90a": 4_096, "sm_100a": 8_192,
+                       "sm_103a": 8_192, "sm_120a": 1_024, "sm_121a": 1_024}  # fmt: skip
+
+
+def folded(name: str) -> str:
+    return " ".join(name.lower().replace("_", " ").split())
+
+
+def test_the_table_has_these_cards() -> None:
+    assert {name: (card.arch, card.sm_count) for name, card in CARDS.items()} == DRIVER_NAMES
+    assert set(known_names()) == set(DRIVER_NAMES)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_card_is_found_by_its_name_and_aliases(name: str) -> None:
+    short = name.removeprefix("NVIDIA ").removeprefix("GeForce ")
+    for each in (name, name.upper(), short, short.lower(), *CARDS[name].aliases):
+        assert profile_named(each).name == name
+
+
+@pytest.mark.parametrize("name", PEOPLES_NAMES)
+def test_names_that_people_use(name: str) -> None:
+    assert profile_named(name).name == PEOPLES_NAMES[name]
+
+
+def test_no_name_stands_for_two_cards() -> None:
+    short = {name: name.removeprefix("NVIDIA ").removeprefix("GeForce ") for name in CARDS}
+    names = [folded(each) for name, card in CARDS.items() for each in {short[name], *card.aliases}]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["H100", "A100", "A100 80GB", "GH200", "H200 MIG", "Tesla T4", "H2000"])
+def test_unknown_and_ambiguous_names_are_refused_with_the_nearest_ones(name: str) -> None:
+    with pytest.raises(ProfileError, match="NVIDIA ") as refused:
+        profile_named(name)
+    assert repr(name) in str(refused.value)
+
+
+def test_names_that_share_a_prefix_are_different_cards() -> None:
+    profiles = [profile_named(name) for name in ("H200", "H200 NVL", "H20", "GH200 96GB")]
+    assert len({profile.name for profile in profiles}) == len(profiles)
+    assert len({(profile.power_w, profile.memory_bytes, profile.memory_tbs) for profile in profiles}) == len(profiles)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_every_figure_has_a_source(name: str) -> None:
+    card = CARDS[name]
+    figures = {"sm_count", "l2_bytes", "memory_bytes", "memory_tbs", "boost_ghz", "power_w", "tensor_tflops"}
+    assert set(card.sources) == figures
+    assert all(len(source) > 5 for source in card.sources.values())
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_dtypes_are_those_of_the_tensor_cores(name: str) -> None:
+    card = CARDS[name]
+    fp8 = set() if card.arch in ("sm_80", "sm_86") else {"fp8_e4m3", "fp8_e5m2"}
+    assert set(card.tensor_tflops) == {"bf16", "fp16", "tf32", "int8"} | fp8
+    assert set(card.tensor_tflops) <= set(TENSOR_SHARE)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_rates_are_in_the_ratios_of_the_tensor_cores(name: str) -> None:
+    rates = CARDS[name].tensor_tflops
+    bf16 = rates["bf16"]
+    assert rates["fp16"] == bf16
+    assert rates["tf32"] == pytest.approx(bf16 / 2, rel=0.05)
+    if "fp8_e4m3" in rates:
+        assert rates["fp8_e4m3"] == rates["fp8_e5m2"] == pytest.approx(2 * bf16, rel=0.05)
+    # s32 sums are not halved on GeForce, and Blackwell Ultra gave its int8 units away.
+    int8 = 4 if "GeForce" in name else 1 / 15 if "B300" in name else 2
+    assert rates["int8"] == pytest.approx(int8 * bf16, rel=0.05)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_bf16_rate_follows_from_multiprocessors_and_a_clock_within_the_boost_clock(name: str) -> None:
+    card = CARDS[name]
+    per_clock = BF16_FLOP_PER_CLOCK[card.arch] / (2 if "GeForce" in name else 4 if name == "NVIDIA H20" else 1)
+    clock_ghz = card.tensor_tflops["bf16"] * 1e3 / (card.sm_count * per_clock)
+    assert 0.75 * card.boost_ghz < clock_ghz <= 1.01 * card.boost_ghz
+
+
+def test_cards_of_one_arch_differ_as_they_are_sold() -> None:
+    def tbs(name: str) -> float:
+        return profile_named(name).memory_tbs
+
+    assert tbs("H100 PCIe") < tbs("H100 SXM") < tbs("H100 NVL") < tbs("H20") < tbs("H200") < tbs("B200")
+    assert tbs("A100 40GB SXM") == tbs("A100 40GB PCIe") < tbs("A100 80GB PCIe") < tbs("A100 80GB SXM")
+    assert tbs("GB10") < tbs("L4") < tbs("L40S") < tbs("RTX 4090") < tbs("RTX 5090")
+    assert tbs("PRO 6000 Server") < tbs("PRO 6000") == tbs("PRO 6000 Max-Q") == tbs("RTX 5090")
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_magnitudes_are_those_of_a_gpu(name: str) -> None:
+    card, profile = CARDS[name], profile_named(name)
+    assert 6 * 2**20 <= card.l2_bytes < 2**28
+    assert 24 * 2**30 <= card.memory_bytes <= 288 * 2**30
+    assert 0.2 < card.memory_tbs < 9
+    assert 1.4 <= card.boost_ghz < 3
+    assert 70 < card.power_w <= 1_200
+    # HBM feeds at most 70 bytes a clock and multiprocessor, and L2 is faster than memory.
+    assert card.memory_tbs * 1e3 / (card.sm_count * card.boost_ghz) < 70
+    assert profile.hbm_tbs < profile.hbm_read_tbs < profile.memory_tbs < profile.l2_tbs
+
+
+def test_an_h200_is_what_its_driver_reports() -> None:
+    profile = profile_named("H200")
+    assert (profile.sm_count, profile.l2_bytes, profile.highest_clock_ghz) == (132, 60 * 2**20, 1.98)
+    assert profile.measured
+    assert profile.compute_capability == (9, 0)
+
+
+@pytest.mark.parametrize(
+    ("identity", "sm_count"),
+    [("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16), ("NVIDIA H100 80GB HBM3 MIG 2g.20gb", 32),
+     ("NVIDIA H200 MIG 1g.18gb", 16), ("NVIDIA GH200 144G HBM3e MIG 2g.36gb", 32)],
+)  # fmt: skip
+def test_a_mig_slice_is_a_part_of_its_card(identity: str, sm_count: int) -> None:
+    part, card = profile_named(identity), profile_named(identity.split(" MIG ")[0])
+    assert part.name == identity
+    assert part.sm_count == sm_count
+    assert part.memory_bytes < card.memory_bytes / 3
+    assert part.peak_tflops("bf16") < card.peak_tflops("bf16") / 3
+
+
+def test_a_power_cap_makes_another_device() -> None:
+    card, capped = profile_named("NVIDIA H200"), profile_named("NVIDIA H200 (500 W)")
+    assert (capped.name, capped.power_w, capped.sm_count) == ("NVIDIA H200 (500 W)", 500, 132)
+    assert capped.clock_ghz < card.clock_ghz
+    assert capped.peak_tflops("bf16") < card.peak_tflops("bf16")
+    facts = DriverFacts("NVIDIA H200", "sm_90a", sm_count=132, power_w=500, default_power_w=700)
+    assert identity_of(facts) == capped.name
+
+
+def test_fewer_multiprocessors_make_another_device() -> None:
+    card, partial = profile_named("NVIDIA H100 PCIe"), profile_named("NVIDIA H100 PCIe (100 SMs)")
+    assert (partial.name, partial.sm_count) == ("NVIDIA H100 PCIe (100 SMs)", 100)
+    assert partial.peak_tflops("bf16") == pytest.approx(card.peak_tflops("bf16") * 100 / 114)
+    assert identity_of(DriverFacts("NVIDIA H100 PCIe", "sm_90a", sm_count=100)) == partial.name
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_card_at_its_defaults_keeps_its_name(name: str) -> None:
+    card = CARDS[name]
+    facts = DriverFacts(name, card.arch, sm_count=card.sm_count, power_w=card.power_w, default_power_w=card.power_w)
+    assert identity_of(facts) == name
