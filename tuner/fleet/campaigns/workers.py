@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from space.arch import arch_named
+from space.devices import find_profile
 from space.registry import families_for
 from tuner.errors import FleetError, SlotTaken, StoreError, WorkerGone
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
