@@ -48,7 +48,7 @@ from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.fleet.campaigns.workers import Workers
-from tuner.studying.devices import every_device
+from tuner.studying.open_worker import every_device
 
 #: m of decoding and prefill, times (n, k) of projections and feed-forward layers.
 _M: Final = (1, 16, 64, 128, 512, 2048, 4096, 8192)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.waiting import say
-from tuner.studying.devices import gpu_count
+from tuner.studying.open_worker import gpu_count
 
 #: Lines of what a failed step printed that are shown.
 TAIL: Final = 15

@@ -23,7 +23,7 @@ from space.family import Family
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.registry import family_named
 from tuner.settings import settings
-from tuner.studying.devices import open_worker
+from tuner.studying.open_worker import open_worker
 from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Worker
 

@@ -22,7 +22,7 @@ from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.candidates import candidates_for, spread
-from tuner.studying.choice import guidance_for
+from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy

@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import optuna
 
 from benchmarks.published import add_out, publish
 from benchmarks.serving import serving
@@ -27,11 +26,10 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.evidence.store import Store
 from tuner.prediction import files
-from tuner.prediction.coordinates import Coordinates
-from tuner.prediction.pool import Pool, scaled
+from tuner.prediction.expectation import Expectation
 from tuner.prediction.portfolio import first_choice
-from tuner.studying.batches import LARGEST
-from tuner.studying.sampler import LegalSampler
+from tuner.studying.order import Order
+from tuner.studying.screening import LARGEST_BATCH
 
 CANDIDATES, TRIALS, FEATURES = 100_000, 1_000, 40
 SHAPES = 300
@@ -43,7 +41,6 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     add_out(options)
     given = options.parse_args()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
     path = files.SHIPPED / files.file_name(DEFAULT_DEVICE)
     model = files.load(path)
     asked = [_problem(seed) for seed in range(SHAPES)]
@@ -55,7 +52,6 @@ def main() -> None:
          _told([_timed(partial(first_choice, model, problem, profile_named(DEFAULT_DEVICE))) for problem in asked])),
         (f"a predicted answer of a service over HTTP, ms ({SHAPES} shapes, none asked twice)",
          _told(list(_over_http(asked)))),
-        # Last: a study of thousands of trials makes the collector of garbage slow for whatever comes behind it.
         *_proposals(),
     ]  # fmt: skip
     lines = [f"| {name} | {value} |" for name, value in (("cost", "median / 95th percentile"), ("---", "---:"), *rows)]
@@ -64,33 +60,25 @@ def main() -> None:
 
 
 def _proposals() -> Iterator[tuple[str, str]]:
-    """A study of made-up times: what is proposed does not matter here, how long it takes does."""
+    """A study with made-up times: they do not change how long a proposal takes."""
     rng = np.random.default_rng(0)
     values = list({tuple(knob.domain[rng.integers(len(knob.domain))] for knob in FAMILY.knobs)
                    for _ in range(CANDIDATES + CANDIDATES // 10)})[:CANDIDATES]  # fmt: skip
+    names = [knob.name for knob in FAMILY.knobs]
+    configs = [FAMILY.config(dict(zip(names, row, strict=True))) for row in values]
     features = rng.standard_normal((CANDIDATES, FEATURES))
     truth = features @ rng.standard_normal(FEATURES) * 0.05
-    expected = truth + 0.1 * rng.standard_normal(CANDIDATES)
-    names = tuple(knob.name for knob in FAMILY.knobs)
-    pool = Pool(names, values, Coordinates((FAMILY,)).distributions, scaled(features), expected, 0.1)
-    study = optuna.create_study(sampler=LegalSampler(pool))
-    asks: list[float] = []
+    place_of = {config: place for place, config in enumerate(configs)}
+    order = Order(configs, Expectation(features, truth + 0.1 * rng.standard_normal(CANDIDATES), 0.1))
     batches: list[float] = []
-    while len(asks) < TRIALS + 16 * LARGEST:
-        started, trials = time.perf_counter(), []
-        for _ in range(LARGEST):
-            before = time.perf_counter()
-            trials.append(study.ask(pool.distributions))
-            asks.append((time.perf_counter() - before) * 1e3)
-        for trial in trials:
-            place = pool.place(trial.params)
-            assert place is not None
-            study.tell(trial, math.exp(truth[place]))
-        batches.append((time.perf_counter() - started) / LARGEST * 1e3)
-    label = f"{CANDIDATES:,} candidates, {TRIALS:,} past trials"
-    yield f"one proposal, ms ({label})", _told(asks[TRIALS:])
-    late = batches[TRIALS // LARGEST :]
-    yield f"one proposal and telling its result, ms (mean over each batch of {LARGEST})", _told(late)
+    while len(batches) < TRIALS // LARGEST_BATCH + 16:
+        started = time.perf_counter()
+        for config in order.take(LARGEST_BATCH):
+            order.tell(config, math.exp(truth[place_of[config]]))
+        batches.append((time.perf_counter() - started) / LARGEST_BATCH * 1e3)
+    late = batches[TRIALS // LARGEST_BATCH :]
+    label = f"{CANDIDATES:,} candidates, {TRIALS:,} past trials, mean over each batch of {LARGEST_BATCH}"
+    yield f"one proposal and telling its result, ms ({label})", _told(late)
 
 
 def _over_http(asked: list[Gemm]) -> Iterator[float]:

@@ -27,7 +27,7 @@ from space.kinds.gemm import Gemm
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
 from tuner.studying.candidates import candidates_for, spread
-from tuner.studying.choice import guidance_for
+from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, Progress, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Outcome, Policy

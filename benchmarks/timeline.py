@@ -26,7 +26,7 @@ from tuner.settings import database_url, settings
 from tuner.studying import screening as rounds
 from tuner.studying import study
 from tuner.studying.candidates import candidates_for, spread
-from tuner.studying.choice import guidance_for
+from tuner.studying.guidance import guidance_for
 from workers.builder import Builder, Builds
 from workers.cuda import round as cuda_round
 from workers.cuda.worker import CudaWorker

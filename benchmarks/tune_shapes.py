@@ -18,8 +18,8 @@ from tuner.evidence.picks import LIBRARY, pick
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
-from tuner.studying.choice import guidance_for
-from tuner.studying.devices import open_worker
+from tuner.studying.guidance import guidance_for
+from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, Report, tune
 from workers.measurement import Measurement
 from workers.ports import Worker

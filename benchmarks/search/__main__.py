@@ -2,8 +2,8 @@
 
 python -m benchmarks.search --seeds 10 --out benchmarks/results/search_h200.md --plot benchmarks/results/search_h200.png
 
-Needs the extra `bench` (Kernel Tuner, cmaes, PyTorch for Optuna's GP, matplotlib); a strategy whose package is
-not installed is named and left out. nvMatmulHeuristics is proprietary: install `nvidia-matmul-heuristics` yourself.
+Needs the extra `bench` (Kernel Tuner, matplotlib); a strategy whose package is not installed is named and left out.
+nvMatmulHeuristics is proprietary: install `nvidia-matmul-heuristics` yourself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.search.replay import Floats, Replay, class_of
 from benchmarks.search.report import Curves, by_problem, table
 from benchmarks.search.runs import Asked, Ended, ended, keep, kept, units_of, wanted
 from benchmarks.search.setting import Setting
-from benchmarks.search.strategies import SLOW, STRATEGIES
+from benchmarks.search.strategies import STRATEGIES
 from tuner.prediction.train import TREES
 
 #: Why runs are missing, by strategy: each reason with the problems that it struck.
@@ -38,7 +38,7 @@ def main() -> None:
     setting = plan.setting()
     shapes = given.problems or [replay.problem.shape for replay in setting.replays]
     places = [place for place, replay in enumerate(setting.replays) if replay.problem.shape in shapes]
-    asked = wanted(setting, given.strategies, places, given.seeds, given.slow_seeds, given.most)
+    asked = wanted(setting, given.strategies, places, given.seeds, given.most)
     read = [given.recordings, *([given.runs] if given.runs and given.runs.exists() else [])]
     orders = kept(given.runs)
     failures: Failures = {}
@@ -68,7 +68,6 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
     options.add_argument("--problems", nargs="*", help="only these shapes are asked; all recordings teach")
     options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--slow-seeds", type=int, default=1, help="seeds of a strategy that takes half a minute a run")
     options.add_argument("--model-seeds", type=int, default=10, help="different forests for each problem left out")
     options.add_argument("--trees", type=int, default=TREES)
     options.add_argument("--most", type=int, default=128, help="measurements of a run")
@@ -134,16 +133,13 @@ def _balanced(problems: Mapping[str, Curves]) -> Floats:
 
 def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -> str:
     sizes = [len(setting.replays[place].configs) for place in places]
-    slow = "Optuna's GP takes half a minute a run and has fewer seeds; each problem counts alike for all that. "
     return (
         f"{len(sizes)} problems recorded on {setting.replays[0].device}, {min(sizes)} to {max(sizes)} candidates each. "
         f"Cells: share of the fastest recorded candidate, geometric mean / 5th percentile over problems and seeds. "
         f"A candidate's time is its median, and what the finals made of it where it was in them, on the screen's "
         f"scale. `guided` learns from the other problems only (`class left out`: from the other classes only), "
         f"measures in the batches of a study and differs by the forest's seed ({given.model_seeds}; how far forests "
-        f"are to be believed is judged once for each problem left out, on the problems that teach). Optuna's "
-        f"samplers see each result before they ask again, and a wish that is no candidate is moved to the nearest "
-        f"one. {slow if SLOW.intersection(given.strategies) and given.slow_seeds else ''}"
+        f"are to be believed is judged once for each problem left out, on the problems that teach). "
         f"`to 2 %` counts a run that never was within 2 % as {given.most}."
     )
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.search.child import Child, End, Plan
 from benchmarks.search.setting import Setting
-from benchmarks.search.strategies import FIXED, SLOW, SPLITS
+from benchmarks.search.strategies import FIXED, SPLITS
 from tuner.prediction.examples import digest_of
 from tuner.prediction.train import JUDGING_TREES, MOST_FOLDS
 
@@ -27,7 +27,7 @@ Key = tuple[str, str, int]
 Orders = dict[Key, list[int]]
 
 #: Processor seconds of a run, and of a tree, on a Xeon of 2023; only the time left is told by them.
-USUAL_S: Final = {"Optuna GP": 28.0, "Optuna TPE": 0.8, "Optuna CMA-ES": 0.3, "random": 0.01, "analytic order": 0.01}
+USUAL_S: Final = {"random": 0.01, "analytic order": 0.01}
 RUN_S, TREE_S = 0.15, 0.036
 
 
@@ -49,14 +49,11 @@ class Ended:
     end: End
 
 
-def wanted(
-    setting: Setting, names: Sequence[str], places: Sequence[int], seeds: int, slow_seeds: int, most: int
-) -> list[Asked]:
+def wanted(setting: Setting, names: Sequence[str], places: Sequence[int], seeds: int, most: int) -> list[Asked]:
     """Every run that the table needs, strategy by strategy."""
     found = []
     for name in names:
-        count = min(seeds, slow_seeds) if name in SLOW else seeds
-        count = 1 if name in FIXED else min(count, setting.model_seeds) if name in SPLITS else count
+        count = 1 if name in FIXED else min(seeds, setting.model_seeds) if name in SPLITS else seeds
         for place in places:
             data = _data(setting, name, place, most)
             found += [Asked(name, place, seed, (name, data, seed)) for seed in range(count)]
@@ -74,19 +71,16 @@ def _data(setting: Setting, name: str, place: int, most: int) -> str:
 
 
 def units_of(asked: Iterable[Asked], setting: Setting) -> list[list[Asked]]:
-    """Runs that share a model or a search space together, dear ones last, so that a table can be had without them."""
+    """Runs that share a model or a search space, together."""
     units: dict[object, list[Asked]] = {}
     for run in asked:
         shared: object = (run.name, run.place)
         if run.name in SPLITS:
             shared = SPLITS[run.name](setting.replays[run.place], setting.replays)
-        elif run.name in SLOW:
-            shared = run
         elif run.name.startswith("Kernel Tuner"):
             shared = ("Kernel Tuner", run.place)
         units.setdefault(shared, []).append(run)
-    ordered = [sorted(unit, key=lambda run: run.seed) for unit in units.values()]
-    return sorted(ordered, key=lambda unit: unit[0].name in SLOW)
+    return [sorted(unit, key=lambda run: run.seed) for unit in units.values()]
 
 
 def ended(units: Sequence[Sequence[Asked]], plan: Plan, setting: Setting, processes: int) -> Iterator[Ended]:

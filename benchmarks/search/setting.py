@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from benchmarks.search.replay import Replay, class_of
 from space.config import Config
 from space.family import Family
-from tuner.prediction.kinship import kind_of, octaves, reaches
+from tuner.evidence.kinship import kind_of, octaves, reaches
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.train import TREES, Judgement, judge, train
 

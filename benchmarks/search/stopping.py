@@ -22,8 +22,8 @@ from benchmarks.search.setting import Setting, without_problem
 from space.config import Config
 from space.registry import family_named
 from tuner.prediction.train import TREES
-from tuner.studying.choice import GUIDED, Guidance
-from tuner.studying.sampler import MARGIN, Outlook
+from tuner.studying.guidance import Guidance
+from tuner.studying.order import MARGIN, Outlook
 from tuner.studying.screening import Budget, Search
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
@@ -100,10 +100,10 @@ def _calibration(setting: Setting, most: int) -> str:
 
 def _walk(setting: Setting, replay: Replay, learned: bool, budget: Budget) -> tuple[Search, list[Odds]]:
     """A study on the recording; what it said of the rest at `ASKED_AT`."""
-    guidance = Guidance(GUIDED)
+    guidance = Guidance()
     if learned:
         teachers = without_problem(replay, setting.replays)
-        guidance = Guidance(GUIDED, model=setting.model(teachers, 0), winners=setting.winners(replay, teachers))
+        guidance = Guidance(setting.model(teachers, 0), setting.winners(replay, teachers))
     search = Search(replay.problem, replay.device, replay.configs, budget, guidance=guidance)
     times = dict(zip(replay.configs, replay.time_us, strict=True))
     odds = []

@@ -16,7 +16,7 @@ from space.rank import rank
 from space.registry import family_named
 from tests.broken_configs import SHARED
 from tuner.studying.candidates import spread
-from tuner.studying.devices import driver_present
+from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 

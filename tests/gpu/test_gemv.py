@@ -13,7 +13,7 @@ from space.explain import is_legal
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.studying.candidates import candidates_for
-from tuner.studying.devices import driver_present
+from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Outcome, Policy
 

@@ -10,7 +10,7 @@ import pytest
 
 from space.instructions.tma import STRIDE_STEP_BYTES, TensorMap
 from tests.unit.space.instructions.test_tma import AT_THE_LIMIT, OPERAND, PAST_THE_LIMIT
-from tuner.studying.devices import driver_present
+from tuner.studying.open_worker import driver_present
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 

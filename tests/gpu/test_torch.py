@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tuner.studying.devices import driver_present
+from tuner.studying.open_worker import driver_present
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 

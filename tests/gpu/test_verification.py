@@ -10,7 +10,7 @@ import pytest
 from space.kinds.gemm import DTYPES, Gemm
 from space.problem import DTYPE_BYTES
 from tests.elements import decoded, product, size_bytes
-from tuner.studying.devices import driver_present
+from tuner.studying.open_worker import driver_present
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 

@@ -1,7 +1,8 @@
-"""Why a config won: which knobs decided it, what each single change of the winner costs, and who came behind.
+"""Why a config won: which knobs decided it, what each single change of the winner costs, and what came second.
 
-Everything is read off one study's measurements in the store. What was not measured is expected from them: by a
-belief over the measured candidates and the winner's neighbours (`tuner.studying.belief`), with its doubt.
+All of it is read off one study's measurements in the store. A change that was not measured is expected to take what
+the learned model says, or the family's estimate where there is no model, corrected by how far that was off at the
+measured candidates (`tuner.prediction.correction`).
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from tuner.errors import NothingMeasured
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
 from tuner.hints import tune_command
-from tuner.prediction.coordinates import Coordinates
+from tuner.prediction.correction import Correction
 from tuner.prediction.examples import settled
-from tuner.prediction.expectation import pool_of
+from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
-from tuner.studying.belief import Belief
+from tuner.prediction.trials import distribution_of
 from workers.measurement import Measurement, Policy
 
-#: Share of the measured candidates whose knobs are compared with those of all: the ones that are called good.
+#: Share of the measured candidates that count as good: their knobs are compared with those of all.
 GOOD: Final = 0.1
-#: Fewer correct candidates say nothing of knobs.
+#: With fewer correct candidates nothing can be said of knobs.
 LEAST: Final = 20
-#: Structures that are named behind the winner's.
+#: Structures that are listed after the winner's.
 RUNNERS_UP: Final = 5
 #: Measurements read from the store at a time.
 _PAGE: Final = 1_000
-#: 90 % of a normal variable lie within so many standard deviations.
+#: Standard deviations within which 90 % of a normal variable lie.
 _Z: Final = 1.645
 
 
@@ -49,7 +50,7 @@ class Change:
     """The winner with one knob changed.
 
     Attributes:
-        source: `measured`, `expected` from what was measured, or `illegal`.
+        source: `measured`, `expected` (model, corrected by the measurements), or `illegal`.
         time_us: None where it is illegal.
         ratio: of its time to the winner's; above 1 is slower.
         low, high: of an expected ratio, 90 %; the ratio itself where it was measured.
@@ -69,9 +70,10 @@ class KnobImportance:
     """How much one knob decides.
 
     Attributes:
-        share: of what tells good candidates from all measured ones (PED-ANOVA); all knobs together make 1.
-        cost: ratio of the fastest candidate measured with another value of this knob, whatever the others, to the
-            winner: 1.02 means that no other value came within 2 %; None where no other value was measured.
+        share: of the difference between good candidates and all measured ones (PED-ANOVA); shares of all knobs add
+            up to 1.
+        cost: time of the fastest candidate with another value of this knob, over the winner's: 1.02 means that no other
+            value came within 2 %; None where no other value was measured.
     """
 
     knob: str
@@ -90,13 +92,13 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """See the module.
+    """Why the winner of one problem on one device won.
 
     Attributes:
         time_us: the winner's, on the scale of the screening.
-        measured: correct candidates of the study.
+        measured: number of correct candidates in the study.
         importances: of the knobs that varied, most important first.
-        changes: of the winner, knob by knob; values that change nothing legal are told as illegal.
+        changes: of the winner, knob by knob, illegal ones included.
         runners_up: fastest first.
     """
 
@@ -147,12 +149,12 @@ def _times(store: Store, problem: Problem, device: str, policy: Policy) -> dict[
 
 def _importances(family: Family, times: dict[Config, float], winner: Config) -> tuple[KnobImportance, ...]:
     varied = [knob.name for knob in family.knobs if len({config[knob.name] for config in times}) > 1]
-    # Where scikit-learn is installed, this import brings it along: 100 MB that a service needs for nothing else.
+    # This import loads scikit-learn where it is installed: 100 MB that a service needs for nothing else.
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()
-    known = {name: one for name, one in Coordinates((family,)).distributions.items() if name in varied}
+    known = {name: distribution_of(family.knob_named[name]) for name in varied}
     study.add_trials(
         create_trial(params={name: config[name] for name in varied}, distributions=known, value=time_us)
         for config, time_us in times.items()
@@ -172,7 +174,7 @@ def _changes(
     family: Family, problem: Problem, device: str, times: dict[Config, float], winner: Config,
     model: LearnedModel | None,
 ) -> list[Change]:  # fmt: skip
-    """Every value of every knob that the winner does not have."""
+    """The winner with each other value of each knob."""
     moves = [
         (knob.name, value, family.config(winner.knobs | {knob.name: value}))
         for knob in family.knobs for value in knob.domain if value != winner[knob.name]
@@ -201,12 +203,13 @@ def _expected(
 ) -> dict[Config, tuple[float, float]]:  # fmt: skip
     """Mean and standard deviation of the log time of candidates that were not measured."""
     asked = [*times, *dict.fromkeys(unknown)]
-    pool = pool_of(problem, asked, device, model)
-    belief = Belief(pool.features, pool.expected, pool.doubt)
-    for place, time_us in enumerate(times.values()):
-        belief.tell(belief.visit(place), float(np.log(time_us)))
-    mean, spread = belief.moments()
-    return {asked[row]: (float(mean[row]), float(spread[row])) for row in range(len(times), len(asked))}
+    prior = expected_of(problem, asked, device, model)
+    known = len(times)
+    residuals = np.log(list(times.values())) - prior.log_us[:known]
+    correction = Correction(prior.features[:known], residuals, prior.doubt)
+    mean = prior.log_us[known:] + correction.mean(prior.features[known:])
+    spread = np.hypot(correction.spread(prior.features[known:]), correction.noise)
+    return {config: (float(mean[row]), float(spread[row])) for row, config in enumerate(asked[known:])}
 
 
 def _runners_up(times: dict[Config, float], winner: Config) -> list[RunnerUp]:

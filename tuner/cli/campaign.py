@@ -29,7 +29,7 @@ from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.http_campaigns import HttpCampaigns
 from tuner.prediction.files import model_for
 from tuner.settings import settings
-from tuner.studying.devices import open_worker
+from tuner.studying.open_worker import open_worker
 from workers.ports import Worker
 
 app = group("Many problems with one budget: make, run, watch, pause, cancel.")

@@ -10,7 +10,7 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.fleet.checkup import Check
 from tuner.settings import Settings
-from tuner.studying.devices import driver_present, recorded_devices
+from tuner.studying.open_worker import driver_present, recorded_devices
 from workers.build import BuildFailure, compile_source
 from workers.errors import WorkerError
 from workers.kernels.render import render

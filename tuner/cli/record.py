@@ -19,7 +19,7 @@ from tuner.cli.tune import say_device
 from tuner.errors import NothingCorrect
 from tuner.settings import settings
 from tuner.studying import recorder
-from tuner.studying.devices import open_worker
+from tuner.studying.open_worker import open_worker
 from workers.measurement import Measurement
 from workers.recording import file_name
 

@@ -29,13 +29,17 @@ from tuner.evidence.picks import LIBRARY
 from tuner.hints import flags_of
 from tuner.settings import settings
 from tuner.studying import study
-from tuner.studying.choice import GUIDED, guidance_for
-from tuner.studying.devices import open_worker
+from tuner.studying.guidance import guidance_for
+from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
 
 #: Without a terminal, a line after this many candidates.
 _LINE_EVERY = 8
+_NO_SAMPLER = (
+    "--sampler and --seed are deprecated and have no effect: on recorded problems every sampler of Optuna found less "
+    "after 16 measurements (0.93 to 0.94 of the best) than the first expected candidate alone (0.96)"
+)
 
 
 def tune(
@@ -52,8 +56,8 @@ def tune(
     ] = None,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
-    sampler: Annotated[str, typer.Option(help="guided (our own), tpe, gp, cmaes or random.")] = GUIDED,
-    seed: Annotated[int, typer.Option(help="Of the random choices of a sampler that makes any.")] = 0,
+    sampler: Annotated[str | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
+    seed: Annotated[int | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
     no_rule: NoRule = None,
     db: Db = None,
     as_json: Json = False,
@@ -64,9 +68,11 @@ def tune(
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
     budget = Budget(candidates, seconds, rounds, gain=gain)
+    if sampler is not None or seed is not None:
+        notes.print(_NO_SAMPLER, markup=False)
     with open_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
-        guidance = guidance_for(worker.facts.name, settings().model_dir, sampler, seed)
+        guidance = guidance_for(worker.facts.name, settings().model_dir)
         if not as_json:
             notes.print(f"expectations: {guidance.why}", markup=False)
         with Watcher(problem, quiet=as_json) as watcher:

@@ -26,7 +26,7 @@ from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
 from tuner.fleet.agent.service import Service
 from tuner.prediction.files import model_for
 from tuner.settings import Settings, settings
-from tuner.studying.devices import every_device, open_worker
+from tuner.studying.open_worker import every_device, open_worker
 from workers.ports import Worker
 
 app = group("Workers: run one here, list them, let one leave.")

@@ -13,10 +13,10 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.errors import StoreError
 from tuner.evidence import changes, codec, measurements
+from tuner.evidence.kinship import REACH, octaves
 from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.records import Best
 from tuner.evidence.studies import device_id, problem_id
-from tuner.prediction.kinship import REACH, octaves
 
 #: What `codec.best` reads beside the row itself.
 WHOLE: Final = (

@@ -1,8 +1,9 @@
-"""Expectation: what is thought of a problem's candidates before any of them is measured."""
+"""Expectation: the times that a problem's candidates are expected to take before any of them is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,23 +13,57 @@ from space.config import Config
 from space.devices import DeviceProfile, find_profile, reference_profile
 from space.family import Family
 from space.problem import Problem
-from tuner.prediction.coordinates import Coordinates
+from space.registry import family_named
 from tuner.prediction.features import features_of
 from tuner.prediction.learned import LearnedModel
-from tuner.prediction.pool import Floats, Pool, Thin, scaled
 
+Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 
-#: Standard deviation of log(time / analytic estimate) inside a problem: fifty recorded ones gave 0.05 to 0.26, half of
-#: them up to 0.10.
+#: Standard deviation of log(time / analytic estimate) within a problem: 0.05 to 0.26 on fifty recorded problems, up to
+#: 0.10 on half of them.
 ANALYTIC_DOUBT: Final = 0.15
-#: Where the times of its first choices lie, as multiples of the estimate. Of the same problems, to which its constants
-#: were fitted, 90 % of the first sixteen lie within 0.77 and 1.04, and all within these.
+#: Bounds of time / estimate for the estimate's first choices. On the same problems, to which its constants were
+#: fitted, 90 % of the first sixteen lie within 0.77 and 1.04, and all within these.
 ANALYTIC_LOW, ANALYTIC_HIGH = 0.70, 1.20
-#: Candidates that the learned model looks at closely: half as many again as a search believes anything of.
+#: Candidates that the whole forest judges; a few trees judge the rest. Half as many again as a search ranks anew.
 CLOSELY: Final = 6144
-#: How far candidates of two families lie apart, in standard deviations of features: too far to tell of one another.
-APART: Final = 40.0
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is expected of each candidate.
+
+    Attributes:
+        features: (candidates, features). Each family has columns of its own, of unit variance over its candidates and
+            zero for all others; where several families compete, one of them is constant.
+        log_us: (candidates,), logarithm of the expected time.
+        doubt: standard deviation of log(time / expected), apart from an offset common to all.
+    """
+
+    features: Floats
+    log_us: Floats
+    doubt: float
+
+
+def expected_of(
+    problem: Problem, candidates: Sequence[Config], device: str, model: LearnedModel | None = None
+) -> Expectation:
+    """What is expected of `candidates`, of one family or of several that compete.
+
+    Args:
+        model: of this device; a family's own estimate serves where there is none, and for families that it lacks.
+    """
+    names = np.array([config.family for config in candidates])
+    log_us, doubt = np.zeros(len(candidates)), 0.0
+    blocks: list[tuple[Rows, Floats]] = []
+    for name in dict.fromkeys(names.tolist()):
+        rows = np.flatnonzero(names == name)
+        own = [candidates[row] for row in rows.tolist()]
+        features, log_us[rows], doubted = _of_family(family_named(name), problem, own, device, model)
+        blocks.append((rows, features))
+        doubt = max(doubt, doubted)
+    return Expectation(_beside(blocks) if len(blocks) > 1 else blocks[0][1], log_us, doubt)
 
 
 def limits_of(device: str, arch: str) -> DeviceProfile | None:
@@ -36,48 +71,32 @@ def limits_of(device: str, arch: str) -> DeviceProfile | None:
     return find_profile(device) or reference_profile(arch)
 
 
-def pool_of(
-    problem: Problem, candidates: Sequence[Config], device: str, model: LearnedModel | None = None
-) -> Pool:
-    """The candidates as a pool that `LegalSampler` proposes from.
-
-    Args:
-        candidates: legal, none twice; of one family, or of several that compete.
-        model: of this device; the analytic model expects where there is none, or for other families than the model's.
-    """
-    stand = Coordinates.of(candidates)
-    names = tuple(stand.distributions)
-    values = [stand.values(config) for config in candidates]
-    expected, doubt = np.zeros(len(candidates)), 0.0
-    blocks: list[tuple[Rows, Thin]] = []
-    for family in stand.families:
-        rows = np.array([row for row, config in enumerate(candidates) if config.family == family.name], dtype=np.intp)
-        own = [candidates[row] for row in rows]
-        features, expected[rows], doubted = _of_family(family, problem, own, device, model)
-        blocks.append((rows, features))
-        doubt = max(doubt, doubted)
-    joined = _beside(blocks) if len(blocks) > 1 else blocks[0][1]
-    return Pool(names, values, stand.distributions, joined, expected, doubt)
+def scaled(features: Floats) -> Floats:
+    """Columns with mean 0 and variance 1; constant ones are dropped."""
+    spread = features.std(axis=0)
+    varies = spread > 1e-9 * np.maximum(np.abs(features).max(axis=0, initial=0), 1)
+    kept = features[:, varies]
+    return np.asarray((kept - kept.mean(axis=0)) / spread[varies], dtype=np.float64)
 
 
-def _beside(blocks: Sequence[tuple[Rows, Thin]]) -> Thin:
-    """Features of several families: each tells its own candidates apart as it would alone; all others are far away."""
+def _beside(blocks: Sequence[tuple[Rows, Floats]]) -> Floats:
+    """Features of several families, block by block, each with a column that is the family's own offset."""
     width = sum(block.shape[1] + 1 for _, block in blocks)
-    features = np.zeros((sum(len(rows) for rows, _ in blocks), width), dtype=np.float32)
+    features = np.zeros((sum(len(rows) for rows, _ in blocks), width))
     begin = 0
     for rows, block in blocks:
         end = begin + block.shape[1]
-        # Distances count per feature, of which there are more now.
+        # The regression divides by the root of the width: a family's columns count as they would alone.
         features[rows, begin:end] = block * np.sqrt(width / max(block.shape[1], 1))
-        features[rows, end] = APART
+        features[rows, end] = np.sqrt(width)
         begin = end + 1
     return features
 
 
 def _of_family(
     family: Family, problem: Problem, candidates: Sequence[Config], device: str, model: LearnedModel | None
-) -> tuple[Thin, Floats, float]:
-    """Scaled features, log of the expected times, and how far these are doubted."""
+) -> tuple[Floats, Floats, float]:
+    """Scaled features, log of the expected times, and their doubt."""
     columns = family.columns(problem, candidates)
     limits = limits_of(device, min(family.targets))
     if limits is None:

@@ -24,9 +24,9 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import family_named, problem_from_key
 from tuner.errors import ModelError
+from tuner.evidence.kinship import kind_of, octaves
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
-from tuner.prediction.kinship import kind_of, octaves
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from space.devices import DeviceProfile
 from space.family import Family
 from tuner.errors import ModelError
+from tuner.evidence.kinship import kind_of, octaves
 from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
-from tuner.prediction.kinship import kind_of, octaves
 from tuner.prediction.learned import VERSION, LearnedModel, ModelFacts, limits_named, smoothed
 from tuner.prediction.portfolio import SHAPES, made
 

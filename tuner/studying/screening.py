@@ -1,7 +1,7 @@
-"""Rounds: propose → measure → record, the one path on which candidates are tried.
+"""Screening: propose, measure, record. Every candidate is tried on this one path.
 
-`gemmtune tune` walks it until its budget is spent; a round of a campaign walks it for some seconds, on any
-node, and the next round goes on from what was recorded. Neither the store nor the device is known here.
+`gemmtune tune` screens until its budget is spent. A campaign's round screens for some seconds on any node, and the next
+round goes on from what was recorded. This module knows neither the store nor the device.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from space.problem import Problem
 from space.rank import roofline_us
 from space.registry import family_named
 from tuner.evidence.picks import enumeration_order
-from tuner.prediction.coordinates import Coordinates
-from tuner.studying.batches import batch_size
-from tuner.studying.choice import GUIDED, Guidance, sampler_for
-from tuner.studying.rungs import contenders
-from tuner.studying.sampler import Exhausted, LegalSampler, Outlook
+from tuner.prediction.trials import distributions_of, params_of
+from tuner.studying.finals import contenders
+from tuner.studying.guidance import Guidance, order_for
+from tuner.studying.order import Outlook
 from workers.measurement import Measurement, Outcome, Stage
 from workers.ports import Round
 
@@ -36,13 +35,18 @@ from workers.ports import Round
 FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
 #: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
 NEAR_STRUCTURE: Final = 0.05
-#: What measuring on may gain is judged after so many candidates, not before.
+#: Candidates that are tried before anything is said about what more of them may gain.
 JUDGED_AFTER: Final = 12
 #: Bounds of a budget: more rounds of finals, or more candidates of one problem, have no use.
 MOST_CANDIDATES: Final = 100_000
 MOST_ROUNDS: Final = 1_000
 
-# Every trial is told to the watcher; Optuna's own log would say it twice.
+#: (candidates tried so far, size of the next batch): small while each result still changes what comes next, then large
+#: enough to keep the compilers ahead of the device.
+BATCHES: Final = ((16, 4), (64, 8))
+LARGEST_BATCH: Final = 16
+
+# The watcher hears of every trial; Optuna's own log would say it twice.
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _ALONE: Final = Guidance()
@@ -109,18 +113,23 @@ class Tried:
         return cls(measurement.config, measurement.outcome, measurement.median_us, noise)
 
 
+def batch_size(tried: int) -> int:
+    """How many candidates are proposed before the next results are waited for."""
+    return next((size for below, size in BATCHES if tried < below), LARGEST_BATCH)
+
+
 class Search:
-    """What one study knows, and what it tries next.
+    """What one study knows, and what it tries next. Optuna runs the study and holds its trials.
 
     Args:
         candidates: legal configs worth trying, best estimate first, of one family or of several that compete.
         device: GPU model; a target is a share of its roofline bound.
         tried: screened earlier.
-        guidance: which sampler, and what it knows beforehand.
+        guidance: the learned model and the winners that the order of the candidates follows.
 
     Attributes:
         tried: everything screened, earlier runs included.
-        ended: why no more is proposed, as a sentence; empty while there is.
+        ended: why no more is proposed, as a sentence; empty while there is more.
     """
 
     def __init__(
@@ -128,21 +137,17 @@ class Search:
         tried: Sequence[Tried] = (), guidance: Guidance = _ALONE,
     ) -> None:  # fmt: skip
         self._candidates, self._budget = candidates, budget
-        if budget.gain is not None and guidance.sampler != GUIDED:
-            raise ProblemError(
-                f"gain = {budget.gain} and sampler {guidance.sampler} contradict each other: only {GUIDED} knows what "
-                f"may be gained; leave one of them out"
-            )
         limits = find_profile(device)
         self._bound_us = roofline_us(problem, limits) if limits else 0.0
-        self._stand = Coordinates.of(candidates)
-        self._sampler = sampler_for(guidance, problem, candidates, device)
-        self._optuna = optuna.create_study(sampler=self._sampler)
+        self._order = order_for(guidance, problem, candidates, device)
+        # Every trial's parameters are given: the sampler has nothing to choose.
+        self._optuna = optuna.create_study(sampler=optuna.samplers.RandomSampler())
         self._pending: dict[Config, optuna.Trial] = {}
         self.tried = list(tried)
         self.ended = ""
         for entry in self.tried:
-            self._add_past(entry)
+            self._order.tell(entry.config, entry.median_us)
+            self._add_trial(entry)
 
     @property
     def total(self) -> int:
@@ -160,36 +165,33 @@ class Search:
         return list(self._pending)
 
     def propose(self) -> list[Config]:
-        """The next batch; empty once the search has ended, or while only pending ones are left.
+        """The next batch; empty once the search has ended, or while only pending candidates are left.
 
-        What is pending counts: it narrows what is believed around it, and it is part of the budget.
+        Pending candidates count towards the budget.
         """
         begun = len(self.tried) + len(self._pending)
         if self._pending and begun >= self.total:
-            # Asked again and again while the last ones are measured: to judge what is left takes its time.
+            # This is asked many times while the last candidates are measured, and judging what is left takes long.
             return []
         self.ended = self._reason_to_end()
         if self.ended:
             return []
-        fresh: list[Config] = []
-        try:
-            for _ in range(min(batch_size(begun), self.total - begun)):
-                trial = self._optuna.ask(self._stand.distributions)
-                config = self._stand.config(trial.params)
-                self._pending[config] = trial
-                fresh.append(config)
-        except Exhausted:
-            if not self._pending:
-                self.ended = "every candidate worth trying was tried"
+        fresh = self._order.take(min(batch_size(begun), self.total - begun))
+        for config in fresh:
+            self._optuna.enqueue_trial(params_of(config))
+            self._pending[config] = self._optuna.ask(distributions_of(family_named(config.family)))
+        if not fresh and not self._pending:
+            self.ended = "every candidate worth trying was tried"
         return fresh
 
     def tell(self, measurement: Measurement) -> None:
-        """How a proposed candidate, or one that was tried for another reason, ended."""
+        """How a candidate ended, proposed here or not."""
         entry = Tried.of(measurement)
         self.tried.append(entry)
         trial = self._pending.pop(entry.config, None)
+        self._order.tell(entry.config, entry.median_us)
         if trial is None:
-            self._add_past(entry)
+            self._add_trial(entry)
         elif entry.outcome is Outcome.CORRECT:
             self._optuna.tell(trial, entry.median_us)
         else:
@@ -199,7 +201,7 @@ class Search:
         """The fastest correct candidates, and the best of each other structure that is near.
 
         Args:
-            least: fewer when a round has failed before: then only the fastest go, and no structure is added.
+            least: fewer than usual after finals that failed: then only the fastest go, and no structure is added.
         """
         correct = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
@@ -218,10 +220,8 @@ class Search:
         return chosen
 
     def outlook(self) -> Outlook | None:
-        """What measuring on may still gain; None when the sampler has no belief about it, or nothing was told."""
-        if not isinstance(self._sampler, LegalSampler) or not any(math.isfinite(e.median_us) for e in self.tried):
-            return None
-        return self._sampler.outlook(self._optuna)
+        """What measuring on may still gain; None before the first correct candidate."""
+        return self._order.outlook()
 
     def _reason_to_end(self) -> str:
         best_us = min((entry.median_us for entry in self.tried), default=math.inf)
@@ -241,17 +241,14 @@ class Search:
             return ""
         return f"measuring on is expected to gain {outlook.gain:.2%}, less than the {self._budget.gain:.2%} asked for"
 
-    def _add_past(self, entry: Tried) -> None:
-        if entry.config.family not in {family.name for family in self._stand.families}:
-            # Of a family that has no candidate here: it says nothing of those that there are.
-            return
+    def _add_trial(self, entry: Tried) -> None:
         correct = entry.outcome is Outcome.CORRECT
         self._optuna.add_trial(
             create_trial(
                 state=TrialState.COMPLETE if correct else TrialState.FAIL,
                 value=entry.median_us if correct else None,
-                params=self._stand.params(entry.config),
-                distributions=self._stand.distributions,
+                params=params_of(entry.config),
+                distributions=distributions_of(family_named(entry.config.family)),
             )
         )
 
@@ -264,18 +261,18 @@ def screen(
 ) -> Iterator[Measurement]:
     """Proposes and measures, batch after batch, until the search has ended or `go_on` says no.
 
-    A device that would have to wait for the next batch, or for its builds, is given it while others are still open.
-    Those that are open when `go_on` says no are left: whoever goes on with the study proposes them anew.
+    A device that would have to wait for the next batch, or for its builds, gets it while others are still open.
+    Candidates that are open when `go_on` says no are dropped: the next run of the study proposes them again.
 
     Yields:
-        Each measurement. Nothing is proposed between a measurement and the next one's being asked for, so whoever
-        records what is yielded has recorded it before the search goes on.
+        Each measurement. The search goes on only when the next one is asked for: a caller that records each
+        measurement as it comes has recorded it before the next proposal.
     """
 
     def propose() -> list[Config]:
         batch = search.propose() if go_on() else []
         if batch:
-            # Whoever has to tell which candidate ended a worker must know of all that are under way.
+            # Finding the candidate that ended a worker needs all that were under way.
             announce("screen", search.pending)
         return batch
 

@@ -22,8 +22,8 @@ from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecor
 from tuner.evidence.stats import chance_within
 from tuner.evidence.store import Store
 from tuner.studying.candidates import candidates_for
-from tuner.studying.choice import Guidance
-from tuner.studying.sampler import Outlook
+from tuner.studying.guidance import Guidance
+from tuner.studying.order import Outlook
 from tuner.studying.screening import Budget as Budget  # part of what `tune` takes
 from tuner.studying.screening import Search, Tried, screen
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage
@@ -67,7 +67,7 @@ class Report:
         finals: all final measurements, the library's too.
         candidates: how many were worth trying; `best.tried` of them were.
         stopped_because: one sentence.
-        outlook: what measuring on may still gain; None where the sampler has no belief about it.
+        outlook: what measuring on may still gain; None before the first correct candidate.
         new: how many were measured by this run.
     """
 
@@ -101,7 +101,7 @@ def tune(
     Args:
         watch: called after every measurement.
         fresh: start over instead of resuming; earlier measurements stay in the store.
-        guidance: which sampler, and what it knows; winners of similar problems are taken from the store.
+        guidance: the learned model; winners of similar problems come from the store where it names none.
         without: ids of worth rules whose configs are candidates too.
 
     Raises:

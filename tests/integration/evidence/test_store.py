@@ -21,10 +21,10 @@ from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measur
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import database
 from tuner.evidence.follow import bests_after
+from tuner.evidence.kinship import reaches
 from tuner.evidence.models import BestRow
 from tuner.evidence.records import Best, StudyStatus
 from tuner.evidence.store import Store
-from tuner.prediction.kinship import reaches
 from workers.measurement import Outcome, Policy, Verification
 
 CONFIGS = [

@@ -29,15 +29,15 @@ def setting() -> Setting:
 
 
 def test_every_strategy_runs_with_as_many_seeds_as_it_has_a_use_for(setting: Setting) -> None:
-    asked = wanted(setting, ["guided", "analytic order", "random", "Optuna GP"], [0, 2], seeds=5, slow_seeds=1, most=9)
+    asked = wanted(setting, ["guided", "analytic order", "random"], [0, 2], seeds=5, most=9)
     counts = {name: sum(run.name == name for run in asked) for name in {run.name for run in asked}}
-    assert counts == {"guided": 4, "analytic order": 2, "random": 10, "Optuna GP": 2}
+    assert counts == {"guided": 4, "analytic order": 2, "random": 10}
     assert len({run.key for run in asked}) == len(asked)
 
 
 def test_runs_that_may_learn_from_the_same_problems_are_done_together(setting: Setting) -> None:
     names = ["guided", "learned order", "guided, class left out", "random"]
-    units = units_of(wanted(setting, names, [0, 1], seeds=2, slow_seeds=1, most=9), setting)
+    units = units_of(wanted(setting, names, [0, 1], seeds=2, most=9), setting)
     told = [({run.name for run in unit}, {run.place for run in unit}) for unit in units]
     assert ({"guided", "learned order"}, {0}) in told
     # Both are square: one model is without either.
@@ -47,14 +47,14 @@ def test_runs_that_may_learn_from_the_same_problems_are_done_together(setting: S
 
 def test_a_run_is_kept_until_what_it_was_taught_changes(setting: Setting, tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
-    asked = wanted(setting, ["guided", "random"], [0], seeds=1, slow_seeds=1, most=9)
+    asked = wanted(setting, ["guided", "random"], [0], seeds=1, most=9)
     for run in asked:
         keep(path, Ended(run, End([1, 0], 0.1)))
     with path.open("a") as file:
         file.write('{"key": ["guided", "cut off')
     assert kept(path) == {run.key: [1, 0] for run in asked}
     other = Setting([setting.replays[0], replay(SHAPES[1], 1.5), setting.replays[2]], FAMILY, model_seeds=2)
-    again = wanted(other, ["guided", "random"], [0], seeds=1, slow_seeds=1, most=9)
+    again = wanted(other, ["guided", "random"], [0], seeds=1, most=9)
     assert [run.name for run in again if run.key not in kept(path)] == ["guided"]
 
 
@@ -62,8 +62,8 @@ def test_a_run_that_fails_says_why_and_the_next_one_goes_on(setting: Setting, mo
     def broken(*_: object) -> list[int]:
         raise ImportError("no module named rival")
 
-    monkeypatch.setitem(STRATEGIES, "Optuna TPE", broken)
-    failed, well = (end_of((name, 0, 0), setting, 9) for name in ("Optuna TPE", "random"))
+    monkeypatch.setitem(STRATEGIES, "DeepGEMM's rule", broken)
+    failed, well = (end_of((name, 0, 0), setting, 9) for name in ("DeepGEMM's rule", "random"))
     assert failed.failure == "ImportError: no module named rival"
     assert not well.failure
     assert sorted(well.order) == [0, 1]

@@ -14,7 +14,7 @@ from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.campaigns.records import Announcement, RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import candidates_for
-from tuner.studying.choice import Guidance
+from tuner.studying.guidance import Guidance
 from tuner.studying.screening import Search, screen
 from workers.errors import RecordingError, WorkerError
 from workers.measurement import Measurement, Provenance, Stage
@@ -91,7 +91,7 @@ class RoundRunner:
         self._provenance = provenance = round_.provenance
         past = self._retry(lambda: self._coordinator.begin(self._task, provenance))
         until = time.monotonic() + self._task.seconds
-        guidance = Guidance(seed=self._task.round_id, model=self._model, winners=past.winners)
+        guidance = Guidance(self._model, past.winners)
         search = Search(self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance)
         if self._task.only:
             self._only(round_, search)

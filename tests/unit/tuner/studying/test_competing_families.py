@@ -13,9 +13,9 @@ from space.registry import families_for, family_named
 from tests.support import FACTS, measured
 from tuner.answering.answers import Answer, answer
 from tuner.evidence.records import Best
-from tuner.prediction.coordinates import Coordinates
-from tuner.prediction.expectation import pool_of
-from tuner.studying.belief import Belief
+from tuner.prediction.correction import Correction
+from tuner.prediction.expectation import expected_of
+from tuner.prediction.trials import distributions_of, params_of
 from tuner.studying.candidates import candidates_for, spread
 from tuner.studying.screening import Budget, Search, Tried
 from tuner.studying.study import names_of
@@ -70,29 +70,23 @@ def test_both_families_are_proposed_and_the_faster_one_is_gone_after() -> None:
     assert {config.family for config in search.finalists()} == {"gemv"}
 
 
-def test_coordinates_are_knobs_alone_and_named_by_family_among_others() -> None:
-    one, other = WGMMA.config({"tile_n": 64, "split_k": 3}), GEMV.config({"split_k": 16, "lanes": 8})
-    alone, both = Coordinates.of([one]), Coordinates.of([other, one])
-    assert alone.params(one) == one.knobs
-    assert alone.config(one.knobs) == one
-    for config in (one, other):
-        params = both.params(config)
-        assert params.keys() == both.distributions.keys()
-        assert both.values(config) == tuple(params[name] for name in both.distributions)
-        assert both.config(params) == config
-    assert both.params(other)["gemv.split_k"] == 16
-    assert both.params(other)["sm90_wgmma.split_k"] == 1
+def test_trials_name_their_knobs_by_family() -> None:
+    for config in (WGMMA.config({"tile_n": 64, "split_k": 3}), GEMV.config({"split_k": 16, "lanes": 8})):
+        params, known = params_of(config), distributions_of(family_named(config.family))
+        assert params.keys() == known.keys()
+        assert all(known[name]._contains(known[name].to_internal_repr(value)) for name, value in params.items())
+        assert params[f"{config.family}.split_k"] == config["split_k"]
 
 
 def test_what_is_known_of_one_family_says_nothing_of_the_others_candidates() -> None:
-    candidates = [WGMMA.config({"tile_n": n}) for n in (64, 128)]
+    candidates = [WGMMA.config({"tile_n": n}) for n in (64, 96, 128)]
     candidates += [GEMV.config({"rows": 2, "lanes": n}) for n in (8, 16)]
-    pool = pool_of(PROBLEM, candidates, H200.name)
-    alone = pool_of(PROBLEM, candidates[:2], H200.name)
-    assert (alone.expected == pool.expected[:2]).all()
-    among = Belief(pool.features, pool.expected, pool.doubt).likeness(0)
-    assert among[2:].max() < 0.01
-    assert np.isclose(among[1], Belief(alone.features, alone.expected, alone.doubt).likeness(0)[1], rtol=1e-3)
+    joint = expected_of(PROBLEM, candidates, H200.name)
+    alone = expected_of(PROBLEM, candidates[:3], H200.name)
+    assert (alone.log_us == joint.log_us[:3]).all()
+    residuals = np.array([0.0, 0.1, 0.2])
+    correction = Correction(joint.features[:3], residuals, joint.doubt)
+    assert correction.mean(joint.features[3:]) == pytest.approx(correction.offset)
 
 
 def test_what_was_tried_of_a_family_without_candidates_is_passed_over() -> None:

@@ -9,8 +9,7 @@ from space.devices import profile_named
 from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
-from tuner.studying.choice import Guidance
-from tuner.studying.rungs import contenders
+from tuner.studying.finals import contenders
 from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Tried, screen
 from workers.measurement import Measurement, Outcome
 
@@ -22,13 +21,15 @@ CONFIGS = [
 
 
 class FakeRound:
-    """Measures at once: the place in the list is the time, or so many places on at a time."""
+    """Measures at once: the place in the list is the time; or it is shuffled by a stride, and times differ less."""
 
     stride = 1
 
     def screen(self, candidates, more=None):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
         for config in candidates:
-            yield measured(config, 100.0 + CONFIGS.index(config) * self.stride % len(CONFIGS))
+            place = CONFIGS.index(config)
+            shuffled = (place + 1) * self.stride % len(CONFIGS)
+            yield measured(config, 100.0 + (place if self.stride == 1 else shuffled / 8))
 
 
 def search(budget: Budget, tried: list[Tried] | None = None) -> Search:
@@ -121,19 +122,16 @@ def test_it_ends_when_too_little_is_left_to_gain_and_says_what_is_left() -> None
     assert len(run(patient, stride=47)) > len(taken)
 
 
-def test_nothing_is_known_of_what_is_left_before_the_first_result_and_by_other_samplers() -> None:
-    assert search(Budget()).outlook() is None
-    other = Search(PROBLEM, DEVICE, CONFIGS, Budget(), [], Guidance("random"))
-    run(other, most=3)
-    assert other.outlook() is None
+def test_nothing_is_known_of_what_is_left_before_the_first_correct_result() -> None:
+    found = search(Budget())
+    assert found.outlook() is None
+    found.tell(measured(CONFIGS[0], outcome=Outcome.TIMEOUT))
+    assert found.outlook() is None
 
 
-@pytest.mark.parametrize(
-    ("budget", "sampler"), [({"gain": 0.01, "candidates": 8}, "guided"), ({"gain": 0.01}, "tpe")]
-)  # fmt: skip
-def test_budgets_that_contradict_each_other_are_refused(budget: dict[str, float], sampler: str) -> None:
+def test_a_gain_that_no_candidate_is_left_to_judge_is_refused() -> None:
     with pytest.raises(ProblemError, match="contradict each other"):
-        Search(PROBLEM, DEVICE, CONFIGS, Budget(**budget), [], Guidance(sampler))  # type: ignore[arg-type]
+        Budget(gain=0.01, candidates=8)
 
 
 def test_noise_brings_more_candidates_into_the_finals() -> None:

@@ -1,8 +1,7 @@
-"""Rungs: who is measured more closely. Each rung costs more a candidate and takes fewer of them.
+"""Finals: which candidates are measured more closely.
 
-The first two are the worker's: a candidate whose first launch is far behind the best of the round gets two
-replays, the others five (`workers.cuda.timing`). The last one is the interleaved finals; who climbs it is decided
-here, by whether screening could tell.
+The worker's screening times the slow ones less: a candidate whose first launch is far behind the best gets two replays,
+the others five (`workers.cuda.timing`). The interleaved finals take the candidates that screening could not tell apart.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Final
 
-#: A candidate this many times the usual scatter behind the best may still be the fastest.
+#: A candidate that is behind the best by this many times the usual scatter may still be the fastest.
 DOUBTFUL: Final = 1.0
 
 
@@ -20,7 +19,7 @@ def contenders(ahead: Sequence[tuple[float, float]], least: int, most: int) -> i
 
     Args:
         ahead: (median time, scatter as a share of it) of each correct candidate, fastest first.
-        least, most: never fewer, as far as there are; never more.
+        least, most: bounds of the answer, where there are that many candidates.
     """
     if not ahead:
         return 0

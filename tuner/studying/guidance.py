@@ -1,0 +1,43 @@
+"""Guidance: what a search knows before it measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from space.config import Config
+from space.problem import Problem
+from tuner.prediction.expectation import expected_of
+from tuner.prediction.files import model_for
+from tuner.prediction.learned import LearnedModel
+from tuner.studying.order import Order
+
+
+@dataclass(frozen=True)
+class Guidance:
+    """What a search knows before it measures.
+
+    Attributes:
+        model: learned from measurements; without one the family's own estimate ranks the candidates.
+        winners: of similar problems, most similar first; the search tries them early.
+        why: one sentence that names the model or says why there is none; empty where nobody looked for one.
+    """
+
+    model: LearnedModel | None = None
+    winners: tuple[Config, ...] = ()
+    why: str = ""
+
+
+def guidance_for(device: str, model_dir: Path) -> Guidance:
+    """The guidance for `device`: a model trained in `model_dir`, else the one that ships."""
+    choice = model_for(device, model_dir)
+    return Guidance(choice.model, why=choice.why)
+
+
+def order_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config], device: str) -> Order:
+    """The order in which `candidates` are tried; a model of another device is not asked."""
+    model = guidance.model
+    if model is not None and model.facts.device != device:
+        model = None
+    return Order(candidates, expected_of(problem, candidates, device, model), guidance.winners)

@@ -1,0 +1,110 @@
+"""Order: in which order a problem's candidates are tried.
+
+The expected times decide: those of the learned model where there is one, the family's estimates otherwise. Winners of
+similar problems come right after the first candidate. Once results are in, candidates that resemble those that were
+faster than expected move up (`tuner.prediction.correction`), and so do those of which little is known yet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from space.config import Config
+from tuner.prediction.correction import Correction
+from tuner.prediction.expectation import Expectation
+
+#: How many standard deviations below its mean a candidate is ranked.
+OPTIMISM: Final = 0.6
+#: Winners of similar problems that are tried before results decide.
+MOST_WINNERS: Final = 3
+#: The best expected candidates, which results reorder; the rest of a longer list follows as expected.
+REORDERED: Final = 4096
+#: By how much a candidate has to be faster to count: the share within which two candidates tie.
+MARGIN: Final = 0.02
+#: Joint draws behind an outlook, and the most promising candidates that they cover.
+DRAWS: Final = 512
+COVERED: Final = 192
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What a search may still find.
+
+    Attributes:
+        chance: that an untried candidate is faster than the best by more than `margin`.
+        gain: expected share of the best time that trying all candidates would save.
+        margin: as a share of the best time.
+    """
+
+    chance: float
+    gain: float
+    margin: float
+
+
+class Order:
+    """The candidates of one study, and what was learned of them.
+
+    Args:
+        candidates: none twice.
+        expected: of each of them.
+        winners: of similar problems, most similar first; those that are no candidates are passed over.
+    """
+
+    def __init__(self, candidates: Sequence[Config], expected: Expectation, winners: Sequence[Config] = ()) -> None:
+        self._candidates, self._expected = candidates, expected
+        self._row = {config: row for row, config in enumerate(candidates)}
+        self._ranking = np.argsort(expected.log_us, kind="stable")
+        self._head = self._ranking[:REORDERED]
+        known = dict.fromkeys(self._row[config] for config in winners if config in self._row)
+        self._first = [int(self._ranking[0]), *list(known)[:MOST_WINNERS]] if candidates else []
+        self._taken = np.zeros(len(candidates), dtype=np.bool_)
+        #: Log times by row; NaN for a candidate that failed.
+        self._results: dict[int, float] = {}
+
+    def tell(self, config: Config, time_us: float) -> None:
+        """How a candidate ended, proposed here or not: infinite where it failed."""
+        row = self._row.get(config)
+        if row is not None:
+            self._taken[row] = True
+            self._results[row] = math.log(time_us) if math.isfinite(time_us) else math.nan
+
+    def take(self, count: int) -> list[Config]:
+        """The next `count` candidates; fewer where fewer are left."""
+        first = self._first if self._taken.sum() < len(self._first) else []
+        ahead = dict.fromkeys([*first, *self._ranked()])
+        rows = [row for row in ahead if not self._taken[row]][:count]
+        self._taken[rows] = True
+        return [self._candidates[row] for row in rows]
+
+    def outlook(self, margin: float = MARGIN) -> Outlook | None:
+        """What is left to find; None before the first correct candidate."""
+        incumbent = min((us for us in self._results.values() if us == us), default=math.nan)
+        if math.isnan(incumbent):
+            return None
+        rows = self._head[~self._taken[self._head]]
+        if not len(rows):
+            return Outlook(0.0, 0.0, margin)
+        features, log_us = self._expected.features[rows], self._expected.log_us[rows]
+        correction = self._correction()
+        ahead = np.argsort(log_us + correction.mean(features), kind="stable")[:COVERED]
+        draws = correction.draws(features[ahead], DRAWS, seed=len(self._results))
+        fastest = (log_us[ahead] + draws).min(axis=1) - incumbent
+        chance = float(np.mean(fastest < math.log1p(-margin)))
+        return Outlook(chance, float(np.mean(np.maximum(-np.expm1(fastest), 0))), margin)
+
+    def _ranked(self) -> list[int]:
+        if not self._results:
+            return list(self._ranking.tolist())
+        features, correction = self._expected.features[self._head], self._correction()
+        score = self._expected.log_us[self._head] + correction.mean(features) - OPTIMISM * correction.spread(features)
+        return [*self._head[np.argsort(score, kind="stable")].tolist(), *self._ranking[REORDERED:].tolist()]
+
+    def _correction(self) -> Correction:
+        rows = list(self._results)
+        residuals = np.array(list(self._results.values())) - self._expected.log_us[rows]
+        return Correction(self._expected.features[rows], residuals, self._expected.doubt)
