@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
 from api.schemas import ProblemOut, Strict
 from space.errors import ProblemError
-from tuner.fleet.campaigns import documents
+from tuner.fleet.campaigns.documents import document
 from tuner.fleet.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
 from tuner.fleet.campaigns.records import (
     MOST_NAME,
@@ -18,6 +18,7 @@ from tuner.fleet.campaigns.records import (
     CampaignBudget,
     CampaignProblem,
     CampaignRequest,
+    Gain,
     Progress,
     Summary,
     Worker,
@@ -26,6 +27,7 @@ from tuner.fleet.campaigns.records import (
 #: Row ids; larger numbers can't exist.
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Text = Annotated[str, Field(max_length=4_000)]
+Model = TypeVar("Model", bound=BaseModel)
 
 
 class CampaignProblemIn(Strict):
@@ -92,23 +94,34 @@ class CampaignIn(Strict):
         return CampaignRequest(self.name, distinct(problems), devices, self.budget.value(), self.priority)
 
 
-class CampaignOut(BaseModel):
-    """A campaign."""
+def fields_of(record: type, **changes: Any) -> Callable[[type[Model]], type[Model]]:  # noqa: ANN401  (types)
+    """Gives a schema the fields of one of the tuner's records, in their order.
 
-    id: int
-    name: str
-    status: Literal["running", "paused", "cancelled", "finished"]
-    stopped_because: str
-    priority: int
-    policy: str
-    budget: dict[str, Any]
-    created_at: datetime
-    finished_at: datetime | None
+    Args:
+        changes: types of fields that differ from the record's; None leaves a field out, a new name adds one.
+    """
+    hints = get_type_hints(record) | changes
+    fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items() if hint is not None}
+
+    def derive(schema: type[Model]) -> type[Model]:
+        return create_model(schema.__name__, __base__=schema, __module__=schema.__module__, __doc__=schema.__doc__,
+                            **fields)  # fmt: skip
+
+    return derive
+
+
+class RecordOut(BaseModel):
+    """A record of the tuner as JSON."""
 
     @classmethod
-    def of(cls, campaign: Campaign) -> CampaignOut:
-        """From the value."""
-        return cls(**documents.campaign(campaign))
+    def of(cls, value: Campaign | Progress | Summary | Worker | CampaignProblem) -> Self:
+        """From the record."""
+        return cls.model_validate(document(value))
+
+
+@fields_of(Campaign, status=Literal["running", "paused", "cancelled", "finished"], policy=str, budget=dict[str, Any])
+class CampaignOut(RecordOut):
+    """A campaign."""
 
 
 class CampaignsPage(BaseModel):
@@ -118,79 +131,36 @@ class CampaignsPage(BaseModel):
     next: str | None = Field(description="cursor of the next page; null on the last")
 
 
-class ProgressOut(BaseModel):
+@fields_of(
+    Progress,
+    campaign=CampaignOut,
+    problems=Annotated[
+        dict[str, int], Field(description="problems by status: waiting, open, done, parked, skipped")
+    ],
+    failed=Annotated[dict[str, int], Field(description="failed candidates by outcome")],
+)
+class ProgressOut(RecordOut):
     """A campaign's progress."""
 
-    campaign: CampaignOut
-    problems: dict[str, int] = Field(description="problems by status: waiting, open, done, parked, skipped")
-    tried: int
-    most_candidates: int
-    failed: dict[str, int] = Field(description="failed candidates by outcome")
-    gpu_seconds: float
-    workers: int
-    rounds_running: int
-    candidates_a_second: float | None
-    seconds_left: float | None
 
-    @classmethod
-    def of(cls, progress: Progress) -> ProgressOut:
-        """From the value."""
-        return cls(**documents.progress(progress))
-
-
+@fields_of(Gain)
 class GainOut(BaseModel):
     """The gain over cuBLASLt's first choice; ratios are its time over ours."""
 
-    problems: int
-    geometric_mean: float
-    faster: int
-    tied: int
-    slower: int
-    least: float
-    most: float
 
-
-class SummaryOut(BaseModel):
+@fields_of(Summary, progress=ProgressOut, gain=GainOut | None)
+class SummaryOut(RecordOut):
     """A campaign's results so far."""
 
-    progress: ProgressOut
-    gain: GainOut | None
-    failed: dict[str, int]
-    parked: dict[str, int]
 
-    @classmethod
-    def of(cls, summary: Summary) -> SummaryOut:
-        """From the value."""
-        return cls(**documents.summary(summary))
-
-
-class CampaignProblemOut(BaseModel):
+@fields_of(
+    CampaignProblem, campaign_id=None, problem=ProblemOut,
+    status=Literal["waiting", "open", "done", "parked", "skipped"], tflops=float | None,
+    versus_first=None, versus_best=None,
+    versus_cublaslt_first=dict[str, Any] | None, versus_cublaslt_best=dict[str, Any] | None,
+)  # fmt: skip
+class CampaignProblemOut(RecordOut):
     """One problem of a campaign on one device."""
-
-    id: int
-    problem: ProblemOut
-    device: str
-    device_kind: str
-    status: Literal["waiting", "open", "done", "parked", "skipped"]
-    reason: str
-    attempts: int
-    failing_config: str
-    rounds: int
-    tried: int
-    failed: dict[str, int]
-    gpu_seconds: float
-    measurement_id: int | None
-    config_key: str
-    median_us: float | None
-    tflops: float | None
-    versus_cublaslt_first: dict[str, Any] | None
-    versus_cublaslt_best: dict[str, Any] | None
-    ended_at: datetime | None
-
-    @classmethod
-    def of(cls, entry: CampaignProblem) -> CampaignProblemOut:
-        """From the value."""
-        return cls(**documents.campaign_problem(entry))
 
 
 class CampaignProblemsPage(BaseModel):
@@ -200,28 +170,9 @@ class CampaignProblemsPage(BaseModel):
     next: str | None = Field(description="cursor of the next page; null on the last")
 
 
-class WorkerOut(BaseModel):
+@fields_of(Worker)
+class WorkerOut(RecordOut):
     """A worker."""
-
-    id: int
-    name: str
-    queue: str
-    device: str
-    device_kind: str
-    device_uuid: str
-    driver: str
-    status: Literal["live", "draining", "gone"]
-    gone_because: str
-    registered_at: datetime
-    beat_at: datetime
-    rounds: int
-    busy_seconds: float
-    round_id: int | None
-
-    @classmethod
-    def of(cls, worker: Worker) -> WorkerOut:
-        """From the value."""
-        return cls(**documents.worker(worker))
 
 
 class WorkersPage(BaseModel):

@@ -1,4 +1,4 @@
-"""A thin client of the HTTP service."""
+"""The user's client of the HTTP service."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from typing import Any, Final, Self
 
 import httpx2
 
-#: The service takes no more at once.
+from tuner.fleet.service_client import ServiceClient
+
+#: Largest batch that the service accepts.
 _MOST_PROBLEMS: Final = 10_000
+#: Largest page that the service returns.
+_PAGE: Final = 1_000
 
 
 class GemmtuneError(Exception):
-    """The service refused, with its reason.
+    """The service refused a request, or can't be reached.
 
     Attributes:
-        status: HTTP status; 0 when the service can't be reached.
-        kind: the problem's type, as in `/problems/bad-input`.
+        status: HTTP status; 0 if no response of the service arrived.
+        kind: type of the error, as in `/problems/bad-input`.
     """
 
     def __init__(self, status: int, kind: str, detail: str) -> None:
@@ -32,10 +36,10 @@ class BestAnswer:
 
     Attributes:
         source: `measured`, `nearest`, `predicted`, `default` or `none`.
-        family, knobs: what to run; None and empty when nothing is legal.
-        time_us, tflops: measured, or estimated unless `source` is `measured`.
-        why: one sentence on the source.
-        document: the whole answer, evidence included.
+        family, knobs: the config to run; None and empty if no config is legal.
+        time_us, tflops: measured if `source` is `measured`, else estimated.
+        why: one sentence that explains the source.
+        document: the complete answer, including its evidence.
     """
 
     source: str
@@ -48,7 +52,7 @@ class BestAnswer:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """From what the service said."""
+        """From the service's JSON."""
         config = document["config"] or {"family": None, "knobs": {}}
         return cls(
             document["source"], config["family"], config["knobs"], document["time_us"], document["tflops"],
@@ -57,13 +61,16 @@ class BestAnswer:
 
 
 class Client:
-    """Talks to one service.
+    """A client of one service.
 
     Args:
-        url: of the service, as in `http://127.0.0.1:8643`.
-        token: of `gemmtune token create`; none where the service asks for none.
-        seconds: until a request is given up.
-        transport: for tests; the network by default.
+        url: URL of the service, as in `http://127.0.0.1:8643`.
+        token: made by `gemmtune token create`; None if the service requires none.
+        seconds: timeout of a request.
+        transport: replaces the network in tests.
+
+    Raises:
+        GemmtuneError: the URL is malformed.
     """
 
     def __init__(
@@ -74,8 +81,9 @@ class Client:
         seconds: float = 10.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._http = httpx2.Client(base_url=url, headers=headers, timeout=seconds, transport=transport)
+        self._service = ServiceClient(
+            url, token, seconds=seconds, insecure=True, transport=transport, error_of=GemmtuneError
+        )
 
     def best(
         self, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", device: str | None = None
@@ -83,69 +91,70 @@ class Client:
         """The best known config for C[M,N] = A·B over K.
 
         Raises:
-            GemmtuneError: the problem is none, or the service is not there.
+            GemmtuneError: the problem is invalid, or the service can't be reached.
         """
         query: dict[str, str | int] = {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout}
-        document = self._json("GET", "/v1/best", params=query | ({"device": device} if device else {}))
-        return BestAnswer.of(document)
+        return BestAnswer.of(self._json("GET", "/v1/best", **query | ({"device": device} if device else {})))
 
     def best_many(self, problems: Sequence[Mapping[str, int | str]], device: str | None = None) -> list[BestAnswer]:
-        """The best known configs for any number of problems, in their order.
+        """The best known configs for any number of problems, in the same order.
 
         Args:
-            problems: each with `m`, `n`, `k`, and `dtype`, `layout`, `batch` or `epilogue` where they matter.
+            problems: each with `m`, `n`, `k` and, unless the defaults hold, `dtype`, `layout`, `batch` or `epilogue`.
 
         Raises:
-            GemmtuneError: a problem is none, or the service is not there.
+            GemmtuneError: a problem is invalid, or the service can't be reached.
         """
         answers: dict[int, BestAnswer] = {}
         waiting = list(range(len(problems)))
         while waiting:
             asked, waiting = waiting[:_MOST_PROBLEMS], waiting[_MOST_PROBLEMS:]
             body = {"problems": [dict(problems[place]) for place in asked]} | ({"device": device} if device else {})
-            items = self._json("POST", "/v1/best:batch", json=body)["items"]
+            items = self._json("POST", "/v1/best:batch", body)["items"]
             answers |= {place: BestAnswer.of(item) for place, item in zip(asked, items, strict=True) if item}
-            # What could not be computed in time; the service remembers what it did compute.
+            # Not computed within the service's time limit; the service caches what it did compute.
             left = [place for place in asked if place not in answers]
             if len(left) == len(asked):
-                raise GemmtuneError(0, "no-progress", f"none of {len(asked)} problems was answered: ask for fewer")
+                detail = f"none of {len(asked)} problems was answered: request fewer at once"
+                raise GemmtuneError(0, "no-progress", detail)
             waiting = left + waiting
         return [answers[place] for place in range(len(problems))]
 
     def devices(self) -> list[dict[str, Any]]:
-        """The GPU models that anything is known of.
+        """The GPU models that the service knows.
 
         Raises:
-            GemmtuneError: the service is not there.
+            GemmtuneError: the service can't be reached.
         """
         return list(self._json("GET", "/v1/devices")["items"])
 
     def explain(
         self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str = "bf16", layout: str = "nt"
     ) -> dict[str, Any]:
-        """What the rules say of a config: `legal`, `broken`, `nearest`, `derived`.
+        """Checks a config against the rules: `legal`, `broken`, `nearest`, `derived`.
 
         Raises:
             GemmtuneError: the problem or the config is malformed.
         """
         problem = {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout}
-        return self._json("POST", "/v1/explain", json={"problem": problem, "knobs": dict(knobs)})
+        return self._json("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)})
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:
-        """Every best of a device; None when it still is what `content` (a table's content hash) names.
+        """All bests of a device; None if the table's content hash still is `content`.
 
         Raises:
-            GemmtuneError: nothing was tuned on that device.
+            GemmtuneError: the service has no best of that device.
         """
         headers = {"If-None-Match": f'"{content}"'} if content else {}
-        response = self._send("GET", f"/v1/tables/{device}", headers=headers)
-        return None if response.status_code == 304 else dict(response.json())
+        # 304 Not Modified has no body.
+        document = self._service.call("GET", f"/v1/tables/{device}", headers=headers)
+        return None if document is None else dict(document)
 
     def bests(self, device: str) -> Iterator[dict[str, Any]]:
         """The entries of a device's table, page by page.
 
         Raises:
-            GemmtuneError: nothing was tuned on that device.
+            GemmtuneError: the service has no best of that device.
         """
         return self._pages("/v1/bests", {"device": device})
 
@@ -156,22 +165,16 @@ class Client:
             filters: `problem` (a key), `device`, `outcome`.
 
         Raises:
-            GemmtuneError: a filter has a value that it can't have.
+            GemmtuneError: a filter has an invalid value.
         """
         return self._pages("/v1/measurements", filters)
 
     def _pages(self, path: str, filters: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        query = {**filters, "limit": "1000"}
-        while True:
-            page = self._json("GET", path, params=query)
-            yield from page["items"]
-            if page["next"] is None:
-                return
-            query["cursor"] = page["next"]
+        return self._service.pages(path, filters, _PAGE)
 
     def close(self) -> None:
         """Closes connections."""
-        self._http.close()
+        self._service.close()
 
     def __enter__(self) -> Self:
         return self
@@ -179,23 +182,5 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _json(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx2's own)
-        return dict(self._send(method, path, **arguments).json())
-
-    def _send(self, method: str, path: str, **arguments: Any) -> httpx2.Response:  # noqa: ANN401
-        try:
-            response = self._http.request(method, path, **arguments)
-        except httpx2.TransportError as error:
-            detail = f"{self._http.base_url} can't be reached ({error}): start it with `gemmtune serve`"
-            raise GemmtuneError(0, "unreachable", detail) from error
-        if response.status_code >= 400:
-            raise _refusal(response)
-        return response
-
-
-def _refusal(response: httpx2.Response) -> GemmtuneError:
-    try:
-        problem = response.json()
-        return GemmtuneError(response.status_code, str(problem["type"]), str(problem["detail"]))
-    except (ValueError, KeyError, TypeError):
-        return GemmtuneError(response.status_code, "unknown", f"the service answered {response.status_code}")
+    def _json(self, method: str, path: str, body: object = None, **query: str | int) -> dict[str, Any]:
+        return dict(self._service.call(method, path, body, params=query or None))

@@ -19,14 +19,15 @@ from tuner.cli.commands import group
 from tuner.cli.options import Db, Device, Json, open_store, timing_of
 from tuner.cli.output import emit, notes
 from tuner.cli.tune import say_device
-from tuner.fleet.agent.service import Service
-from tuner.fleet.campaigns import documents, problems
+from tuner.fleet.campaigns import problems
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
 from tuner.fleet.campaigns.client import CampaignClient, Change, LocalCampaigns
+from tuner.fleet.campaigns.documents import document
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, ProblemStatus
 from tuner.fleet.campaigns.results import summary
 from tuner.fleet.embedded import EmbeddedRun
 from tuner.fleet.http_campaigns import HttpCampaigns
+from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.studying.open_worker import open_worker
@@ -34,7 +35,7 @@ from workers.ports import Worker
 
 app = group("Many problems with one budget: make, run, watch, pause, cancel.")
 
-Url = Annotated[str | None, typer.Option(help="Service to ask instead of the store. [default: GEMMTUNE_URL]")]
+Url = Annotated[str | None, typer.Option(help="ServiceClient to ask instead of the store. [default: GEMMTUNE_URL]")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]
 Number = Annotated[int, typer.Argument(help="The campaign's number.", min=1)]
 File = Annotated[Path | None, typer.Argument(help="CSV or JSON list of problems: m, n, k, dtype, layout, …")]
@@ -118,12 +119,12 @@ def run(
         watch = shown.Watcher(quiet=as_json)
         here = EmbeddedRun(
             store, campaign.id, lambda: opened.pop() if opened else open_worker(device, config),
-            f"{socket.gethostname()}-{os.getpid()}", timing, lambda found: watch.show(documents.progress(found)),
+            f"{socket.gethostname()}-{os.getpid()}", timing, lambda found: watch.show(document(found)),
             lambda model: model_for(model, config.model_dir).model,
         )  # fmt: skip
         with watch, _asked_to_stop(here) as asked:
             here.run()
-        _print(shown.summary, documents.summary(summary(store, campaign.id)), as_json)
+        _print(shown.summary, document(summary(store, campaign.id)), as_json)
     if asked:
         raise KeyboardInterrupt
 
@@ -219,7 +220,7 @@ def campaign_client_at(db: str | None, url: str | None, insecure: bool) -> Itera
     config = settings()
     address = url or (None if db else config.url)
     if address:
-        with Service(address, config.secret, insecure=insecure) as service:
+        with ServiceClient(address, config.secret, insecure=insecure) as service:
             yield HttpCampaigns(service)
         return
     with open_store(db) as store:

@@ -23,7 +23,7 @@ from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.build_cache import HttpBuildCache
 from tuner.fleet.agent.http_coordinator import HttpCoordinator
 from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
-from tuner.fleet.agent.service import Service
+from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import Settings, settings
 from tuner.studying.open_worker import every_device, open_worker
@@ -58,7 +58,7 @@ def run(
     if not address:
         raise SettingsError("no service is named: give --url http://host:8643, or set GEMMTUNE_URL")
     # What is wrong with the address or the token's file is told once, before anything starts.
-    Service(address, config.secret, insecure=insecure).close()
+    ServiceClient(address, config.secret, insecure=insecure).close()
     devices = device or every_device()
     if len(devices) == 1:
         own_name = name or f"{socket.gethostname()}-{os.getpid()}"
@@ -91,7 +91,7 @@ def _work(
     liveness_fd: int | None,
 ) -> int:  # fmt: skip
     """One agent in this process; how many rounds it did."""
-    with Service(address, config.secret, insecure=insecure) as service:
+    with ServiceClient(address, config.secret, insecure=insecure) as service:
         build_cache = None if own_builds else HttpBuildCache(service)
 
         def open_device() -> Worker:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
 
-from tuner.fleet.agent.service import Service
 from tuner.fleet.campaigns.client import PAGE, Change
 from tuner.fleet.campaigns.documents import Document
 from tuner.fleet.campaigns.records import CampaignRequest, ProblemStatus
+from tuner.fleet.service_client import ServiceClient
 
 
 class HttpCampaigns:
     """Campaigns of a service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServiceClient) -> None:
         self._service = service
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
@@ -26,7 +25,7 @@ class HttpCampaigns:
         return dict(self._service.call("POST", "/v1/campaigns:estimate", _body(request)))
 
     def campaigns(self) -> Iterator[Document]:
-        return self._pages("/v1/campaigns")
+        return self._service.pages("/v1/campaigns", {}, PAGE)
 
     def progress(self, campaign_id: int) -> Document:
         return dict(self._service.call("GET", f"/v1/campaigns/{campaign_id}"))
@@ -35,26 +34,17 @@ class HttpCampaigns:
         return dict(self._service.call("GET", f"/v1/campaigns/{campaign_id}/summary"))
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
-        return self._pages(f"/v1/campaigns/{campaign_id}/problems", {"status": status.value} if status else {})
+        filters = {"status": status.value} if status else {}
+        return self._service.pages(f"/v1/campaigns/{campaign_id}/problems", filters, PAGE)
 
     def change(self, campaign_id: int, change: Change) -> Document:
         return dict(self._service.call("POST", f"/v1/campaigns/{campaign_id}:{change}"))
 
     def workers(self, gone: bool) -> Iterator[Document]:
-        return self._pages("/v1/workers", {"gone": "true" if gone else "false"})
+        return self._service.pages("/v1/workers", {"gone": "true" if gone else "false"}, PAGE)
 
     def drain(self, worker_id: int) -> Document:
         return dict(self._service.call("POST", f"/v1/workers/{worker_id}:drain"))
-
-    def _pages(self, path: str, params: dict[str, Any] | None = None) -> Iterator[Document]:
-        cursor: str | None = None
-        while True:
-            more = {"cursor": cursor} if cursor else {}
-            page = self._service.call("GET", path, params={"limit": PAGE} | (params or {}) | more)
-            yield from page["items"]
-            cursor = page["next"]
-            if cursor is None:
-                return
 
 
 def _body(request: CampaignRequest) -> Document:

@@ -23,7 +23,7 @@ from tuner.evidence.build_models import BuildRow
 from tuner.evidence.store import Store
 from tuner.fleet import builds
 from tuner.fleet.agent.build_cache import HttpBuildCache
-from tuner.fleet.agent.service import Service
+from tuner.fleet.service_client import ServiceClient
 from workers.build import Build, compile_source, digest_of
 from workers.builder import Builder, source_of
 
@@ -133,7 +133,7 @@ def test_verify_finds_what_was_forged_before_anybody_else_offered_it(store: Stor
 class TestBuildCache:
     def test_one_worker_compiles_and_the_other_takes(self, store: Store, tmp_path: Path) -> None:
         _, secret = tokens.make(store, "nodes", ["work"])
-        with serving(create_app(store, AccessPolicy(tokens=True))) as url, Service(url, secret) as service:
+        with serving(create_app(store, AccessPolicy(tokens=True))) as url, ServiceClient(url, secret) as service:
             first, second = HttpBuildCache(service, FAMILY.arch), HttpBuildCache(service, FAMILY.arch)
             one = self.built(Builder(tmp_path / "one", 1, first))
             first.close()
@@ -143,7 +143,7 @@ class TestBuildCache:
         assert (one.cubin, one.digest, two.seconds) == (two.cubin, two.digest, 0.0)
 
     def test_a_service_that_is_away_costs_nothing_but_the_compiling(self, tmp_path: Path) -> None:
-        with Service("http://127.0.0.1:9") as service:
+        with ServiceClient("http://127.0.0.1:9") as service:
             build_cache = HttpBuildCache(service, FAMILY.arch)
             assert self.built(Builder(tmp_path, 1, build_cache)).seconds > 0
             build_cache.close()
@@ -154,7 +154,7 @@ class TestBuildCache:
         builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, FAMILY.arch, made), "node-7")
         with store.transaction(writes=True) as session:
             session.execute(update(BuildRow).values(cubin=made.cubin[:-1] + b"\x01"))
-        with serving(create_app(store)) as url, Service(url) as service:
+        with serving(create_app(store)) as url, ServiceClient(url) as service:
             build_cache = HttpBuildCache(service, FAMILY.arch)
             assert self.built(Builder(tmp_path, 1, build_cache)).cubin == made.cubin
             build_cache.close()

@@ -14,8 +14,8 @@ from typing import Any, Final
 from space.config import Config
 from space.problem import Problem
 from tuner.errors import BuildRefused, TunerError, Unreachable
-from tuner.fleet.agent.service import Service
 from tuner.fleet.builds import check_cubin
+from tuner.fleet.service_client import ServiceClient
 from workers.build import Build
 
 _log = logging.getLogger("gemmtune.agent")
@@ -36,7 +36,7 @@ class HttpBuildCache:
         fetched, offered: builds received from and sent to the service.
     """
 
-    def __init__(self, service: Service, arch: str | None = None) -> None:
+    def __init__(self, service: ServiceClient, arch: str | None = None) -> None:
         self._service, self.arch = service, arch
         self._silent_until = 0.0
         self._waiting: Queue[dict[str, Any]] = Queue(_MOST_WAITING)

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from space.registry import config_named
-from tuner.fleet.agent.service import Service
 from tuner.fleet.campaigns.records import (
     Announcement,
     HeartbeatReply,
@@ -17,6 +16,7 @@ from tuner.fleet.campaigns.records import (
     RoundTask,
     StudyHistory,
 )
+from tuner.fleet.service_client import ServiceClient
 from tuner.studying.screening import Tried
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, to_json
 
@@ -24,7 +24,7 @@ from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Prove
 class HttpCoordinator:
     """The `Coordinator` of an agent on another machine than the service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServiceClient) -> None:
         self._service = service
         self._beat_seconds = 5.0
 

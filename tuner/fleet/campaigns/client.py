@@ -10,9 +10,9 @@ from dataclasses import asdict
 from typing import Final, Literal, Protocol, TypeVar
 
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns import documents, results
+from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
-from tuner.fleet.campaigns.documents import Document
+from tuner.fleet.campaigns.documents import Document, document
 from tuner.fleet.campaigns.estimate import estimate
 from tuner.fleet.campaigns.records import Campaign, CampaignProblem, CampaignRequest, ProblemStatus, Timing, Worker
 from tuner.fleet.campaigns.workers import Workers
@@ -70,33 +70,33 @@ class LocalCampaigns:
         self._store, self._campaigns, self._workers = store, Campaigns(store, timing), Workers(store, timing)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
-        return documents.campaign(self._campaigns.create(request, idempotency_key)[0])
+        return document(self._campaigns.create(request, idempotency_key)[0])
 
     def estimate(self, request: CampaignRequest) -> Document:
         return asdict(estimate(self._store, request))
 
     def campaigns(self) -> Iterator[Document]:
-        return map(documents.campaign, _pages(lambda after: self._campaigns.page(after, PAGE)))
+        return map(document, _pages(lambda after: self._campaigns.page(after, PAGE)))
 
     def progress(self, campaign_id: int) -> Document:
-        return documents.progress(results.progress(self._store, campaign_id))
+        return document(results.progress(self._store, campaign_id))
 
     def summary(self, campaign_id: int) -> Document:
-        return documents.summary(results.summary(self._store, campaign_id))
+        return document(results.summary(self._store, campaign_id))
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
         found = _pages(lambda after: results.problems(self._store, campaign_id, after, PAGE, status))
-        return map(documents.campaign_problem, found)
+        return map(document, found)
 
     def change(self, campaign_id: int, change: Change) -> Document:
         changes = {"pause": self._campaigns.pause, "resume": self._campaigns.resume, "cancel": self._campaigns.cancel}
-        return documents.campaign(changes[change](campaign_id))
+        return document(changes[change](campaign_id))
 
     def workers(self, gone: bool) -> Iterator[Document]:
-        return map(documents.worker, _pages(lambda after: self._workers.page(after, PAGE, gone)))
+        return map(document, _pages(lambda after: self._workers.page(after, PAGE, gone)))
 
     def drain(self, worker_id: int) -> Document:
-        return documents.worker(self._workers.drain(worker_id))
+        return document(self._workers.drain(worker_id))
 
 
 def _pages(page_after: Callable[[int], Sequence[Numbered]]) -> Iterator[Numbered]:

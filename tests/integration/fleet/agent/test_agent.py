@@ -19,10 +19,10 @@ from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.coordinator import Coordinator, LocalCoordinator
 from tuner.fleet.agent.http_coordinator import HttpCoordinator
-from tuner.fleet.agent.service import Service
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
+from tuner.fleet.service_client import ServiceClient
 from tuner.studying.screening import MOST_WITH_STRUCTURES
 from workers.errors import ProcessError
 from workers.ports import Worker
@@ -68,7 +68,7 @@ def service(postgres: Postgres, request: pytest.FixtureRequest) -> Iterator[List
 
 @pytest.fixture
 def coordinator(service: Listening) -> Iterator[HttpCoordinator]:
-    with Service(service.url) as http:
+    with ServiceClient(service.url) as http:
         yield HttpCoordinator(http)
 
 
@@ -92,7 +92,7 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
     with ExitStack() as stack:
         agents = []
         for number in range(3):
-            coordinator = HttpCoordinator(stack.enter_context(Service(service.url)))
+            coordinator = HttpCoordinator(stack.enter_context(ServiceClient(service.url)))
             agents.append(stack.enter_context(Running(coordinator, partial(FakeDevice, number), f"agent-{number}")))
         eventually(lambda: ended(service.store, campaign.id))
     assert [running.error for running in agents] == [None] * 3
@@ -170,7 +170,7 @@ def test_a_service_that_restarts_costs_no_round(service: Listening, coordinator:
 
 
 def test_a_database_that_restarts_costs_no_round(postgres: Postgres) -> None:
-    with Listening(postgres.database()) as service, Service(service.url) as http:
+    with Listening(postgres.database()) as service, ServiceClient(service.url) as http:
         campaign = Fleet(service.store).campaign(PROBLEMS[:1], budget=CampaignBudget(candidates=48, rounds=11))
         device = SlowDevice(seconds=0.04)
         with Running(HttpCoordinator(http), lambda: device):
@@ -220,7 +220,7 @@ def test_a_second_agent_on_a_live_gpu_gives_up(
     service: Listening, coordinator: HttpCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tuner.fleet.agent.agent._SLOT_SECONDS", 0.5)
-    with Running(coordinator, FakeDevice) as first, Service(service.url) as http:
+    with Running(coordinator, FakeDevice) as first, ServiceClient(service.url) as http:
         eventually(lambda: len(Fleet(service.store).workers.page()) == 1)
         with Running(HttpCoordinator(http), FakeDevice, "second") as second:
             eventually(lambda: not second.alive)
@@ -251,7 +251,7 @@ def test_a_worker_that_slept_registers_again(
 
 
 def test_a_service_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
-    with Service("http://127.0.0.1:9") as http, Running(HttpCoordinator(http), FakeDevice) as running:
+    with ServiceClient("http://127.0.0.1:9") as http, Running(HttpCoordinator(http), FakeDevice) as running:
         threading.Event().wait(0.5)
         assert running.alive
     assert running.error is None
@@ -260,7 +260,7 @@ def test_a_service_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["nonsense", "ftp://host", "http://", "http://tune.example:8643"])
 def test_a_url_that_would_not_do_is_refused(url: str) -> None:
     with pytest.raises(FleetError, match="http"):
-        Service(url, token="secret")
+        ServiceClient(url, token="secret")
 
 
 def test_timing_keeps_two_heartbeats_and_a_little() -> None:

@@ -6,13 +6,13 @@ import httpx2
 import pytest
 
 from tuner.errors import FleetError
-from tuner.fleet.agent.service import Service
+from tuner.fleet.service_client import ServiceClient
 
 
 def test_another_server_at_the_address_is_one_sentence() -> None:
     page = httpx2.MockTransport(lambda request: httpx2.Response(200, text="<html>It works!</html>"))
     with (
-        Service("http://127.0.0.1:8080", transport=page) as service,
+        ServiceClient("http://127.0.0.1:8080", transport=page) as service,
         pytest.raises(FleetError, match=r"http://127\.0\.0\.1:8080 answers, but not as gemmtune does"),
     ):
         service.call("GET", "/v1/campaigns")

@@ -1,0 +1,145 @@
+"""The HTTP client of the service: JSON in, JSON out, refusals as exceptions.
+
+Agents, `gemmtune campaign` and the user's `gemmtune.Client` share it; they differ in the exceptions that they raise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Self
+
+import httpx2
+
+from tuner.errors import (
+    CampaignEnded,
+    CampaignError,
+    FleetError,
+    KeyReused,
+    LeaseLost,
+    ResultRefused,
+    SlotTaken,
+    TunerError,
+    UnknownCampaign,
+    Unreachable,
+    WorkerGone,
+)
+
+#: Makes an exception of an HTTP status, an error type such as `/problems/bad-input`, and a sentence. Status 0 means
+#: that no response of the service arrived.
+ErrorOf = Callable[[int, str, str], Exception]
+
+_ERRORS: Final[dict[str, type[TunerError]]] = {
+    "unknown-campaign": UnknownCampaign,
+    "campaign-ended": CampaignEnded,
+    "idempotency-key-reused": KeyReused,
+    "bad-campaign": CampaignError,
+    "worker-gone": WorkerGone,
+    "slot-taken": SlotTaken,
+    "lease-lost": LeaseLost,
+    "result-refused": ResultRefused,
+}
+#: Statuses of refusals that a later attempt may not meet.
+_TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+def fleet_error(status: int, kind: str, detail: str) -> TunerError:
+    """The tuner's exception for a failed call: `Unreachable` if a later attempt may succeed."""
+    name = kind.rpartition("/")[2]
+    if status == 0:
+        return Unreachable(detail) if name == "unreachable" else FleetError(detail)
+    if name in _ERRORS:
+        return _ERRORS[name](detail)
+    if status in _TEMPORARY:
+        return Unreachable(f"the service is temporarily unavailable ({status} {name}): {detail}")
+    return FleetError(f"the service refused ({status} {name}): {detail}")
+
+
+class ServiceClient:
+    """A connection to one service.
+
+    Args:
+        url: as in `https://tune.example:8643`; plain HTTP beyond this machine is refused if a token would be sent.
+        token: made by `gemmtune token create`; None if the service requires none.
+        seconds: timeout of a call.
+        insecure: send the token over plain HTTP all the same.
+        transport: replaces the network in tests.
+        error_of: makes the exceptions.
+
+    Raises:
+        FleetError, or what `error_of` makes: the URL is malformed, or would expose the token to the network.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, *, seconds: float = 30.0, insecure: bool = False,
+        transport: httpx2.BaseTransport | None = None, error_of: ErrorOf = fleet_error,
+    ) -> None:  # fmt: skip
+        self.url, self._error_of = url, error_of
+        try:
+            parsed = httpx2.URL(url)
+        except httpx2.InvalidURL as error:
+            raise error_of(0, "bad-url", f"{url!r} is not a URL ({error}): write http://host:port") from error
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise error_of(0, "bad-url", f"{url!r} is not a service's URL: write http://host:port or https://host")
+        if token and parsed.scheme == "http" and not insecure and parsed.host not in ("127.0.0.1", "localhost", "::1"):
+            raise error_of(
+                0, "insecure-url",
+                f"{url} would send the token in the clear: use https, or --insecure inside a private network",
+            )  # fmt: skip
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._http = httpx2.Client(base_url=url, timeout=seconds, headers=headers, transport=transport)
+
+    def call(
+        self, method: str, path: str, body: object = None, *, params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None, seconds: float | None = None,
+    ) -> Any:  # noqa: ANN401  (JSON)  # fmt: skip
+        """The response's JSON; None if its body is empty.
+
+        Raises:
+            Unreachable: no response, or a temporary refusal.
+            FleetError: a permanent refusal, by its subclass where it has one, or a response that is not JSON.
+        """
+        try:
+            response = self._http.request(
+                method, path, params=params, timeout=seconds if seconds is not None else httpx2.USE_CLIENT_DEFAULT,
+                content=None if body is None else json.dumps(body, allow_nan=False).encode(),
+                headers={"Content-Type": "application/json"} | dict(headers or {}),
+            )  # fmt: skip
+        except httpx2.TransportError as error:
+            detail = f"{self.url} does not answer ({error}): start it with `gemmtune serve`"
+            raise self._error_of(0, "unreachable", detail) from error
+        if response.status_code >= 400:
+            raise self._refusal(response.status_code, response.content)
+        try:
+            return response.json() if response.content else None
+        except ValueError as error:
+            detail = f"{self.url} answers, but not as gemmtune does: check the URL and its port"
+            raise self._error_of(0, "not-gemmtune", detail) from error
+
+    def pages(self, path: str, params: Mapping[str, Any], limit: int) -> Iterator[Any]:
+        """The items of a list, fetched in pages of `limit`."""
+        query = {"limit": limit, **params}
+        while True:
+            page = self.call("GET", path, params=query)
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            query["cursor"] = page["next"]
+
+    def close(self) -> None:
+        """Closes connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _refusal(self, status: int, content: bytes) -> Exception:
+        try:
+            document = json.loads(content)
+            kind, detail = str(document["type"]), str(document["detail"])
+        except (ValueError, KeyError, TypeError):
+            kind, detail = "unknown", content[:200].decode(errors="replace") or f"the service answered {status}"
+        return self._error_of(status, kind, detail)
