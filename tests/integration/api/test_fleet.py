@@ -228,7 +228,7 @@ class TestWorkersAndRounds:
 
     def test_a_gpu_that_has_a_worker_is_refused_to_another(self, http: TestClient) -> None:
         self.register(http)
-        assert "one that died is forgotten" in refused(self.register(http), 409, "slot-taken")
+        assert "a worker that died frees it" in refused(self.register(http), 409, "slot-taken")
 
     def test_who_is_gone_is_told_to_register_again(self, http: TestClient) -> None:
         for path in ("/v1/workers/5:heartbeat", "/v1/workers/5:claim", "/v1/workers/5:drain"):
