@@ -22,7 +22,7 @@ from benchmarks.published import add_out, publish
 from space.enumerate import enumerate_space
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import family_for, family_named
+from space.registry import family_for
 from tuner.studying.candidates import spread
 from workers.build import Build, compile_source
 from workers.builder import Builder
@@ -99,8 +99,8 @@ def candidates(bench: Bench, builder: Builder, problem: Gemm, count: int) -> Ite
     for config, build in builder.builds(problem, configs):
         if isinstance(build, Build):
             yield bench.ready(config, build.digest, Policy.COLD_GRAPH)
-    if bench.library_ranks:
-        yield bench.ready(family_named("cublaslt").config({"rank": 0}), "", Policy.COLD_GRAPH)
+    if bench.baselines:
+        yield bench.ready(bench.baselines[0], "", Policy.COLD_GRAPH)
 
 
 def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float]:  # noqa: ANN401

@@ -25,7 +25,7 @@ from space.family import Family
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.registry import family_named
 from workers.build import BuildFailure, compile_source, nvrtc_version
-from workers.kernels.render import render
+from workers.builder import source_of
 
 #: Divisible by everything that a rule asks of an extent, and large enough for every cluster and split; for few rows
 #: also K of which narrower loads are multiples.
@@ -84,7 +84,7 @@ def legal_config(family: Family, problem: Gemm, rng: np.random.Generator) -> Con
 def verdict(problem: Gemm, config: Config) -> str:
     """What is wrong with a build; empty where nothing is."""
     family = family_named(config.family)
-    made = compile_source(render(family.name, family.compile_constants(problem, config)), min(family.targets), None)
+    made = compile_source(source_of(problem, config), min(family.targets), None)
     if isinstance(made, BuildFailure):
         return made.reason
     bound = family.derive(problem, config)["entry_registers"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 from space.registry import FAMILIES
 from tuner.prediction.files import SHIPPED
 from tuner.settings import settings
-from workers.kernels.render import source_digest
+from workers.kernels.source import source_of_family
 
 #: Digits of a digest that are shown.
 SHOWN: Final = 12
@@ -24,8 +24,8 @@ _NAME_BYTES: Final = 256
 
 def kernels() -> str:
     """Digest of each family's kernel source, without configs: `sm90_wgmma 6bbbb3cd0c2c, gemv e0ea0932770b`."""
-    own = [family.name for family in FAMILIES.values() if family.own]
-    return ", ".join(f"{name} `{source_digest(name)[:SHOWN]}`" for name in own)
+    own = [family for family in FAMILIES.values() if family.own]
+    return ", ".join(f"{family.name} `{source_of_family(family).digest[:SHOWN]}`" for family in own)
 
 
 def models() -> str:

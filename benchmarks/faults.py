@@ -18,8 +18,9 @@ from benchmarks.published import add_out, publish
 from space.config import Config
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from workers.builder import Builder, Constants
+from workers.builder import Builder
 from workers.cuda.worker import CudaWorker
+from workers.kernels.source import Constants
 from workers.measurement import Measurement, Outcome, Policy
 
 FAMILY: Final = family_named("sm90_wgmma")

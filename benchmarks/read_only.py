@@ -28,7 +28,7 @@ from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Buffer, Launch, Module, Stopwatch, Stream, check
 from workers.cuda.operands import Copy, cold_copies
 from workers.cuda.timing import TimedGraph
-from workers.kernels.render import flatten
+from workers.kernels.read_only import SOURCE as READ_ONLY
 
 PROBLEMS: Final = ("fp8_e4m3:1x2112x7168", "fp8_e4m3:16x2112x7168", "bf16:16x2112x7168", "bf16:16x4096x14336",
                    "bf16:16x28672x4096")  # fmt: skip
@@ -48,7 +48,7 @@ class Reader:
         present = processes_of(ordinal)
         self.facts = open_device(ordinal)
         self.driver = Monitor(self.facts.uuid, present).driver
-        built = compile_source(flatten("read_only/entry.cuh"), self.facts.arch, None)
+        built = compile_source(READ_ONLY.render(), self.facts.arch, None)
         if isinstance(built, BuildFailure):
             raise SystemExit(f"read_only doesn't compile: {built.reason}")
         self._function = Module(built.cubin).function("read_only")

@@ -39,7 +39,7 @@ from tuner.settings import database_url, settings
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, Report, tune
-from workers.kernels.render import sources_digest
+from workers.kernels.source import sources_digest
 from workers.measurement import Measurement
 from workers.ports import Worker
 
@@ -156,7 +156,7 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
 def provenance(report: Report, arch: str) -> str:
     """What the numbers depend on, in one line: the sources of all our families, whichever took part in this problem."""
     by = report.best.winner.provenance
-    sources = sources_digest(family.name for family in families_for(arch))
+    sources = sources_digest(families_for(arch))
     return (
         f"{by.device}, driver {by.driver}, NVRTC {by.nvrtc}, cuBLASLt {by.cublaslt}, kernel sources "
         f"{sources[:12]}, policy {report.best.winner.measurement.policy.value}. "

@@ -1,6 +1,6 @@
 """The GPU process, which also writes down what it does when, and when the GPU is at work.
 
-python -m benchmarks.timeline_process LOG ORDINAL CACHE_DIR READ_FD WRITE_FD
+python -m benchmarks.timeline_process LOG ORDINAL CACHE_DIR [MODULE ...] READ_FD WRITE_FD
 
 Whenever it is asked how long the GPU was busy, LOG holds what happened since it was asked before.
 """
@@ -82,29 +82,29 @@ def observe(log: HostLog, gpu: GpuLog, out: Path) -> None:
         log.watch(owner, name, label)
     driver.Stopwatch.us = property(lambda self: gpu.read(self._begin, self._end))  # type: ignore[assignment, method-assign]
 
-    opened, answered = bench.Bench.__init__, process.Desk._answer
+    opened, answered = bench.Bench.__init__, process.Dispatcher._answer
 
     def open_bench(self: bench.Bench, ordinal: int, cache_dir: Path) -> None:
         opened(self, ordinal, cache_dir)
         gpu.begin(self.stream)
 
-    def answer(self: process.Desk, question: dict[str, Any]) -> dict[str, Any]:
+    def answer(self: process.Dispatcher, question: dict[str, Any]) -> dict[str, Any]:
         if question["do"] == "busy":
             out.write_text(json.dumps({"spans": log.taken(), "busy": gpu.busy}))
             gpu.busy = []
         return answered(self, question)
 
     bench.Bench.__init__ = open_bench  # type: ignore[method-assign]
-    process.Desk._answer = answer  # type: ignore[method-assign]
+    process.Dispatcher._answer = answer  # type: ignore[method-assign]
 
 
 def main() -> None:
     """As `workers.cuda.process`."""
-    out, ordinal, cache_dir, read_fd, write_fd = sys.argv[1:]
+    out, ordinal, cache_dir, *modules, read_fd, write_fd = sys.argv[1:]
     log = HostLog()
     gc.callbacks.append(lambda phase, _: log.enter("garbage collection") if phase == "start" else log.leave())
     observe(log, GpuLog(), Path(out))
-    process.main(int(ordinal), Path(cache_dir), int(read_fd), int(write_fd))
+    process.main(int(ordinal), Path(cache_dir), int(read_fd), int(write_fd), modules)
 
 
 if __name__ == "__main__":

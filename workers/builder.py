@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -11,12 +11,11 @@ from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from space.config import Config
-from space.knobs import KnobValue
 from space.problem import Problem
 from space.registry import family_named
 from workers.build import Build, BuildFailure, Elsewhere, compile_source
 from workers.compilers import Compilers
-from workers.kernels.render import render
+from workers.kernels.source import Constants, source_of_family
 
 #: Builds begun and not yet taken, for each compiler: enough that none of them waits for the device.
 AHEAD_PER_COMPILER: Final = 4
@@ -32,8 +31,6 @@ MOST_COMPILERS: Final = 32
 FEW: Final = 4
 
 Made = Build | BuildFailure
-#: What a kernel's `Config` struct holds, by name (`Family.compile_constants`).
-Constants = Mapping[str, KnobValue]
 
 
 class BuildCache(Protocol):
@@ -48,7 +45,8 @@ class BuildCache(Protocol):
 
 def source_of(problem: Problem, config: Config) -> str:
     """The text that is compiled for a candidate."""
-    return render(config.family, family_named(config.family).compile_constants(problem, config))
+    family = family_named(config.family)
+    return source_of_family(family).render(family.compile_constants(problem, config))
 
 
 class Builder:
@@ -91,7 +89,7 @@ class Builder:
 
     def source_of(self, config: Config, constants: Constants) -> str:
         """The text that is compiled for a candidate with these constants."""
-        return render(config.family, constants)
+        return source_of_family(family_named(config.family)).render(constants)
 
     def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[Made]:
         """Compiles one candidate, whose constants are these, on one of the threads."""

@@ -28,8 +28,8 @@ class Round(Protocol):
         ...
 
     @property
-    def library_ranks(self) -> int:
-        """How many candidates cuBLASLt has for the problem: ranks of family `cublaslt` that can be screened."""
+    def baselines(self) -> tuple[Config, ...]:
+        """Candidates of other people's libraries that can be screened, the first choice of each library first."""
         ...
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:

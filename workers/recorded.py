@@ -68,9 +68,10 @@ class RecordedRound:
         return self._recording.measurements[0][1]
 
     @property
-    def library_ranks(self) -> int:
-        """How many of cuBLASLt's candidates were screened."""
-        return sum(stage == "screen" and m.config.family == LIBRARY for (_, stage), m in self._known.items())
+    def baselines(self) -> tuple[Config, ...]:
+        """The library's candidates that were screened."""
+        screened = (m.config for (_, stage), m in self._known.items() if stage == "screen")
+        return tuple(config for config in screened if not family_named(config.family).own)
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         """Compiles each candidate here, then replays what it did there.

@@ -10,7 +10,7 @@ from space.families.sm90_wgmma.operands import element_bytes, stores_chunks
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.build import Build, compile_source
-from workers.kernels.render import render
+from workers.kernels.source import source_of_family
 
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("4096x4096x4096")
@@ -61,8 +61,8 @@ def test_c_is_aligned_where_the_kernel_stores_it_by_chunks(shape: str, dtype: st
 
 def compiles(problem: Gemm, config: Config, claims: list[str]) -> None:
     """The kernel's templates with these claims behind them; without its entry, so that nothing is generated."""
-    source = render(FAMILY.name, FAMILY.compile_constants(problem, config))
+    source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, config))
     templates = source[: source.index('extern "C" __global__')]
     asserted = "".join(f'static_assert({claim}, "{claim}");\n' for claim in claims)
-    made = compile_source(templates + asserted, FAMILY.arch, None)
+    made = compile_source(templates + asserted, min(FAMILY.targets), None)
     assert isinstance(made, Build), made.log

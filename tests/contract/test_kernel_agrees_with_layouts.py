@@ -10,7 +10,7 @@ from space.instructions.operand import Major
 from space.layouts.operand import OperandTile, Strides
 from space.layouts.swizzle import SWIZZLES
 from space.layouts.wgmma_descriptor import FIELDS, SWIZZLE_CODES
-from workers.kernels.render import FOLDER
+from workers.kernels.flatten import FOLDER
 
 
 def test_fields_and_swizzle_codes_stand_where_the_layouts_have_them() -> None:

@@ -6,14 +6,17 @@ import re
 
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from workers.kernels.render import FOLDER, render, source_digest, sources_digest
+from workers.kernels.flatten import FOLDER
+from workers.kernels.source import source_of_family, sources_digest
+from workers.kernels.verify import SOURCE as VERIFY
 
 FAMILY = family_named("sm90_wgmma")
+SOURCE = source_of_family(FAMILY)
 PROBLEM = Gemm.parse("4096x4096x4096")
 
 
 def test_every_constant_that_the_kernel_reads_is_given() -> None:
-    texts = [render("sm90_wgmma", FAMILY.compile_constants(problem, FAMILY.config({})))
+    texts = [SOURCE.render(FAMILY.compile_constants(problem, FAMILY.config({})))
              for problem in (PROBLEM, Gemm.parse("333x333x333"))]  # fmt: skip
     assert read_by("".join(texts)) == given_to(config_of(texts[0]))
 
@@ -32,7 +35,7 @@ def test_launch_knobs_do_not_reach_the_source() -> None:
 
 def test_no_extent_reaches_the_source() -> None:
     config = FAMILY.config({})
-    texts = {render("sm90_wgmma", FAMILY.compile_constants(Gemm.parse(shape), config)) for shape in
+    texts = {SOURCE.render(FAMILY.compile_constants(Gemm.parse(shape), config)) for shape in
              ("8x8x8", "4096x4096x4096", "333x4104x2056")}  # fmt: skip
     assert len(texts) == 1
 
@@ -45,8 +48,8 @@ def test_each_file_is_flattened_once_and_rendering_repeats_exactly() -> None:
 
 
 def test_the_source_digest_knows_no_config() -> None:
-    assert len(source_digest("sm90_wgmma")) == 64
-    assert source_digest("sm90_wgmma") != source_digest("verify")
+    assert len(SOURCE.digest) == 64
+    assert SOURCE.digest != VERIFY.digest
 
 
 def config_of(source: str) -> str:
@@ -62,7 +65,7 @@ def read_by(source: str) -> set[str]:
 
 
 def render_of(config) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    return render("sm90_wgmma", FAMILY.compile_constants(PROBLEM, config))
+    return SOURCE.render(FAMILY.compile_constants(PROBLEM, config))
 
 
 GEMV = family_named("gemv")
@@ -82,11 +85,11 @@ def test_no_extent_reaches_the_source_of_gemv_but_by_its_knob() -> None:
 
 
 def test_a_digest_is_of_the_families_that_compete() -> None:
-    assert sources_digest(["sm90_wgmma"]) == source_digest("sm90_wgmma")
-    both = sources_digest(["sm90_wgmma", "gemv"])
-    assert both == sources_digest(["gemv", "sm90_wgmma"])
-    assert both not in (source_digest("gemv"), source_digest("sm90_wgmma"))
+    assert sources_digest([FAMILY]) == SOURCE.digest
+    both = sources_digest([FAMILY, GEMV])
+    assert both == sources_digest([GEMV, FAMILY])
+    assert both not in (source_of_family(GEMV).digest, SOURCE.digest)
 
 
 def gemv_source(problem: Gemm) -> str:
-    return render("gemv", GEMV.compile_constants(problem, GEMV.config({})))
+    return source_of_family(GEMV).render(GEMV.compile_constants(problem, GEMV.config({})))

@@ -31,12 +31,12 @@ def gpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[object, obje
     from workers.build import Build, compile_source
     from workers.cuda.driver import Stream, check
     from workers.cuda.toolbox import Toolbox
-    from workers.kernels.render import render
+    from workers.kernels.verify import SOURCE as VERIFY
 
     check("cuInit", cu.cuInit(0))
     device = check("cuDeviceGet", cu.cuDeviceGet(0))
     check("cuCtxSetCurrent", cu.cuCtxSetCurrent(check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(device))))
-    build = compile_source(render("verify", {}), "sm_90a", tmp_path_factory.mktemp("cache"))
+    build = compile_source(VERIFY.render(), "sm_90a", tmp_path_factory.mktemp("cache"))
     assert isinstance(build, Build)
     stream = Stream()
     yield Toolbox(build, stream, 132), stream

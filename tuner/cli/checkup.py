@@ -13,7 +13,7 @@ from tuner.settings import Settings
 from tuner.studying.open_worker import driver_present, recorded_devices
 from workers.build import BuildFailure, compile_source
 from workers.errors import WorkerError
-from workers.kernels.render import render
+from workers.kernels.source import source_of_family
 from workers.recording import read_recording
 
 
@@ -50,7 +50,7 @@ def _gpu() -> Check:
 
 def _nvrtc() -> Check:
     family = family_named("sm90_wgmma")
-    source = render(family.name, family.compile_constants(Gemm(1, 1, 1), family.config({})))
+    source = source_of_family(family).render(family.compile_constants(Gemm(1, 1, 1), family.config({})))
     try:
         build = compile_source(source, min(family.targets), None)
     except (WorkerError, ImportError, OSError) as error:

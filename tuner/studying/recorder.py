@@ -14,7 +14,7 @@ from typing import Final
 
 from space.config import Config
 from space.problem import Problem
-from space.registry import families_for, family_named
+from space.registry import families_for
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import LIBRARY, enumeration_order
 from tuner.evidence.records import StoredMeasurement, StudyKey
@@ -64,7 +64,7 @@ def record(
     """
     wanted = spread(candidates_for(problem, worker), most)
     round_ = worker.begin(problem, policy)
-    library = [family_named(LIBRARY).config({"rank": rank}) for rank in range(round_.library_ranks)]
+    library = list(round_.baselines)
     competing = names_of(families_for(worker.facts.arch, problem))
     own = _Screening(store, worker, round_, problem, policy, competing, wanted)
     # The library's candidates are a study of their own: what tunes ours goes on from ours alone.

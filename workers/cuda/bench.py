@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +16,13 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.rank import roofline_us
+from space.registry import FAMILIES, family_named, kind_named
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
 from workers.cuda.clocks import POWER_LIMITED, Monitor, processes_of
 from workers.cuda.device import open_device
 from workers.cuda.driver import CudaError, Stream
-from workers.cuda.families import Launcher, cublaslt, foresee, load
+from workers.cuda.families import launcher_of
+from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy, Operands
 from workers.cuda.pace import Pace
@@ -27,7 +30,7 @@ from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, 
 from workers.cuda.toolbox import Toolbox
 from workers.cuda.verification import Verdict, Verifier
 from workers.errors import DriverError, WorkerError
-from workers.kernels.render import render
+from workers.kernels.verify import SOURCE as VERIFY
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Stage
 
 #: Arithmetic that takes this share of the roofline's time keeps the tensor cores busy enough for the power limit.
@@ -45,7 +48,6 @@ class Loaded:
     config: Config
     digest: str
     policy: Policy
-    note: str
     launcher: Launcher
 
     def discard(self) -> None:
@@ -77,7 +79,8 @@ class Bench:
 
     Attributes:
         facts: of the device.
-        library: cuBLASLt; None where it can't be used, and `library_missing` says why.
+        libraries: what the families that launch other people's kernels need, by family.
+        baselines: those families' candidates for the problem, the first choice of each library first.
         busy_us: how long the GPU worked on candidates since the process began.
     """
 
@@ -88,7 +91,7 @@ class Bench:
         self.stream, self._recorder = Stream(), Stream()
         self.monitor = _open_monitor(self.facts.uuid, present)
         self.facts = replace(self.facts, driver=self.monitor.driver)
-        tools = compile_source(render("verify", {}), self.facts.arch, cache_dir)
+        tools = compile_source(VERIFY.render(), self.facts.arch, cache_dir)
         if isinstance(tools, BuildFailure):
             raise DriverError(f"the verification kernels don't compile with NVRTC {nvrtc_version()}: {tools.reason}")
         try:
@@ -98,12 +101,13 @@ class Bench:
                 f"driver {self.facts.driver} doesn't load what NVRTC {nvrtc_version()} compiles ({error}): "
                 f"install a newer driver"
             ) from error
-        self.library, self.library_missing = _open_library()
+        libraries = {name: launcher_of(family).library() for name, family in FAMILIES.items()}
+        self.libraries = {name: library for name, library in libraries.items() if library is not None}
+        self.baselines: tuple[Config, ...] = ()
         self.busy_us = 0.0
         self._problem: Gemm | None = None
         self._operands: Operands
         self._verifier: Verifier
-        self._matmul: cublaslt.Matmul | None = None
         self._shared = Shared()
         self._looked_around, self._others = 0.0, ""
         self._anchor: Ready | None = None
@@ -123,13 +127,9 @@ class Bench:
         self._best_once_us = float("inf")
         compute_us = problem.flops / limits.peak_tflops(problem.dtype) / 1e6
         self._bound_by_arithmetic = compute_us > SHARE_OF_ROOFLINE * self._expected_us
-        if self.library is not None and not cublaslt.unsupported(problem):
-            self._matmul = cublaslt.Matmul(self.library, problem)
-
-    @property
-    def library_ranks(self) -> range:
-        """Places in cuBLASLt's list for the problem; empty where it has nothing."""
-        return self._matmul.ranks if self._matmul else range(0)
+        families = [family_named(name) for name in kind_named(problem.kind).baselines]
+        found = (launcher_of(family).candidates(problem, self._shared) for family in families)
+        self.baselines = tuple(chain.from_iterable(found))
 
     def ready(self, config: Config, digest: str, policy: Policy) -> Ready:
         """Loads a candidate and records its graph.
@@ -142,7 +142,7 @@ class Bench:
     def foresee(self, config: Config, digest: str) -> None:
         """Does ahead what `load` needs no GPU for; what goes wrong is told there."""
         assert self._problem is not None
-        foresee(self._problem, config)
+        launcher_of(family_named(config.family)).foresee(self._problem, config)
         if digest:
             with contextlib.suppress(WorkerError):
                 self._cubin(digest)
@@ -154,8 +154,11 @@ class Bench:
         Raises:
             CudaError: it can't be loaded.
         """
-        launcher, note = self._launcher(config, digest)
-        return Loaded(config, digest, policy, note, launcher)
+        assert self._problem is not None
+        launcher_class = launcher_of(family_named(config.family))
+        cubin = self._cubin(digest) if digest else b""
+        launcher = launcher_class(self._problem, config, cubin, self.facts.sm_count, self._shared)
+        return Loaded(config, digest, policy, launcher)
 
     def record(self, loaded: Loaded) -> Ready:
         """Records the graph of a candidate; the GPU may be busy with another meanwhile.
@@ -170,7 +173,7 @@ class Bench:
             loaded.discard()
             raise
         return Ready(
-            loaded.config, loaded.digest, loaded.policy, loaded.note, launcher,
+            loaded.config, loaded.digest, loaded.policy, launcher,
             lambda copy: launcher.launch(self.stream, copy), timed,
         )  # fmt: skip
 
@@ -241,7 +244,7 @@ class Bench:
     ) -> Measurement:
         """A correct candidate's measurement."""
         assert self._problem is not None
-        note = "; ".join(filter(None, (ready.note, remark, self.others())))
+        note = "; ".join(filter(None, (ready.launcher.note, remark, self.others())))
         return Measurement(
             self._problem.key, ready.config, stage, ready.policy, Outcome.CORRECT, samples, clocks=clocks,
             verification=verdict.verification, build_digest=ready.digest, note=note,
@@ -298,17 +301,6 @@ class Bench:
         self.busy_us += beside.spent_us
         return tuple(sample * beside.pace for sample in taken[1:]), f"pace {beside.pace:.3f}", beside.steady
 
-    def _launcher(self, config: Config, digest: str) -> tuple[Launcher, str]:
-        assert self._problem is not None
-        if config.family == "cublaslt":
-            return self._library_launcher(config.number("rank"))
-        return load(self._problem, config, self._cubin(digest), self.facts.sm_count, self._shared), ""
-
-    def _library_launcher(self, rank: int) -> tuple[Launcher, str]:
-        if self._matmul is None or rank not in self._matmul.ranks:
-            raise CudaError(f"cublasLtMatmulAlgoGetHeuristic returns no rank {rank}", "CUDA_ERROR_NOT_FOUND")
-        return cublaslt.Candidate(self._matmul, rank), self._matmul.note(rank)
-
     def _clear(self) -> None:
         if self._problem is None:
             return
@@ -316,9 +308,6 @@ class Bench:
         if self._anchor is not None:
             self._anchor.discard()
         self._anchor = self._pace = None
-        if self._matmul is not None:
-            self._matmul.free()
-            self._matmul = None
         self._verifier.free()
         self._operands.free()
         self._shared.free()
@@ -332,13 +321,3 @@ def _open_monitor(uuid: str, present: frozenset[int]) -> Monitor:
             f"NVML can't be used ({type(error).__name__}: {error}), and a time without its clocks is no measurement: "
             f"install the whole driver"
         ) from error
-
-
-def _open_library() -> tuple[cublaslt.Library | None, str]:
-    try:
-        return cublaslt.Library(), ""
-    except CudaError:
-        raise
-    except Exception as error:
-        # Not installed, or not loadable here: there is no baseline then, and the reason is told.
-        return None, f"cuBLASLt can't be used ({type(error).__name__}: {error}): no baseline is measured"

@@ -15,8 +15,10 @@ from typing import Final
 from space.config import Config
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
+from space.registry import family_named
 from workers.cuda.driver import Stream
-from workers.cuda.families import Movable, load
+from workers.cuda.families import prepared_launcher_of
+from workers.cuda.families.prepared import PreparedLauncher
 from workers.cuda.families.shared import Box, Shared, TensorMap
 from workers.cuda.operands import Copy
 
@@ -53,7 +55,7 @@ class Call:
 
     def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, anywhere: int) -> None:
         wanted = _Wanted(anywhere)
-        self._launcher = load(problem, config, cubin, sm_count, wanted)
+        self._launcher = prepared_launcher_of(family_named(config.family))(problem, config, cubin, sm_count, wanted)
         self.scratch = wanted.found
         size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
         self.alignment_bytes = {
@@ -82,7 +84,7 @@ class CallOn:
     Not for two threads at the same time: a launch copies the arguments, and until then nobody else may move them.
     """
 
-    def __init__(self, launcher: Movable, stream: Stream, anywhere: int) -> None:
+    def __init__(self, launcher: PreparedLauncher, stream: Stream, anywhere: int) -> None:
         # Descriptors are encoded here once; later their addresses alone change.
         self._passes = launcher.prepare(_nothing(anywhere))
         self._epilogue, self._places = launcher.epilogue(self._passes), launcher.places(self._passes)

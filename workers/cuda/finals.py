@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from space.config import Config
-from space.registry import family_named
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.clocks import DISTURBING
 from workers.cuda.driver import CudaError
@@ -59,9 +58,9 @@ class Finals:
             self._rivals.append(Rival(ready, verdict))
         return verdict.reason
 
-    def add_library(self, policy: Policy) -> None:
-        """cuBLASLt's first choice, and the fastest of its candidates where that is another one."""
-        found = [*self._library_rivals(policy)]
+    def add_baselines(self, policy: Policy) -> None:
+        """Adds the library's first choice, and the fastest of its candidates where that is another one."""
+        found = [*self._baselines(policy)]
         if not found:
             return
         first, (_, fastest) = found[0][1], min(found, key=lambda timed: timed[0])
@@ -117,11 +116,11 @@ class Finals:
             self._bench.busy_us += times[place] * timed.launches
         return RoundOf(tuple(times), clocks)
 
-    def _library_rivals(self, policy: Policy) -> Iterator[tuple[float, Rival]]:
-        """cuBLASLt's correct candidates, each with a brief time; one runs while the next one is made ready."""
+    def _baselines(self, policy: Policy) -> Iterator[tuple[float, Rival]]:
+        """The library's correct candidates, each with a brief time; one runs while the next one is made ready."""
         running: Rival | None = None
-        for rank in self._bench.library_ranks:
-            ready = self._library_ready(rank, policy)
+        for config in self._bench.baselines:
+            ready = self._baseline(config, policy)
             if running:
                 yield self._brief_us(running), running
             running = self._verified(ready) if ready else None
@@ -130,13 +129,13 @@ class Finals:
         if running:
             yield self._brief_us(running), running
 
-    def _library_ready(self, rank: int, policy: Policy) -> Ready | None:
+    def _baseline(self, config: Config, policy: Policy) -> Ready | None:
         try:
-            return self._bench.ready(family_named("cublaslt").config({"rank": rank}), "", policy)
+            return self._bench.ready(config, "", policy)
         except CudaError as error:
             if error.sticky:
                 raise
-            # The library refuses some of its own candidates when they are run.
+            # A library may refuse some of its own candidates when they run.
             return None
 
     def _verified(self, ready: Ready) -> Rival | None:

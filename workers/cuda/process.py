@@ -1,6 +1,6 @@
-"""Entry of the process that owns the GPU: answers documents, in order, until the pipe ends.
+"""Entry of the process that owns the GPU: answers documents in order until the pipe closes.
 
-python -m workers.cuda.process ORDINAL CACHE_DIR READ_FD WRITE_FD
+python -m workers.cuda.process ORDINAL CACHE_DIR [MODULE ...] READ_FD WRITE_FD
 
 Questions may be sent ahead. While the GPU works on one candidate, the next one that has arrived is made ready.
 """
@@ -13,8 +13,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -183,22 +184,28 @@ class Screenings:
         self._done = []
 
 
-def main(ordinal: int, cache_dir: Path, read_fd: int, write_fd: int) -> None:
-    """Answers until the parent hangs up. A lost context ends the process: only a new one helps."""
+def main(ordinal: int, cache_dir: Path, read_fd: int, write_fd: int, modules: Sequence[str] = ()) -> None:
+    """Answers until the parent hangs up. A lost context ends the process: only a new one helps.
+
+    Args:
+        modules: modules outside of this package whose import registers families and problem kinds.
+    """
+    for module in modules:
+        import_module(module)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     inbox = Inbox(read_fd)
-    desk: Desk | None = None
+    dispatcher: Dispatcher | None = None
     while True:
         try:
             question = inbox.take()
         except Hangup:
             return
         try:
-            if desk is None:
-                desk = Desk(Bench(ordinal, cache_dir), inbox, lambda answer: send(write_fd, answer))
+            if dispatcher is None:
+                dispatcher = Dispatcher(Bench(ordinal, cache_dir), inbox, lambda answer: send(write_fd, answer))
                 # What is there by now stays: looking through it for garbage takes tens of milliseconds, every time.
                 gc.freeze()
-            desk.answer(question)
+            dispatcher.answer(question)
         except Hangup:
             return
         except WorkerError as error:
@@ -209,8 +216,8 @@ def main(ordinal: int, cache_dir: Path, read_fd: int, write_fd: int) -> None:
                 os._exit(1)
 
 
-class Desk:
-    """Where questions are answered."""
+class Dispatcher:
+    """Answers questions, each by what it asks to do."""
 
     def __init__(self, bench: Bench, inbox: Inbox, reply: Callable[[dict[str, Any]], None]) -> None:
         self._bench, self._inbox, self._reply = bench, inbox, reply
@@ -236,11 +243,11 @@ class Desk:
             case "prepare":
                 finals.drop()
                 bench.prepare(problem_from_key(question["problem"]), question["seed"])
-                return {"library_ranks": len(bench.library_ranks)}
+                return {"baselines": [config.key for config in bench.baselines]}
             case "arm":
                 return {"reason": finals.add(_config(question), question["digest"], Policy(question["policy"]))}
-            case "library":
-                finals.add_library(Policy(question["policy"]))
+            case "baselines":
+                finals.add_baselines(Policy(question["policy"]))
                 return {}
             case "rounds":
                 return {"measurements": [_json(final) for final in finals.run(question["rounds"])]}
@@ -254,9 +261,10 @@ class Desk:
 
 
 def _hello(bench: Bench) -> dict[str, Any]:
-    version = bench.library.version if bench.library else ""
-    notices = [*bench.monitor.others(), *filter(None, [bench.library_missing])]
-    return {"facts": _json(bench.facts), "cublaslt": version, "nvrtc": nvrtc_version(), "notices": notices}
+    libraries = bench.libraries
+    notices = [*bench.monitor.others(), *(library.missing for library in libraries.values() if library.missing)]
+    versions = {name: library.version for name, library in libraries.items()} | {"nvrtc": nvrtc_version()}
+    return {"facts": _json(bench.facts), "libraries": versions, "notices": notices}
 
 
 def _config(question: Question) -> Config:
@@ -269,4 +277,4 @@ def _json(value: object) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[-2]), int(sys.argv[-1]), sys.argv[3:-2])

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from space.config import Config
 from space.explain import explain, legal_among
 from space.problem import Problem
-from space.registry import families_for, family_named
+from space.registry import config_named, families_for, family_named
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds
 from workers.cuda.supervisor import Died, LostContext
 from workers.errors import DriverError, ProcessError
-from workers.kernels.render import sources_digest
+from workers.kernels.source import sources_digest
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage, from_json
 from workers.ports import More, no_more
 
@@ -52,22 +52,22 @@ class CudaRound:
         self._patience_seconds = PREPARE_SECONDS + problem.flops / REFERENCE_FLOPS
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
-        self._library_ranks = 0
+        self._baselines: tuple[Config, ...] = ()
         self._ended: Counter[str] = Counter()
 
     @property
-    def library_ranks(self) -> int:
-        """How many candidates cuBLASLt has for the problem."""
-        return self._library_ranks
+    def baselines(self) -> tuple[Config, ...]:
+        """Candidates of other people's libraries, the first choice of each first."""
+        return self._baselines
 
     @property
     def provenance(self) -> Provenance:
         """What this round's measurements depend on."""
         facts, libraries = self._worker.facts, self._worker.libraries
-        competing = (family.name for family in families_for(facts.arch, self._problem))
+        competing = families_for(facts.arch, self._problem)
         return Provenance(
             facts.name, facts.uuid, facts.driver, libraries["nvrtc"], sources_digest(competing),
-            libraries["cublaslt"], own_version(), self._seed,
+            libraries.get("cublaslt", ""), own_version(), self._seed,
         )  # fmt: skip
 
     def prepare(self) -> None:
@@ -75,7 +75,7 @@ class CudaRound:
         question = {"do": "prepare", "problem": self._problem.key, "seed": self._seed}
         self._worker.prepared = None
         try:
-            self._library_ranks = int(self._asked_twice(question)["library_ranks"])
+            self._baselines = tuple(config_named(key) for key in self._asked_twice(question)["baselines"])
         except Died as error:
             raise ProcessError(f"{self._problem.shape} can't be prepared: {error}") from error
         except LostContext as error:
@@ -216,7 +216,7 @@ class CudaRound:
         return from_json(Measurement, json.dumps(answer))
 
     def _run_finals(self, rounds: int) -> tuple[Measurement, ...]:
-        self._worker.ask({"do": "library", "policy": self._policy.value}, self._patience_seconds)
+        self._worker.ask({"do": "baselines", "policy": self._policy.value}, self._patience_seconds)
         answer = self._worker.ask({"do": "rounds", "rounds": rounds}, self._patience_seconds + rounds)
         return tuple(self._screened(entry) for entry in answer["measurements"])
 

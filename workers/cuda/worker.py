@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from space.problem import Problem
+from space.registry import registered_modules
 from workers import errors
 from workers.builder import BuildCache, Builder
 from workers.cuda.round import CudaRound
@@ -48,7 +49,7 @@ class CudaWorker:
         self.prepared: CudaRound | None = None
         self._open = 0
         self.builder = Builder(cache_dir, build_cache=build_cache)
-        self.supervisor = Supervisor([*process, str(ordinal), str(cache_dir)])
+        self.supervisor = Supervisor([*process, str(ordinal), str(cache_dir), *registered_modules()])
         try:
             hello = self.ask({"do": "hello"}, HELLO_SECONDS)
         except (Died, LostContext) as error:
@@ -58,7 +59,7 @@ class CudaWorker:
             self.close()
             raise
         self._facts = from_json(DeviceFacts, json.dumps(hello["facts"]))
-        self.libraries = {"cublaslt": str(hello["cublaslt"]), "nvrtc": str(hello["nvrtc"])}
+        self.libraries: dict[str, str] = hello["libraries"]
         self.notices: tuple[str, ...] = tuple(hello["notices"])
 
     @property

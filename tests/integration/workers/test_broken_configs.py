@@ -8,7 +8,7 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tests.broken_configs import BREAKS
 from workers.build import BuildFailure, compile_source
-from workers.kernels.render import render
+from workers.kernels.source import source_of_family
 
 FAMILY = family_named("sm90_wgmma")
 #: What the kernel's static assertions, ptxas or its spill report hold; the rest is the driver's or TMA's.
@@ -21,6 +21,6 @@ COMPILED = {
 @pytest.mark.parametrize(("shape", "dtype", "layout", "knobs", "rule"), [one for one in BREAKS if one[-1] in COMPILED])
 def test_the_compiler_refuses_it_too(shape: str, dtype: str, layout: str, knobs: dict[str, object], rule: str) -> None:
     problem = Gemm.parse(shape, dtype, layout)
-    source = render(FAMILY.name, FAMILY.compile_constants(problem, FAMILY.config(knobs)))
-    made = compile_source(source, FAMILY.arch, None)
+    source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, FAMILY.config(knobs)))
+    made = compile_source(source, min(FAMILY.targets), None)
     assert isinstance(made, BuildFailure), f"{rule} is stricter than the compiler"

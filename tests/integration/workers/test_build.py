@@ -17,21 +17,22 @@ from space.registry import family_named
 from tests.broken_configs import SHARED
 from workers.build import Build, BuildFailure, compile_source, kept_cubin
 from workers.errors import CacheError
-from workers.kernels.render import render
+from workers.kernels.source import source_of_family
+from workers.kernels.verify import SOURCE as VERIFY
 
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("4096x4096x4096")
 
 
 def source(**knobs: object) -> str:
-    return render("sm90_wgmma", FAMILY.compile_constants(PROBLEM, FAMILY.config(knobs)))
+    return source_of_family(FAMILY).render(FAMILY.compile_constants(PROBLEM, FAMILY.config(knobs)))
 
 
 def test_a_random_sample_of_the_legal_space_compiles_without_spills_or_warnings() -> None:
     space = enumerate_space(FAMILY, PROBLEM, pruned=False)
     rows = np.random.default_rng(11).integers(len(space), size=24)
     configs = [FAMILY.config_at(space.columns, int(row)) for row in rows]
-    sources = [render("sm90_wgmma", FAMILY.compile_constants(PROBLEM, config)) for config in configs]
+    sources = [source_of_family(FAMILY).render(FAMILY.compile_constants(PROBLEM, config)) for config in configs]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         built = list(pool.map(lambda text: compile_source(text, "sm_90a", None), sources))
     failures = {config.key: build.reason for config, build in zip(configs, built, strict=True)
@@ -72,12 +73,12 @@ def test_what_the_rules_of_gemv_refuse_the_compiler_refuses(dtype: str, knobs: d
     gemv, problem = family_named("gemv"), Gemm.parse("1x64x8192", dtype)
     broken = [entry.rule for entry in explain(gemv, problem, gemv.config(knobs)).broken]
     assert len(broken) == 1
-    text = render("gemv", gemv.compile_constants(problem, gemv.config(knobs)))
+    text = source_of_family(gemv).render(gemv.compile_constants(problem, gemv.config(knobs)))
     assert isinstance(compile_source(text, "sm_90a", None), BuildFailure), f"{broken[0]} is stricter than the compiler"
 
 
 def test_the_verification_kernels_compile() -> None:
-    assert isinstance(compile_source(render("verify", {}), "sm_90a", None), Build)
+    assert isinstance(compile_source(VERIFY.render(), "sm_90a", None), Build)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from space.config import Config
 from space.explain import explain
 from space.kinds.gemm import Gemm
 from space.registry import family_named
@@ -81,6 +82,10 @@ class Placed(shared.Shared):  # type: ignore[misc]
         return SECOND[name]
 
 
+def loaded(problem: Gemm, config: Config) -> Any:  # noqa: ANN401
+    return families.launcher_of(family_named(config.family))(problem, config, b"", 132, Placed())
+
+
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     from workers.cuda.families import gemv, packing, prepared, sm90_wgmma
@@ -112,7 +117,7 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
     each = len(noted) // 4
     first, then, elsewhere, again = (noted[turn * each : (turn + 1) * each] for turn in range(4))
     noted.clear()
-    families.load(problem, config, b"", 132, Placed()).launch(None, operands.Copy(*THEN))
+    loaded(problem, config).launch(None, operands.Copy(*THEN))
     assert then == again == noted != first == elsewhere
 
 
@@ -124,7 +129,7 @@ def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None
     at = [*FIRST[:moved], THEN[moved], *FIRST[moved + 1 :]]
     on(*FIRST)
     on(*at)
-    families.load(problem, config, b"", 132, Placed()).launch(None, operands.Copy(*at))
+    loaded(problem, config).launch(None, operands.Copy(*at))
     first, then, made = noted
     assert then == made != first
 

@@ -45,14 +45,14 @@ if os.path.exists(log + ".gone"):
 while True:
     question = receive(read_fd)
     match question["do"]:
-        case "hello": send(write_fd, dict(facts=FACTS, cublaslt="130100", nvrtc="13.0", notices=[]))
+        case "hello": send(write_fd, dict(facts=FACTS, libraries=dict(cublaslt="130100", nvrtc="13.0"), notices=[]))
         case "prepare":
             note(f"prepare {{question['problem']}} {{question['seed']}}")
             prepared = True
             if question["problem"].find(":7x7x8:") > 0:
                 send(write_fd, dict(error="cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY", kind="CudaError",
                                     name="CUDA_ERROR_OUT_OF_MEMORY", lost=False))
-            else: send(write_fd, dict(library_ranks=8))
+            else: send(write_fd, dict(baselines=[]))
         case "screen" | "arm":
             assert prepared
             knobs = dict(pair.split("=") for pair in question["knobs"].split(","))
@@ -73,7 +73,7 @@ while True:
                     os._exit(1)
             if question["do"] == "arm": send(write_fd, dict(reason=""))
             else: send(write_fd, measured(question))
-        case "drop" | "library": send(write_fd, dict())
+        case "drop" | "baselines": send(write_fd, dict())
         case "rounds": send(write_fd, dict(measurements=[]))
 """
 

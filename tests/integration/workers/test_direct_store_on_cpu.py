@@ -19,7 +19,8 @@ from space.registry import family_named
 from tests.elements import decoded, encoded, size_bytes
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda.families import arguments
-from workers.kernels.render import flatten, render
+from workers.kernels.flatten import flatten
+from workers.kernels.source import source_of_family
 
 pytestmark = needs_compiler
 
@@ -92,7 +93,7 @@ def stores(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctype
     convert = (HEADERS / "ptx_on_cpu.h").read_text()
     parts = [flatten("includes", {"includes": INCLUDES, "ptx/matrix.cuh": PTX, "ptx/convert.cuh": convert})]
     for number, case in enumerate(cases):
-        source = render("sm90_wgmma", FAMILY.compile_constants(case.problem, case.config))
+        source = source_of_family(FAMILY).render(FAMILY.compile_constants(case.problem, case.config))
         config = source[source.index("struct Config {") :]
         config = config[: config.index("};") + 2]
         parts.append(re.sub(r"\bConfig\b", f"Config{number}", config))

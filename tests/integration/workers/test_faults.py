@@ -11,7 +11,7 @@ from space.explain import is_legal
 from space.registry import family_named
 from tests.support import measured
 from workers.build import Build, BuildFailure, compile_source
-from workers.kernels.render import render
+from workers.kernels.source import source_of_family
 from workers.measurement import Outcome
 
 FAMILY = family_named("sm90_wgmma")
@@ -20,7 +20,7 @@ FAMILY = family_named("sm90_wgmma")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_is_one_change_of_the_real_kernel_that_compiles(fault: Fault) -> None:
     assert is_legal(FAMILY, fault.problem, fault.config)
-    sound = render(FAMILY.name, FAMILY.compile_constants(fault.problem, fault.config))
+    sound = source_of_family(FAMILY).render(FAMILY.compile_constants(fault.problem, fault.config))
     broken = fault.plant(sound)
     assert broken != sound
     made = compile_source(broken, "sm_90a", None)

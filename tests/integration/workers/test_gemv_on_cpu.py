@@ -22,7 +22,8 @@ from tests.elements import encoded, numbers, product
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda import bounds, operands
 from workers.cuda.families import gemv as launcher
-from workers.kernels.render import flatten, render
+from workers.kernels.flatten import flatten
+from workers.kernels.source import source_of_family
 
 pytestmark = needs_compiler
 
@@ -74,7 +75,7 @@ def kernels(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctyp
     flat = flatten("gemv/entry.cuh", plain | {"ptx/convert.cuh": (HEADERS / "ptx_on_cpu.h").read_text()})
     parts = [flat[: flat.rindex('#line')]]
     for number, case in enumerate(cases):
-        source = render("gemv", FAMILY.compile_constants(case.problem, case.config))
+        source = source_of_family(FAMILY).render(FAMILY.compile_constants(case.problem, case.config))
         own = source[source.index('#line 1 "Config"') :].replace("extern __shared__ __align__(16) unsigned char "
                                                                  "dynamic_smem[];", "")  # fmt: skip
         own = own.replace("dynamic_smem", "dynamic_shared()").replace(" gemv(const", f" gemv{number}(const")

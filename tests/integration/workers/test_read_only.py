@@ -5,9 +5,9 @@ from __future__ import annotations
 from benchmarks.read_only import PIECE_BYTES, RINGS
 from space.arch import ARCHS
 from workers.build import Build, compile_source
-from workers.kernels.render import flatten
+from workers.kernels.read_only import SOURCE as READ_ONLY
 
-SOURCE = flatten("read_only/entry.cuh")
+SOURCE = READ_ONLY.render()
 
 
 def test_it_compiles() -> None:

@@ -20,7 +20,8 @@ from tests.broken_configs import SHARED
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda.families import arguments
 from workers.cuda.families import sm90_wgmma as launcher
-from workers.kernels.render import flatten, render
+from workers.kernels.flatten import flatten
+from workers.kernels.source import source_of_family
 
 pytestmark = needs_compiler
 
@@ -79,7 +80,7 @@ GRIDS = [Grid(3, 5, 8, 64), Grid(4, 5, 16, 24), Grid(3, 3, 8, 48), Grid(5, 3, 8,
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     problem = Gemm.parse("256x256x4096", "bf16,bf16,f32,f32")
     assert explain(FAMILY, problem, CONFIG).legal
-    source = render("sm90_wgmma", FAMILY.compile_constants(problem, CONFIG))
+    source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, CONFIG))
     config = source[source.index("struct Config {") :]
     stubs = dict.fromkeys(STUBBED, "//") | {"ptx/matrix.cuh": PTX, "ptx/atomic.cuh": "//"}
     stubs["ptx/convert.cuh"] = (HEADERS / "ptx_on_cpu.h").read_text()

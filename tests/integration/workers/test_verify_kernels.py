@@ -6,7 +6,7 @@ import ctypes
 
 from workers.build import Build, compile_source
 from workers.cuda import toolbox
-from workers.kernels.render import render
+from workers.kernels.verify import SOURCE as VERIFY
 
 
 def test_they_compile_and_every_field_is_where_the_host_puts_it() -> None:
@@ -17,6 +17,6 @@ def test_they_compile_and_every_field_is_where_the_host_puts_it() -> None:
             f'static_assert(__builtin_offsetof({kind.__name__}, {name}) == {getattr(kind, name).offset}, "{name}");'
             for name, *_ in kind._fields_
         ]
-    built = compile_source("\n".join([render("verify", {}), *checks, ""]), "sm_90a", None)
+    built = compile_source("\n".join([VERIFY.render(), *checks, ""]), "sm_90a", None)
     assert isinstance(built, Build), built
     assert built.warnings == ()

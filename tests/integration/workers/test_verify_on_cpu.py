@@ -18,7 +18,7 @@ from space.problem import DTYPE_BYTES
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import compiled, needs_compiler
 from workers.cuda import operands, reference, verification
-from workers.kernels.render import render
+from workers.kernels.verify import SOURCE as VERIFY
 
 pytestmark = needs_compiler
 
@@ -52,7 +52,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
             given.append(("*" if by_value else "") + argument[-1])
         call = f"run_grid(blocks, [=] {{ {name}({', '.join(given)}); }});"
         wrappers.append(f"void cpu_{name}({arguments}, unsigned blocks) {{ {call} }}")
-    text = render("verify", {}) + 'extern "C" {\n' + "\n".join(wrappers) + "\n}\n"
+    text = VERIFY.render() + 'extern "C" {\n' + "\n".join(wrappers) + "\n}\n"
     return compiled(text, tmp_path_factory.mktemp("verify"))
 
 

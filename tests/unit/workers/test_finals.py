@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from space.config import Config
+from space.registry import family_named
 from workers.cuda import driver, finals
 from workers.measurement import Policy
 
@@ -42,8 +43,8 @@ class Bench:
     busy_us: float = 0.0
 
     @property
-    def library_ranks(self) -> range:
-        return range(len(self.times_us))
+    def baselines(self) -> tuple[Config, ...]:
+        return tuple(family_named("cublaslt").config({"rank": rank}) for rank in range(len(self.times_us)))
 
     def ready(self, config: Config, digest: str, policy: Policy) -> Any:  # noqa: ANN401
         rank = config.number("rank")
@@ -61,7 +62,7 @@ def added(times_us: list[float]) -> tuple[list[int], list[str]]:
     """The ranks that became rivals, and what was done."""
     bench = Bench(times_us)
     made = finals.Finals(bench)
-    made.add_library(Policy.COLD_GRAPH)
+    made.add_baselines(Policy.COLD_GRAPH)
     return [rival.ready.timed.rank for rival in made._rivals], bench.log
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 
-from space.families.cublaslt import MOST_RANKS
+from space.config import Config
+from space.families.cublaslt import CUBLASLT, MOST_RANKS
 from space.kinds.gemm import Gemm
 from workers.cuda.driver import Buffer, CudaError, Stream
+from workers.cuda.families.launcher import Launcher, Library
+from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Copy
 
 WORKSPACE_BYTES: Final = 64 * 2**20
@@ -26,7 +30,7 @@ _OP_N, _OP_T = 0, 1
 _EPILOGUES: Final = {"relu": 2, "bias": 4, "gelu": 32}
 
 
-class Library:
+class Handle:
     """A handle of the library, its workspace and its version.
 
     Raises:
@@ -40,6 +44,22 @@ class Library:
         self.handle = cublasLt.create()
         self.workspace = Buffer.allocate(WORKSPACE_BYTES)
         self.version = str(cublasLt.get_version())
+
+
+@cache
+def opened() -> tuple[Handle | None, str]:
+    """The handle of this process; None and the reason where the library can't be used.
+
+    Raises:
+        CudaError: the GPU can't be used.
+    """
+    try:
+        return Handle(), ""
+    except CudaError:
+        raise
+    except Exception as error:
+        # Not installed, or not loadable here: there is no baseline then, and users are told why.
+        return None, f"cuBLASLt can't be used ({type(error).__name__}: {error}): no baseline is measured"
 
 
 def unsupported(problem: Gemm) -> str:
@@ -63,7 +83,7 @@ class Matmul:
     for A it is the other way round.
     """
 
-    def __init__(self, library: Library, problem: Gemm) -> None:
+    def __init__(self, library: Handle, problem: Gemm) -> None:
         self._library, self._problem = library, problem
         m, n, k = problem.m, problem.n, problem.k
         whole = self._whole = problem.dtype_acc == "s32"
@@ -177,18 +197,45 @@ class Matmul:
         return int(value[0])
 
 
-class Candidate:
-    """One place in the heuristic's list; see `workers.cuda.families.Loaded`."""
+class LibraryLauncher(Launcher):
+    """One of the heuristic's candidates, by its rank."""
 
-    def __init__(self, matmul: Matmul, rank: int) -> None:
-        self._matmul, self._rank = matmul, rank
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+        matmul, self._rank = _matmul(problem, shared), config.number("rank")
+        if matmul is None or self._rank not in matmul.ranks:
+            raise CudaError(f"cublasLtMatmulAlgoGetHeuristic returns no rank {self._rank}", "CUDA_ERROR_NOT_FOUND")
+        self._matmul, self.note = matmul, matmul.note(self._rank)
 
     def launch(self, stream: Stream, copy: Copy) -> None:
-        """Runs it once."""
+        """Runs it once.
+
+        Raises:
+            CudaError: the library refuses it, as it does with some of its own candidates.
+        """
         self._matmul.launch(stream, copy, self._rank)
 
     def unload(self) -> None:
-        """Nothing of its own: the description is the problem's."""
+        """Frees nothing: the description of the product is shared by all ranks."""
+
+    @classmethod
+    def library(cls) -> Library:
+        """cuBLASLt's version, or why it can't be used."""
+        handle, missing = opened()
+        return Library(handle.version if handle else "", missing)
+
+    @classmethod
+    def candidates(cls, problem: Gemm, shared: Shared) -> tuple[Config, ...]:
+        """The heuristic's list, its first choice first; empty where the library has no such product."""
+        matmul = _matmul(problem, shared)
+        return tuple(CUBLASLT.config({"rank": rank}) for rank in matmul.ranks) if matmul else ()
+
+
+def _matmul(problem: Gemm, shared: Shared) -> Matmul | None:
+    """The problem's product, described to the library; None where it has no such product."""
+    handle, _ = opened()
+    if handle is None or unsupported(problem):
+        return None
+    return shared.keep(Matmul, lambda: Matmul(handle, problem))
 
 
 @contextmanager
@@ -208,3 +255,6 @@ def _name(kind: Any, number: int) -> str:  # noqa: ANN401
         return str(kind(number).name).removeprefix("TILE_").removeprefix("STAGES_").removeprefix("SHAPE_").lower()
     except ValueError:
         return str(number)
+
+
+LAUNCHER: Final = LibraryLauncher

@@ -12,7 +12,7 @@ from space.families.gemv.derive import row_bytes, transposed_a
 from space.kinds.gemm import Gemm
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, epilogue_places
-from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
 from workers.cuda.families.shared import Place, Shared, word
 from workers.cuda.operands import Copy
 
@@ -55,13 +55,12 @@ def arguments_of(
     )  # fmt: skip
 
 
-class Gemv(PreparedLauncher):
-    """See `PreparedLauncher`."""
+class GemvLauncher(PreparedLauncher):
+    """A single pass."""
 
     def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
-        super().__init__(cubin)
-        self._problem, self._config = problem, config
-        self._derived = derived = derived_of(problem, config)
+        super().__init__(problem, config, cubin, sm_count, shared)
+        derived = self._derived
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"],
             pdl=config.number("pdl") == 1,
@@ -76,7 +75,7 @@ class Gemv(PreparedLauncher):
             self._partials, self._semaphores = split_workspace(shared, whole * split * derived["outputs"], whole)
 
     def prepare(self, copy: Copy) -> Passes:
-        """See `PreparedLauncher`; one pass."""
+        """The arguments of one copy."""
         made = GemvArguments.from_buffer_copy(self._of_every_copy)
         made.a, made.b, made.c = copy.a, copy.b, copy.c
         made.source, made.bias = copy.source or None, copy.bias or None
@@ -85,21 +84,24 @@ class Gemv(PreparedLauncher):
 
     @cached_property
     def _of_every_copy(self) -> GemvArguments:
-        """What the arguments of all copies have in common; a problem of tiny operands has a hundred of them."""
+        """The arguments without addresses: a problem of tiny operands has a hundred copies."""
         nowhere = Copy(0, 0, 0, 0, 0, 1.0, 0.0)
         return arguments_of(self._problem, self._config, self._derived, nowhere, self._partials, self._semaphores)
 
     def places(self, passes: Passes) -> dict[str, Place]:
-        """See `PreparedLauncher`."""
+        """Places of all addresses."""
         ((_, arguments),) = passes
         (read,) = arguments.values
         return epilogue_places(read) | {name: Place(words=[word(read, name)]) for name in "ab"}
 
     def epilogue(self, passes: Passes) -> GemmArguments:
-        """See `PreparedLauncher`."""
+        """The only arguments."""
         return cast("GemmArguments", passes[0][1].values[0])
 
     @property
     def alignment_bytes(self) -> dict[str, int]:
-        """What addresses of operands must be multiples of; others of their elements alone."""
+        """Loads of A and B are this wide; C is stored by elements."""
         return dict.fromkeys("ab", self._config.number("load_bytes"))
+
+
+LAUNCHER: Final = GemvLauncher

@@ -1,28 +1,31 @@
-"""What the launchers of our own families have in common: a loaded program, and arguments prepared once a copy."""
+"""PreparedLauncher: what the launchers of our own families share."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
 
 from space.config import Config
 from space.families.split_k import SEMAPHORE_BYTES
-from space.kinds.gemm import Gemm
+from space.problem import OwnProblem
 from space.registry import family_named
 from workers.cuda.driver import Arguments, Launch, Module, Stream
 from workers.cuda.families.arguments import GemmArguments
+from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.shared import Place, Shared
 from workers.cuda.operands import Copy
 
-#: All that one run launches, in order.
+#: Everything that one run launches, in order.
 Passes = tuple[tuple[Launch, Arguments], ...]
 
 
-class PreparedLauncher(ABC):
-    """One candidate, loaded; `launch(stream, copy)` runs it once, with every pass that it needs."""
+class PreparedLauncher(Launcher):
+    """A launcher with a loaded program, whose arguments are prepared once per copy."""
 
-    def __init__(self, cubin: bytes) -> None:
+    def __init__(self, problem: OwnProblem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+        self._problem, self._config, self._shared = problem, config, shared
+        self._derived = derived_of(problem, config)
         self._module = Module(cubin)
         self._prepared: dict[int, Passes] = {}
 
@@ -32,17 +35,18 @@ class PreparedLauncher(ABC):
 
     @abstractmethod
     def places(self, passes: Passes) -> dict[str, Place]:
-        """Where addresses stand in prepared arguments whose descriptors are nobody else's.
+        """Places of the addresses in prepared arguments, whose descriptors must not be shared.
 
-        Returns: those of `a`, `b`, `c`, `source`, `bias`, and of what the constructor asked `Shared` for, by name.
+        Returns: those of `a`, `b`, `c`, `source`, `bias`, and of all scratch memory that the constructor asked
+            `Shared` for, by name.
         """
 
     @abstractmethod
     def epilogue(self, passes: Passes) -> GemmArguments:
-        """The arguments among the prepared ones that say what C becomes."""
+        """The prepared arguments that hold alpha and beta."""
 
     def launch(self, stream: Stream, copy: Copy) -> None:
-        """Prepares what was not prepared yet, and runs it once."""
+        """Runs it once, and prepares its arguments on the first run over a copy."""
         if copy.c not in self._prepared:
             self._prepared[copy.c] = self.prepare(copy)
         for launch, arguments in self._prepared[copy.c]:
@@ -52,10 +56,20 @@ class PreparedLauncher(ABC):
         """Frees the program."""
         self._module.unload()
 
+    @classmethod
+    def foresee(cls, problem: OwnProblem, config: Config) -> None:
+        """Computes the derived values."""
+        derived_of(problem, config)
+
+    @property
+    def alignment_bytes(self) -> dict[str, int]:
+        """What addresses of operands must be multiples of, by name; those not named, of an element."""
+        return {}
+
 
 @lru_cache(maxsize=8)
-def derived_of(problem: Gemm, config: Config) -> Mapping[str, int]:
-    """All derived values of a candidate; kept, so that they can be computed while there is time."""
+def derived_of(problem: OwnProblem, config: Config) -> Mapping[str, int]:
+    """All derived values of a candidate; cached, so that they can be computed ahead."""
     return family_named(config.family).derive(problem, config)
 
 

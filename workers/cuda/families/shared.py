@@ -1,4 +1,4 @@
-"""What the candidates of one problem share on the device: tensor maps, and scratch memory."""
+"""What the candidates of one problem share on the device: tensor maps, scratch memory, and a library's descriptions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from cuda.bindings import driver as cu
 
@@ -82,11 +82,11 @@ class Box:
 
 
 class Place:
-    """Where the address of one operand stands in prepared arguments.
+    """Where prepared arguments hold the address of one operand.
 
     Args:
-        maps: descriptors, which must be nobody else's.
-        words: the address itself, as `word` gives them.
+        maps: descriptors of it, which must not be shared.
+        words: copies of the address, as `word` returns them.
     """
 
     def __init__(self, maps: Sequence[TensorMap] = (), words: Sequence[ctypes.c_uint64] = ()) -> None:
@@ -94,7 +94,7 @@ class Place:
         self._map_addresses = tuple(ctypes.addressof(each) for each in maps)
 
     def move(self, address: int) -> None:
-        """Makes the arguments those of an operand that lies elsewhere; for descriptors at a multiple of 16.
+        """Points the arguments at another address; a multiple of 16 where there are descriptors.
 
         Raises:
             CudaError: the driver refuses.
@@ -107,7 +107,7 @@ class Place:
 
 
 def word(arguments: ctypes.Structure, field: str) -> ctypes.c_uint64:
-    """A pointer that arguments hold, as a number that can be written."""
+    """A pointer field of arguments, as a number that can be written."""
     return ctypes.c_uint64.from_buffer(arguments, getattr(type(arguments), field).offset)
 
 
@@ -115,35 +115,52 @@ def word(arguments: ctypes.Structure, field: str) -> ctypes.c_uint64:
 def _replace_address() -> Callable[[int, int], int]:
     """The driver's own call: the bindings own their descriptors, ours lie in the arguments of a launch.
 
-    It only writes to the descriptor: giving the interpreter's lock away for it takes longer than itself.
+    `PyDLL` keeps the interpreter's lock: the call only writes the descriptor, and releasing the lock takes longer.
     """
     function = ctypes.PyDLL("libcuda.so.1").cuTensorMapReplaceAddress
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
     return cast("Callable[[int, int], int]", function)
 
 
+class Freeable(Protocol):
+    """What holds memory until it is freed."""
+
+    def free(self) -> None:
+        """Gives the memory back."""
+
+
+Kept = TypeVar("Kept", bound=Freeable)
+
+
 class Shared:
-    """Tensor maps by box and address, and scratch memory by name; both live as long as the problem."""
+    """Tensor maps by box and address, and scratch memory by name; everything lives as long as the problem."""
 
     def __init__(self) -> None:
         self._maps: dict[Box, Callable[[int], TensorMap]] = {}
         self._scratch: dict[str, Buffer] = {}
         self._outgrown: list[Buffer] = []
         self._zeroed: list[Buffer] = []
+        self._kept: dict[type[Freeable], Freeable] = {}
+
+    def keep(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
+        """The problem's only object of a kind, made when it is first asked for."""
+        if kind not in self._kept:
+            self._kept[kind] = make()
+        return cast("Kept", self._kept[kind])
 
     def maps(self, box: Box) -> Callable[[int], TensorMap]:
-        """Descriptors of a box by their address; most candidates cut operands into the same ones."""
+        """Descriptors of a box by address; most candidates cut operands into the same boxes."""
         if box not in self._maps:
             self._maps[box] = cache(box.encode)
         return self._maps[box]
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
-        """Address of device memory that keeps what one launch hands to its next pass.
+        """Address of device memory for what one pass of a launch leaves to the next.
 
-        Another candidate may be using the same memory right now: it is never written here once it is handed out.
+        Once handed out it is never written here: another candidate may be using the same memory right now.
 
         Args:
-            zeroed: all bytes are 0 when it is first handed out; kernels that count in it leave it so.
+            zeroed: all bytes are 0 when it is first handed out; kernels that count in it leave it zero.
 
         Raises:
             CudaError: out of memory.
@@ -160,12 +177,15 @@ class Shared:
         return kept.address
 
     def reset(self) -> None:
-        """Puts zeros back where a kernel that failed may have left counts; nothing may be running."""
+        """Zeroes memory in which a failed kernel may have left counts; nothing may be running."""
         for buffer in self._zeroed:
             _zero(buffer)
 
     def free(self) -> None:
-        """Gives the memory back; the maps of freed operands go with it."""
+        """Gives all memory back; tensor maps, which point at freed operands, go too."""
+        for kept in self._kept.values():
+            kept.free()
+        self._kept = {}
         for buffer in (*self._scratch.values(), *self._outgrown):
             buffer.free()
         self._scratch, self._outgrown, self._zeroed, self._maps = {}, [], [], {}

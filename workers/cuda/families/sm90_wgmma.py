@@ -32,7 +32,7 @@ from workers.cuda.families.arguments import (
     epilogue_places,
 )
 from workers.cuda.families.packing import OperandName, Packing
-from workers.cuda.families.prepared import Passes, PreparedLauncher, derived_of, split_workspace
+from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
 from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
 from workers.cuda.operands import Copy
 
@@ -82,12 +82,11 @@ class WgmmaArguments(GemmArguments):
 
 
 class WgmmaLauncher(PreparedLauncher):
-    """See `PreparedLauncher`; with the packing pass where one is needed."""
+    """The kernel, behind a packing pass where an operand needs one."""
 
     def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
-        super().__init__(cubin)
-        self._problem, self._config, self._shared = problem, config, shared
-        self._derived = derived = derived_of(problem, config)
+        super().__init__(problem, config, cubin, sm_count, shared)
+        derived = self._derived
         self._shares = config.number("stream_k") == 1
         self._swapped, self._direct = config.number("swap_ab") == 1, config["epilogue"] == "direct"
         self._launch = Launch(
@@ -104,12 +103,12 @@ class WgmmaLauncher(PreparedLauncher):
         self._partials, self._semaphores = self._workspace()
 
     def prepare(self, copy: Copy) -> Passes:
-        """See `PreparedLauncher`; the packing pass first, where there is one."""
+        """The packing pass, where there is one, then the kernel."""
         maps = self._map_of("a", copy), self._map_of("b", copy), self._map_c(copy)
         return *self._packing.prepare(copy), (self._launch, self._arguments(copy, *maps))
 
     def places(self, passes: Passes) -> dict[str, Place]:
-        """See `PreparedLauncher`."""
+        """Places of all addresses; descriptors hold those of A and B, and of C where TMA stores it."""
         *packing, (_, arguments) = passes
         map_a, map_b, map_c, rest = arguments.values
         found = epilogue_places(rest)
@@ -120,12 +119,12 @@ class WgmmaLauncher(PreparedLauncher):
         return found | self._packing.places(packing, {"a": map_a, "b": map_b})
 
     def epilogue(self, passes: Passes) -> GemmArguments:
-        """See `PreparedLauncher`."""
+        """The kernel's own arguments."""
         return cast("GemmArguments", passes[-1][1].values[-1])
 
     @property
     def alignment_bytes(self) -> dict[str, int]:
-        """What addresses of operands must be multiples of; others of their elements alone."""
+        """TMA asks for 16 bytes, and so does a direct store of eight 16-bit elements at once."""
         found = {name: TMA_ALIGN_BYTES for name in "ab" if not needs_packing(self._problem, name)}
         if not self._direct:
             return found | {"c": TMA_ALIGN_BYTES}
@@ -155,7 +154,7 @@ class WgmmaLauncher(PreparedLauncher):
 
     @cached_property
     def _maps(self) -> dict[OperandName, tuple[OperandName, Callable[[int], TensorMap]]]:
-        """By the kernel's A and B: which of the problem's it is, as they may change places, and its descriptors."""
+        """For the kernel's A and B: the problem's operand, which swap_ab swaps, and its descriptors."""
         return {"a": self._maps_of("a"), "b": self._maps_of("b")}
 
     def _maps_of(self, kernel_operand: OperandName) -> tuple[OperandName, Callable[[int], TensorMap]]:
@@ -202,7 +201,7 @@ class WgmmaLauncher(PreparedLauncher):
 
     @cached_property
     def _of_every_copy(self) -> WgmmaArguments:
-        """What the arguments of all copies have in common; a problem of tiny operands has a hundred of them."""
+        """The arguments without addresses: a problem of tiny operands has a hundred copies."""
         p, derived = self._problem, self._derived
         m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
         return WgmmaArguments(
@@ -224,3 +223,6 @@ class WgmmaLauncher(PreparedLauncher):
         dividers = (slices, across * along, width * along, width, across - last * width)
         splits, product, group, full, narrow = (Divider.of(number) for number in dividers)
         return int(along_n), last, splits, product, group, full, narrow
+
+
+LAUNCHER: Final = WgmmaLauncher

@@ -10,7 +10,7 @@ from typing import Final
 from space.instructions.operand import PTX_DTYPES
 from space.instructions.wgmma import A_REGISTERS, Wgmma
 from space.layouts.fragments.mma_sync import Shape, mma_fragment, text
-from workers.kernels.render import flatten
+from workers.kernels.flatten import flatten
 
 #: `ptxas` names of dtypes that only `mma.sync` has.
 _PTX: Final = PTX_DTYPES | {"int4": "s4", "uint4": "u4", "b1": "b1", "f64": "f64"}

@@ -1,5 +1,5 @@
 // wgmma: ordering, and the shared-memory matrix descriptor. The multiply itself is generated for the one N in
-// use (`ptx/wgmma_mma_async.cuh`, made by workers/kernels/wgmma.py).
+// use (`ptx/wgmma_mma_async.cuh`, made by workers/kernels/sm90_wgmma/mma_async.py).
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#asynchronous-warpgroup-level-matrix-instructions
 #pragma once
 

@@ -1,1 +1,9 @@
-"""A kernel that only reads: the floor under every kernel that has to."""
+"""A kernel that only reads: the lower bound on the time of every kernel that reads the same bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers.kernels.source import KernelSource
+
+SOURCE: Final = KernelSource("read_only/entry.cuh")

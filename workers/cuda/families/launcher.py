@@ -1,0 +1,77 @@
+"""Launcher: what a family plugs into the GPU process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from space.config import Config
+from space.problem import OwnProblem
+from workers.cuda.driver import Stream
+from workers.cuda.families.shared import Shared
+from workers.cuda.operands import Copy
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Other people's library that a family launches.
+
+    Attributes:
+        version: empty where it can't be used.
+        missing: why it can't be used; empty where it can.
+    """
+
+    version: str = ""
+    missing: str = ""
+
+
+class Launcher(ABC):
+    """One candidate, loaded on the GPU. A family's launcher module exports its subclass as `LAUNCHER`.
+
+    Attributes:
+        note: what the candidate says of itself, kept with its measurement.
+    """
+
+    note: str = ""
+
+    @abstractmethod
+    def __init__(self, problem: OwnProblem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+        """Loads it.
+
+        Args:
+            cubin: its program; empty where the family's kernels are not ours.
+            shared: what the candidates of the problem share.
+
+        Raises:
+            CudaError: the driver or the library refuses it.
+        """
+
+    @abstractmethod
+    def launch(self, stream: Stream, copy: Copy) -> None:
+        """Runs it once, with every pass that it needs.
+
+        Raises:
+            CudaError: the driver or the library refuses.
+        """
+
+    @abstractmethod
+    def unload(self) -> None:
+        """Frees the program."""
+
+    @classmethod  # noqa: B027
+    def foresee(cls, problem: OwnProblem, config: Config) -> None:
+        """Computes ahead whatever loading needs no GPU for."""
+
+    @classmethod
+    def library(cls) -> Library | None:
+        """The library that the family needs, opened in this process; None where the kernels are ours.
+
+        Raises:
+            CudaError: the GPU can't be used.
+        """
+        return None
+
+    @classmethod
+    def candidates(cls, problem: OwnProblem, shared: Shared) -> tuple[Config, ...]:
+        """Configs that only the library on this GPU can name, its first choice first; none where kernels are ours."""
+        return ()

@@ -1,0 +1,122 @@
+"""KernelSource: the source that a family, or one of our tools, plugs into the compiler.
+
+A family's kernel module (`Family.kernel`, such as `workers.kernels.gemv`) exports its source as `SOURCE`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from space.errors import FamilyError
+from space.family import Family
+from space.knobs import KnobValue
+from workers.kernels.flatten import FOLDER, flattened
+
+#: What a kernel's `Config` struct holds, by name (`Family.compile_constants`).
+Constants = Mapping[str, KnobValue]
+
+#: Texts around `Config` that are kept, of 80 KB each: one per generated text, and most problems have a dozen or two.
+_KEPT_TEXTS: Final = 64
+#: Stands for generated texts in a digest.
+_GENERATED: Final = "// generated for each config"
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSource:
+    """One kernel's source: files, and how a candidate's constants enter them.
+
+    Attributes:
+        entry: file that defines the entry points; it may name `Config`, the files that it includes may not.
+        root: folder against which `entry` and includes resolve first, before `workers/kernels`.
+        enumerators: C++ enum by constant, for constants whose values are words: `epilogue` = `tma` becomes
+            `Epilogue::kTma`.
+        not_members: constants that only choose text and stay out of `Config`.
+        extra_entries: file by constant, added behind `entry` where the constant is not 0.
+        generate: texts of included files that depend on the constants, by name.
+    """
+
+    entry: str
+    root: Path = FOLDER
+    enumerators: Mapping[str, str] = field(default_factory=dict)
+    not_members: frozenset[str] = frozenset()
+    extra_entries: Mapping[str, str] = field(default_factory=dict)
+    generate: Callable[[Constants], Mapping[str, str]] = lambda constants: {}
+
+    def render(self, constants: Constants | None = None) -> str:
+        """One self-contained translation unit; a function of its arguments alone, since builds are addressed by it.
+
+        Args:
+            constants: compile knobs and derived values by name: `tile_m` becomes `Config::kTileM`. None for a source
+                without `Config`.
+        """
+        if constants is None:
+            return "".join(self._around_config((), ()))
+        extra = tuple(file for name, file in self.extra_entries.items() if constants.get(name))
+        before, after = self._around_config(tuple(self.generate(constants).items()), extra)
+        return "".join([before, *(f"{line}\n" for line in self._config(constants)), after])
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the text of all files, without constants and without generated texts."""
+        seen: set[str] = set()
+        files = [self.entry, *self.extra_entries.values()]
+        lines = (line for file in files for line in flattened(file, {}, self.root, seen, _GENERATED))
+        text = "\n".join(lines)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @lru_cache(maxsize=_KEPT_TEXTS)  # noqa: B019  (sources live as long as the process)
+    def _around_config(self, generated: tuple[tuple[str, str], ...], extra: tuple[str, ...]) -> tuple[str, str]:
+        """The text before and after `Config`: most candidates of a problem share it with others."""
+        seen: set[str] = set()
+        body = list(flattened(self.entry, dict(generated), self.root, seen))
+        # Config names enums of the included files and is named by the entry: it stands after the last include.
+        after_includes = max(place for place, line in enumerate(body) if line.endswith(f'"{self.entry}"'))
+        added = (line for file in extra for line in flattened(file, {}, self.root, seen))
+        before, after = body[:after_includes], [*body[after_includes:], *added]
+        return "".join(f"{line}\n" for line in before), "".join(f"{line}\n" for line in after)
+
+    def _config(self, constants: Constants) -> list[str]:
+        lines = ['#line 1 "Config"', "struct Config {"]
+        for name, value in constants.items():
+            if name in self.not_members:
+                continue
+            member = f"k{_camel(name)}"
+            if isinstance(value, str):
+                kind = self.enumerators[name]
+                lines.append(f"    static constexpr {kind} {member} = {kind}::k{_camel(value)};")
+            else:
+                lines.append(f"    static constexpr int {member} = {int(value)};")
+        return [*lines, "};"]
+
+
+@cache
+def source_of_family(family: Family) -> KernelSource:
+    """The kernel source that a family's module exports.
+
+    Raises:
+        FamilyError: the family has no kernel of ours.
+    """
+    if not family.own:
+        raise FamilyError(f"family {family.name} has no kernel of ours: its candidates are launched, not compiled")
+    found = import_module(family.kernel).SOURCE
+    assert isinstance(found, KernelSource), f"{family.kernel}.SOURCE"
+    return found
+
+
+def sources_digest(families: Iterable[Family]) -> str:
+    """Digest of all sources that one problem's candidates are made of; of a single family, its own."""
+    digests = {family.name: source_of_family(family).digest for family in families}
+    if len(digests) == 1:
+        return next(iter(digests.values()))
+    text = "\n".join(f"{family} {digest}" for family, digest in sorted(digests.items()))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _camel(name: str) -> str:
+    return "".join(part[0].upper() + part[1:] for part in name.split("_"))
