@@ -56,14 +56,18 @@ class Builder:
 
     Args:
         cache_dir: where builds are kept; None keeps none.
-        threads: compilers at work; by default one a core. Each compiles by itself, NVRTC releases the interpreter
-            meanwhile; or, where they are many, waits for a process that does.
+        threads: compilers at work; by default one per core. Each compiles by itself, during which NVRTC releases the
+            interpreter; where they are many, each waits for a process that compiles.
         build_cache: builds of other machines.
+
+    Attributes:
+        arch: compile target; while it is empty, the first target of each candidate's family.
     """
 
     def __init__(
         self, cache_dir: Path | None, threads: int | None = None, build_cache: BuildCache | None = None
     ) -> None:
+        self.arch = ""
         self._cache_dir = cache_dir
         self._build_cache = build_cache
         self._threads = threads or min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
@@ -101,7 +105,8 @@ class Builder:
         self._compilers.close()
 
     def _compile(self, problem: Problem, config: Config, constants: Constants) -> Made:
-        source, arch = self.source_of(config, constants), min(family_named(config.family).targets)
+        source = self.source_of(config, constants)
+        arch = self.arch or min(family_named(config.family).targets)
         if self._build_cache is None:
             return compile_source(source, arch, self._cache_dir, elsewhere=self._elsewhere())
         made = compile_source(source, arch, self._cache_dir, self._build_cache.fetch, self._elsewhere())

@@ -24,7 +24,7 @@ from space.registry import families_for, family_named
 from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
-from workers.kernels.render import sources_digest
+from workers.kernels.source import sources_digest
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
@@ -55,7 +55,7 @@ class RecordedRound:
         self._known: dict[tuple[str, Stage], Measurement] = {}
         self._seconds: dict[tuple[str, Stage], float] = {}
         competing = families_for(recording.facts.arch, recording.problem)
-        today = sources_digest(family.name for family in competing)
+        today = sources_digest(competing)
         for (measurement, by), seconds in taken:
             if measurement.policy is policy:
                 told = _with_its_kernel(measurement, by.kernel_source_digest, today)
@@ -197,6 +197,7 @@ class RecordedWorker:
         first = self._recording(self._files[0]).facts
         digest = hashlib.sha256("\n".join(path.name for path in self._files).encode()).hexdigest()
         self._facts = replace(first, kind="recorded", uuid=digest[:16])
+        self._builder.arch = first.arch
 
     @property
     def facts(self) -> DeviceFacts:

@@ -1,4 +1,4 @@
-"""What NVML says of the device: clocks, power, temperature, throttle reasons, and who else uses it."""
+"""NVML's view of the device: clocks, power, temperature, throttle reasons, and other processes that use it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from workers.measurement import Clocks
 
-#: The reason for which the clock depends on what ran before.
+#: The throttle reason that makes the clock depend on earlier work.
 POWER_LIMITED: Final = "sw_power_cap"
-#: Bits of nvmlClocksEventReasons that lower the clock. Idle and application-clock settings are no throttling.
+#: Bits of nvmlClocksEventReasons that lower the clock. Idle and application-clock settings do not count as throttling.
 _REASONS: Final[dict[int, str]] = {
     0x4: POWER_LIMITED,
     0x8: "hw_slowdown",
@@ -17,12 +17,12 @@ _REASONS: Final[dict[int, str]] = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake",
 }
-#: Reasons for which a round is taken again: the card is protecting itself. A power cap is how it always runs.
+#: Reasons to repeat a round: the card is protecting itself. A power cap is its normal state under load.
 DISTURBING: Final = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"})
 
 
 class Monitor:
-    """One card, by its uuid as the CUDA driver gives it.
+    """One card, by its uuid as the CUDA driver returns it.
 
     Args:
         present: compute processes on the card before this one had its context, from `processes_of`.
@@ -34,7 +34,7 @@ class Monitor:
         self._nvml: Any = nvml
         nvml.init_v2()
         self._handle = nvml.device_get_handle_by_uuid(uuid)
-        # In a container NVML gives the host's process ids: ours is the one that came with our context.
+        # In a container NVML returns the host's process ids: ours is the one that appeared with our context.
         self._own = frozenset(self._memory_by_process()) - present | {os.getpid()}
 
     @property
@@ -70,21 +70,35 @@ class Monitor:
             processes = self._nvml.device_get_compute_running_processes_v3(self._handle)
             return {int(process.pid): int(process.used_gpu_memory) for process in processes}
         except Exception:
-            # Not every driver lets every user list processes; then nobody can be named.
+            # Not every driver lets every user list processes.
             return {}
 
     def _share_by_process(self) -> dict[int, int]:
         try:
             samples = self._nvml.device_get_process_utilization(self._handle, 0)
-            # Oldest first: the last sample of a process stands.
+            # Oldest first: a process's last sample counts.
             return {int(s.pid): int(s.sm_util) for s in sorted(samples, key=lambda s: int(s.time_stamp))}
         except Exception:
-            # Not found: nobody computed lately. Not permitted: nobody can tell.
+            # Not found: no process computed lately. Not permitted: unknown.
             return {}
 
 
+def power_limits_w(uuid: str) -> tuple[float | None, float | None]:
+    """Enforced and default power limit of a card; None where NVML does not say, as for a MIG slice."""
+    from cuda.bindings import nvml
+
+    try:
+        nvml.init_v2()
+        handle = nvml.device_get_handle_by_uuid(uuid)
+        enforced = nvml.device_get_enforced_power_limit(handle)
+        default = nvml.device_get_power_management_default_limit(handle)
+        return int(enforced) / 1000, int(default) / 1000
+    except Exception:
+        return None, None
+
+
 def processes_of(ordinal: int) -> frozenset[int]:
-    """Compute processes on a card, before anything of this process is; empty where NVML does not tell."""
+    """Compute processes on a card before this process has a context on it; empty where NVML does not list them."""
     from cuda.bindings import driver as cu
     from cuda.bindings import nvml
 
@@ -96,7 +110,7 @@ def processes_of(ordinal: int) -> frozenset[int]:
         handle = nvml.device_get_handle_by_pci_bus_id_v2(bus.split(b"\0")[0].decode())
         return frozenset(int(process.pid) for process in nvml.device_get_compute_running_processes_v3(handle))
     except Exception:
-        # The reason is told by whoever opens the device.
+        # `open_device` reports the reason.
         return frozenset()
 
 

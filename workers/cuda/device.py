@@ -1,10 +1,15 @@
-"""The device of this process: its context, its facts, and why it can't be used where it can't."""
+"""The device of this process: its context and the driver's facts, or one sentence on why it can't be used."""
 
 from __future__ import annotations
 
 from cuda.bindings import driver as cu
 
+from space.arch import arch_of_capability
+from space.devices import DriverFacts, identity_of
+from space.errors import SpaceError
+from space.registry import families_for
 from workers.build import nvrtc_version
+from workers.cuda.clocks import power_limits_w
 from workers.cuda.driver import CudaError, check
 from workers.errors import DriverError
 from workers.measurement import DeviceFacts
@@ -14,7 +19,7 @@ def open_device(ordinal: int) -> DeviceFacts:
     """Makes the context of GPU `ordinal` current in this thread.
 
     Raises:
-        DriverError: no such GPU, one that our kernels can't run on, or a driver too old for what we compile.
+        DriverError: no such GPU, one that no family serves, or a driver too old for what we compile.
         CudaError: the driver refuses.
     """
     try:
@@ -26,27 +31,57 @@ def open_device(ordinal: int) -> DeviceFacts:
     if ordinal >= count:
         raise DriverError(f"cuda:{ordinal} is not here: this machine has {count} GPU, numbered from cuda:0")
     device = check("cuDeviceGet", cu.cuDeviceGet(ordinal))
+    uuid = _uuid(device)
+    said = driver_facts(device, uuid)
+    try:
+        families_for(said.arch)
+    except SpaceError as error:
+        raise DriverError(f"{said.name} can't be used: {error}") from error
+    context = check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(device))
+    check("cuCtxSetCurrent", cu.cuCtxSetCurrent(context))
+    assert said.sm_count is not None
+    assert said.l2_bytes is not None
+    return DeviceFacts(
+        identity_of(said), said.arch, "cuda", uuid, "", said.sm_count, said.l2_bytes, said.memory_bytes or 0
+    )
+
+
+def driver_facts(device: cu.CUdevice, uuid: str) -> DriverFacts:
+    """What the driver and NVML say of a GPU; needs no context.
+
+    Raises:
+        DriverError: nothing can be compiled for its compute capability.
+        CudaError: the driver refuses.
+    """
 
     def read(name: str) -> int:
         attribute = getattr(cu.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(check(name, cu.cuDeviceGetAttribute(attribute, device)))
 
     name = check("cuDeviceGetName", cu.cuDeviceGetName(128, device)).split(b"\0")[0].decode()
-    capability = read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")
-    if capability != (9, 0):
-        raise DriverError(
-            f"{name} is compute capability {capability[0]}.{capability[1]}: kernels exist for 9.0 (sm_90a) only"
-        )
-    context = check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(device))
-    check("cuCtxSetCurrent", cu.cuCtxSetCurrent(context))
+    try:
+        arch = arch_of_capability(read("COMPUTE_CAPABILITY_MAJOR"), read("COMPUTE_CAPABILITY_MINOR")).name
+    except SpaceError as error:
+        raise DriverError(f"{name} can't be used: {error}") from error
+    power_w, default_power_w = power_limits_w(uuid)
+    return DriverFacts(
+        name=name, arch=arch, sm_count=read("MULTIPROCESSOR_COUNT"), l2_bytes=read("L2_CACHE_SIZE"),
+        memory_bytes=int(check("cuDeviceTotalMem", cu.cuDeviceTotalMem(device))),
+        highest_clock_ghz=read("CLOCK_RATE") / 1e6 or None,
+        # Two transfers per clock, kHz, bits.
+        memory_tbs=2 * read("MEMORY_CLOCK_RATE") * read("GLOBAL_MEMORY_BUS_WIDTH") / 8 / 1e9 or None,
+        power_w=power_w, default_power_w=default_power_w,
+    )  # fmt: skip
+
+
+def _uuid(device: cu.CUdevice) -> str:
+    """`GPU-` and the digits in five groups, as NVML takes it."""
     digits = bytes(check("cuDeviceGetUuid", cu.cuDeviceGetUuid(device)).bytes).hex()
-    uuid = "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    memory = int(check("cuDeviceTotalMem", cu.cuDeviceTotalMem(device)))
-    return DeviceFacts(name, "sm_90a", "cuda", uuid, "", read("MULTIPROCESSOR_COUNT"), read("L2_CACHE_SIZE"), memory)
+    return "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def check_driver_age(driver_api: int, nvrtc: str) -> None:
-    """Refuses a driver of an older major CUDA version than the compiler: it can't load what we compile.
+    """Refuses a driver of an older major CUDA version than the compiler: it can't load our cubins.
 
     Within one major version every driver loads the cubins of every toolkit (CUDA compatibility guide, minor
     version compatibility).

@@ -59,6 +59,7 @@ class CudaWorker:
             self.close()
             raise
         self._facts = from_json(DeviceFacts, json.dumps(hello["facts"]))
+        self.builder.arch = self._facts.arch
         self.libraries: dict[str, str] = hello["libraries"]
         self.notices: tuple[str, ...] = tuple(hello["notices"])
 

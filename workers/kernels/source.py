@@ -104,8 +104,9 @@ def source_of_family(family: Family) -> KernelSource:
     """
     if not family.own:
         raise FamilyError(f"family {family.name} has no kernel of ours: its candidates are launched, not compiled")
-    found = import_module(family.kernel).SOURCE
-    assert isinstance(found, KernelSource), f"{family.kernel}.SOURCE"
+    module = family.kernel
+    found = import_module(module).SOURCE
+    assert isinstance(found, KernelSource), f"{module}.SOURCE"
     return found
 
 

@@ -13,8 +13,9 @@ from workers.cuda.families.prepared import PreparedLauncher
 @cache
 def launcher_of(family: Family) -> type[Launcher]:
     """The launcher that a family's module exports."""
-    found: type[Launcher] = import_module(family.launcher).LAUNCHER
-    assert issubclass(found, Launcher), f"{family.launcher}.LAUNCHER"
+    module = family.launcher
+    found: type[Launcher] = import_module(module).LAUNCHER
+    assert issubclass(found, Launcher), f"{module}.LAUNCHER"
     return found
 
 
