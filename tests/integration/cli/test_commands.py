@@ -59,8 +59,10 @@ def test_the_main_job_from_tune_to_export(shell: Shell) -> None:
 
 
 def test_json_stands_alone_on_standard_output(shell: Shell) -> None:
-    for words in (("tune", PROBLEM.shape, "--device", "recorded:h200"), ("space", "64x64x64"), ("doctor",)):
-        assert isinstance(json.loads(shell(*words, "--json").stdout), dict), words
+    tuned = json.loads(shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--json").stdout)
+    assert tuned["finals"][0]["config"].startswith("sm90_wgmma:")
+    assert json.loads(shell("space", "64x64x64", "--json").stdout)["families"][0]["family"] == "sm90_wgmma"
+    assert "driver" in {check["name"] for check in json.loads(shell("doctor", "--json").stdout)["checks"]}
 
 
 def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: Shell) -> None:

@@ -11,11 +11,21 @@ from workers.build import BuildFailure, compile_source
 from workers.kernels.source import source_of_family
 
 FAMILY = family_named("sm90_wgmma")
-#: What the kernel's static assertions, ptxas or its spill report hold; the rest is the driver's or TMA's.
+#: What the kernel's static assertions, ptxas or its spill report say; the other rules are the driver's or TMA's.
 COMPILED = {
-    "wgmma.m", "wgmma.n", "wgmma.n_span", "wgmma.a_registers", "schedule.pingpong", "registers.held", "swizzle.a",
-    "swizzle.b", "multicast.slice_b", "epilogue.bytes", "epilogue.swapped", "split.registers",
-}  # fmt: skip
+    "wgmma.m": "each consumer owns whole m64 blocks",
+    "wgmma.n": "Illegal matrix shape '.m64n40k32'",
+    "wgmma.n_span": "an instruction starts at a span of MN-major B",
+    "wgmma.a_registers": "ldmatrix reads K-major swizzled rows",
+    "schedule.pingpong": "ping-pong takes two consumers",
+    "registers.held": "insufficient register resources",
+    "swizzle.a": "whole swizzle spans in a stage",
+    "swizzle.b": "whole swizzle spans in a stage",
+    "multicast.slice_b": "a multicast slice is whole 8-line swizzle patterns",
+    "epilogue.bytes": "8-bit C leaves by direct stores",
+    "epilogue.swapped": "a swapped tile is staged by stmatrix",
+    "split.registers": "registers spilled to local memory",
+}
 
 
 @pytest.mark.parametrize(("shape", "dtype", "layout", "knobs", "rule"), [one for one in BREAKS if one[-1] in COMPILED])
@@ -24,3 +34,4 @@ def test_the_compiler_refuses_it_too(shape: str, dtype: str, layout: str, knobs:
     source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, FAMILY.config(knobs)))
     made = compile_source(source, min(FAMILY.targets), None)
     assert isinstance(made, BuildFailure), f"{rule} is stricter than the compiler"
+    assert COMPILED[rule] in made.reason

@@ -18,7 +18,6 @@ from tests.broken_configs import SHARED
 from workers.build import Build, BuildFailure, compile_source, kept_cubin
 from workers.errors import CacheError
 from workers.kernels.source import source_of_family
-from workers.kernels.verify import SOURCE as VERIFY
 
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("4096x4096x4096")
@@ -55,7 +54,9 @@ def test_sums_of_a_cluster_along_k_take_the_shared_memory_that_is_derived(knobs:
     single = {"consumer_warpgroups": 1, "producer_registers": 0} if knobs.get("tile_m") == 64 else {}
     config = FAMILY.config({"epilogue": "direct", "tile_n": 128, "stages": 3} | single | knobs)
     assert explain(FAMILY, PROBLEM, config).legal
-    assert isinstance(compile_source(source(**config.knobs), "sm_90a", None), Build)
+    build = compile_source(source(**config.knobs), "sm_90a", None)
+    assert isinstance(build, Build), build
+    assert build.registers <= FAMILY.derive(PROBLEM, config)["entry_registers"]
 
 
 def test_random_legal_configs_of_gemv_compile_within_their_registers() -> None:
@@ -66,44 +67,50 @@ def test_random_legal_configs_of_gemv_compile_within_their_registers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "knobs"),
-    [("bf16", {"warps": 2, "split_warps": 4}), ("tf32", {"load_bytes": 2}), ("bf16", {"columns": 4, "unroll": 16})],
+    ("dtype", "knobs", "said"),
+    [
+        ("bf16", {"warps": 2, "split_warps": 4}, "the size of an array must be greater than zero"),
+        ("tf32", {"load_bytes": 2}, "a load brings whole elements"),
+        ("bf16", {"columns": 4, "unroll": 16}, "registers spilled to local memory"),
+    ],
 )
-def test_what_the_rules_of_gemv_refuse_the_compiler_refuses(dtype: str, knobs: dict[str, object]) -> None:
+def test_what_the_rules_of_gemv_refuse_the_compiler_refuses(dtype: str, knobs: dict[str, object], said: str) -> None:
     gemv, problem = family_named("gemv"), Gemm.parse("1x64x8192", dtype)
     broken = [entry.rule for entry in explain(gemv, problem, gemv.config(knobs)).broken]
     assert len(broken) == 1
     text = source_of_family(gemv).render(gemv.compile_constants(problem, gemv.config(knobs)))
-    assert isinstance(compile_source(text, "sm_90a", None), BuildFailure), f"{broken[0]} is stricter than the compiler"
+    made = compile_source(text, "sm_90a", None)
+    assert isinstance(made, BuildFailure), f"{broken[0]} is stricter than the compiler"
+    assert said in made.reason
 
 
-def test_the_verification_kernels_compile() -> None:
-    assert isinstance(compile_source(VERIFY.render(), "sm_90a", None), Build)
+#: What the kernel asserts of clusters along K and of shared tiles, and what ptxas does where registers are short.
+ALONE, DIRECT = "a cluster along K has no other extent, and one tile", "a shared tile leaves by direct stores"
+INJECTED = "wgmma.wait_group is injected"
 
 
 @pytest.mark.parametrize(
-    "knobs",
+    ("knobs", "said"),
     [
-        # Each breaks one rule that the compiler sees too.
-        {"tile_m": 256, "tile_n": 256, "stages": 2, "epilogue": "direct"},
-        {"tile_m": 192, "consumer_warpgroups": 3, "tile_n": 256, "stages": 2, "epilogue": "direct"},
-        {"tile_m": 192, "consumer_warpgroups": 2},
-        {"tile_k": 32},
-        {"tile_n": 40, "cluster_m": 4},
-        {"cluster_k": 2, "cluster_m": 2, "epilogue": "direct"},
-        {"cluster_k": 2, "split_k": 2, "epilogue": "direct"},
-        {"cluster_k": 2, "schedule": "pingpong", "tile_m": 64, "epilogue": "direct"},
-        {"cluster_k": 2, "stages": 3},
-        {**SHARED, "split_k": 2},
-        {**SHARED, "schedule": "cooperative"},
-        {**SHARED, "epilogue": "tma"},
-        {**SHARED, "tile_n": 192, "producer_registers": 24},
-        {**SHARED, "tile_n": 16},
-        {**SHARED, "tile_n": 128, "tile_k": 32, "swizzle_a": 0, "swizzle_b": 32, "cluster_n": 2},
+        # Each breaks one rule that the compiler sees too; `test_broken_configs.py` has more.
+        ({"tile_m": 192, "consumer_warpgroups": 3, "tile_n": 256, "stages": 2, "epilogue": "direct"},
+         "Insufficient registers"),
+        ({"cluster_k": 2, "cluster_m": 2, "epilogue": "direct"}, ALONE),
+        ({"cluster_k": 2, "split_k": 2, "epilogue": "direct"}, ALONE),
+        ({"cluster_k": 2, "schedule": "pingpong", "tile_m": 64, "epilogue": "direct"}, ALONE),
+        ({"cluster_k": 2, "stages": 3}, "shares leave by direct stores"),
+        ({**SHARED, "split_k": 2}, "a tile's K is cut in only one way"),
+        ({**SHARED, "schedule": "cooperative"}, DIRECT),
+        ({**SHARED, "epilogue": "tma"}, DIRECT),
+        ({**SHARED, "tile_n": 192, "producer_registers": 24}, "registers spilled to local memory"),
+        ({**SHARED, "tile_n": 16}, INJECTED),
+        ({**SHARED, "tile_n": 128, "tile_k": 32, "swizzle_a": 0, "swizzle_b": 32, "cluster_n": 2}, INJECTED),
     ],
-)
-def test_what_the_rules_refuse_the_compiler_refuses(knobs: dict[str, object]) -> None:
-    assert isinstance(compile_source(source(**knobs), "sm_90a", None), BuildFailure)
+)  # fmt: skip
+def test_what_the_rules_refuse_the_compiler_refuses(knobs: dict[str, object], said: str) -> None:
+    made = compile_source(source(**knobs), "sm_90a", None)
+    assert isinstance(made, BuildFailure), "the rule is stricter than the compiler"
+    assert said in made.reason
 
 
 def test_wgmma_needs_the_suffix() -> None:

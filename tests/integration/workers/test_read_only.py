@@ -11,7 +11,9 @@ SOURCE = READ_ONLY.render()
 
 
 def test_it_compiles() -> None:
-    assert isinstance(compile_source(SOURCE, "sm_90a", None), Build)
+    built = compile_source(SOURCE, "sm_90a", None)
+    assert isinstance(built, Build), built
+    assert built.warnings == ()
 
 
 def test_the_benchmark_cuts_memory_as_the_kernel_does() -> None:

@@ -55,7 +55,9 @@ def test_accumulators_of_a_thread_grow_with_n() -> None:
 
 def test_every_dtype_word_of_a_problem_has_an_instruction() -> None:
     for a, b, _, acc in DTYPES.values():
-        assert wgmma_for(a, b, acc) is not None
+        row = wgmma_for(a, b, acc)
+        assert row is not None
+        assert row.k * DTYPE_BYTES[a] == 32
 
 
 @pytest.mark.parametrize(

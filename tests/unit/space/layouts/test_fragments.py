@@ -292,13 +292,13 @@ def test_what_is_not_there_is_told_with_what_is(name: str, operand: str, dtype: 
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["wgmma.mma_async.sync.aligned.m64n8k16", "mma.sync.aligned.m16n8k16.row", "stmatrix.x2",
-     "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", "tcgen05.ld.sync.aligned.16x64b.x2",
-     "tcgen05.st.32x32b.x4.unpack::16b"],
+    ("name", "elements"),
+    [("wgmma.mma_async.sync.aligned.m64n8k16", 8), ("mma.sync.aligned.m16n8k16.row", 8), ("stmatrix.x2", 4),
+     ("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16", 8), ("tcgen05.ld.sync.aligned.16x64b.x2", 2),
+     ("tcgen05.st.32x32b.x4.unpack::16b", 8)],
 )  # fmt: skip
-def test_ptx_spellings_are_understood(name: str) -> None:
-    assert fragment_named(name, "A" if "mma" in name else "D").elements
+def test_ptx_spellings_are_understood(name: str, elements: int) -> None:
+    assert fragment_named(name, "A" if "mma" in name else "D").elements == elements
 
 
 def test_a_split_is_for_the_split_shape_only() -> None:
