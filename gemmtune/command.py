@@ -1,7 +1,7 @@
-"""The `gemmtune` command: the composition root, the only module that names both the service and the tuner's commands.
+"""The `gemmtune` command: the composition root, which names both the service and the tuner's commands.
 
-A command's module is imported only when the command runs. Help and version then cost the import of Typer alone:
-SQLAlchemy, Optuna, PyArrow and NumPy take a second and more.
+A command's module is imported only when the command runs, so that help and version cost the import of Typer alone;
+SQLAlchemy, Optuna, PyArrow and NumPy take more than a second.
 """
 
 from __future__ import annotations
@@ -13,37 +13,37 @@ from tuner.cli.commands import Command
 
 COMMANDS: Final = (
     Command("tune", "tuner.cli.tune:tune",
-            "Finds the fastest proved-correct config of one GEMM on one device, and keeps it."),
+            "Finds the fastest proved-correct config for one GEMM on one device and stores it."),
     Command("best", "tuner.cli.query:best",
-            "Answers from the store: measured, else nearest, else predicted, else default; it always says which."),
+            "Prints the best known config: measured, else nearest, else predicted, else default, and says which."),
     Command("explain", "tuner.cli.explain:explain",
-            "Says whether a config is legal for a problem, and if not, every rule that it breaks."),
+            "Checks whether a config is legal for a problem, and lists every rule that it breaks."),
     Command("space", "tuner.cli.explain:space",
-            "Counts the configs that are left for a problem, family by family, and how many each rule removes."),
+            "Counts the legal configs of a problem by family, and how many each rule removes."),
     Command("why", "tuner.cli.why:why",
-            "Says why the winner of a tuned problem won, from the measurements in the store."),
+            "Explains why a tuned problem's winner won, from the measurements in the store."),
     Command("ladder", "tuner.cli.ladder:ladder",
-            "Answers for every M of one weight, and says which measured ones can't all be right."),
+            "Prints the best config for every M of one weight, and finds measurements that contradict each other."),
     Command("instructions", "tuner.cli.instructions:instructions",
-            "Lists the limits of an arch and its tensor-core instructions: dtypes, shapes, major modes, source."),
-    Command("export", "tuner.cli.export:export", "Writes every best of one device as a table, whole or not at all."),
+            "Lists an arch's limits and its tensor-core instructions: dtypes, shapes, major modes, source."),
+    Command("export", "tuner.cli.export:export", "Writes all bests of one device as a table, atomically."),
     Command("serve", "gemmtune.serve:serve",
             "Serves the store over HTTP: best, explain, measurements, tables, campaigns and their workers."),
     Command("doctor", "tuner.cli.doctor:doctor",
-            "Checks this machine and the fleet: service, database, queue, workers; one line each, with the fix."),
+            "Checks this machine and the fleet: one line per check, with the fix for what fails."),
     Command("record", "tuner.cli.record:record",
-            "Measures many candidates of each problem and writes one Parquet file a problem."),
+            "Measures many candidates of each problem and writes one Parquet file per problem."),
     Command("backup", "tuner.cli.backup:backup",
-            "Writes everything that the store has at one moment to one file, while services go on."),
+            "Writes a consistent copy of the whole store to one file while services keep running."),
     Command("restore", "tuner.cli.backup:restore",
-            "Fills an empty store from a backup, all of it or nothing; SQLite and PostgreSQL take each other's."),
+            "Fills an empty store from a backup, atomically; SQLite and PostgreSQL backups are interchangeable."),
     Command("recordings", "tuner.cli.recordings:app",
-            "Recordings of real GPUs: what they hold, and as files for other tools."),
-    Command("campaign", "tuner.cli.campaign:app", "Many problems with one budget: make, run, watch, pause, cancel."),
-    Command("worker", "tuner.cli.worker:app", "Workers: run one here, list them, let one leave."),
-    Command("token", "tuner.cli.token:app", "API tokens: make, list and revoke."),
+            "Recordings of real GPUs: list them, or export them for other tools."),
+    Command("campaign", "tuner.cli.campaign:app", "Many problems with one budget: create, run, watch, pause, cancel."),
+    Command("worker", "tuner.cli.worker:app", "Workers: run one on this machine, list them, drain one."),
+    Command("token", "tuner.cli.token:app", "API tokens: create, list and revoke."),
     Command("builds", "tuner.cli.builds:app", "Builds that workers share."),
-    Command("model", "tuner.cli.model:app", "The learned model of a GPU: train it, look at it."),
+    Command("model", "tuner.cli.model:app", "The learned model of a GPU: train it, show it."),
     Command("layout", "tuner.cli.layout:app",
             "Layouts behind the kernels: swizzles, fragments, descriptors, TMA boxes, bank conflicts."),
 )  # fmt: skip

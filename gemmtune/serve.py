@@ -19,7 +19,7 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on. [default: GEMMTUNE_PORT]")] = None,
     auth: Annotated[
         str | None,
-        typer.Option(help="on: every request needs a token; off: none does; auto: off on loopback with SQLite alone. "
+        typer.Option(help="on: requests need tokens; off: they don't; auto: off on loopback with SQLite, else on. "
                      "[default: GEMMTUNE_AUTH]"),
     ] = None,
 ) -> None:  # fmt: skip

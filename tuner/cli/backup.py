@@ -1,4 +1,4 @@
-"""`gemmtune backup` and `gemmtune restore`: a whole store as one file."""
+"""`gemmtune backup` and `gemmtune restore`: copy a whole store to and from one file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tuner.settings import database_url, settings
 
 
 def backup(
-    file: Annotated[Path, typer.Argument(help="File to write, as in gemmtune.jsonl.gz; never overwritten.")],
+    file: Annotated[Path, typer.Argument(help="File to write, as in gemmtune.jsonl.gz; must not exist.")],
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Writes everything that the store has at one moment to one file, while services go on."""
+    """Writes a consistent copy of the whole store to one file while services keep running."""
     with open_store(db, create=False) as store:
         counts = store.backup(file)
     _say(f"{file} holds", counts, as_json)
@@ -27,7 +27,7 @@ def backup(
 def restore(
     file: Annotated[Path, typer.Argument(help="A file of `gemmtune backup`.")], db: Db = None, as_json: Json = False
 ) -> None:
-    """Fills an empty store from a backup, all of it or nothing; SQLite and PostgreSQL take each other's."""
+    """Fills an empty store from a backup, atomically; SQLite and PostgreSQL backups are interchangeable."""
     counts = restore_backup(file, database_url(db) if db else settings().db_url)
     _say("restored", counts, as_json)
 

@@ -1,4 +1,4 @@
-"""`gemmtune builds …`: the programs that workers share."""
+"""`gemmtune builds …`: the compiled kernels that workers share."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def builds() -> None:
 
 @app.command()
 def verify(
-    most: Annotated[int, typer.Option(min=1, help="How many to compile again, chosen at random.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the choice.")] = 0,
+    most: Annotated[int, typer.Option(min=1, help="Number of builds to compile again, chosen at random.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the random choice.")] = 0,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Compiles shared builds again and compares every byte; needs no GPU.
 
-    Ends with exit code 1 when one of them is not what its source gives.
+    Exits with code 1 if a build differs from what its source compiles to.
     """
     with open_store(db) as store:
         found = list(verify_builds(store, most, seed))
@@ -40,6 +40,6 @@ def verify(
     else:
         for build, why in wrong:
             console.print(f"{build.digest}, offered by {build.offered_by}: {why}", markup=False)
-        console.print(f"{len(found)} compiled again, {len(wrong)} of them wrong")
+        console.print(f"{len(found)} compiled again, {len(wrong)} wrong")
     if wrong:
         raise typer.Exit(EXIT_BROKEN)

@@ -1,4 +1,4 @@
-"""`gemmtune campaign …`: many problems, on this machine or over a fleet."""
+"""`gemmtune campaign …`: tunes many problems, on this machine or on a fleet."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from tuner.settings import settings
 from tuner.studying.open_worker import open_worker
 from workers.ports import Worker
 
-app = group("Many problems with one budget: make, run, watch, pause, cancel.")
+app = group("Many problems with one budget: create, run, watch, pause, cancel.")
 
-Url = Annotated[str | None, typer.Option(help="ServiceClient to ask instead of the store. [default: GEMMTUNE_URL]")]
+Url = Annotated[str | None, typer.Option(help="Service to use instead of the store. [default: GEMMTUNE_URL]")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]
 Number = Annotated[int, typer.Argument(help="The campaign's number.", min=1)]
-File = Annotated[Path | None, typer.Argument(help="CSV or JSON list of problems: m, n, k, dtype, layout, …")]
+File = Annotated[Path | None, typer.Argument(help="List of problems as CSV or JSON: m, n, k, dtype, layout, …")]
 Ladder = Annotated[
     list[str] | None,
-    typer.Option("--ladder", help="m=1..8192:x2 n=4096 k=4096,8192 dtype=bf16; give it again for more."),
+    typer.Option("--ladder", help="m=1..8192:x2 n=4096 k=4096,8192 dtype=bf16; repeatable."),
 ]
-Name = Annotated[str | None, typer.Option(help="What people call it. [default: the file or the ladders]")]
-Candidates = Annotated[int, typer.Option(help="Most candidates of each problem; earlier studies count.")]
+Name = Annotated[str | None, typer.Option(help="Name of the campaign. [default: the file or the ladders]")]
+Candidates = Annotated[int, typer.Option(help="Most candidates per problem, including earlier studies.")]
 FinalRounds = Annotated[int, typer.Option("--rounds", help="Interleaved rounds of the finals.")]
 Target = Annotated[float | None, typer.Option(help="Stop a problem at this share of its roofline bound, as in 0.9.")]
-GpuSeconds = Annotated[float | None, typer.Option(help="GPU time of all workers together.")]
-Priority = Annotated[int, typer.Option(help="-100 to 100; higher ones go first.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would cost, and make nothing.")]
+GpuSeconds = Annotated[float | None, typer.Option(help="Limit on the GPU time of all workers together.")]
+Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Estimate the cost without creating a campaign.")]
 
 _WATCH_SECONDS = 1.0
 
@@ -67,14 +67,14 @@ def create(
     target: Target = None,
     gpu_seconds: GpuSeconds = None,
     priority: Priority = 0,
-    idempotency_key: Annotated[str | None, typer.Option(help="The same key makes one campaign, however often.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Repeating this key creates no other campaign.")] = None,
     dry_run: DryRun = False,
     db: Db = None,
     url: Url = None,
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
-    """Makes a campaign for the workers of a service, or of this store."""
+    """Creates a campaign for the workers of a service or of this store."""
     devices = tuple(_device(word) for word in device or [DEFAULT_DEVICE])
     budget = CampaignBudget(candidates, rounds, target, gpu_seconds)
     request = _request(file, ladder, name, devices, budget, priority)
@@ -95,14 +95,14 @@ def run(
     rounds: FinalRounds = 30,
     target: Target = None,
     gpu_seconds: GpuSeconds = None,
-    again: Annotated[bool, typer.Option("--again", help="Make a new one, even if the same ran before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Create a new one even if the same one ran before.")] = False,
     dry_run: DryRun = False,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Makes a campaign and works it off here, with one device and no server.
+    """Creates a campaign and runs it here, on one device and without a server.
 
-    Stops and resumes at any moment: the same command goes on where it was, and measures nothing twice.
+    Can be interrupted at any time: the same command resumes where it stopped and measures nothing twice.
     """
     config, budget = settings(), CampaignBudget(candidates, rounds, target, gpu_seconds)
     timing = timing_of(config)
@@ -131,21 +131,21 @@ def run(
 
 @app.command("list")
 def list_campaigns(db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
-    """All campaigns, oldest first."""
+    """Lists all campaigns, oldest first."""
     with campaign_client_at(db, url, insecure) as client:
         _print(shown.campaigns, {"campaigns": list(client.campaigns())}, as_json)
 
 
 @app.command()
 def show(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
-    """Where a campaign stands, what it gained over cuBLASLt, and what failed, by kind."""
+    """Shows a campaign's progress, its gain over cuBLASLt, and its failures by kind."""
     with campaign_client_at(db, url, insecure) as client:
         _print(shown.summary, client.summary(number), as_json)
 
 
 @app.command()
 def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
-    """Follows a campaign until it has ended."""
+    """Watches a campaign until it ends."""
     with campaign_client_at(db, url, insecure) as client, shown.Watcher(quiet=as_json) as watcher:
         while (progress := client.progress(number))["campaign"]["status"] in ("running", "paused"):
             watcher.show(progress)
@@ -157,32 +157,32 @@ def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = F
 @app.command("results")
 def list_results(
     number: Number,
-    status: Annotated[ProblemStatus | None, typer.Option(help="Only those that stand there. [default: all]")] = None,
+    status: Annotated[ProblemStatus | None, typer.Option(help="Only problems with this status. [default: all]")] = None,
     db: Db = None,
     url: Url = None,
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
-    """A campaign's problems, one by one, with what was found."""
+    """Lists a campaign's problems with their results."""
     with campaign_client_at(db, url, insecure) as client:
         _print(shown.results, {"problems": list(client.problems(number, status))}, as_json)
 
 
 @app.command()
 def pause(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
-    """Begins no further round; running ones end as they would."""
+    """Pauses a campaign: no further round begins; running rounds finish normally."""
     _change(number, "pause", db, url, insecure, as_json)
 
 
 @app.command()
 def resume(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
-    """Goes on where it was paused."""
+    """Resumes a paused campaign."""
     _change(number, "resume", db, url, insecure, as_json)
 
 
 @app.command()
 def cancel(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
-    """Ends it; running rounds stop at their next heartbeat. What was measured stays."""
+    """Cancels a campaign; running rounds stop at their next heartbeat. Measurements are kept."""
     _change(number, "cancel", db, url, insecure, as_json)
 
 
@@ -216,7 +216,7 @@ def _device(word: str) -> tuple[str, str]:
 
 @contextmanager
 def campaign_client_at(db: str | None, url: str | None, insecure: bool) -> Iterator[CampaignClient]:
-    """At the service that `--url` or the settings name, unless `--db` names a store."""
+    """A client of the service that `--url` or the settings name, unless `--db` names a store."""
     config = settings()
     address = url or (None if db else config.url)
     if address:
@@ -229,14 +229,14 @@ def campaign_client_at(db: str | None, url: str | None, insecure: bool) -> Itera
 
 @contextmanager
 def _asked_to_stop(here: EmbeddedRun) -> Iterator[list[int]]:
-    """Lets the round be reported when the process is asked to end; asking twice ends it at once."""
+    """The first SIGINT or SIGTERM reports the round and stops; the second one ends the process at once."""
     asked: list[int] = []
 
     def stop(number: int, frame: object) -> None:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
-        notes.print("stopping: the round is reported with what it has; once more to stop at once")
+        notes.print("stopping: the round is reported as it is; repeat to stop at once")
         here.stop()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}

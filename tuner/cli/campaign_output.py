@@ -1,4 +1,4 @@
-"""What `gemmtune campaign` and `gemmtune worker` print."""
+"""Output of `gemmtune campaign` and `gemmtune worker`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Document = dict[str, Any]
 
 
 class Watcher(LiveLine):
-    """Live line on a terminal, a plain line whenever something ended elsewhere, silence with `quiet`."""
+    """Shows progress: a live line on a terminal, a plain line per change elsewhere, nothing with `quiet`."""
 
-    _said = ""
+    _shown = ""
 
     def show(self, progress: Document) -> None:
-        """One look."""
-        before, self._said = self._said, str(progress["problems"])
-        self.say(progress_line(progress), due=self._said != before)
+        """Shows the campaign's progress."""
+        before, self._shown = self._shown, str(progress["problems"])
+        self.say(progress_line(progress), due=self._shown != before)
 
 
 def progress_line(progress: Document) -> str:
@@ -38,10 +38,10 @@ def progress_line(progress: Document) -> str:
 
 
 def created(campaign: Document) -> None:
-    """A campaign that was made or changed."""
+    """A campaign that was created or changed."""
     console.print(f"campaign {campaign['id']}: {campaign['name']}, {campaign['status']}", markup=False)
     if campaign["status"] == "running":
-        console.print(f"  to follow it: gemmtune campaign watch {campaign['id']}")
+        console.print(f"  to watch it: gemmtune campaign watch {campaign['id']}")
 
 
 def campaigns(document: Document) -> None:
@@ -51,11 +51,11 @@ def campaigns(document: Document) -> None:
          entry["stopped_because"])
         for entry in document["campaigns"]
     ]  # fmt: skip
-    table(("id", "name", "status", "priority", "made (UTC)", "why it ended"), rows)
+    table(("id", "name", "status", "priority", "created (UTC)", "why it ended"), rows)
 
 
 def summary(document: Document) -> None:
-    """Where a campaign stands and what it came to."""
+    """A campaign's progress and results."""
     progress, gain = document["progress"], document["gain"]
     campaign = progress["campaign"]
     console.print(f"campaign {campaign['id']}: {campaign['name']}", markup=False)
@@ -69,14 +69,14 @@ def summary(document: Document) -> None:
             f"{gain['tied']} tied, {gain['slower']} slower"
         )  # fmt: skip
     else:
-        console.print("  against cuBLASLt's first choice: nothing was compared yet")
+        console.print("  against cuBLASLt's first choice: no comparison yet")
     console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}", markup=False)
     for reason, count in document["parked"].items():
         console.print(f"  parked: {count} × {reason}", markup=False)
 
 
 def results(document: Document) -> None:
-    """Problems one by one."""
+    """A campaign's problems."""
     rows = []
     for entry in document["problems"]:
         problem, versus = entry["problem"], entry["versus_cublaslt_first"]
@@ -101,24 +101,24 @@ def estimate(document: Document) -> None:
     console.print(f"  GPU time: about {duration(found['gpu_seconds'])}, at {found['seconds_a_candidate']:.3f} s a "
                   f"candidate and {found['seconds_a_problem']:.1f} s a problem ({found['rate_source']})")  # fmt: skip
     if found["seconds"] is None:
-        console.print("  no worker is live for it now")
+        console.print("  no worker for it is live now")
     else:
         console.print(f"  with the {found['workers']} workers that are live now: about {duration(found['seconds'])}")
     for entry in found["untunable"]:
-        console.print(f"  nothing is legal for {entry['problem']}: {entry['rules']}", markup=False)
+        console.print(f"  no config is legal for {entry['problem']}: {entry['rules']}", markup=False)
     if found["looked_at"] < found["problems"]:
-        console.print(f"  {found['looked_at']} of the problems were looked at closely")
-    console.print("  nothing was made: leave out --dry-run to make it")
+        console.print(f"  {found['looked_at']} problems were examined in detail")
+    console.print("  no campaign was created: leave out --dry-run to create it")
 
 
 def workers(document: Document) -> None:
-    """Who is there."""
+    """All workers."""
     rows = [
         (entry["id"], entry["name"], entry["device"], entry["device_kind"], entry["status"], entry["round_id"] or "–",
          entry["rounds"], f"{entry['busy_seconds']:.0f}", entry["beat_at"][11:19])
         for entry in document["workers"]
     ]  # fmt: skip
-    table(("id", "name", "device", "kind", "status", "round", "rounds", "busy s", "heard (UTC)"), rows)
+    table(("id", "name", "device", "kind", "status", "round", "rounds", "busy s", "last heartbeat (UTC)"), rows)
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Doctor: what works on this machine, what doesn't, and the fix. `tuner.fleet.checkup` looks at the rest."""
+"""Checks of `gemmtune doctor` on this machine; `tuner.fleet.checkup` has those of the fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from workers.recording import read_recording
 
 
 def checkup(config: Settings) -> list[Check]:
-    """What one machine needs, in the order in which a new one is set up; none of the checks raises."""
+    """Checks everything that one machine needs, in the order of setting it up; no check raises."""
     return [_driver(), _gpu(), _nvrtc(), _cache(config.cache_dir), _recordings(config)]
 
 
@@ -27,7 +27,7 @@ def _driver() -> Check:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
         return Check(
-            "driver", "absent", "no NVIDIA driver", "none needed for recorded devices; else install R580 or newer"
+            "driver", "absent", "no NVIDIA driver", "not needed for recorded devices; otherwise install R580 or newer"
         )
     version = ctypes.c_int(0)
     driver.cuDriverGetVersion(ctypes.byref(version))
@@ -39,7 +39,7 @@ def _driver() -> Check:
 
 def _gpu() -> Check:
     if not driver_present():
-        return Check("gpu", "absent", "no GPU answers", "use --device recorded:h200")
+        return Check("gpu", "absent", "no GPU responds", "use --device recorded:h200")
     driver = ctypes.CDLL("libcuda.so.1")
     count = ctypes.c_int(0)
     driver.cuDeviceGetCount(ctypes.byref(count))

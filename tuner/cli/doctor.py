@@ -15,12 +15,12 @@ from tuner.settings import database_url, settings
 
 
 def doctor(db: Db = None, as_json: Json = False) -> None:
-    """Checks this machine and the fleet: service, database, queue, workers; one line each, with the fix.
+    """Checks this machine and the fleet: one line per check, with the fix for what fails.
 
-    Of this machine: driver, GPU, NVRTC, cache, recordings. Of the fleet: the service at GEMMTUNE_URL, the database, its
-    schema and clock, queue, workers, parked problems, disk. Changes nothing.
+    On this machine: driver, GPU, NVRTC, cache, recordings. In the fleet: the service at GEMMTUNE_URL, the database with
+    its schema and clock, queue, workers, parked problems, disk. Changes nothing.
 
-    Ends with exit code 1 when something is broken.
+    Exits with code 1 if something is broken.
     """
     config = settings()
     checks = checkup(config)

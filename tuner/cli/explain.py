@@ -1,4 +1,4 @@
-"""`gemmtune explain` and `gemmtune space`: what is legal for a problem, and why."""
+"""`gemmtune explain` and `gemmtune space`: the legal configs of a problem, and the rules behind them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def explain(
     family: _FamilyName = None,
     as_json: Json = False,
 ) -> None:
-    """Says whether a config is legal for a problem, and if not, every rule that it breaks.
+    """Checks whether a config is legal for a problem, and lists every rule that it breaks.
 
-    Ends with exit code 1 when it is illegal.
+    Exits with code 1 if the config is illegal.
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
     profile, knobs = profile_from_words(device, arch), parse_knobs(config)
@@ -75,13 +75,13 @@ def space(
     device: DeviceName = DEFAULT_DEVICE,
     arch: ArchName = None,
     family: _FamilyName = None,
-    unpruned: Annotated[bool, typer.Option("--unpruned", help="Every legal config, worth trying or not.")] = False,
+    unpruned: Annotated[bool, typer.Option("--unpruned", help="Include configs that are not worth trying.")] = False,
     no_rule: NoRule = None,
     as_json: Json = False,
 ) -> None:
-    """Counts the configs that are left for a problem, family by family, and how many each rule removes.
+    """Counts the legal configs of a problem by family, and how many each rule removes.
 
-    A config that breaks several rules is counted under the first that is applied.
+    A config that breaks several rules counts under the first rule applied.
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
     profile = profile_from_words(device, arch)
@@ -139,7 +139,7 @@ def _fix(change: str) -> str:
     if not change:
         return f"no change of {MOST_CHANGES} knobs or fewer makes it legal"
     several = change.count(",") + 1
-    return f"{change} is the nearest legal change" + (f": it takes {several} knobs at once" if several > 1 else "")
+    return f"{change} is the nearest legal change" + (f": it changes {several} knobs at once" if several > 1 else "")
 
 
 def _print_broken(entry: Broken) -> None:

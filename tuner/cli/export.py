@@ -1,4 +1,4 @@
-"""`gemmtune export`: a tuned table to take away."""
+"""`gemmtune export`: a device's bests as a table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FORMATS = ("json",)
 def export(
     out: Out,
     format: Annotated[str, typer.Option("--format", help="json.")] = "json",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
+    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Writes every best of one device as a table, whole or not at all."""
+    """Writes all bests of one device as a table, atomically."""
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
     with open_store(db) as store:

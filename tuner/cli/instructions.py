@@ -1,4 +1,4 @@
-"""`gemmtune instructions`: what the tensor cores of an arch multiply."""
+"""`gemmtune instructions`: the tensor-core instructions of an arch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMES: Final[dict[type[Row], str]] = {Wgmma: "wgmma", MmaSync: "mma.sync", Tcge
 
 
 def instructions(arch: ArchName = None, as_json: Json = False) -> None:
-    """Lists the limits of an arch and its tensor-core instructions: dtypes, shapes, major modes, source."""
+    """Lists an arch's limits and its tensor-core instructions: dtypes, shapes, major modes, source."""
     target = profile_from_words(DEFAULT_DEVICE, arch).arch
     everything: tuple[Row, ...] = (*WGMMA, *TCGEN05, *MMA_SYNC)
     rows = [row for row in everything if target.name in row.archs]

@@ -1,4 +1,4 @@
-"""`gemmtune ladder`: what is known of one weight at every M, and where the table has cliffs."""
+"""`gemmtune ladder`: the best configs of one weight at every M, and cliffs between them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tuner.settings import settings
 
 def ladder(
     weight: Annotated[str, typer.Argument(metavar="NxK", help="Extents of the weight, as in 28672x4096.")],
-    ms: Annotated[str, typer.Option("--m", help="M's joined by commas. [default: 25 from 1 to 16384]")] = "",
+    ms: Annotated[str, typer.Option("--m", help="Comma-separated values of M. [default: 25 from 1 to 16384]")] = "",
     dtype: Dtype = "bf16",
     layout: Layout = "nt",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
+    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Answers for every M of one weight, and says which measured ones can't all be right.
+    """Prints the best config for every M of one weight, and finds measurements that contradict each other.
 
-    A smaller M never takes longer than a larger one, which a larger kernel computes by padding; a larger one never
-    longer than repeating a smaller one. Where the measured answers break that, the configs to measure again are named.
+    A smaller M never takes longer than a larger one, whose kernel computes it with padding; a larger M never takes
+    longer than repeating a smaller one. If measurements contradict this, the configs to measure again are listed.
     """
     if weight.lower().count("x") != 1:
         raise ProblemError(f"weight {weight!r} is not NxK: write two whole numbers, as in 28672x4096")
@@ -73,7 +73,7 @@ def _numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
-        raise ProblemError(f"--m {text!r} is no list of numbers: write 1,16,4096") from error
+        raise ProblemError(f"--m {text!r} is not a list of numbers: write 1,16,4096") from error
 
 
 def _rung_json(found: Answer) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A line of progress: redrawn on a terminal, printed now and then elsewhere."""
+"""A progress line: redrawn on a terminal, printed now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tuner.cli.output import notes
 
 
 class LiveLine:
-    """Where work stands, on standard error.
+    """A progress line on standard error.
 
     Args:
-        quiet: nothing is said at all.
+        quiet: print nothing.
     """
 
     def __init__(self, quiet: bool) -> None:
@@ -31,10 +31,10 @@ class LiveLine:
             self._live.__exit__(None, None, None)
 
     def say(self, line: str, due: bool) -> None:
-        """The line as it is now.
+        """Updates the line.
 
         Args:
-            due: whether it is worth a line of its own where none is redrawn.
+            due: without a terminal, print this line.
         """
         if self._live:
             self._live.update(Text(line))

@@ -1,4 +1,4 @@
-"""`gemmtune model …`: the model that ranks candidates and answers for what was not measured."""
+"""`gemmtune model …`: the model that ranks candidates and predicts unmeasured problems."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tuner.prediction.train import train as train_model
 from tuner.prediction.train import with_portfolio
 from tuner.settings import settings
 
-app = group("The learned model of a GPU: train it, look at it.")
+app = group("The learned model of a GPU: train it, show it.")
 
-_Device = Annotated[str, typer.Option(help="GPU model as the driver names it.")]
+_Device = Annotated[str, typer.Option(help="GPU model as the driver reports it.")]
 
 
 @app.command()
 def train(
     device: _Device = DEFAULT_DEVICE,
     source: Annotated[
-        Literal["both", "store", "recordings"], typer.Option("--from", help="What it learns from.")
+        Literal["both", "store", "recordings"], typer.Option("--from", help="Training data.")
     ] = "both",
     out: Annotated[Path | None, typer.Option(help="File to write. [default: in GEMMTUNE_MODEL_DIR]")] = None,
-    seed: Annotated[int, typer.Option(help="Of the trees' random choices.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the trees' random choices.")] = 0,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Trains the model of one GPU from every measurement of it, and says how good it is on problems left out.
+    """Trains a GPU's model on all its measurements, and reports its accuracy on held-out problems.
 
-    Needs scikit-learn (the extra `train`); using a model does not.
+    Training needs scikit-learn (the extra `train`); using a model does not.
     """
     family = family_for(limits_named(device).arch.name)
     groups: list[Group] = []
@@ -61,10 +61,10 @@ def train(
 @app.command()
 def show(
     device: _Device = DEFAULT_DEVICE,
-    file: Annotated[Path | None, typer.Option(help="A model file. [default: the one that is used]")] = None,
+    file: Annotated[Path | None, typer.Option(help="Model file. [default: the one in use]")] = None,
     as_json: Json = False,
 ) -> None:
-    """Which model answers for a GPU, what it learned from, and how good it is."""
+    """Shows the model in use for a GPU, its training data, and its accuracy."""
     choice = files.model_for(device, settings().model_dir)
     if file is not None:
         model = files.load(file)
@@ -88,11 +88,11 @@ def _print(model: LearnedModel) -> None:
     console.print(f"  {facts.candidates:,} candidates of {len(facts.problems)} problems, {model.forest.trees} trees, "
                   f"{len(facts.features)} features, {facts.trained_with}", markup=False)  # fmt: skip
     console.print(
-        f"  on problems left out: its first choice reaches {facts.held_out_share:.3f} of the best measured "
+        f"  on held-out problems: its first choice reaches {facts.held_out_share:.3f} of the best measured "
         f"(geometric mean; least {facts.held_out_worst:.3f})"
     )
     console.print(
-        f"  their times lay {math.expm1(facts.low):+.0%} to {math.expm1(facts.high):+.0%} around the prediction "
+        f"  their times differed from the prediction by {math.expm1(facts.low):+.0%} to {math.expm1(facts.high):+.0%} "
         f"(90 %); candidates of one problem scatter by {facts.doubt:.0%}"
     )
     console.print(f"  covers problems within {facts.reach:.1f} octaves of a training problem of the same kind")

@@ -12,34 +12,34 @@ from space.devices import DeviceProfile, profile_named, reference_profile
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 
-# What opens a store is imported by those who do: `explain`, `space` and `layout` need none.
+# Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
 if TYPE_CHECKING:
     from tuner.evidence.store import Store
     from tuner.fleet.campaigns.records import Timing
     from tuner.settings import Settings
 
 Shape = Annotated[str, typer.Argument(metavar="MxNxK", help="Extents of C[M,N] = A·B over K, as in 4096x4096x4096.")]
-Dtype = Annotated[str, typer.Option(help="Of A and B; C and the accumulator follow from it.")]
+Dtype = Annotated[str, typer.Option(help="dtype of A and B, which implies those of C and the accumulator.")]
 Layout = Annotated[str, typer.Option(help="nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N].")]
-Batch = Annotated[int, typer.Option(min=1, help="Independent products of this shape.")]
-Epilogue = Annotated[str, typer.Option(help="none; or alpha, beta, bias, an activation, in this order, joined by +.")]
+Batch = Annotated[int, typer.Option(min=1, help="Number of independent products of this shape.")]
+Epilogue = Annotated[str, typer.Option(help="none; or alpha, beta, bias, activation in this order, joined by +.")]
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
 DeviceName = Annotated[str, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'.")]
 ArchName = Annotated[
-    str | None, typer.Option("--arch", help="Compile target, as in sm_90a: its reference card stands for --device.")
+    str | None, typer.Option("--arch", help="Compile target, as in sm_90a; implies its reference card, not --device.")
 ]
 Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. [default: GEMMTUNE_DB]")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 Out = Annotated[Path, typer.Option(help="File to write.")]
 NoRule = Annotated[
     list[str] | None,
-    typer.Option("--no-rule", metavar="ID", help="Worth rule to switch off, as `gemmtune space` names it; repeatable."),
+    typer.Option("--no-rule", metavar="ID", help="Worth rule to disable, by its id in `gemmtune space`; repeatable."),
 ]
-ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; knobs not named take their defaults.")]
+ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; missing knobs take their defaults.")]
 
 
 def problem_from(shape: str, dtype: str, layout: str, batch: int = 1, epilogue: str = "none") -> Problem:
-    """The problem that a command is about."""
+    """The problem that a command's arguments describe."""
     return Gemm.parse(shape, dtype, layout, batch, epilogue)
 
 
@@ -53,7 +53,7 @@ def profile_from_words(device: str, arch: str | None) -> DeviceProfile:
 
 
 def open_store(db: str | None, create: bool = True) -> Store:
-    """The store that `--db` or the settings name."""
+    """Opens the store that `--db` or the settings name."""
     from tuner.evidence.store import Store
     from tuner.settings import database_url, settings
 
@@ -61,7 +61,7 @@ def open_store(db: str | None, create: bool = True) -> Store:
 
 
 def timing_of(config: Settings) -> Timing:
-    """How fast silence is noticed, and how long a round takes, by the settings."""
+    """Heartbeat interval and round length from the settings."""
     from tuner.fleet.campaigns.records import Timing
 
     return Timing(heartbeat_seconds=config.heartbeat_seconds, round_seconds=config.round_seconds)

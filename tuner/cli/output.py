@@ -1,4 +1,4 @@
-"""What commands print: rich on a terminal, plain lines elsewhere, one JSON document with `--json`."""
+"""Output of commands: rich text on a terminal, plain lines elsewhere, one JSON document with `--json`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from space.config import Config
 from space.problem import Problem
 from tuner.evidence.records import Best, Ratio
 
-#: Messages for people; standard output stays clean for `--json`.
+#: Messages for people go to standard error; standard output is left to results.
 notes = Console(stderr=True, highlight=False, soft_wrap=True)
 console = Console(highlight=False, soft_wrap=True)
 
 
 def emit(document: Mapping[str, Any]) -> None:
-    """One JSON document on standard output."""
+    """Prints one JSON document on standard output."""
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
 def fail(sentence: str, as_json: bool) -> None:
-    """One sentence on standard error, and as JSON on standard output where that was asked for."""
+    """Prints one sentence on standard error and, with `--json`, as JSON on standard output."""
     if as_json:
         emit({"error": sentence})
     notes.print(f"gemmtune: {sentence}", markup=False)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
-    """A table; numbers to the right."""
+    """Prints a table with right-aligned numbers."""
     grid = Table(title=title or None, box=None, pad_edge=False, title_justify="left")
     for place, name in enumerate(columns):
         numeric = bool(rows) and all(str(row[place]).replace(",", "").replace(".", "").isdigit() for row in rows)

@@ -1,4 +1,4 @@
-"""`gemmtune best`: the best known config, wherever it comes from."""
+"""`gemmtune best`: the best known config from any source."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def best(
     layout: Layout = "nt",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
+    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Answers from the store: measured, else nearest, else predicted, else default; it always says which."""
+    """Prints the best known config: measured, else nearest, else predicted, else default, and says which."""
     problem = problem_from(shape, dtype, layout, batch, epilogue)
     with open_store(db) as store:
         found = answer(store, problem, device, model=model_for(device, settings().model_dir).model)

@@ -1,4 +1,4 @@
-"""`gemmtune record`: measurements of a real GPU as Parquet, for machines without one."""
+"""`gemmtune record`: records measurements of a real GPU as Parquet, to replay on machines without one."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ Listed = TypeVar("Listed")
 
 def record(
     problems: Annotated[Path, typer.Argument(help="JSON list of problems: name, m, n, k, layout, dtype.")],
-    out: Annotated[Path, typer.Option(help="Folder of the device's recordings.")],
-    only: Annotated[list[str] | None, typer.Option(help="Names to record; repeat for several. [default: all]")] = None,
-    part: Annotated[str, typer.Option(help="Every Nth problem, from the Ith on, as I/N: one process a GPU.")] = "1/1",
+    out: Annotated[Path, typer.Option(help="Output folder.")],
+    only: Annotated[list[str] | None, typer.Option(help="Problem to record; repeatable. [default: all]")] = None,
+    part: Annotated[str, typer.Option(help="I/N: every Nth problem from the Ith on, for one process per GPU.")] = "1/1",
     device: Device = "cuda:0",
-    candidates: Annotated[int, typer.Option(help="Most candidates a problem.", min=1)] = 800,
+    candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Measures many candidates of each problem and writes one Parquet file a problem.
+    """Measures many candidates of each problem and writes one Parquet file per problem.
 
-    Resumes where it was stopped; a recording that is there already is left alone. A problem of which nothing is
-    correct is told at the end, and does not stop the others.
+    Resumes where it stopped, and keeps recordings that exist. A problem without any correct candidate is reported at
+    the end and does not stop the others.
     """
     named = part_of(read_problems(problems, only), part)
     summary: list[dict[str, Any]] = []
@@ -51,7 +51,7 @@ def record(
         say_device(worker.facts)
         for name, problem in named:
             if (out / file_name(problem)).exists():
-                notes.print(f"{name}: recorded already, left alone")
+                notes.print(f"{name}: already recorded")
                 continue
             try:
                 result = recorder.record(store, worker, problem, out, candidates, rounds, _watch(name, problem))
@@ -71,23 +71,23 @@ def record(
 
 
 def part_of(listed: Sequence[Listed], part: str) -> list[Listed]:
-    """Every Nth of a list from the Ith on, `I/N`: parts are of like length and together the whole.
+    """Every Nth item of a list from the Ith on, given as `I/N`; the N parts have similar lengths and cover the list.
 
     Raises:
-        ProblemError: no such part.
+        ProblemError: `part` is malformed or out of range.
     """
     found = _PART.fullmatch(part)
     place, count = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= place <= count:
-        raise ProblemError(f"part = {part!r} is none: give I/N with 1 ≤ I ≤ N, as 2/4")
+        raise ProblemError(f"part = {part!r} is not I/N with 1 ≤ I ≤ N: write it like 2/4")
     return list(listed[place - 1 :: count])
 
 
 def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, Problem]]:
-    """Named problems of a JSON list.
+    """The named problems in a JSON list.
 
     Raises:
-        ProblemError: not readable, not a list of problems, or a name in `only` that it lacks.
+        ProblemError: the file is unreadable or not a list of problems, or lacks a name in `only`.
     """
     try:
         entries = json.loads(path.read_text())
@@ -96,11 +96,11 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
         if isinstance(error, ProblemError):
             raise
         raise ProblemError(
-            f"{path} is no list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype "
+            f"{path} is not a list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype "
             f"(batch and epilogue may stand beside)"
         ) from error
     if missing := set(only or ()) - {name for name, _ in named}:
-        raise ProblemError(f"{', '.join(sorted(missing))}: no such problem in {path}")
+        raise ProblemError(f"{', '.join(sorted(missing))}: not in {path}")
     return [(name, problem) for name, problem in named if not only or name in only]
 
 

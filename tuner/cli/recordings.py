@@ -1,4 +1,4 @@
-"""`gemmtune recordings`: what recordings hold, and how they leave for other tools."""
+"""`gemmtune recordings`: lists recordings and exports them for other tools."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from workers.recording import Recording, read_recording
 
 FORMATS: Final = ("t4",)
 
-app = group("Recordings of real GPUs: what they hold, and as files for other tools.")
+app = group("Recordings of real GPUs: list them, or export them for other tools.")
 
-Source = Annotated[Path | None, typer.Argument(help="A recording or a folder of them. [default: all of ours]")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
+Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of them. [default: those that ship]")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 
 
 @app.command("list")
 def list_(source: Source = None, as_json: Json = False) -> None:
-    """What each recording holds: problem, candidates, the fastest, and what it was taken with."""
+    """Lists recordings: problem, candidates, fastest time, and the software they were taken with."""
     lines = [_about(path, read_recording(path)) for path in _files(source)]
     if as_json:
         emit({"recordings": lines})
@@ -47,7 +47,7 @@ def export(
     format: Annotated[str, typer.Option("--format", help="t4: results and metadata of T4 1.0.0.")] = "t4",
     as_json: Json = False,
 ) -> None:
-    """Writes each recording in another tool's format; a file that is there already is left alone."""
+    """Writes each recording in another tool's format; existing files are kept."""
     if format not in FORMATS:
         raise ExportError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
     written: list[str] = []
@@ -67,7 +67,7 @@ def _files(source: Path | None) -> list[Path]:
     given = source or settings().recorded_dir
     files = [given] if given.is_file() else sorted(given.glob("**/*.parquet"))
     if not files:
-        raise RecordingError(f"{given} holds no recording: give a .parquet file, or a folder that has some")
+        raise RecordingError(f"{given} contains no recording: give a .parquet file, or a folder with some")
     return files
 
 

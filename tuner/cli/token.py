@@ -1,4 +1,4 @@
-"""`gemmtune token …`: who may talk to the service."""
+"""`gemmtune token …`: API tokens of the service."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tuner.cli.output import console, emit, notes, table
 from tuner.evidence import tokens
 from tuner.evidence.tokens import Scope, Token
 
-app = group("API tokens: make, list and revoke.")
+app = group("API tokens: create, list and revoke.")
 
-_Name = Annotated[str, typer.Argument(help="What the token is for, as in node-7 or ci.")]
+_Name = Annotated[str, typer.Argument(help="Name of the token, as in node-7 or ci.")]
 
 
 @app.command()
 def create(
     name: _Name,
     scope: Annotated[
-        list[str], typer.Option("--scope", "-s", help=f"{', '.join(Scope)}; give it again for more than one.")
+        list[str], typer.Option("--scope", "-s", help=f"{', '.join(Scope)}; repeatable.")
     ],
     days: Annotated[float | None, typer.Option(max=36_500, help="Days until it expires. [default: never]")] = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Makes a token and prints its secret, once. Only a digest of it is kept."""
+    """Creates a token and prints its secret once; only a digest is stored."""
     lifetime = timedelta(days=days) if days is not None else None
     with open_store(db) as store:
         token, secret = tokens.make(store, name, scope, lifetime)
@@ -36,13 +36,13 @@ def create(
         emit(_json(token) | {"secret": secret})
         return
     until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "until it is revoked"
-    notes.print(f"token {token.name}: {', '.join(sorted(token.scopes))}, {until}. It is shown this once:", markup=False)
+    notes.print(f"token {token.name}: {', '.join(sorted(token.scopes))}, {until}. It is shown only once:", markup=False)
     console.print(secret, markup=False)
 
 
 @app.command("list")
 def list_tokens(db: Db = None, as_json: Json = False) -> None:
-    """Every token, without its secret."""
+    """Lists all tokens without their secrets."""
     with open_store(db) as store:
         found = tokens.tokens(store)
     if as_json:
@@ -55,7 +55,7 @@ def list_tokens(db: Db = None, as_json: Json = False) -> None:
 
 @app.command()
 def revoke(name: _Name, db: Db = None, as_json: Json = False) -> None:
-    """Ends a token. Running services refuse it within a second."""
+    """Revokes a token. Running services refuse it within a second."""
     with open_store(db) as store:
         token = tokens.revoke(store, name)
     if as_json:

@@ -1,4 +1,4 @@
-"""`gemmtune tune`: the main job, with live progress."""
+"""`gemmtune tune`: tunes one problem, with live progress."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
 
-#: Without a terminal, a line after this many candidates.
+#: Without a terminal, one line is printed per this many candidates.
 _LINE_EVERY = 8
 _NO_SAMPLER = (
     "--sampler and --seed are deprecated and have no effect: on recorded problems every sampler of Optuna found less "
@@ -49,10 +49,10 @@ def tune(
     batch: Batch = 1,
     epilogue: Epilogue = "none",
     device: Device = "auto",
-    candidates: Annotated[int, typer.Option(help="How many candidates to measure, earlier runs included.")] = 96,
-    seconds: Annotated[float | None, typer.Option(help="Stop screening after this wall time.")] = None,
+    candidates: Annotated[int, typer.Option(help="Candidates to measure, including those of earlier runs.")] = 96,
+    seconds: Annotated[float | None, typer.Option(help="Stop screening after this many seconds.")] = None,
     gain: Annotated[
-        float | None, typer.Option(help="Stop screening once going on is expected to gain less, as 0.01 for 1 %.")
+        float | None, typer.Option(help="Stop screening once the expected gain falls below this, as in 0.01 for 1 %.")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
@@ -62,9 +62,9 @@ def tune(
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Finds the fastest proved-correct config of one GEMM on one device, and keeps it.
+    """Finds the fastest proved-correct config for one GEMM on one device and stores it.
 
-    Stops and resumes at any moment: the same command goes on where it was, and measures nothing twice.
+    Can be interrupted at any time: the same command resumes where it stopped and measures nothing twice.
     """
     problem = problem_from(shape, dtype, layout, batch, epilogue)
     budget = Budget(candidates, seconds, rounds, gain=gain)
@@ -85,7 +85,7 @@ def tune(
 
 
 def say_device(facts: DeviceFacts) -> None:
-    """What measures, said plainly before anything is measured."""
+    """Prints which device measures, or that times are replayed from a recording."""
     if facts.kind == "recorded":
         notes.print(f"device: recorded {facts.name}. No GPU is used: candidates are compiled here with NVRTC for "
                     f"{facts.arch}, their times are replayed from a recording of a real {facts.name}.")  # fmt: skip
@@ -94,14 +94,14 @@ def say_device(facts: DeviceFacts) -> None:
 
 
 class Watcher(LiveLine):
-    """Live line on a terminal, plain lines elsewhere, silence with `quiet`."""
+    """Shows progress: a live line on a terminal, plain lines elsewhere, nothing with `quiet`."""
 
     def __init__(self, problem: Problem, quiet: bool) -> None:
         super().__init__(quiet)
         self._problem = problem
 
     def show(self, progress: Progress) -> None:
-        """One step of the study."""
+        """Shows the study's progress."""
         self.say(self._line(progress), self._due(progress))
 
     def _due(self, progress: Progress) -> bool:
@@ -145,7 +145,7 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
     if check := measurement.verification:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
-    out(f"  sure: {report.chance:.0%} that no finalist is more than 2 % faster; {best.tried} of "
+    out(f"  confidence: {report.chance:.0%} that no finalist is more than 2 % faster; {best.tried} of "
         f"{report.candidates:,} candidates worth trying were tried; {report.stopped_because}")  # fmt: skip
     if outlook := report.outlook:
         out(f"  left: {outlook.chance:.0%} chance that an untried candidate is more than {outlook.margin:.0%} faster; "

@@ -1,4 +1,4 @@
-"""`gemmtune why`: which knobs decided, what each single change of the winner costs, and who came behind."""
+"""`gemmtune why`: the deciding knobs, the cost of each single change of the winner, and the runners-up."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def why(
     layout: Layout = "nt",
     batch: Batch = 1,
     epilogue: Epilogue = "none",
-    device: Annotated[str, typer.Option(help="GPU model as the driver names it.")] = DEFAULT_DEVICE,
+    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
-    """Says why the winner of a tuned problem won, from the measurements in the store."""
+    """Explains why a tuned problem's winner won, from the measurements in the store."""
     problem = problem_from(shape, dtype, layout, batch, epilogue)
     with open_store(db) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)

@@ -1,4 +1,4 @@
-"""`gemmtune worker …`: a GPU that takes rounds from a service."""
+"""`gemmtune worker …`: runs, lists and drains workers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tuner.settings import Settings, settings
 from tuner.studying.open_worker import every_device, open_worker
 from workers.ports import Worker
 
-app = group("Workers: run one here, list them, let one leave.")
+app = group("Workers: run one on this machine, list them, drain one.")
 
 
 @app.command()
@@ -37,27 +37,27 @@ def run(
     url: Url = None,
     device: Annotated[
         list[str] | None,
-        typer.Option("--device", "--devices", help="auto, cuda:0 or recorded:h200; given several times, one process "
-                     "works on each. [default: every GPU here, or recorded:h200]"),
+        typer.Option("--device", "--devices", help="auto, cuda:0 or recorded:h200; repeatable, with one process per "
+                     "device. [default: every GPU here, or recorded:h200]"),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Of this worker. [default: host and process]")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Leave as soon as there is nothing to do.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of this worker. [default: host and process id]")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Leave as soon as no round is waiting.")] = False,
     own_builds: Annotated[bool, typer.Option("--own-builds", help="Compile everything here; share no builds.")] = False,
     insecure: Insecure = False,
     liveness_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:  # fmt: skip
-    """Takes rounds from a service until told to stop. It dials out; nothing dials it.
+    """Runs rounds for a service until told to stop. It only makes outgoing connections.
 
-    On several devices, one process works on each; one that dies or hangs is replaced.
+    With several devices, one process runs per device, and is replaced if it dies or hangs.
 
     The token comes from GEMMTUNE_TOKEN_FILE or GEMMTUNE_TOKEN. The first SIGTERM or Ctrl-C reports the round
-    with what it has and leaves; the second one ends at once.
+    as it is and leaves; the second one ends the process at once.
     """
     config = settings()
     address = url or config.url
     if not address:
-        raise SettingsError("no service is named: give --url http://host:8643, or set GEMMTUNE_URL")
-    # What is wrong with the address or the token's file is told once, before anything starts.
+        raise SettingsError("no service is configured: give --url http://host:8643, or set GEMMTUNE_URL")
+    # Fails early, and once, on a bad address or token file.
     ServiceClient(address, config.secret, insecure=insecure).close()
     devices = device or every_device()
     if len(devices) == 1:
@@ -75,7 +75,7 @@ def run(
         command = [sys.executable, "-m", "tuner.cli", "worker", "run", "--device", word, *named, *same, "--pool-fd"]
         processes.append(AgentProcess(word, command))
     pool = AgentPool(processes)
-    _leave_on_signals(pool.leave, pool.leave, "every worker reports its round with what it has")
+    _leave_on_signals(pool.leave, pool.leave, "every worker reports its round as it is")
     if code := pool.run():
         raise typer.Exit(code)
 
@@ -90,7 +90,7 @@ def _work(
     address: str, config: Settings, device: str, name: str, once: bool, own_builds: bool, insecure: bool,
     liveness_fd: int | None,
 ) -> int:  # fmt: skip
-    """One agent in this process; how many rounds it did."""
+    """Runs one agent in this process and returns its number of rounds."""
     with ServiceClient(address, config.secret, insecure=insecure) as service:
         build_cache = None if own_builds else HttpBuildCache(service)
 
@@ -105,7 +105,7 @@ def _work(
             HttpCoordinator(service), open_device, name, leave_when_idle=once,
             model_of=lambda model: model_for(model, config.model_dir).model,
         )  # fmt: skip
-        _leave_on_signals(agent.leave, _interrupt, "the round is reported with what it has")
+        _leave_on_signals(agent.leave, _interrupt, "the round is reported as it is")
         if liveness_fd is not None:
             report_liveness(liveness_fd, agent.leave)
         try:
@@ -119,19 +119,19 @@ def _work(
 def _log_as(name: str) -> None:
     text = name.replace("%", "%%")
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {text} %(levelname)s %(message)s")
-    # One line a request is too much of the client's.
+    # httpx2 logs one line per request.
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 @app.command("list")
 def list_workers(
-    gone: Annotated[bool, typer.Option("--gone", help="Those that are gone too.")] = False,
+    gone: Annotated[bool, typer.Option("--gone", help="Include workers that are gone.")] = False,
     db: Db = None,
     url: Url = None,
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
-    """Who is there, on which device, and what it runs."""
+    """Lists workers with their device and current round."""
     with campaign_client_at(db, url, insecure) as client:
         found = {"workers": list(client.workers(gone))}
     if as_json:
@@ -148,7 +148,7 @@ def drain(
     insecure: Insecure = False,
     as_json: Json = False,
 ) -> None:
-    """Lets a worker finish its round, take no more, and leave."""
+    """Drains a worker: it finishes its round, claims no other, and leaves."""
     with campaign_client_at(db, url, insecure) as client:
         found = client.drain(number)
     if as_json:
@@ -158,7 +158,7 @@ def drain(
 
 
 def _leave_on_signals(leave: Callable[[], None], end: Callable[[], None], what: str) -> None:
-    """The first signal asks to leave, further ones to end."""
+    """The first signal calls `leave`, further ones call `end`."""
     asked: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -166,7 +166,7 @@ def _leave_on_signals(leave: Callable[[], None], end: Callable[[], None], what: 
         if len(asked) > 1:
             end()
             return
-        notes.print(f"leaving: {what}; once more to end at once")
+        notes.print(f"leaving: {what}; repeat to end at once")
         leave()
 
     signal.signal(signal.SIGINT, stop)

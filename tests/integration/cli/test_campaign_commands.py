@@ -88,7 +88,7 @@ def test_a_dry_run_makes_nothing(shell: Shell) -> None:
     said = shell("campaign", "create", "--ladder", "m=1..8192:x2 n=4096,4097 k=4096", "--dry-run")
     assert said.returncode == 0, said.stderr
     assert "28 problems on 1 device models" in said.stdout
-    assert "nothing was made" in said.stdout
+    assert "no campaign was created" in said.stdout
     assert shell("campaign", "list", "--json").stdout == before
 
 

@@ -76,7 +76,7 @@ def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: S
 def test_explain_names_several_changes_where_one_does_not_help(shell: Shell) -> None:
     said = shell("explain", "4096x4096x4096", "--config", "schedule=pingpong,consumer_warpgroups=3,tile_n=256")
     assert said.returncode == 1
-    assert "tile_m=64,consumer_warpgroups=2 is the nearest legal change: it takes 2 knobs at once" in said.stdout
+    assert "tile_m=64,consumer_warpgroups=2 is the nearest legal change: it changes 2 knobs at once" in said.stdout
 
 
 def test_rules_of_what_is_worth_trying_can_be_switched_off(shell: Shell) -> None:

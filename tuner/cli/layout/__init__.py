@@ -1,4 +1,4 @@
-"""`gemmtune layout …`: who owns which element, which bank, which bits; as tables, JSON and SVG."""
+"""`gemmtune layout …`: elements, banks and descriptor bits of kernel layouts, as tables, JSON and SVG."""
 
 from __future__ import annotations
 
