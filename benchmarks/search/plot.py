@@ -60,7 +60,7 @@ def _draw(axes: Any, shown: Mapping[str, Floats]) -> None:  # noqa: ANN401  (an 
     most = max(map(len, shown.values()))
     axes.axhline(WITHIN, color="#444444", linewidth=0.8, linestyle=(0, (1, 3)), zorder=1)
     axes.set_xscale("log", base=2)
-    ticks = [count for count in SHOWN if count <= most and count != 40]
+    ticks = [count for count in SHOWN if count <= most and count.bit_count() == 1]
     axes.set_xticks(ticks, [str(count) for count in ticks])
     axes.set_xlim(1, most)
     axes.set_ylim(max(math.floor(lowest * 20) / 20, LOWEST), 1.003)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 #: Numbers of measurements that the table shows.
-SHOWN: Final = (1, 4, 8, 16, 32, 40, 64, 128)
+SHOWN: Final = (1, 4, 8, 16, 32, 40, 64, 96, 128)
 #: Within this share of the best counts as found.
 WITHIN: Final = 0.98
 
