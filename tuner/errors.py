@@ -1,27 +1,27 @@
 """Errors of `tuner`, one tree.
 
     TunerError
-    ├── SettingsError     a GEMMTUNE_* variable has a value that it can't have
-    ├── DeviceError       a device that is not here
-    ├── NothingCorrect    no legal candidate, or none that is correct: nothing can be served
+    ├── SettingsError     a GEMMTUNE_* variable has an invalid value
+    ├── DeviceError       the device is not on this machine
+    ├── NothingCorrect    no candidate is legal, or none is correct: nothing can be served
     ├── UnknownDevice     the store has no best of a device
-    ├── NothingMeasured   too few measurements to say something about
-    ├── TokenError        an API token that is malformed, taken or not there
-    ├── CampaignError     a campaign that can't be made or changed
-    │   ├── UnknownCampaign   there is none of that number
+    ├── NothingMeasured   too few measurements to draw conclusions from
+    ├── TokenError        an API token is malformed, taken or missing
+    ├── CampaignError     a campaign can't be created or changed
+    │   ├── UnknownCampaign   no campaign has that number
     │   ├── CampaignEnded     it is cancelled or finished for good
-    │   └── KeyReused         an idempotency key came with another request before
-    ├── FleetError        a worker that can't do what it wants
-    │   ├── WorkerGone        it was not heard for too long, or has left
+    │   └── KeyReused         the idempotency key was used for another request
+    ├── FleetError        a worker's request is refused
+    │   ├── WorkerGone        the worker was silent for too long, or has left
     │   ├── SlotTaken         another live worker has its GPU or its name
-    │   ├── LeaseLost         the round is not its any more
-    │   ├── ResultRefused     what it reports can't be
-    │   └── Unreachable       the service does not answer, or can't for now
-    ├── BuildRefused      a build that may not be kept
-    │   └── BuildDiffers      another program is kept under its digest
+    │   ├── LeaseLost         another worker has the round, or it has ended
+    │   ├── ResultRefused     the report is invalid
+    │   └── Unreachable       the service does not answer, or can't at the moment
+    ├── BuildRefused      a build can't be accepted
+    │   └── BuildDiffers      another program is stored under its digest
     ├── ExportError       a table can't be written
-    ├── TableError        a table that can't be read
-    ├── ModelError        a learned model that can't be trained, read or used
+    ├── TableError        a table can't be read
+    ├── ModelError        a learned model can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
         └── AlreadyMeasured   the same candidate would be measured twice in one study
 
@@ -36,7 +36,7 @@ class TunerError(Exception):
 
 
 class SettingsError(TunerError):
-    """The environment can't be used."""
+    """An environment variable is invalid."""
 
 
 class DeviceError(TunerError):
@@ -56,7 +56,7 @@ class TokenError(TunerError):
 
 
 class CampaignError(TunerError):
-    """A campaign can't be made or changed."""
+    """A campaign can't be created or changed."""
 
 
 class UnknownCampaign(CampaignError):
@@ -88,7 +88,7 @@ class LeaseLost(FleetError):
 
 
 class ResultRefused(FleetError):
-    """The report breaks a rule; nothing of it was stored."""
+    """The report breaks a rule; none of it was stored."""
 
 
 class Unreachable(FleetError):
@@ -96,7 +96,7 @@ class Unreachable(FleetError):
 
 
 class BuildRefused(TunerError):
-    """A build is not what it says."""
+    """A build does not match its digest."""
 
 
 class BuildDiffers(BuildRefused):
@@ -112,7 +112,7 @@ class TableError(TunerError):
 
 
 class NothingMeasured(TunerError):
-    """The store has too few measurements of what was asked."""
+    """The store has too few measurements of the problem."""
 
 
 class ModelError(TunerError):
@@ -124,4 +124,4 @@ class StoreError(TunerError):
 
 
 class AlreadyMeasured(StoreError):
-    """The measurement is there already; nothing was written."""
+    """The measurement exists already; nothing was written."""

@@ -12,11 +12,11 @@ from typing import IO
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
-    """What the block writes stands at `path` once it has ended well; otherwise `path` is as it was.
+    """Writes a file that replaces `path` when the block succeeds, and leaves `path` untouched when it fails.
 
     Args:
-        path: replaced where it exists; its folder is made.
-        mode: who may read it.
+        path: replaced if it exists; its folder is created.
+        mode: permission bits.
 
     Raises:
         OSError: it can't be written.

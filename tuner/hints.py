@@ -1,4 +1,4 @@
-"""Commands that are told to people: what they may type next."""
+"""Commands that messages suggest to the user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from space.registry import kind_named
 
 
 def flags_of(problem: Problem) -> str:
-    """Options that name a problem beside its shape; empty where every field has its default."""
+    """The options that a problem needs besides its shape; empty where every field has its default."""
     kind, given = kind_named(problem.kind), problem.fields()
     flags = [
         f" --{field.name.replace('_', '-')} {given[field.name]}" for field in kind.fields

@@ -1,4 +1,4 @@
-"""The one settings object of a process; read once, from `GEMMTUNE_*` variables, handed down as values."""
+"""Settings of the process, read once from `GEMMTUNE_*` variables and passed on as values."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ def _home(*parts: str) -> Path:
 
 
 class Settings(BaseSettings):
-    """Where things are kept and served.
+    """Where data is stored and how the service runs.
 
     Attributes:
         db: SQLAlchemy URL of the store, or a path to a SQLite file.
         cache_dir: compiled programs.
         recorded_dir: recordings, one folder a device.
-        model_dir: models that were trained here; they go before those that ship.
+        model_dir: models trained on this machine; they take precedence over those that ship.
         host, port: where `gemmtune serve` listens.
-        auth: whether the service asks for tokens; `auto` does unless it is embedded and on loopback.
-        allowed_hosts: names by which the service may be addressed, joined by commas; any when empty.
-        requests_per_second: of one caller, in the long run; 0 sets no limit.
-        url: of the service that workers and `gemmtune campaign` dial; the store itself is used when empty.
-        token, token_file: for that service; the file goes first.
-        heartbeat_seconds: how often the service wants to hear its workers.
-        round_seconds: a round of a campaign begins no further batch after these.
+        auth: whether the service requires tokens; `auto` requires them unless it is embedded and on loopback.
+        allowed_hosts: host names that requests may use, separated by commas; any when empty.
+        requests_per_second: sustained limit for each caller; 0 for no limit.
+        url: the service that workers and `gemmtune campaign` connect to; they use the store directly when empty.
+        token, token_file: credentials for that service; the file takes precedence.
+        heartbeat_seconds: interval between the heartbeats of a worker.
+        round_seconds: time after which a campaign's round starts no further batch.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
     """
 
@@ -60,7 +60,7 @@ class Settings(BaseSettings):
 
     @property
     def hosts(self) -> frozenset[str]:
-        """`allowed_hosts`, one by one."""
+        """The host names in `allowed_hosts`."""
         return frozenset(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
 
     @property
@@ -93,7 +93,7 @@ def settings() -> Settings:
     """The process's settings.
 
     Raises:
-        SettingsError: a variable has a value that it can't have.
+        SettingsError: a variable has an invalid value.
     """
     try:
         return Settings()

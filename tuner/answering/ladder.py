@@ -1,8 +1,8 @@
-"""Ladders: one weight, every M. Which problems they are made of, and where the table has cliffs.
+"""Ladders: the problems of one weight for every M, and where their times have cliffs.
 
-Two facts hold for correct times of one weight, whatever the kernels. The kernel of a larger M computes a smaller
-one too, by padding: t(M) ≤ t(M'). And a larger M can be computed by repeating a smaller one: t(M') ≤ ⌈M'/M⌉ · t(M).
-Where a table breaks one of them the search has missed something: what is to be measured again follows from it.
+Correct times of one weight obey two bounds, whatever the kernels. The kernel of a larger M also computes a smaller one,
+by padding: t(M) ≤ t(M'). And repeating a smaller M computes a larger one: t(M') ≤ ⌈M'/M⌉ · t(M). Where a table breaks
+a bound, the search has missed something, and the bound names what to measure again.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ BAND: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """What a table says of one M.
+    """A table's entry for one M.
 
     Attributes:
-        config: that is served.
-        time_us: of it.
-        runner_up: the one behind it, where one is known.
+        config: the one that is served.
+        time_us: its time.
+        runner_up: the second fastest, where known.
     """
 
     problem: Problem
@@ -48,8 +48,8 @@ class Cliff:
         kind: `inversion`: the smaller M takes longer; `jump`: the larger one takes longer than repeating the smaller.
         suspect: the rung that is too slow.
         witness: the one that shows it.
-        bound_us: what the suspect takes at most, going by the witness.
-        again: configs to measure at the suspect's problem, its own first: what the rungs around it run with.
+        bound_us: the most that the suspect should take, according to the witness.
+        again: configs to measure for the suspect's problem: its own first, then those of the rungs beside it.
     """
 
     kind: Literal["inversion", "jump"]
@@ -60,7 +60,7 @@ class Cliff:
 
     @property
     def sentence(self) -> str:
-        """For people."""
+        """The cliff in words."""
         slow, by = self.suspect, self.witness
         verb = "computes it by padding" if self.kind == "inversion" else "computes it by repetition"
         return (
@@ -81,7 +81,7 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
 
 
 def cliffs(table: Sequence[Rung], band: float = BAND) -> list[Cliff]:
-    """The rungs of one weight that are too slow, worst first; each once, with the witness that says most."""
+    """The rungs of one weight that are too slow, worst first; each once, with the witness of its tightest bound."""
     rungs = sorted(table, key=lambda rung: rung.problem.extents[0])
     worst: dict[int, Cliff] = {}
     for place, suspect in enumerate(rungs):
@@ -96,7 +96,7 @@ _Bound = tuple[Literal["inversion", "jump"], float, Rung]
 
 
 def _bounds(rungs: Sequence[Rung], place: int) -> list[_Bound]:
-    """What the other rungs say that this one takes at most."""
+    """The bounds that the other rungs set for this one."""
     m = rungs[place].problem.extents[0]
     above: list[_Bound] = [("inversion", rung.time_us, rung) for rung in rungs[place + 1 :]]
     below: list[_Bound] = [("jump", -(-m // rung.problem.extents[0]) * rung.time_us, rung) for rung in rungs[:place]]
@@ -104,7 +104,7 @@ def _bounds(rungs: Sequence[Rung], place: int) -> list[_Bound]:
 
 
 def _again(rungs: Sequence[Rung], place: int) -> tuple[Config, ...]:
-    """The rung's own config, and those of the rungs beside it as far as they are legal here."""
+    """The rung's own config, and those of the rungs beside it that are legal here."""
     problem = rungs[place].problem
     beside = [rungs[near] for near in (place - 1, place + 1) if 0 <= near < len(rungs)]
     found = [rungs[place].config, *(config for rung in beside for config in (rung.config, rung.runner_up) if config)]

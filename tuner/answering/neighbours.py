@@ -1,4 +1,4 @@
-"""Neighbours: what measured problems near an untuned one have to offer it, judged at the asked shape."""
+"""Neighbours: configs measured on problems near an untuned one, judged at the requested shape."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Neighbour:
 
     Attributes:
         best: the neighbour's.
-        config: the neighbour's winner or the one behind it; legal at the asked shape.
-        time_us: expected at the asked shape: measured there, scaled by what the model says of the two shapes.
-        interval_us: of it, 90 %.
+        config: the neighbour's winner or runner-up; legal at the requested shape.
+        time_us: expected at the requested shape: the measured time, scaled by the model's ratio of the two shapes.
+        interval_us: 90 % interval of `time_us`.
         octaves: between the two shapes.
     """
 
@@ -45,13 +45,13 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Times of configs at any shape: by the learned model where it knows the family, else by the analytic one."""
+    """Expected times at any shape: from the learned model where it covers the family, else from the estimate."""
 
     profile: DeviceProfile | None
     model: LearnedModel | None
 
     def times_us(self, problem: Problem, configs: Sequence[Config]) -> list[float] | None:
-        """Expected times of configs of one family; None on a device that nothing is known of."""
+        """Expected times of configs of one family; None on an unknown device."""
         if self.profile is None:
             return None
         family = family_named(configs[0].family)
@@ -61,7 +61,7 @@ class Judge:
         return [float(time) for time in family.estimate_us(columns, self.profile)]
 
     def interval_us(self, time_us: float) -> tuple[float, float]:
-        """Around a time that was scaled from another shape."""
+        """The 90 % interval of a time that was scaled from another shape."""
         if self.model is None:
             return time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH
         return time_us * math.exp(self.model.facts.low), time_us * math.exp(self.model.facts.high)
@@ -81,20 +81,20 @@ def best_neighbour(bests: Iterable[Best], problem: Problem, policy: Policy, judg
 
 
 def _offered(best: Best, problem: Problem) -> tuple[Best, list[Config]] | None:
-    """The winner and who came second, of the winner's family, as far as they are legal at the asked shape."""
+    """The winner, and the runner-up of the same family, where they are legal at the requested shape."""
     configs = [config for config in (best.config, best.runner_up) if config and config.family == best.config.family]
     legal = [config for config in configs if is_legal(family_named(config.family), problem, config)]
     return (best, legal) if legal else None
 
 
 def _rivals(best: Best, configs: list[Config], problem: Problem, judge: Judge) -> Iterator[Neighbour]:
-    """What was measured there, as it would do at the asked shape."""
+    """The configs measured there, with their expected times at the requested shape."""
     here, there = judge.times_us(problem, configs), judge.times_us(best.problem, [*configs, best.config])
     for place, config in enumerate(configs):
         if here is None or there is None:
             growth, lag = problem.flops / best.problem.flops, 1.0
         else:
-            # Of the runner-up the model alone tells how far behind it was; never ahead.
+            # Only the model knows how far behind the runner-up was; it is never taken to be ahead.
             growth, lag = here[place] / there[place], max(there[place] / there[-1], 1.0)
         time_us = best.median_us * lag * growth
         yield Neighbour(best, config, time_us, judge.interval_us(time_us), problem.distance(best.problem))

@@ -1,4 +1,4 @@
-"""Kinship of problems: which measurements bear on which other problem, and how closely."""
+"""Kinship of problems: which measurements are relevant to another problem, and how closely."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ REACH: Final = 8
 
 
 def kind_of(problem: Problem) -> tuple[str, ...]:
-    """What two problems must share beside their extents for measurements of one to bear on the other."""
+    """What two problems must share, extents aside, for measurements of one to be relevant to the other."""
     return problem.similar
 
 
 def reaches(one: Problem, other: Problem) -> bool:
-    """Whether what won on `other`, of the same kind and batch, is worth trying on `one`."""
+    """Whether the winner on `other`, of the same kind and batch, is worth trying on `one`."""
     pairs = zip(one.extents, other.extents, strict=True)
     return one.batch == other.batch and all(mine // REACH <= theirs <= mine * REACH for mine, theirs in pairs)
 

@@ -1,4 +1,4 @@
-"""Devices: from the word on the command line to a worker. The one place that knows all kinds of workers."""
+"""Opens the worker that a command line names. The only module that knows every kind of worker."""
 
 from __future__ import annotations
 

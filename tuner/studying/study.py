@@ -101,7 +101,7 @@ def tune(
     Args:
         watch: called after every measurement.
         fresh: start over instead of resuming; earlier measurements stay in the store.
-        guidance: the learned model; winners of similar problems come from the store where it names none.
+        guidance: the learned model; without winners in it, those of similar problems come from the store.
         without: ids of worth rules whose configs are candidates too.
 
     Raises:
