@@ -26,6 +26,7 @@ from tuner.evidence.models import (
 )
 from tuner.evidence.records import Best, StudyKey
 from tuner.evidence.store import Store
+from tuner.evidence.studies import problem_columns
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification
 
 DEVICE: Final = "NVIDIA H200"
@@ -52,7 +53,7 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
         for first in range(0, count, _AT_ONCE):
             part = list(enumerate(problems[first : first + _AT_ONCE], first + 1))
             session.execute(insert(ProblemRow), [
-                {"id": place, "key": p.key, "m": p.m, "n": p.n, "k": p.k} for place, p in part
+                {"id": place} | problem_columns(problem) for place, problem in part
             ])  # fmt: skip
             session.execute(insert(StudyRow), [_study(place, device) for place, _ in part])
             session.execute(insert(MeasurementRow), [

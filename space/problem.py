@@ -149,9 +149,9 @@ class Problem(ABC):
         return sum(operand.elements for operand in self.operands() if operand.role == "output")
 
     def document(self) -> dict[str, Any]:
-        """The problem as JSON: its own members, its dtype word and its key."""
+        """The problem as JSON: its kind, its own members, its dtype word and its key."""
         own = {name: getattr(self, name) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
-        return own | {"dtype": self.dtype, "key": self.key}
+        return {"kind": self.kind} | own | {"dtype": self.dtype, "key": self.key}
 
     def tflops(self, time_us: float) -> float:
         """TFLOP/s when one product takes `time_us` microseconds."""

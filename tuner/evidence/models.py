@@ -44,7 +44,7 @@ class Base(DeclarativeBase):
 
 
 class ProblemRow(Base):
-    """A problem by its key; the extents stand beside it for nearest-neighbour queries."""
+    """A problem by its key, with its extents for nearest-neighbour queries and the fields of its kind for readers."""
 
     __tablename__ = "problem"
 
@@ -53,6 +53,8 @@ class ProblemRow(Base):
     m: Mapped[int] = mapped_column(Integer)
     n: Mapped[int] = mapped_column(Integer)
     k: Mapped[int] = mapped_column(Integer)
+    kind: Mapped[str] = mapped_column(String(40), server_default="gemm")
+    fields: Mapped[dict[str, Any]] = mapped_column(JSON, server_default="{}")
 
 
 class DeviceRow(Base):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -59,10 +60,10 @@ def problem_id(session: Session, problem: Problem) -> int:
     return id_of(session, ProblemRow, problem_columns(problem), unique=("key",))
 
 
-def problem_columns(problem: Problem) -> dict[str, str | int]:
+def problem_columns(problem: Problem) -> dict[str, Any]:
     """The columns of a problem's row."""
     m, n, k = problem.extents
-    return {"key": problem.key, "m": m, "n": n, "k": k}
+    return {"key": problem.key, "m": m, "n": n, "k": k, "kind": problem.kind, "fields": problem.fields()}
 
 
 def device_id(session: Session, name: str, kind: str) -> int:

@@ -1,0 +1,117 @@
+"""Stores and backups of revision 0006, before problems had kinds: migrated, restored, and their answers unchanged.
+
+`tests/data/` has what that version wrote: a store as SQLite's dump and as a backup, and the answers of `best --json`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from gemmtune.command import app
+from space.registry import problem_from_key
+from tuner.errors import StoreError
+from tuner.evidence import database
+from tuner.evidence.backup import restore_backup
+from tuner.evidence.store import Store
+
+DATA = Path(__file__).parents[2] / "data"
+DUMP, BACKUP = DATA / "store_0006.sql", DATA / "backup_0006.jsonl.gz"
+ANSWERS = json.loads((DATA / "best_0006.json").read_text())
+
+
+@pytest.fixture
+def old_store(database_url: str) -> str:
+    """A store of revision 0006 on each kind of database."""
+    parsed = sa.make_url(database_url)
+    if parsed.get_backend_name() == "sqlite":
+        assert parsed.database
+        Path(parsed.database).parent.mkdir()
+        with sqlite3.connect(parsed.database) as file:
+            file.executescript(DUMP.read_text())
+        file.close()
+        return database_url
+    engine = database.connect(database_url)
+    with engine.begin() as connection:
+        database.migrate(connection, "base")
+        database.migrate(connection, "0006")
+        copy_rows(connection)
+    engine.dispose()
+    return database_url
+
+
+def copy_rows(connection: sa.Connection) -> None:
+    """Every row of the backup, into tables as they were."""
+    tables = sa.MetaData()
+    tables.reflect(connection)
+    connection.execute(sa.delete(tables.tables["counter"]))
+    for line in gzip.decompress(BACKUP.read_bytes()).splitlines()[1:-1]:
+        document = json.loads(line)
+        table = tables.tables[document["table"]]
+        moments = [column.name for column in table.columns if isinstance(column.type, sa.DateTime)]
+        row = document["row"] | {name: datetime.fromisoformat(document["row"][name]) for name in moments
+                                 if document["row"].get(name)}  # fmt: skip
+        connection.execute(sa.insert(table), row)
+
+
+def check_answers(url: str) -> None:
+    """Every answer of `best` is what the old version said, save that a problem now names its kind."""
+    for before in ANSWERS:
+        asked = before["problem"]
+        words = ["best", f"{asked['m']}x{asked['n']}x{asked['k']}", "--dtype", asked["dtype"], "--db", url, "--json"]
+        said = CliRunner().invoke(app, words, catch_exceptions=False)
+        now = json.loads(said.stdout)
+        for problem in (now["problem"], now["evidence"]["problem"]):
+            assert problem.pop("kind") == "gemm"
+        assert now == before
+
+
+def check_problems(url: str) -> None:
+    """Every problem has the kind and the fields that its key tells."""
+    engine = database.connect(url)
+    with engine.begin() as connection:
+        assert database.current_revision(connection) == database.newest_revision()
+        rows = connection.execute(sa.text("SELECT key, kind, fields FROM problem ORDER BY id")).all()
+    engine.dispose()
+    assert len(rows) == 4
+    for key, kind, fields in rows:
+        read: dict[str, Any] = fields if isinstance(fields, dict) else json.loads(fields)
+        assert (kind, read) == ("gemm", problem_from_key(key).fields())
+    assert {"m": 24, "n": 2112, "k": 7168, "dtype": "int8", "layout": "nt", "batch": 2, "epilogue": "none"} in [
+        fields if isinstance(fields, dict) else json.loads(fields) for _, _, fields in rows
+    ]
+
+
+def test_an_old_store_is_migrated_and_answers_as_before(old_store: str) -> None:
+    with Store.open(old_store) as store:
+        counts = store.counts()
+    assert (counts["measurement"], counts["best"], counts["campaign_problem"]) == (16, 2, 2)
+    check_problems(old_store)
+    check_answers(old_store)
+
+
+def test_an_old_backup_is_restored_and_answers_as_before(database_url: str) -> None:
+    counts = restore_backup(BACKUP, database_url)
+    assert (counts["measurement"], counts["best"], counts["campaign_problem"]) == (16, 2, 2)
+    check_problems(database_url)
+    check_answers(database_url)
+
+
+def test_an_old_key_that_no_kind_reads_stops_the_migration_and_leaves_the_store(old_store: str) -> None:
+    engine = database.connect(old_store)
+    with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+        connection.execute(sa.text("UPDATE problem SET key = 'conv2d/64x64x3x3' WHERE id = 3"))
+    with pytest.raises(StoreError, match=r"cannot read \(key 'conv2d/64x64x3x3' is not a problem key.*\): upgrade"):
+        Store.open(old_store)
+    with engine.begin() as connection:
+        assert database.current_revision(connection) == "0006"
+        assert "kind" not in {column["name"] for column in sa.inspect(connection).get_columns("problem")}
+    engine.dispose()
