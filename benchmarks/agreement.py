@@ -1,4 +1,4 @@
-"""Our times against an independent clock: durations of the kernels as CUPTI records them, plus what a launch costs.
+"""Compares our times with an independent clock: kernel durations recorded by CUPTI, plus the cost of a launch.
 
 python -m benchmarks.agreement 4096x4096x4096 1024x1024x1024 --out benchmarks/results/agreement_h200.md
 
@@ -71,7 +71,7 @@ def main() -> None:
 def rows(
     bench: Bench, builder: Builder, problem: Gemm, count: int, launch_us: float, profiler: Any  # noqa: ANN401
 ) -> Iterator[str]:  # fmt: skip
-    """One line a config."""
+    """One line per config."""
     bench.prepare(problem, seed=1)
     for ready in candidates(bench, builder, problem, count):
         verdict = bench.verify(ready)
@@ -89,7 +89,7 @@ def rows(
 
 
 def candidates(bench: Bench, builder: Builder, problem: Gemm, count: int) -> Iterator[Ready]:
-    """Ranked ones, spread over the space, and the library's first choice.
+    """Ranked configs spread over the space, and the library's first choice.
 
     None starts early (`pdl`): beside the end of the one before it a kernel's duration counts time in which it waits.
     """
@@ -104,7 +104,7 @@ def candidates(bench: Bench, builder: Builder, problem: Gemm, count: int) -> Ite
 
 
 def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float]:  # noqa: ANN401
-    """Medians of one launch by our clock and by CUPTI's, in turn.
+    """Median time of one launch by our clock and by CUPTI's, measured alternately.
 
     Of either the last of so many replays counts that the clock has settled: starting CUPTI leaves the GPU idle, and one
     that was idle runs faster for a while.
@@ -127,7 +127,7 @@ def recorded_us(run: Callable[[], int], profiler: Any) -> float:  # noqa: ANN401
 
 
 def launch_cost_us(bench: Bench, cache: Path, profiler: Any) -> float:  # noqa: ANN401
-    """What a launch adds to its kernel's duration inside a graph; a negative reading is the clocks' noise."""
+    """Time that a launch adds to its kernel inside a graph; a negative value is noise of the clocks."""
     build = compile_source('extern "C" __global__ void nothing() {}', bench.facts.arch, cache)
     assert isinstance(build, Build)
     launch, recorder, places = Launch(Module(build.cubin).function("nothing"), 32), Stream(), cast(Any, range(_EMPTY))

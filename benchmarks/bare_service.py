@@ -1,4 +1,4 @@
-"""What the service is compared with: FastAPI as it comes, one endpoint, the same bytes, nothing else."""
+"""The baseline of the service: plain FastAPI with one endpoint that returns the same bytes."""
 
 from __future__ import annotations
 

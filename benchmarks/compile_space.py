@@ -82,7 +82,7 @@ def legal_config(family: Family, problem: Gemm, rng: np.random.Generator) -> Con
 
 
 def verdict(problem: Gemm, config: Config) -> str:
-    """What is wrong with a build; empty where nothing is."""
+    """Describes what is wrong with a build; empty if nothing is."""
     family = family_named(config.family)
     made = compile_source(source_of(problem, config), min(family.targets), None)
     if isinstance(made, BuildFailure):
@@ -92,7 +92,7 @@ def verdict(problem: Gemm, config: Config) -> str:
 
 
 def report(drawn: list[tuple[Gemm, Config]], verdicts: list[str], seconds: float) -> Iterator[str]:
-    """The table, a row a dtype, and each failure."""
+    """The table, one row per dtype, followed by the failures."""
     yield f"NVRTC {nvrtc_version()}, sm_90a, {len(drawn)} legal configs in {seconds:.0f} s."
     yield ""
     yield "| A × B → sum | samples | failures |"

@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def explanations(family: Family, problem: Gemm, legal: Config) -> Iterator[tuple[str, str]]:
-    """What it takes to explain one config: of a few kinds, of a problem that is new, and of any."""
+    """Times explaining one config: of several kinds, for a new problem, and at random."""
     for name, config in configs_of(family, legal):
         seconds = best(partial(explain_often, family, [problem] * EXPLANATIONS, config))
         yield f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"
@@ -79,7 +79,7 @@ def explanations(family: Family, problem: Gemm, legal: Config) -> Iterator[tuple
 
 
 def configs_of(family: Family, legal: Config) -> Iterator[tuple[str, Config]]:
-    """What is explained: a legal config, and illegal ones by how many knobs have to change."""
+    """A legal config, and illegal ones by the number of knobs that must change."""
     yield "legal", legal
     yield "illegal, with the nearest legal change", _illegal(family, legal)
     if "schedule" in family.knob_named:
@@ -88,14 +88,14 @@ def configs_of(family: Family, legal: Config) -> Iterator[tuple[str, Config]]:
 
 
 def _illegal(family: Family, legal: Config) -> Config:
-    """The config with the largest tile or the most loads that there are: too much for registers or shared memory."""
+    """The config with the largest tile or the most loads: too much for registers or shared memory."""
     largest = {"tile_n": 256, "stages": 16, "columns": 4, "unroll": 16, "buffers": 2}
     taken = {name: value for name, value in largest.items() if name in family.knob_named}
     return family.config({**legal.knobs, **taken})
 
 
 def random_illegal(family: Family, problem: Gemm, legal: Config) -> list[Config]:
-    """Half of them random in every knob, half in two to seven knobs of a legal one."""
+    """Illegal configs: half random in every knob, half random in two to seven knobs of a legal config."""
     dice, found = random.Random(0), list[Config]()
     while len(found) < RANDOM:
         changed = family.knobs if len(found) % 2 else dice.sample(family.knobs, dice.randint(2, 7))
@@ -112,12 +112,12 @@ def explain_often(family: Family, problems: Iterable[Gemm], config: Config) -> N
 
 
 def best(work: Callable[[], object]) -> float:
-    """Fewest seconds of processor time of several runs."""
+    """Shortest processor time of several runs, in seconds."""
     return min(seconds_of(work) for _ in range(RUNS))
 
 
 def seconds_of(work: Callable[[], object]) -> float:
-    """Processor time of one run."""
+    """Processor time of one run, in seconds."""
     started = time.process_time()
     work()
     return time.process_time() - started

@@ -1,4 +1,4 @@
-"""How well the analytic estimate foretells what was recorded, problem by problem.
+"""How well the analytic estimate predicts the recordings, problem by problem.
 
 python -m benchmarks.estimate --out benchmarks/results/estimate_h200.md
 
@@ -42,7 +42,7 @@ class Fit:
 
 
 def main() -> None:
-    """Prints the table and writes it where asked."""
+    """Prints the table and publishes it if asked."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--recordings", type=Path, default=Path("recorded/h200"))
     options.add_argument("--family", default="sm90_wgmma")
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def fit(replay: Replay, family_name: str) -> Fit:
-    """Estimates of a replay's candidates, compared."""
+    """Compares the estimates of a replay's candidates with their times."""
     family = family_named(family_name)
     columns = family.columns(replay.problem, replay.configs)
     estimate_us = family.estimate_us(columns, profile_named(replay.device))

@@ -1,4 +1,4 @@
-"""Broken kernels, each made from the real one by one change: what becomes of them, and of the candidate behind them.
+"""Breaks the real kernel by one change at a time, and shows the outcome and how the next candidate fares.
 
 python -m benchmarks.faults --out benchmarks/results/faults_h200.md
 """
@@ -36,7 +36,7 @@ HEADER: Final = (
 
 
 class AnchorLost(Exception):
-    """The text that a fault changes is not in the kernel exactly once: the kernel has moved on, the fault must too."""
+    """The text that a fault replaces does not occur exactly once in the kernel: adapt the fault to the kernel."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Fault:
 
     @property
     def problem(self) -> Gemm:
-        """What it is run on."""
+        """The problem it is run on."""
         return Gemm.parse(SHAPE, epilogue=self.epilogue)
 
     @property
@@ -143,7 +143,7 @@ class FaultyBuilder(Builder):
 
 @dataclass(frozen=True)
 class Found:
-    """What became of one fault."""
+    """The outcome of one fault."""
 
     fault: Fault
     broken: Measurement
@@ -153,7 +153,7 @@ class Found:
 
     @property
     def right(self) -> bool:
-        """Whether it ended as it should, and harmed nothing."""
+        """True if the outcome is an expected one and the next candidate ran normally."""
         fit = self.broken.outcome in self.fault.outcomes and self.fault.said in self.broken.detail
         sound = self.after.outcome is Outcome.CORRECT and self.after.median_us <= SLOWER * self.before.median_us
         return fit and sound
@@ -169,7 +169,7 @@ class Found:
 
 
 def run(worker: CudaWorker, cache_dir: Path, faults: tuple[Fault, ...] = FAULTS) -> Iterator[Found]:
-    """Each fault once, with the sound kernel before and after it."""
+    """Runs each fault once, with the sound kernel before and after it."""
     sound = worker.builder
     for fault in faults:
         round_ = worker.begin(fault.problem, Policy.COLD_GRAPH)
@@ -187,7 +187,7 @@ def run(worker: CudaWorker, cache_dir: Path, faults: tuple[Fault, ...] = FAULTS)
 
 
 def main() -> None:
-    """Prints the table, and fails when one fault did not end as it should."""
+    """Prints the table, and fails if a fault has another outcome than expected."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
     options.add_argument("--deadline", type=float, default=5.0, help="seconds that a candidate may take")

@@ -59,7 +59,7 @@ _ROUND_SECONDS: Final = 10
 
 @dataclass(slots=True)
 class Options:
-    """What is measured.
+    """Options of the measurement.
 
     Attributes:
         seconds: of one campaign, at most.
@@ -73,12 +73,12 @@ class Options:
 
     @property
     def recorded(self) -> bool:
-        """Whether no GPU is used."""
+        """True if no GPU is used."""
         return self.devices[0].startswith("recorded")
 
     @property
     def limit_seconds(self) -> float:
-        """What is promised for a lost round to begin anew."""
+        """Seconds within which a lost round must be claimed again."""
         return 2 * self.heartbeat_seconds + 5
 
 
@@ -106,12 +106,12 @@ class Host:
             until(lambda: self._ready(service))
 
     def start_crew(self, devices: Sequence[str]) -> subprocess.Popen[bytes]:
-        """`gemmtune worker run` on so many devices."""
+        """Starts `gemmtune worker run` on these devices."""
         self.processes.append(crew := self._installed.start_worker(*devices))
         return crew
 
     def stop(self) -> None:
-        """Ends every process that was started here, workers first."""
+        """Stops every process that was started here, workers first."""
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
             try:
@@ -139,7 +139,7 @@ class Run:
             self._url = postgres.database()
 
     def measure(self, faults: Callable[[Store, Host, subprocess.Popen[bytes]], Faulted] | None = None) -> Phase:
-        """Runs the campaign to its end."""
+        """Runs the campaign until it ends."""
         options = self._options
         with ExitStack() as stack:
             store = stack.enter_context(Store.open(self._url))
@@ -262,7 +262,7 @@ def measure(options: Options, folder: Path) -> list[Phase]:
 
 
 def main() -> None:
-    """Prints the table, and fails when something does not hold."""
+    """Prints the table, and fails if a check does not hold."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--devices", nargs="+", help="as of `gemmtune worker run`; every GPU here by default")
     options.add_argument("--problems", type=int, default=len(_M) * len(_NK))

@@ -1,4 +1,4 @@
-"""What `benchmarks.fleet` found, as a table."""
+"""Renders the findings of `benchmarks.fleet` as a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.storm_audit import Audit, Struck
 
 @dataclass(frozen=True, slots=True)
 class Faulted:
-    """What was done to a fleet, and how soon it was well again.
+    """Faults of a fleet, and how soon it recovered.
 
     Attributes:
         struck: for the audit.
@@ -50,14 +50,14 @@ class Phase:
 
     @property
     def busy_share(self) -> float:
-        """Of the workers' time, how much rounds used."""
+        """Share of the workers' time that rounds used."""
         return self.busy_seconds / (self.workers * self.seconds)
 
 
 def table(
     phases: Sequence[Phase], devices: Sequence[str], problems: int, candidates: int, heartbeat: float, cores: int
 ) -> str:
-    """Everything, as Markdown."""
+    """The whole report as Markdown."""
     first = phases[0]
     lines = [
         f"{problems} problems of {candidates} candidates on {', '.join(devices)}; {cores} CPU cores, heartbeat "

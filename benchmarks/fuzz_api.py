@@ -1,4 +1,4 @@
-"""The whole HTTP interface against its own description: generated requests, allowed and forbidden ones.
+"""Tests the whole HTTP interface against its OpenAPI description with generated requests, allowed and forbidden.
 
     python -m benchmarks.fuzz_api --examples 100 --out benchmarks/results/fuzz_api.md
 
@@ -27,7 +27,7 @@ _CONFIG: Final = Path(__file__).parents[1] / "tests" / "schemathesis.toml"
 
 
 def main() -> None:
-    """Serves, asks, counts."""
+    """Starts the service, sends the requests and counts the answers."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--examples", type=int, default=100, help="at most, of each operation and phase")
     options.add_argument("--bests", type=int, default=300)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def ask(url: str, who: str, header: str, examples: int, folder: Path) -> str:
-    """One run of schemathesis, as a row; `folder` takes what it keeps of a run.
+    """Runs schemathesis once and returns a table row; `folder` receives the files it leaves.
 
     Raises:
         RuntimeError: an answer was not as described; the message is schemathesis' report.

@@ -1,4 +1,4 @@
-"""Every number that needs a GPU but the speed table and the recordings, in one run, within a time limit.
+"""Measures everything that needs a GPU, except the speed table and the recordings, within a time limit.
 
 python -m benchmarks.gpu_results --minutes 20
 
@@ -66,7 +66,7 @@ STEPS: Final = (
 
 
 class Run:
-    """What is left to do, and until when."""
+    """The remaining steps and their deadline."""
 
     def __init__(self, steps: Sequence[Step], out: Path, logs: Path, seconds: float) -> None:
         self._left = deque(steps)
@@ -76,7 +76,7 @@ class Run:
         self.failed: list[str] = []
 
     def work(self, gpu: str) -> None:
-        """Takes step after step on some GPUs, as CUDA_VISIBLE_DEVICES names them."""
+        """Runs steps one after another on the GPUs that CUDA_VISIBLE_DEVICES names."""
         while (step := self._next()) is not None:
             self._run(step, gpu)
 
@@ -118,7 +118,7 @@ class Run:
 
 
 def main() -> int:
-    """Runs the steps; the exit code is that of `test -z "$failed"`."""
+    """Runs the steps; returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--only", nargs="*", choices=[step.name for step in STEPS], metavar="STEP")

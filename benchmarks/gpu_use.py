@@ -1,4 +1,4 @@
-"""How busy GPUs are while something runs: NVML's own figure, the share of time with a kernel on the GPU."""
+"""Measures how busy GPUs are: NVML's utilization, the share of time with a kernel on the GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reading = Callable[[], int | None]
 
 
 class GpuUse:
-    """Asks every 50 ms between `__enter__` and `__exit__`.
+    """Polls every 50 ms between `__enter__` and `__exit__`.
 
     Args:
         readings: one a GPU; without any nothing is asked.
@@ -40,7 +40,7 @@ class GpuUse:
             self._thread.join()
 
     def share(self) -> float | None:
-        """Of the time so far, how much a kernel ran, over all of them; None where nobody can tell."""
+        """Share of the time so far in which a kernel ran, averaged over the GPUs; None if NVML gives no figure."""
         return fmean(self._percents) / 100 if self._percents else None
 
     def _poll(self) -> None:

@@ -1,4 +1,4 @@
-"""What a process does when, and how much of that the GPU stands still meanwhile."""
+"""Logs what a process does, and for how much of that time the GPU is idle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Span = tuple[str, float, float]
 
 
 class HostLog:
-    """Watched functions of one thread: each moment belongs to the innermost one that is at work."""
+    """Log of one thread's watched functions: each moment belongs to the innermost running one."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -62,7 +62,7 @@ class HostLog:
 
 @dataclass
 class Share:
-    """What one label comes to, in seconds.
+    """Totals of one label, in seconds.
 
     Attributes:
         seconds: of the host.
@@ -76,7 +76,7 @@ class Share:
 
 
 def idle_within(window: Interval, busy: Sequence[Interval]) -> list[Interval]:
-    """When the GPU stood still: what no interval of `busy` covers, in order."""
+    """Intervals in which the GPU was idle, in order: those that `busy` does not cover."""
     at, end = window
     idle = list[Interval]()
     for begin, until in sorted(busy):
@@ -87,7 +87,7 @@ def idle_within(window: Interval, busy: Sequence[Interval]) -> list[Interval]:
 
 
 def shares(window: Interval, spans: Sequence[Span], idle: Sequence[Interval]) -> dict[str, Share]:
-    """Each label's share of a window, most idleness first.
+    """Each label's share of a window, sorted by idle time, longest first.
 
     Args:
         spans: in order, as `HostLog` gives them.

@@ -1,4 +1,4 @@
-"""`gemmtune` as a fleet has it: commands in processes of their own, with their settings, logs and token in a folder."""
+"""A `gemmtune` installation: each command in its own process, with settings, logs and token in one folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.ports import free_port
 
 
 class Installation:
-    """One service and its workers, of which none is running yet.
+    """One service and its workers, not running yet.
 
     Args:
         folder: of logs, builds, models and the token.

@@ -1,4 +1,4 @@
-"""kill -9 of the GPU process and of the whole command, in turn, at random moments of `gemmtune tune`.
+"""Sends kill -9 alternately to the GPU process and to the whole command at random moments of `gemmtune tune`.
 
 python -m benchmarks.kill_worker 4096x4096x4096 --kills 20 --out benchmarks/results/kill_worker_h200.md
 
@@ -35,7 +35,7 @@ _PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Kept:
-    """What a store holds."""
+    """Contents of a store."""
 
     keys: frozenset[tuple[int, str, str]]
     twice: int
@@ -86,7 +86,7 @@ def main() -> None:
 def one_kill(
     number: int, run: subprocess.Popen[bytes], command: list[str], db: str, whole: bool, after: float
 ) -> tuple[subprocess.Popen[bytes], str]:
-    """Kills once; the run that goes on, and a line of the table."""
+    """Kills once; returns the run that continues and a line of the table."""
     if run.poll() is not None:
         run = start(command)
     measuring(run, db, len(count(db).keys))
@@ -140,7 +140,7 @@ def gpu_process_of(pid: int) -> int | None:
 
 
 def count(db: str) -> Kept:
-    """What is in the store, and how often a config and stage stand in a study more than once."""
+    """Counts the store's measurements and those whose config and stage a study holds more than once."""
     if not Path(db).exists():
         return Kept(frozenset(), 0)
     with Store.open(database_url(db)) as store:

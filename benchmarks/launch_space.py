@@ -37,7 +37,7 @@ CONFIGS_PER_PROBLEM = 8
 
 
 def main() -> None:
-    """Prints a line a problem, then the table, and writes it with its command."""
+    """Prints a line per problem, then the table, and writes it with its command."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--family", choices=sorted(SHAPES), default="sm90_wgmma")
     options.add_argument("--samples", type=int, default=500)
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def draw(family: Family, rng: np.random.Generator, number: int) -> Gemm:
-    """Dtypes and layouts in turn, all else at random."""
+    """Draws a problem: dtypes and layouts in turn, all else at random."""
     layouts = [layout for layout in LAYOUTS if family.takes(Gemm.of(1, 64, 64, layout=layout))]
     turns = [(dtype, layout) for layout in layouts for dtype in DTYPES]
     dtype, layout = turns[number % len(turns)]
@@ -86,7 +86,7 @@ def run(worker: Worker, family: Family, problem: Gemm, rng: np.random.Generator)
 
 
 def report(measured: list[tuple[Gemm, Measurement]]) -> list[str]:
-    """The table, a row a dtype and layout, and each failure."""
+    """The table, one row per dtype and layout, followed by the failures."""
     lines = ["| A × B → sum | layout | configs | correct |", "| --- | --- | --- | --- |"]
     rows: dict[tuple[str, str], list[bool]] = {}
     for problem, one in measured:

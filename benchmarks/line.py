@@ -1,4 +1,4 @@
-"""A line to the service: one HTTP/1.1 connection that is kept, one call at a time, for next to no processor time.
+"""A minimal HTTP/1.1 client: one persistent connection, one call at a time, with little processor time.
 
 A thousand simulated workers share one process with each other, and what their HTTP client costs is measured as if the
 service had been slow: a client made for everything, with a pool, costs more a call than the service does.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back."""
+    """Status and body of a response."""
 
     status: int
     body: bytes
@@ -48,7 +48,7 @@ class Line:
         return Answer(int(head[9:12]), await reader.readexactly(int(length)) if length else b"")
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None

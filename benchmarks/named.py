@@ -1,4 +1,4 @@
-"""Problems as benchmarks name them on the command line."""
+"""Parses the problems that benchmarks take on the command line."""
 
 from __future__ import annotations
 

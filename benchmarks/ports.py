@@ -1,4 +1,4 @@
-"""Ports for servers that are told theirs, by processes that run side by side."""
+"""Free ports for servers that processes start side by side."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PORTS: Final = cycle(range(_BEGIN, _BEGIN + _EACH))
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
+    """A port that no server listens on."""
     for port in islice(_PORTS, _EACH):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port

@@ -50,7 +50,7 @@ _LOOK_SECONDS: Final = 0.02
 
 @dataclass(slots=True)
 class Seen:
-    """What the workers saw.
+    """Latencies and answers that the workers saw.
 
     Attributes:
         ms: latencies by kind of call.
@@ -72,7 +72,7 @@ class Seen:
 
 
 class Gone(Exception):
-    """The service counts a worker as gone, or its round as lost."""
+    """The service has declared a worker gone, or its round lost."""
 
 
 class SimulatedWorker:

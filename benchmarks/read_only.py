@@ -1,4 +1,4 @@
-"""What a launch takes at least that reads as many bytes as a product: the floor under kernels for few rows.
+"""Times a kernel that only reads as many bytes as a product: the lower bound of kernels for few rows.
 
 python -m benchmarks.read_only --out benchmarks/results/read_only_h200.md
 
@@ -89,7 +89,7 @@ class Reader:
 
 
 def rows(reader: Reader, problem: Gemm, copy_tbs: float) -> Iterator[str]:
-    """A row for each way to launch it."""
+    """One row per way to launch it."""
     for ring in RINGS:
         for early, ahead in ((False, 0), *((True, ahead) for ahead in AHEAD)):
             taken_us = reader.median_us(problem, ring, ahead, early=early)
@@ -99,7 +99,7 @@ def rows(reader: Reader, problem: Gemm, copy_tbs: float) -> Iterator[str]:
 
 
 def main() -> None:
-    """Prints a row a problem and way."""
+    """Prints one row per problem and way to launch."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", nargs="*", default=PROBLEMS)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")

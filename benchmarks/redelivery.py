@@ -1,4 +1,4 @@
-"""How soon a round begins anew after its worker was killed, or stopped, while service and database are well.
+"""How soon a round restarts after its worker was killed or stopped, with service and database healthy.
 
     python -m benchmarks.redelivery --kills 12 --stops 8 --heartbeat 5 --out benchmarks/results/F.md
 
@@ -38,7 +38,7 @@ _CANDIDATES: Final = 200
 
 
 def main() -> None:
-    """Kills, waits, prints the table, and fails when a promise was broken."""
+    """Kills, waits, prints the table, and fails if a round restarted too late."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--kills", type=int, default=12)
     options.add_argument("--stops", type=int, default=8)

@@ -1,4 +1,4 @@
-"""How well times repeat: 20 configs in 5 fresh GPU processes, and two whole tunes of 10 problems.
+"""How well times repeat: 20 configs in 5 fresh GPU processes, and 10 problems tuned twice.
 
 python -m benchmarks.repeatability --out benchmarks/results/repeatability_h200.md
 """
@@ -163,7 +163,7 @@ def _width(values: Sequence[float]) -> float:
 
 
 def _short(config: Config) -> str:
-    """Tile, stages and cluster of the family that has most knobs; the whole config would fill the table."""
+    """Tile, stages and cluster of a tiled config; the whole config would fill the table."""
     if "tile_m" not in config.knobs:
         return config.key
     words = [f"{config['tile_m']}x{config['tile_n']}x{config['tile_k']}", f"{config['stages']} stages"]

@@ -1,4 +1,4 @@
-"""What the pace is worth: candidates screened again and again between pauses, as timed and at the settled clock.
+"""What pacing gains: scatter of repeated screenings between pauses, as timed and at the settled clock.
 
 python -m benchmarks.screening_pace 4096x4096x4096 --out benchmarks/results/screening_pace_h200.md
 """
@@ -38,7 +38,7 @@ def scatter(by_config: list[list[float]]) -> float:
 
 
 def screened(worker: CudaWorker, problem: Gemm, configs: list[Config], turns: int) -> list[Measurement]:
-    """Every config in each of the turns, in random order, behind random pauses."""
+    """Screens every config in each turn, in random order, after random pauses."""
     draw, round_ = random.Random(1), worker.begin(problem, Policy.COLD_GRAPH)
     taken = list(round_.screen(configs))  # Builds them, and heats up.
     taken.clear()
@@ -49,7 +49,7 @@ def screened(worker: CudaWorker, problem: Gemm, configs: list[Config], turns: in
 
 
 def main() -> None:
-    """Prints a row a problem."""
+    """Prints one row per problem."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("shapes", nargs="+", type=Gemm.parse)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")

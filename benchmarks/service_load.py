@@ -1,4 +1,4 @@
-"""The service under load: a table of many bests, beside FastAPI as it comes on the same machine in the same run.
+"""Loads the service with many bests, and plain FastAPI on the same machine in the same run.
 
     python -m benchmarks.service_load --bests 100000 --out benchmarks/results/service_load.md
 
@@ -54,7 +54,7 @@ delay = function() return math.floor(-%f * math.log(1 - math.random()) + 0.5) en
 
 
 def main() -> None:
-    """Fills, serves, loads, prints."""
+    """Fills a store, serves it, applies the load and prints the table."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--bests", type=int, default=100_000)
     options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
@@ -89,7 +89,7 @@ def stored_problems(store: Store) -> list[Problem]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Everything that was measured.
+    """All measured figures.
 
     Attributes:
         service, plain: requests a second of our service and of the bare endpoint, round by round in turn.

@@ -1,4 +1,4 @@
-"""A store with many bests, for load tests: real legal configs, made-up shapes and times, said so in every row."""
+"""Fills a store for load tests: real legal configs with made-up shapes and times, marked so in every row."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
 
 
 def put_best(store: Store, problem: Gemm) -> None:
-    """One best more, the way in which bests come: its measurement is recorded first."""
+    """Adds a best as a study does: its measurement is recorded first."""
     config = family_for("sm_90a").config({})
     samples = (10.0,) * _SAMPLES
     check = Verification(problem.m * problem.n, 0, 0.5, "made up")

@@ -1,4 +1,4 @@
-"""Servers in processes of their own, for what is measured over HTTP."""
+"""Starts servers in their own processes for benchmarks over HTTP."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ LARGE: Final = ("square", "prefill", "lm_head")
 
 @dataclass(frozen=True)
 class Row:
-    """One problem measured."""
+    """One measured problem."""
 
     name: str
     kind: str
@@ -154,7 +154,7 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
 
 
 def provenance(report: Report, arch: str) -> str:
-    """What the numbers depend on, in one line: the sources of all our families, whichever took part in this problem."""
+    """Provenance in one line, with the digest of all our families' sources, whichever this problem used."""
     by = report.best.winner.provenance
     sources = sources_digest(families_for(arch))
     return (
@@ -166,7 +166,7 @@ def provenance(report: Report, arch: str) -> str:
 
 @dataclass(frozen=True)
 class Ratios:
-    """What a row counts for in the summary: against cuBLASLt's first choice, and the best of its candidates."""
+    """A row's ratios in the summary: to cuBLASLt's first choice, and to the best of its candidates."""
 
     kind: str
     dtype: str

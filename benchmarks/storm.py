@@ -72,7 +72,7 @@ class Fault:
 
 @dataclass(slots=True)
 class Storm:
-    """What happened.
+    """Outcome of a storm.
 
     Attributes:
         seconds: from the campaign's beginning to its end.
@@ -122,7 +122,7 @@ class Fleet:
 
 
 class Weather:
-    """Makes faults on a fleet until enough were made."""
+    """Injects faults into a fleet until there were enough."""
 
     def __init__(self, fleet: Fleet, postgres: Postgres, store: Store, chance: random.Random, watch: Watch) -> None:
         self._fleet, self._postgres, self._store, self._chance = fleet, postgres, store, chance
@@ -194,7 +194,7 @@ def running(store: Store) -> list[tuple[str, str]]:
 
 def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed: int, most_seconds: float,
         say: Callable[[str], None] = print) -> tuple[Storm, Audit]:  # fmt: skip
-    """One storm, and what the tables say of it afterwards.
+    """Runs a storm, then audits the tables.
 
     Raises:
         TimeoutError: the campaign did not end in time.
@@ -238,7 +238,7 @@ def _looks(until: float) -> Iterator[None]:
 
 
 def begin_campaign(store: Store, problems: list[Gemm], candidates: int = _CANDIDATES) -> int:
-    """Makes the campaign; its number."""
+    """Creates the campaign and returns its number."""
     budget = CampaignBudget(candidates=candidates, rounds=11)
     request = CampaignRequest("storm", tuple(problems), (("NVIDIA H200", "recorded"),), budget)
     return Campaigns(store).create(request)[0].id
@@ -255,7 +255,7 @@ def _stands(store: Store, campaign_id: int) -> tuple[int, bool]:
 
 
 def report(storm: Storm, found: Audit, options: argparse.Namespace) -> str:
-    """The table of it."""
+    """The report as Markdown."""
     kinds = Counter(fault.kind for fault in storm.faults)
     lines = [
         f"{options.problems} problems of {_CANDIDATES} candidates, {options.workers} workers on the recorded device, "
@@ -269,7 +269,7 @@ def report(storm: Storm, found: Audit, options: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Runs a storm, prints its table, and fails when something does not hold."""
+    """Runs a storm, prints its table, and fails if a check does not hold."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--problems", type=int, default=200)
     options.add_argument("--workers", type=int, default=8)

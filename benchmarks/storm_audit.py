@@ -1,4 +1,4 @@
-"""The audit after a storm: what the tables must say, whatever was killed."""
+"""Audits the tables after a storm: what must hold, whatever was killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Struck = tuple[str, datetime, str]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that has to hold.
+    """One invariant.
 
     Attributes:
         found: the numbers.
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Everything that was looked at."""
+    """All checks of an audit."""
 
     checks: tuple[Check, ...]
 
@@ -43,7 +43,7 @@ class Audit:
 def audit(
     store: Store, campaign_id: int, faults: Sequence[Struck], limit_seconds: float, recovered: Sequence[datetime] = ()
 ) -> Audit:
-    """Looks through the tables of one campaign.
+    """Audits the tables of one campaign.
 
     Args:
         limit_seconds: within which a lost round has to begin anew.

@@ -1,6 +1,6 @@
-"""Planted recordings: as many problems as a storm needs, with times that a model of the kernel gives.
+"""Plants recordings of as many problems as a storm needs, with made-up times.
 
-They are for counting and for killing, never for comparing speeds: nothing here was measured.
+They serve to count and to inject faults, never to compare speeds: nothing here was measured.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _sharing(ranked: list[Config], count: int) -> list[Config]:
 
 
 def measured(config: Config, problem: Gemm, us: float, stage: Stage) -> Measurement:
-    """A measurement of about `us` microseconds that nobody took."""
+    """A made-up measurement of about `us` microseconds."""
     samples = tuple(us * (1 + 0.001 * (place - 5)) for place in range(11))
     check = Verification(problem.m * problem.n, 0, 0.5, "planted")
     return Measurement(

@@ -1,4 +1,4 @@
-"""When a service was well again: the moments at which outages ended, for who judges what happened meanwhile."""
+"""Records when a service's outages ended, for the audit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVERY_SECONDS = 0.1
 
 
 class Watch:
-    """Asks a service all the time whether it is ready, between `__enter__` and `__exit__`.
+    """Polls a service's readiness between `__enter__` and `__exit__`.
 
     Attributes:
         recovered: when it was ready again after it had not been, and whatever `note` adds.

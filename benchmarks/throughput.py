@@ -1,4 +1,4 @@
-"""How many candidates a second are verified and screened, and how busy the GPU is meanwhile.
+"""How many candidates per second are verified and screened, and how busy the GPU is.
 
 python -m benchmarks.throughput --out benchmarks/results/throughput_h200.md
 
@@ -44,7 +44,7 @@ HEADER: Final = (
 
 @dataclass
 class Watched:
-    """What a stretch of work took, and how many builds it made."""
+    """Time and number of builds of a stretch of work."""
 
     seconds: float = 0.0
     busy: float = 0.0
@@ -53,7 +53,7 @@ class Watched:
 
 
 class Started:
-    """The moment at which a stretch of work began."""
+    """Start of a stretch of work."""
 
     def __init__(self, worker: CudaWorker) -> None:
         self._worker = worker

@@ -1,4 +1,4 @@
-"""Where the wall time of a screening and of a tune goes: what each process does while the GPU stands still.
+"""Where the wall time of a screening and of a tune goes: what each process does while the GPU is idle.
 
 python -m benchmarks.timeline bf16:512x512x512 --out benchmarks/results/timeline_h200.md
 

@@ -1,4 +1,4 @@
-"""The GPU process, which also writes down what it does when, and when the GPU is at work.
+"""The GPU process with a log of its own work and of the GPU's busy intervals.
 
 python -m benchmarks.timeline_process LOG ORDINAL CACHE_DIR [MODULE ...] READ_FD WRITE_FD
 
@@ -21,7 +21,7 @@ from workers.cuda.families.prepared import PreparedLauncher
 
 
 class GpuLog:
-    """When the GPU was at work: the product's own stopwatches, on the host's clock."""
+    """Busy intervals of the GPU, from the product's own stopwatches, on the host's clock."""
 
     def __init__(self) -> None:
         self.busy: list[Interval] = []

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def store_of(source: str | None) -> list[Path]:
-    """The file that configs come from; none where the learned model alone answers."""
+    """The file that configs come from; empty if the learned model alone answers."""
     path = Path(source or settings().db)
     return [path] if source or path.exists() else []
 

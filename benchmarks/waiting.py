@@ -1,4 +1,4 @@
-"""Waits that end: whoever waits says for what and until when, and a wait that is too long ends the benchmark.
+"""Bounded waits: each names its reason and deadline, and a wait that is too long ends the benchmark.
 
 It ends even when the thread that waits is stuck in a call that never returns: the limit is watched from another.
 """
@@ -56,7 +56,7 @@ def within(seconds: float, what: str, *logs: Path) -> Iterator[None]:
 
 
 def until(holds: Callable[[], bool], pause_seconds: float = 0.1) -> None:
-    """Asks again and again; inside of `within`, which ends it."""
+    """Polls until the condition holds; call it inside `within`, which bounds it."""
     while not holds():
         time.sleep(pause_seconds)
 
