@@ -11,22 +11,22 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-#: Rows that are walked down all trees at once: the walk's index arrays stay in cache.
+#: Rows that walk down all trees at once: the index arrays stay in cache.
 _ROWS: Final = 512
-#: Steps down the trees before rows that have reached a leaf are put aside.
+#: Steps down the trees between removals of the rows that have reached a leaf.
 _STEPS: Final = 4
 
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees one behind the other; nodes of a tree in depth-first order, so that a left child follows its parent.
+    """Trees one after another. Nodes of a tree are in depth-first order: a left child follows its parent.
 
     Attributes:
-        roots: place of each tree's first node.
+        roots: index of each tree's first node.
         feature: column that a node compares; -1 at a leaf.
         threshold: a row goes left when its value is not above it.
-        right: place of the right child; the leaf's own place at a leaf.
-        value: what a leaf predicts.
+        right: index of the right child; at a leaf, its own index.
+        value: the prediction of a leaf.
     """
 
     roots: npt.NDArray[np.int32]

@@ -2,8 +2,8 @@
 
 time = analytic estimate × exp(trust × forest(candidate, problem) + level(problem))
 
-The forest holds how candidates of one problem differ from what the analytic model says of them; the level is
-by how much that model errs for the problem as a whole, averaged over the training problems that are near.
+The forest predicts how the candidates of one problem deviate from the analytic estimate. The level is the estimate's
+error for the problem as a whole, averaged over nearby training problems.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tuner.prediction.forest import Forest
 
 Floats = npt.NDArray[np.float64]
 
-#: Of the file; a model of another one is refused.
+#: Version of the file format; other versions are refused.
 VERSION: Final = 2
-#: A problem that the training did not cover gets intervals that are this many times as wide.
+#: How much wider intervals are for a problem outside the training.
 OUTSIDE_WIDENING: Final = 2.0
-#: Trees that are asked first where all of them are asked of the rows ahead alone.
+#: Trees that rank all rows before the whole forest judges the best of them.
 GLANCE_TREES: Final = 16
-#: Relative difference at which an estimate counts as another one than at training.
+#: Relative difference above which an estimate counts as changed since the training.
 _SAME: Final = 1e-6
 
 
@@ -162,7 +162,7 @@ class LearnedModel:
         return Prediction(time, time * low, time * high, self.facts.doubt * wider)
 
     def level(self, problem: Problem) -> float:
-        """By how much the analytic model errs for a problem, as a logarithm."""
+        """Logarithm of the analytic estimate's error for a problem."""
         row = np.array(list(problem_features(problem, profile_named(self.facts.device)).values()))
         return smoothed(self.problem_rows, self.levels, row, self.facts.bandwidth)
 
@@ -183,7 +183,7 @@ class LearnedModel:
         return Domain(True, nearest, f"{problem.shape} lies {away:.1f} octaves from {nearest.shape} of the training")
 
     def _columns(self, names: tuple[str, ...]) -> list[int]:
-        """Where the features that the forest reads stand; a family may tell them in another order by now."""
+        """Columns that the forest reads; the family may list them in another order by now."""
         if self._order is None or self._order[0] != names:
             place = {name: column for column, name in enumerate(names)}
             object.__setattr__(self, "_order", (names, [place[name] for name in self.facts.features]))

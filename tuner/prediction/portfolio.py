@@ -1,8 +1,8 @@
 """Portfolio: a few hundred configs that hold a good one for almost every problem, so that an answer takes milliseconds.
 
-A family's legal space has tens of thousands of candidates a problem; enumerating it takes a hundred times as long
-as asking the model. The portfolio is what the model itself picks on a grid of shapes, beside the winners that were
-measured. Whoever has the time (`gemmtune tune`) enumerates.
+A family has tens of thousands of legal candidates for a problem, and enumerating them takes a hundred times as long as
+asking the model. The portfolio holds the measured winners and the model's own picks on a grid of shapes. Only
+`gemmtune tune` enumerates.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Training: from groups of measurements to a model that knows its own errors.
 
-The trees are extremely randomized ones (Geurts, Ernst & Wehenkel, 2006), grown by scikit-learn; serving needs
-NumPy alone. How good the model is, is asked of problems that were left out: nothing of such a problem reaches
-its forest, its level, or the numbers that scale them.
+scikit-learn grows extremely randomized trees (Geurts, Ernst & Wehenkel, 2006); serving needs only NumPy. Held-out
+problems judge the model: nothing of such a problem reaches its forest, its level, or the numbers that scale them.
 """
 
 from __future__ import annotations
@@ -27,39 +26,39 @@ from tuner.prediction.portfolio import SHAPES, made
 
 Floats = npt.NDArray[np.float64]
 
-#: Fewer problems can't be split into those that teach and those that ask.
+#: Fewer problems can't be split into training and held-out ones.
 LEAST_PROBLEMS: Final = 3
-#: Of the forest that is kept.
+#: Trees of the final forest.
 TREES: Final = 100
-#: Of the forests that judge held-out problems: with 100 each, `doubt` and the interval come out the same to 1 %, which
-#: is less than another seed changes, and training takes more than twice as long.
+#: Trees of the forests that judge held-out problems. With 100 each, `doubt` and the interval differ by 1 %, less than
+#: between seeds, and training takes more than twice as long.
 JUDGING_TREES: Final = 40
-#: Rows that a tree sees at most: enough trees differ then, and the file stays small.
+#: Most rows that a tree sees: this keeps trees different and the file small.
 ROWS_PER_TREE: Final = 12_000
 LEAST_LEAF: Final = 3
 #: Share of the features that a split chooses from.
 FEATURE_SHARE: Final = 0.5
-#: Problems are left out in at most so many folds.
+#: Most folds of held-out problems.
 MOST_FOLDS: Final = 12
 #: How a candidate's weight falls with its time over its problem's best: exp(-SLOW · (ratio - 1)).
 SLOW: Final = 2.0
-#: The level is that of candidates near the best: their weight to this power.
+#: The level is an average with candidates' weights to this power: it follows those near the best.
 LEVEL_POWER: Final = 4
 BANDWIDTHS: Final = (0.35, 0.7, 1.4, 2.8)
-#: First choices of a held-out problem whose errors the interval is drawn from.
+#: First choices of each held-out problem; their errors give the interval.
 JUDGED: Final = 16
 PROBES: Final = 8
-#: Shares of the forest's correction that may be believed: few or unlike problems teach it more noise than truth.
+#: Candidate shares of the forest's correction: few or unlike problems teach it more noise than truth.
 TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Predicted times that differ by less than this, as a logarithm, count as the same first choice.
 ALIKE: Final = 0.015
-#: Fastest candidates of each group that answers are chosen from, beside those that the model names.
+#: Fastest candidates of each group that enter the portfolio, besides those that the model names.
 WINNERS: Final = 3
 
 
 @dataclass(frozen=True)
 class _Task:
-    """One group as numbers."""
+    """One group of measurements as arrays."""
 
     group: Group
     features: Features
@@ -72,7 +71,7 @@ class _Task:
 
     @property
     def weight(self) -> Floats:
-        """Of each candidate: those near the best matter most."""
+        """Weight of each candidate: those near the best matter most."""
         return np.asarray(np.exp(-SLOW * (self.group.time_us / self.group.time_us.min() - 1)))
 
     @property

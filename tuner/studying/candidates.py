@@ -1,4 +1,4 @@
-"""Candidates: which configs of a problem a device may try, and in what order."""
+"""Candidates: the configs worth trying for a problem on a device, best estimate first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Recorder: measures many candidates of one problem on a real GPU and writes them as a recording.
 
-Resumable like a study, through the same store: what was measured is not measured again.
+It resumes like a study, through the same store, and measures nothing twice.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording
 
-#: What was measured is kept at least this often; each time costs as much as a dozen measurements beside it.
+#: Measurements are stored at least this often; each time costs as much as a dozen more measurements.
 KEEP_SECONDS: Final = 0.5
-#: Candidates of a recording that go through the interleaved finals.
+#: Candidates of a recording that enter the interleaved finals.
 RECORDED_FINALISTS: Final = 16
 
 Watch = Callable[[int, int, Measurement], None]
@@ -67,7 +67,7 @@ def record(
     library = list(round_.baselines)
     competing = names_of(families_for(worker.facts.arch, problem))
     own = _Screening(store, worker, round_, problem, policy, competing, wanted)
-    # The library's candidates are a study of their own: what tunes ours goes on from ours alone.
+    # The library's candidates are a study of their own: a tune of ours resumes from ours alone.
     theirs = _Screening(store, worker, round_, problem, policy, LIBRARY, library)
     for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
         watch(count, len(own.left) + len(theirs.left), measurement)
@@ -88,7 +88,7 @@ def record(
 
 
 class _Screening:
-    """Candidates of one study, of which some may have been screened by an earlier run."""
+    """The candidates of one study; an earlier run may have screened some of them."""
 
     def __init__(
         self, store: Store, worker: Worker, round_: Round, problem: Problem, policy: Policy, family: str,
@@ -103,7 +103,7 @@ class _Screening:
         self.left = [config for config in wanted if config.key not in done]
 
     def run(self) -> Iterator[Measurement]:
-        """Measures what is left. It is kept in small batches: a run that is killed loses the last moment's."""
+        """Measures the rest and stores it in small batches: a killed run loses half a second's work."""
         taken: list[Measurement] = []
         kept_at = time.monotonic()
         try:
@@ -122,5 +122,5 @@ class _Screening:
             taken.clear()
 
     def rows(self) -> list[StoredMeasurement]:
-        """What was screened, by earlier runs too."""
+        """Everything that was screened, by earlier runs too."""
         return self._store.measurements_of(self.study.id, "screen")

@@ -124,18 +124,18 @@ def tune(
 
 
 def names_of(families: Sequence[Family]) -> str:
-    """What a study says of the families whose candidates it tries: `sm90_wgmma`, or `sm90_wgmma+gemv`."""
+    """How a study names the families that compete in it: `sm90_wgmma`, or `sm90_wgmma+gemv`."""
     return "+".join(family.name for family in families)
 
 
 def source_of(provenance: Provenance) -> str:
-    """Identity of what measures: two studies with the same one may be merged, others never."""
+    """Identity of the kernels, compiler, driver and library: only studies that share it may be merged."""
     parts = (provenance.kernel_source_digest, provenance.nvrtc, provenance.driver, provenance.cublaslt)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 class _Run:
-    """One run of a study: what was measured before it, and what it adds."""
+    """One run of a study: earlier measurements, and what this run adds."""
 
     def __init__(
         self, store: Store, round_: Round, search: Search, budget: Budget, watch: Watch, record: StudyRecord
@@ -174,7 +174,7 @@ class _Run:
             self._store.reopen_study(self._record.id)
 
     def _finals(self, finalists: Sequence[Config]) -> list[StoredMeasurement]:
-        """The finals of this state of the study; taken anew only when something was screened since."""
+        """The finals of the study as it stands; run again only if something was screened since."""
         done = self._store.final_series(self._record.id)
         if done:
             return done
