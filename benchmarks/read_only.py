@@ -24,9 +24,10 @@ from benchmarks.published import add_out, publish
 from space.kinds.gemm import Gemm
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.cuda.clocks import Monitor, processes_of
+from workers.cuda.copies import Copy
 from workers.cuda.device import open_device
 from workers.cuda.driver import Arguments, Buffer, Launch, Module, Stopwatch, Stream, check
-from workers.cuda.operands import Copy, cold_copies
+from workers.cuda.operands import cold_copies
 from workers.cuda.timing import TimedGraph
 from workers.kernels.read_only import SOURCE as READ_ONLY
 

@@ -199,7 +199,7 @@ class ProblemKind:
         from_fields: the problem from fields by name; raises ProblemError.
         from_key: the problem from its key; raises ProblemError.
         baselines: families of other people's kernels that users have for it.
-        runtime: module of `workers` that fills operands, computes the reference and derives bounds.
+        runtime: module of its runtime in a GPU process, `workers.cuda.kinds.<name>` unless it says otherwise.
     """
 
     name: str
@@ -209,7 +209,10 @@ class ProblemKind:
     from_fields: Callable[..., Problem]
     from_key: Callable[[str], Problem]
     baselines: tuple[str, ...]
-    runtime: str
+    runtime: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runtime", self.runtime or f"workers.cuda.kinds.{self.name}")
 
     def of(self, given: Mapping[str, Any]) -> Problem:
         """The problem that fields by name describe; those left out take their defaults.

@@ -15,9 +15,9 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from workers.build import Build, BuildFailure, compile_source
-from workers.cuda.framing import Hangup, receive, send
-from workers.cuda.supervisor import Died, Supervisor
 from workers.errors import CacheError
+from workers.framing import Hangup, receive, send
+from workers.supervisor import Died, Supervisor
 
 #: How long one source may take; the largest kernels take some seconds, on a machine that does much else.
 DEADLINE_SECONDS: Final = 60.0

@@ -286,5 +286,4 @@ GEMM: Final = ProblemKind(
     from_fields=Gemm.of,
     from_key=Gemm.from_key,
     baselines=("cublaslt",),
-    runtime="workers.cuda.kinds.gemm",
 )  # fmt: skip

@@ -43,9 +43,6 @@ USES_IMPLEMENTATIONS: Final = {
 TO_CUT: Final = {
     ("space.family", "space.families"),
     ("space.layouts", "space.instructions"),
-    ("workers.cuda.round", "workers.cuda.worker"),
-    ("workers.cuda.reference", "workers.cuda.operands"),
-    ("workers.compilers", "workers.cuda"),
 }
 
 
@@ -189,8 +186,8 @@ def test_the_tuner_knows_workers_by_their_ports() -> None:
 
 
 def test_no_part_of_the_parent_touches_the_driver() -> None:
-    of_cuda = ("worker", "round", "supervisor", "framing")
-    parent = ["workers/builder.py", *(f"workers/cuda/{name}.py" for name in of_cuda)]
+    names = ("builder", "supervisor", "framing", "cuda/worker", "cuda/gpu", "cuda/round")
+    parent = [f"workers/{name}.py" for name in names]
     for place in parent:
         assert not {name for name in imported_names(ROOT / place) if name.startswith("cuda")}, place
 

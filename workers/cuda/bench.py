@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Final
 
 from space.config import Config
-from space.kinds.gemm import Gemm
 from space.problem import Problem
 from space.rank import roofline_us
 from space.registry import FAMILIES, family_named, kind_named
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
 from workers.cuda.clocks import POWER_LIMITED, Monitor, processes_of
+from workers.cuda.copies import OwnCopy
 from workers.cuda.device import open_device
 from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import launcher_of
 from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.shared import Shared
-from workers.cuda.operands import Copy, Operands
+from workers.cuda.operands import Operands
 from workers.cuda.pace import Pace
 from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, hopeless, spread
 from workers.cuda.toolbox import Toolbox
@@ -60,7 +60,7 @@ class Loaded:
 class Ready(Loaded):
     """A candidate that only has to be run: its arguments packed, its graph recorded."""
 
-    launch: Callable[[Copy], None]
+    launch: Callable[[OwnCopy], None]
     timed: TimedGraph
 
     def rest(self) -> None:
@@ -105,7 +105,7 @@ class Bench:
         self.libraries = {name: library for name, library in libraries.items() if library is not None}
         self.baselines: tuple[Config, ...] = ()
         self.busy_us = 0.0
-        self._problem: Gemm | None = None
+        self._problem: Problem | None = None
         self._operands: Operands
         self._verifier: Verifier
         self._shared = Shared()
@@ -115,8 +115,6 @@ class Bench:
 
     def prepare(self, problem: Problem, seed: int) -> None:
         """Operands and reference of one problem; those of the problem before it are freed."""
-        if not isinstance(problem, Gemm):
-            raise DriverError(f"no worker runs {problem.kind} problems yet: {problem.key}")
         self._clear()
         self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes)
         self._verifier = Verifier(self._operands, self._tools, self.stream)

@@ -16,11 +16,11 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Stream
 from workers.cuda.families import prepared_launcher_of
 from workers.cuda.families.prepared import PreparedLauncher
 from workers.cuda.families.shared import Box, Shared, TensorMap
-from workers.cuda.operands import Copy
 
 #: Descriptors lie at multiples of this (CUDA driver API, cuTensorMapReplaceAddress: tensorMap).
 MAP_ALIGN_BYTES: Final = 64

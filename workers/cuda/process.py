@@ -25,8 +25,8 @@ from workers.build import nvrtc_version
 from workers.cuda.bench import Bench, Loaded, Ready
 from workers.cuda.driver import CudaError
 from workers.cuda.finals import Finals
-from workers.cuda.framing import Hangup, arrived, receive, send
 from workers.errors import WorkerError
+from workers.framing import Hangup, arrived, receive, send
 from workers.measurement import Measurement, Outcome, Policy, to_json
 
 _PR_SET_PDEATHSIG: Final = 1

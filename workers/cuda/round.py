@@ -8,7 +8,7 @@ import secrets
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from space.config import Config
 from space.explain import explain, legal_among
@@ -17,14 +17,12 @@ from space.registry import config_named, families_for, family_named
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds
-from workers.cuda.supervisor import Died, LostContext
+from workers.cuda.gpu import GpuProcess
 from workers.errors import DriverError, ProcessError
 from workers.kernels.source import sources_digest
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage, from_json
 from workers.ports import More, no_more
-
-if TYPE_CHECKING:
-    from workers.cuda.worker import CudaWorker
+from workers.supervisor import Died, LostContext
 
 #: What preparing a problem, or asking the library about it, may take: setting up, and a share that the reference's
 #: products need, which the GPU makes at several times this rate.
@@ -47,8 +45,8 @@ class Asked:
 class CudaRound:
     """One problem on one GPU; see `workers.ports.Round`."""
 
-    def __init__(self, worker: CudaWorker, problem: Problem, policy: Policy) -> None:
-        self._worker, self._problem, self._policy = worker, problem, policy
+    def __init__(self, gpu: GpuProcess, problem: Problem, policy: Policy) -> None:
+        self._gpu, self._problem, self._policy = gpu, problem, policy
         self._patience_seconds = PREPARE_SECONDS + problem.flops / REFERENCE_FLOPS
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
@@ -63,7 +61,7 @@ class CudaRound:
     @property
     def provenance(self) -> Provenance:
         """What this round's measurements depend on."""
-        facts, libraries = self._worker.facts, self._worker.libraries
+        facts, libraries = self._gpu.facts, self._gpu.libraries
         competing = families_for(facts.arch, self._problem)
         return Provenance(
             facts.name, facts.uuid, facts.driver, libraries["nvrtc"], sources_digest(competing),
@@ -73,29 +71,29 @@ class CudaRound:
     def prepare(self) -> None:
         """Operands and reference, again after the process was lost; the same seed gives the same data."""
         question = {"do": "prepare", "problem": self._problem.key, "seed": self._seed}
-        self._worker.prepared = None
+        self._gpu.prepared = None
         try:
             self._baselines = tuple(config_named(key) for key in self._asked_twice(question)["baselines"])
         except Died as error:
             raise ProcessError(f"{self._problem.shape} can't be prepared: {error}") from error
         except LostContext as error:
             # Half of the operands may have been allocated: the next problem begins with a fresh process.
-            self._worker.supervisor.kill()
+            self._gpu.supervisor.kill()
             if error.name == "CUDA_ERROR_OUT_OF_MEMORY":
                 raise DriverError(
-                    f"{self._problem.shape} needs more memory than {self._worker.facts.name} has free: "
+                    f"{self._problem.shape} needs more memory than {self._gpu.facts.name} has free: "
                     f"tune a smaller problem, or free the GPU"
                 ) from error
             raise ProcessError(
                 f"{self._problem.shape} can't be prepared ({error}): see what nvidia-smi says of the GPU; what was "
                 f"measured is kept, and the same command goes on from there"
             ) from error
-        self._worker.prepared = self
+        self._gpu.prepared = self
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         """Builds on CPU threads, and measures each candidate as soon as it is built."""
         self._take_over()
-        builds, library = self._worker.builder.begin(self._problem, ()), list[Config]()
+        builds, library = self._gpu.builder.begin(self._problem, ()), list[Config]()
         try:
             yield from self._take_up(candidates, builds, library)
             yield from self._measure(builds, library, more)
@@ -177,21 +175,21 @@ class CudaRound:
             self._ask_ahead(asked, Asked(config, build.digest))
 
     def _ask_ahead(self, asked: deque[Asked], candidate: Asked) -> None:
-        self._worker.tell(self._question("screen", candidate.config, candidate.digest))
+        self._gpu.tell(self._question("screen", candidate.config, candidate.digest))
         asked.append(candidate)
 
     def _answered(self, asked: deque[Asked]) -> Measurement:
         """The measurement of the candidate that was asked first."""
         first = asked.popleft()
         try:
-            return self._screened(self._worker.hear(self._worker.deadline_seconds))
+            return self._screened(self._gpu.hear(self._gpu.deadline_seconds))
         except Died as death:
             failure = self._died(first, death) if death.hung else self._alone(first)
         except LostContext as lost:
             failure = self._outcome(first.config, Outcome.LAUNCH, str(lost), first.digest)
         self._recover()
         for candidate in asked:
-            self._worker.tell(self._question("screen", candidate.config, candidate.digest))
+            self._gpu.tell(self._question("screen", candidate.config, candidate.digest))
         return failure
 
     def _alone(self, candidate: Asked) -> Measurement:
@@ -202,7 +200,7 @@ class CudaRound:
         self._recover()
         question = self._question("screen", candidate.config, candidate.digest)
         try:
-            return self._screened(self._worker.ask(question, self._worker.deadline_seconds))
+            return self._screened(self._gpu.ask(question, self._gpu.deadline_seconds))
         except Died as death:
             return self._died(candidate, death)
         except LostContext as lost:
@@ -216,8 +214,8 @@ class CudaRound:
         return from_json(Measurement, json.dumps(answer))
 
     def _run_finals(self, rounds: int) -> tuple[Measurement, ...]:
-        self._worker.ask({"do": "baselines", "policy": self._policy.value}, self._patience_seconds)
-        answer = self._worker.ask({"do": "rounds", "rounds": rounds}, self._patience_seconds + rounds)
+        self._gpu.ask({"do": "baselines", "policy": self._policy.value}, self._patience_seconds)
+        answer = self._gpu.ask({"do": "rounds", "rounds": rounds}, self._patience_seconds + rounds)
         return tuple(self._screened(entry) for entry in answer["measurements"])
 
     def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:
@@ -229,7 +227,7 @@ class CudaRound:
         for config in finalists:
             try:
                 question = self._question("arm", config, self._digest_of(config))
-                reason = self._worker.ask(question, self._worker.deadline_seconds)["reason"]
+                reason = self._gpu.ask(question, self._gpu.deadline_seconds)["reason"]
             except Died as error:
                 self._ended[config.key] += 1
                 if not error.hung and self._ended[config.key] == 1:
@@ -245,22 +243,22 @@ class CudaRound:
     def _asked_twice(self, question: dict[str, Any]) -> dict[str, Any]:
         """A question that no candidate can spoil: a process that ends at it once may have been ended from outside."""
         try:
-            return self._worker.ask(question, self._patience_seconds)
+            return self._gpu.ask(question, self._patience_seconds)
         except Died as death:
             if death.hung:
                 raise
-            return self._worker.ask(question, self._patience_seconds)
+            return self._gpu.ask(question, self._patience_seconds)
 
     def _take_over(self) -> None:
         """Makes sure that nothing is under way, and that the operands are this round's."""
-        self._worker.settle()
-        if self._worker.prepared is not self or not self._worker.supervisor.alive:
+        self._gpu.settle()
+        if self._gpu.prepared is not self or not self._gpu.supervisor.alive:
             self.prepare()
 
     def _recover(self) -> None:
         """A fresh process with the same operands, or the same process without its rivals."""
-        if self._worker.supervisor.alive:
-            self._worker.ask({"do": "drop"}, self._patience_seconds)
+        if self._gpu.supervisor.alive:
+            self._gpu.ask({"do": "drop"}, self._patience_seconds)
         else:
             self.prepare()
 
@@ -268,7 +266,7 @@ class CudaRound:
         if not family_named(config.family).own:
             return ""
         if config.key not in self._digests:
-            _, build = next(iter(self._worker.builder.builds(self._problem, [config])))
+            _, build = next(iter(self._gpu.builder.builds(self._problem, [config])))
             self._digests[config.key] = build.digest
         return self._digests[config.key]
 

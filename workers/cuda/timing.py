@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from workers.cuda.copies import OwnCopy
 from workers.cuda.driver import Event, Graph, Stopwatch, Stream
-from workers.cuda.operands import Copy
 
 #: One replay lasts about this long, so that the events' resolution and the graph's own launch vanish in it.
 REPLAY_US: Final = 1_500.0
@@ -33,7 +33,7 @@ HEAT_UP_SECONDS: Final = 0.2
 #: Screening samples farther apart than this share of their median are taken again, once.
 STEADY_SPREAD: Final = 0.25
 
-LaunchCopy = Callable[[Copy], None]
+LaunchCopy = Callable[[OwnCopy], None]
 
 
 class TimedGraph:
@@ -45,7 +45,7 @@ class TimedGraph:
         recorder: a stream that nothing else uses.
     """
 
-    def __init__(self, launch: LaunchCopy, copies: Sequence[Copy], expected_us: float, recorder: Stream) -> None:
+    def __init__(self, launch: LaunchCopy, copies: Sequence[OwnCopy], expected_us: float, recorder: Stream) -> None:
         self.launches = launches_for(expected_us, len(copies))
         with recorder.capture() as made:
             for place in range(self.launches):

@@ -1,4 +1,4 @@
-"""Verification: every element of C against the float64 reference, twice, with poison and guards."""
+"""Verification: every element of the output against the float64 reference, twice, with poison and guards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 from cuda.bindings import driver as cu
 
+from workers.cuda.copies import OwnCopy
 from workers.cuda.driver import Buffer, HostBuffer, Stopwatch, Stream, check
-from workers.cuda.operands import Copy, Operands
-from workers.cuda.reference import METHOD, Reference
+from workers.cuda.kinds import runtime_of
+from workers.cuda.kinds.runtime import Reference
+from workers.cuda.operands import Operands
 from workers.cuda.toolbox import ELEMENTS, CheckResult, GuardZone, Toolbox, pointer
 from workers.measurement import Verification
 
@@ -21,9 +23,9 @@ class Verdict:
     """What the checks found.
 
     Attributes:
-        reason: empty when all is well.
-        once_us: what one launch took, alone and outside a graph: good for comparing candidates, not for telling.
-        whole_us: what poisoning, launching and checking took.
+        reason: why the candidate is wrong; empty where it is right.
+        once_us: time of one launch, alone and outside a graph: good for comparing candidates, not for publishing.
+        whole_us: time of poisoning, launching and checking.
     """
 
     verification: Verification
@@ -33,7 +35,7 @@ class Verdict:
 
 
 class Verifier:
-    """Runs a candidate twice on the same operands and judges both results; a third time where sums are inexact."""
+    """Runs a candidate twice on the same operands and judges both results; a third time where there is a probe."""
 
     def __init__(self, operands: Operands, tools: Toolbox, stream: Stream) -> None:
         self._operands, self._tools, self._stream = operands, tools, stream
@@ -46,12 +48,12 @@ class Verifier:
         listed = (GuardZone * len(zones))(*zones)
         check("cuMemcpyHtoD", cu.cuMemcpyHtoD(self._zones.address, ctypes.addressof(listed), ctypes.sizeof(listed)))
 
-    def verify(self, launch: Callable[[Copy], None], meanwhile: Callable[[], None] = lambda: None) -> Verdict:
-        """Judges a kernel. One that is wrong may have written anywhere: `Operands.refresh` puts things right.
+    def verify(self, launch: Callable[[OwnCopy], None], meanwhile: Callable[[], None] = lambda: None) -> Verdict:
+        """Judges a kernel. After a wrong one call `Operands.refresh`: it may have written anywhere.
 
         Args:
             launch: runs it once on a copy's operands, on the stream.
-            meanwhile: called once when the GPU has got to work.
+            meanwhile: called once, when the GPU has started.
 
         Raises:
             CudaError: the kernel itself failed.
@@ -82,14 +84,16 @@ class Verifier:
         self._compare(first, ops.reference)
         if ops.probe is not None and ops.probe_reference is not None:
             self._compare(ops.probe, ops.probe_reference)
-        element, count = ctypes.c_int(ELEMENTS[ops.problem.dtype_c]), ctypes.c_uint64(ops.reference.elements)
-        tools.run("count_differences", pointer(first.c), pointer(second.c), count, element, result)
+        element, count = ctypes.c_int(ELEMENTS[ops.output.dtype]), ctypes.c_uint64(ops.reference.elements)
+        pointers = (pointer(ops.output_address(copy)) for copy in (first, second))
+        tools.run("count_differences", *pointers, count, element, result)
         zones, zone_count = pointer(self._zones.address), ctypes.c_int(self._zone_count)
         tools.run("check_guards", zones, zone_count, result, blocks=self._zone_count)
 
-    def _compare(self, copy: Copy, reference: Reference) -> None:
+    def _compare(self, copy: OwnCopy, reference: Reference) -> None:
+        ops = self._operands
         self._tools.run(
-            "compare_output", pointer(copy.c), ctypes.c_int(ELEMENTS[self._operands.problem.dtype_c]),
+            "compare_output", pointer(ops.output_address(copy)), ctypes.c_int(ELEMENTS[ops.output.dtype]),
             pointer(reference.values), pointer(reference.bounds), ctypes.c_uint64(reference.elements),
             pointer(self._result.address),
         )  # fmt: skip
@@ -98,18 +102,17 @@ class Verifier:
         problem = self._operands.problem
         (worst,) = struct.unpack("<f", struct.pack("<I", found.worst_ratio))
         bad = found.mismatches + found.differences + found.guard_bytes
-        verification = Verification(self._operands.reference.elements, int(bad), float(worst), METHOD)
+        reference = self._operands.reference
+        verification = Verification(reference.elements, int(bad), float(worst), reference.method)
         reasons = []
         if found.mismatches:
-            place = ~found.first_bad & (2**64 - 1)
-            row, column = place // problem.n, place % problem.n
-            product = f" of product {row // problem.m}" if problem.batch > 1 else ""
+            place = runtime_of(problem).place(problem, ~found.first_bad & (2**64 - 1))
             reasons.append(
                 f"{found.mismatches:,} of {verification.elements:,} elements are outside their bound, the first at "
-                f"row {row % problem.m}, column {column}{product}, the worst {worst:.3g} times it"
+                f"{place}, the worst {worst:.3g} times it"
             )
         if found.differences:
             reasons.append(f"{found.differences:,} elements differ between two runs on the same operands")
         if found.guard_bytes:
-            reasons.append(f"{found.guard_bytes:,} bytes outside C were overwritten")
+            reasons.append(f"{found.guard_bytes:,} bytes outside {self._operands.output.name.upper()} were overwritten")
         return Verdict(verification, "; ".join(reasons), self._once.us, self._whole.us)

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, kernels, streams  # noqa: E402
 from space.registry import family_named  # noqa: E402
-from workers.cuda.operands import Copy  # noqa: E402
+from workers.cuda.copies import Copy  # noqa: E402
 
 CONFIG = family_named("sm90_wgmma").config({})
 

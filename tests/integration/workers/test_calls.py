@@ -15,7 +15,7 @@ from space.config import Config
 from space.explain import explain
 from space.kinds.gemm import Gemm
 from space.registry import family_named
-from workers.cuda import calls, families, operands
+from workers.cuda import calls, copies, families
 from workers.cuda.families import shared
 
 #: Straight and swapped, by TMA and directly, packed, transposed, with split-K and without.
@@ -117,7 +117,7 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
     each = len(noted) // 4
     first, then, elsewhere, again = (noted[turn * each : (turn + 1) * each] for turn in range(4))
     noted.clear()
-    loaded(problem, config).launch(None, operands.Copy(*THEN))
+    loaded(problem, config).launch(None, copies.Copy(*THEN))
     assert then == again == noted != first == elsewhere
 
 
@@ -129,7 +129,7 @@ def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None
     at = [*FIRST[:moved], THEN[moved], *FIRST[moved + 1 :]]
     on(*FIRST)
     on(*at)
-    loaded(problem, config).launch(None, operands.Copy(*at))
+    loaded(problem, config).launch(None, copies.Copy(*at))
     first, then, made = noted
     assert then == made != first
 

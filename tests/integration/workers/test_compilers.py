@@ -18,7 +18,7 @@ from workers.errors import CacheError
 PROCESS = """
 import os, sys
 sys.path.insert(0, {root!r})
-from workers.cuda.framing import receive, send
+from workers.framing import receive, send
 log, read_fd, write_fd = {log!r}, int(sys.argv[1]), int(sys.argv[2])
 with open(log, "a") as out: print("started", file=out)
 while True:

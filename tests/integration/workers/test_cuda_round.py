@@ -26,7 +26,7 @@ import json, os, sys, time
 sys.path.insert(0, {root!r})
 from space.config import parse_knobs
 from space.registry import family_named
-from workers.cuda.framing import receive, send
+from workers.framing import receive, send
 from workers.measurement import Measurement, Outcome, Policy, Verification, to_json
 log, read_fd, write_fd = {log!r}, int(sys.argv[3]), int(sys.argv[4])
 FACTS = dict(name="NVIDIA H200", arch="sm_90a", kind="cuda", uuid="GPU-0", driver="580.1", sm_count=132,

@@ -22,6 +22,7 @@ from tests.elements import encoded, numbers, product
 from tests.on_cpu import HEADERS, compiled, needs_compiler
 from workers.cuda import bounds, operands
 from workers.cuda.families import gemv as launcher
+from workers.cuda.kinds import runtime_of
 from workers.kernels.flatten import flatten
 from workers.kernels.source import source_of_family
 
@@ -101,9 +102,7 @@ class Memory:
             self.held[part.name], self.address[part.name] = raw, raw.ctypes.data + start
 
     def copy(self, problem: Gemm) -> Any:  # noqa: ANN401
-        at = self.address
-        alpha, beta = operands.scalars(problem, 4711)
-        return operands.Copy(at["a"], at["b"], at["c"], at.get("source", 0), at.get("bias", 0), alpha, beta)
+        return runtime_of(problem).copy(problem, self.address, 4711)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: "-".join(map(str, CASES[number][:5])))

@@ -17,7 +17,8 @@ from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import compiled, needs_compiler
-from workers.cuda import operands, reference, verification
+from workers.cuda import operands, verification
+from workers.cuda.kinds import gemm
 from workers.kernels.verify import SOURCE as VERIFY
 
 pytestmark = needs_compiler
@@ -113,7 +114,7 @@ class Tools:
 
 @pytest.fixture
 def host(kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Tools:
-    for module in (operands, reference, verification):
+    for module in (operands, gemm, verification):
         monkeypatch.setattr(module, "Buffer", Memory)
     for module in (operands, verification):
         monkeypatch.setattr(module, "cu", Host)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from space.kinds.gemm import DTYPES, Gemm
-from workers.cuda import operands
+from workers.cuda import copies
 from workers.cuda.families import cublaslt
 
 
@@ -120,7 +120,7 @@ def test_sums_are_of_the_accumulators_type(dtype: str, compute: int, scale: int)
 def test_fused_parts_are_asked_for() -> None:
     lt, matmul = described(Gemm.of(16, 16, 16, epilogue="alpha+beta+bias+gelu"))
     assert lt.attributes["EPILOGUE"] == 36
-    copy = operands.Copy(a=1, b=2, c=3, source=4, bias=5, alpha=0.5, beta=1.25)
+    copy = copies.Copy(a=1, b=2, c=3, source=4, bias=5, alpha=0.5, beta=1.25)
     matmul.launch(SimpleNamespace(handle=0), copy, 1)
     (call,) = lt.calls
     assert (call[3], call[5], call[8], call[10]) == (2, 1, 4, 3)

@@ -6,7 +6,8 @@ import pytest
 
 from space.kinds.gemm import DTYPES, Gemm
 from space.problem import DTYPE_BYTES
-from workers.cuda import operands, reference
+from workers.cuda import operands
+from workers.cuda.kinds import gemm
 
 PROBLEMS = [
     Gemm.of(37, 29, 50, dtype, layout, batch, epilogue)
@@ -31,7 +32,7 @@ def test_arrays_are_aligned_and_no_zone_touches_another(problem: Gemm) -> None:
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
 def test_operands_are_dense_in_every_layout(layout: str) -> None:
     problem = Gemm.of(5, 7, 11, layout=layout, batch=2)
-    a, b = reference.operand_a(problem, 0), reference.operand_b(problem, 0)
+    a, b = gemm.operand_a(problem, 0), gemm.operand_b(problem, 0)
     for operand, rows in ((a, 5), (b, 7)):
         places = {
             product * operand.batch_stride + row * operand.row_stride + k * operand.k_stride
@@ -48,10 +49,10 @@ def test_operands_are_dense_in_every_layout(layout: str) -> None:
 @pytest.mark.parametrize("dtypes", ["bf16", "int8", "int8,int8,int8,s32", "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32"])
 def test_scalars_are_exact_in_f32_and_keep_c_in_range(seed: int, dtypes: str) -> None:
     problem = Gemm.of(64, 64, 4096, dtypes, epilogue="alpha+beta")
-    alpha, beta = operands.scalars(problem, seed)
+    alpha, beta = gemm.scalars(problem, seed)
     assert alpha.as_integer_ratio()[0] < 2**24
     assert 0.5 <= beta <= 1.5
-    assert operands.scalars(Gemm.of(64, 64, 4096, dtypes), seed) == (1.0, 0.0)
+    assert gemm.scalars(Gemm.of(64, 64, 4096, dtypes), seed) == (1.0, 0.0)
     deviation = abs(alpha) * 64 * (74**2 if dtypes.startswith("int8") else 1)
     assert deviation < {"int8": 128, "fp8_e4m3": 32}.get(problem.dtype_c, 2.0**30)
 

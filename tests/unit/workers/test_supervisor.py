@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from workers.cuda.supervisor import Died, Supervisor
+from workers.supervisor import Died, Supervisor
 
 CHILD = """
 import os, sys, time
 sys.path.insert(0, {root!r})
-from workers.cuda.framing import receive, send
+from workers.framing import receive, send
 read_fd, write_fd = int(sys.argv[1]), int(sys.argv[2])
 while True:
     question = receive(read_fd)

@@ -13,10 +13,10 @@ import numpy as np
 from space.config import Config
 from space.families.cublaslt import CUBLASLT, MOST_RANKS
 from space.kinds.gemm import Gemm
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Buffer, CudaError, Stream
 from workers.cuda.families.launcher import Launcher, Library
 from workers.cuda.families.shared import Shared
-from workers.cuda.operands import Copy
 
 WORKSPACE_BYTES: Final = 64 * 2**20
 #: library_types.h: cudaDataType_t.

@@ -10,11 +10,11 @@ from typing import Final, cast
 from space.config import Config
 from space.families.gemv.derive import row_bytes, transposed_a
 from space.kinds.gemm import Gemm
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_FIRST, EVICT_NORMAL, Divider, GemmArguments, epilogue_places
 from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
 from workers.cuda.families.shared import Place, Shared, word
-from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemv"
 _HINTS: Final = {"none": EVICT_NORMAL, "evict_first": EVICT_FIRST}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from space.config import Config
 from space.problem import OwnProblem
+from workers.cuda.copies import OwnCopy
 from workers.cuda.driver import Stream
 from workers.cuda.families.shared import Shared
-from workers.cuda.operands import Copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Launcher(ABC):
         """
 
     @abstractmethod
-    def launch(self, stream: Stream, copy: Copy) -> None:
+    def launch(self, stream: Stream, copy: OwnCopy) -> None:
         """Runs it once, with every pass that it needs.
 
         Raises:

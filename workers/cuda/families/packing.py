@@ -10,9 +10,9 @@ from typing import Final, Literal
 from space.families.sm90_wgmma.operands import element_bytes, needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
 from space.kinds.gemm import Gemm
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch, Module
 from workers.cuda.families.shared import Place, Shared, TensorMap, word
-from workers.cuda.operands import Copy
 
 ENTRY: Final = "pack"
 THREADS: Final = 256

@@ -10,11 +10,11 @@ from space.config import Config
 from space.families.split_k import SEMAPHORE_BYTES
 from space.problem import OwnProblem
 from space.registry import family_named
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch, Module, Stream
 from workers.cuda.families.arguments import GemmArguments
 from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.shared import Place, Shared
-from workers.cuda.operands import Copy
 
 #: Everything that one run launches, in order.
 Passes = tuple[tuple[Launch, Arguments], ...]

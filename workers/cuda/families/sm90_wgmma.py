@@ -22,6 +22,7 @@ from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions.tma import SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import (
     EVICT_FIRST,
@@ -34,7 +35,6 @@ from workers.cuda.families.arguments import (
 from workers.cuda.families.packing import OperandName, Packing
 from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
 from workers.cuda.families.shared import Box, Place, Shared, TensorMap, word
-from workers.cuda.operands import Copy
 
 ENTRY: Final = "gemm"
 _HINTS: Final = {

@@ -11,8 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import Any
 
-from workers.cuda.framing import Hangup, Silence, receive, send
 from workers.errors import ProcessError
+from workers.framing import Hangup, Silence, receive, send
 
 _STDERR_TAIL_BYTES = 600
 

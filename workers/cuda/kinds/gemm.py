@@ -1,19 +1,18 @@
-"""Reference: the exact C of one problem, computed on the GPU in float64, with the bound of each element."""
+"""The kind `gemm` in the GPU process: scalars, and the exact C in float64 with a bound for each element."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Final
+import math
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from space.kinds.gemm import Gemm
 from workers.cuda.bounds import FORMATS, bounds_of
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Buffer
+from workers.cuda.kinds.runtime import Reference, Runtime
 from workers.cuda.toolbox import ACTIVATIONS, ELEMENTS, REFERENCE_TILE, Finish, Operand, Toolbox, pointer
-
-if TYPE_CHECKING:
-    from workers.cuda.operands import Copy
-
-METHOD: Final = "float64 on the CUDA cores"
 
 
 def operand_a(problem: Gemm, address: int) -> Operand:
@@ -30,12 +29,25 @@ def operand_b(problem: Gemm, address: int) -> Operand:
     return Operand(address, *strides, n * k, n, ELEMENTS[problem.dtype_b])
 
 
-class Reference:
-    """Expected values in float64 and bounds in f32 for every element of C.
+def scalars(problem: Gemm, seed: int) -> tuple[float, float]:
+    """alpha and beta: multiples of 1/64 from 0.5 to 1.5, drawn from the seed.
 
-    Args:
-        exact_sums: the operands' sums need no rounding.
+    alpha also has a power of two as a factor where C would overflow without it: after integer sums, and in 8 bits.
     """
+    alpha = (32 + seed % 65) / 64 if "alpha" in problem.epilogue_parts else 1.0
+    beta = (32 + seed // 65 % 65) / 64 if "beta" in problem.epilogue_parts else 0.0
+    whole = problem.dtype_acc == "s32"
+    if "alpha" in problem.epilogue_parts and (whole or problem.dtype_c.startswith("fp8")) and problem.dtype_c != "s32":
+        deviation = math.sqrt(problem.k) * (74.0**2 if whole else 1.0)
+        wanted = {"int8": 32.0, "fp8_e4m3": 8.0, "fp8_e5m2": 8.0}.get(problem.dtype_c, 1.0)
+        alpha *= 2.0 ** round(math.log2(wanted / deviation))
+    return alpha, beta
+
+
+class GemmReference(Reference):
+    """See `Runtime.reference`."""
+
+    method: ClassVar[str] = "float64 on the CUDA cores"
 
     def __init__(self, problem: Gemm, tools: Toolbox, exact_sums: bool = False) -> None:
         self._problem, self._tools, self._exact_sums = problem, tools, exact_sums
@@ -54,11 +66,6 @@ class Reference:
     def bounds(self) -> int:
         """Address of the bounds, f32 [batch][M][N]."""
         return self._bounds.address
-
-    @staticmethod
-    def size_bytes(problem: Gemm) -> int:
-        """Memory of one reference."""
-        return (12 * problem.m * problem.n + 4 * (problem.m + problem.n)) * problem.batch
 
     def compute(self, copy: Copy) -> None:
         """Computes values and bounds from the operands of one copy."""
@@ -88,3 +95,29 @@ class Reference:
             count=self.elements, m=problem.m, n=problem.n, element_c=ELEMENTS[problem.dtype_c],
             element_bias=ELEMENTS[problem.dtype_bias], kind=ACTIVATIONS[kind], saturates=form.saturates,
         )  # fmt: skip
+
+
+class GemmRuntime(Runtime):
+    """Copies are `workers.cuda.copies.Copy`."""
+
+    def copy(self, problem: Gemm, addresses: Mapping[str, int], seed: int) -> Copy:
+        """The arrays, with alpha and beta from the seed."""
+        at = addresses
+        return Copy(at["a"], at["b"], at["c"], at.get("source", 0), at.get("bias", 0), *scalars(problem, seed))
+
+    def reference(self, problem: Gemm, tools: Toolbox, exact_sums: bool = False) -> GemmReference:
+        """C in float64."""
+        return GemmReference(problem, tools, exact_sums)
+
+    def probes(self, problem: Gemm) -> bool:
+        """fp8 sums in fewer bits than f32's have bounds that grow as K does (see `bounds.accumulation_share`)."""
+        return problem.dtype_a.startswith("fp8") and problem.numerics == "fast"
+
+    def place(self, problem: Gemm, element: int) -> str:
+        """Row and column, and the product where there is a batch."""
+        row, column = element // problem.n, element % problem.n
+        product = f" of product {row // problem.m}" if problem.batch > 1 else ""
+        return f"row {row % problem.m}, column {column}{product}"
+
+
+RUNTIME: Final = GemmRuntime()

@@ -1,0 +1,29 @@
+"""Copies: one set of a problem's operands on the device, as launchers take it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+#: The copy type of a problem kind: its own runtime makes it, launchers of the kind take it.
+OwnCopy: TypeAlias = Any
+
+
+class Copy(NamedTuple):
+    """One set of operands of a GEMM: addresses of dense arrays, 256-byte aligned where `Operands` made them.
+
+    Attributes:
+        a: [batch][M][K] of dtype_a for layouts `n?`, [batch][K][M] for `t?`.
+        b: [batch][N][K] of dtype_b for layouts `?t`, [batch][K][N] for `?n`.
+        c: [batch][M][N] of dtype_c, written only.
+        source: the C that beta scales, shaped and typed as C, elsewhere than `c`; 0 without beta.
+        bias: [N] of `Gemm.dtype_bias`, the same for every product of the batch; 0 without bias.
+        alpha, beta: exact in f32; 1 and 0 where the epilogue has none.
+    """
+
+    a: int
+    b: int
+    c: int
+    source: int
+    bias: int
+    alpha: float
+    beta: float
