@@ -41,7 +41,6 @@ USES_IMPLEMENTATIONS: Final = {
 }  # fmt: skip
 #: Imports that close a circle or go against the order of rooms and are still to be cut. The list only shrinks.
 TO_CUT: Final = {
-    ("space.family", "space.families"),
     ("space.layouts", "space.instructions"),
 }
 

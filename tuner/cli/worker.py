@@ -72,7 +72,7 @@ def run(
     processes = []
     for place, word in enumerate(devices):
         named = ["--name", f"{name}.{place}"] if name else []
-        command = [sys.executable, "-m", "tuner.cli", "worker", "run", "--device", word, *named, *same, "--pool-fd"]
+        command = [*_own_program(), "worker", "run", "--device", word, *named, *same, "--liveness-fd"]
         processes.append(AgentProcess(word, command))
     pool = AgentPool(processes)
     _leave_on_signals(pool.leave, pool.leave, "every worker reports its round as it is")

@@ -116,7 +116,7 @@ def test_pause_resume_cancel_and_watch(shell: Shell) -> None:
         (("campaign", "results", "1", "--status", "lost"), 2, "'lost' is not one of"),
         (("ladder", "4096"), 3, "weight '4096' is not NxK"),
         (("campaign", "list", "--url", "http://127.0.0.1:9"), 7, "does not answer"),
-        (("campaign", "list", "--url", "nonsense"), 7, "no URL"),
+        (("campaign", "list", "--url", "nonsense"), 7, "not a service's URL"),
         (("worker", "run"), 3, "GEMMTUNE_URL"),
         (("worker", "drain", "999"), 7, "worker 999 is gone: `gemmtune worker list`"),
     ],
