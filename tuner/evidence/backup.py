@@ -1,8 +1,8 @@
 """Backup and restore: a store as one file of JSON lines, from either kind of database into either.
 
-The first line tells schema revision and tables, then each row is a line, and the last line tells how many there
-were and a digest of all lines before it: a file that was cut short is never restored. The queue is derived and
-not in it; the restored store rebuilds it when it is next served.
+The first line names schema revision and tables, each row is one line, and the last line holds the number of rows and a
+digest of all lines before it, so a truncated file is never restored. The queue is derived and not included: the
+restored store rebuilds it when it is next served.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tuner.files import whole_file
 
 SCHEMA: Final = "gemmtune.backup/1"
 _ROWS: Final = 500
-#: No line is longer: a hundred measurements would fit.
+#: Upper bound on a line; a hundred measurements would fit.
 _MOST_LINE_BYTES: Final = 16 * 2**20
 
 
 def write_backup(engine: Engine, path: Path) -> dict[str, int]:
-    """Writes everything that the store has at one moment; the rows by table.
+    """Writes a snapshot of the whole store; returns the number of rows by table.
 
     Raises:
-        StoreError: the file is there already or can't be written, or the store can't be read.
+        StoreError: the file exists or cannot be written, or the store cannot be read.
     """
     if path.exists():
         raise StoreError(f"{path} exists: a backup never overwrites; give another file")
@@ -51,12 +51,12 @@ def write_backup(engine: Engine, path: Path) -> dict[str, int]:
 
 
 def restore_backup(path: Path, url: str) -> dict[str, int]:
-    """Fills an empty store from a backup, all of it or nothing; the rows by table.
+    """Fills an empty store from a backup, completely or not at all; returns the number of rows by table.
 
     Raises:
-        StoreError: the file is damaged, of a newer version, or the store is not empty.
+        StoreError: the file is damaged or of a newer version, or the store is not empty.
     """
-    # Read once before anything is written: a damaged file leaves no trace.
+    # Read completely before anything is written, so a damaged file leaves no trace.
     rows = sum(1 for _ in _lines(path)) - 1
     lines = _lines(path)
     header = next(lines)
@@ -71,7 +71,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
             migrate(connection, revision)
             counts = _fill(connection, lines)
             if sum(counts.values()) != rows:
-                raise StoreError(f"{path} changed while it was read: keep it still")
+                raise StoreError(f"{path} changed while it was read: restore from a file that nothing writes")
             migrate(connection, "head")
     except FAILURES as error:
         raise unusable(url, error) from error
@@ -105,7 +105,7 @@ def _write(engine: Engine, lines: gzip.GzipFile) -> dict[str, int]:
 
 
 def _rows(connection: Connection, table: Table) -> Iterator[dict[str, Any]]:
-    """Rows in the order of their key, a part at a time."""
+    """Rows in the order of their primary key, streamed."""
     found = connection.execution_options(yield_per=_ROWS).execute(select(table).order_by(*table.primary_key))
     for row in found.mappings():
         yield dict(row)
@@ -115,7 +115,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The header and the rows of a backup.
 
     Raises:
-        StoreError: it is none, or it is damaged; told at the latest behind its last row.
+        StoreError: it is not a backup, or damaged; raised after the last row at the latest.
     """
     digest, rows = hashlib.sha256(), 0
     try:
@@ -124,16 +124,17 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 document = json.loads(data)
                 if "digest" in document:
                     if document != {"rows": rows - 1, "digest": digest.hexdigest()}:
-                        raise StoreError(f"{path} is damaged: its digest is another; take another backup")
+                        raise StoreError(f"{path} is damaged: its digest differs; use another backup")
                     return
                 if not rows and document.get("schema") != SCHEMA:
-                    raise StoreError(f"{path} is no backup of this version: its schema is {document.get('schema')!r}")
+                    found = document.get("schema")
+                    raise StoreError(f"{path} is not a backup of this version: its schema is {found!r}, not {SCHEMA!r}")
                 digest.update(data)
                 rows += 1
                 yield document
     except (OSError, EOFError, ValueError, AttributeError) as error:
-        raise StoreError(f"{path} can't be read as a backup ({error}): take another one") from error
-    raise StoreError(f"{path} ends before its last line: it was cut short; take another backup")
+        raise StoreError(f"{path} can't be read as a backup ({error}): use another one") from error
+    raise StoreError(f"{path} ends before its last line: it was cut short; use another backup")
 
 
 def _check_empty(connection: Connection, url: str) -> None:
@@ -141,13 +142,13 @@ def _check_empty(connection: Connection, url: str) -> None:
         if table.name == "counter" or not inspect(connection).has_table(table.name):
             continue
         if connection.scalar(select(func.count()).select_from(table)):
-            raise StoreError(f"the store {shown(url)} has rows: restore into an empty one, and then switch to it")
+            raise StoreError(f"the store {shown(url)} has rows: restore into an empty one, then switch to it")
 
 
 def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, int]:
     tables = {table.name: table for table in METADATA.sorted_tables}
     counts, pending, name = dict[str, int](), list[dict[str, Any]](), ""
-    # The migration made its rows; the backup has them as they were.
+    # The migration inserted initial rows; the backup has the current ones.
     connection.execute(delete(tables["counter"]))
     for document in lines:
         if document["table"] != name or len(pending) >= _ROWS:
@@ -177,7 +178,7 @@ def _insert(connection: Connection, table: Table | None, rows: Sequence[dict[str
 
 
 def _move_sequences(connection: Connection, tables: Sequence[Table]) -> None:
-    """The next numbers come behind the restored ones."""
+    """Continues every id sequence after the restored rows."""
     for table in tables:
         if "id" in table.columns:
             highest = connection.scalar(select(func.max(table.c.id))) or 0
@@ -191,4 +192,4 @@ def _plain(value: object) -> str:
         return utc(value).isoformat()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
-    raise TypeError(f"{type(value).__name__} is no column of ours")
+    raise TypeError(f"{type(value).__name__} is not a column type of ours")

@@ -1,4 +1,4 @@
-"""Bests in a session: replaced as a whole, read with their evidence."""
+"""Bests in a session: replaced whole, read with their evidence."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ WHOLE: Final = (
     *(joinedload(BestRow.measurement).options(option) for option in measurements.WHOLE),
 )
 
-#: Bests that are compared, and those that are taken.
+#: Most bests compared, and most used.
 _MOST_LOOKED_AT: Final = 2_000
 _MOST_NEAR: Final = 8
 
 
 def put(session: Session, best: Best) -> None:
-    """Makes `best` the answer for its problem, device and policy.
+    """Stores `best` as the answer for its problem, device and policy.
 
-    The database refuses it when its measurement is not there or not correct.
+    The database refuses a best whose measurement is missing or not correct.
     """
     measured = best.winner.measurement
     place = {
@@ -41,7 +41,7 @@ def put(session: Session, best: Best) -> None:
         "device_id": device_id(session, best.device, best.device_kind),
         "policy": measured.policy.value,
     }
-    # First, so that another writer of the same best has ended before its row is looked for.
+    # First: waits for any other writer of the same best before its row is read.
     version = changes.count(session, "best")
     row = session.scalars(select(BestRow).filter_by(**place)).one_or_none() or BestRow(**place)
     row.measurement_id, row.outcome = best.winner.id, measured.outcome.value
@@ -54,7 +54,7 @@ def put(session: Session, best: Best) -> None:
 
 
 def read(session: Session, query: Select[BestRow]) -> list[Best]:
-    """What a query selects, in its order."""
+    """The bests that a query selects, in its order."""
     return [codec.best(row) for row in session.scalars(query.options(*WHOLE))]
 
 

@@ -11,7 +11,7 @@ from tuner.evidence.models import Base
 
 
 class BuildRow(Base):
-    """What compiling one source gave, under the digest of that source; never replaced."""
+    """The result of compiling one source, under the digest of that source; never replaced."""
 
     __tablename__ = "build"
 
@@ -25,7 +25,7 @@ class BuildRow(Base):
     warnings: Mapped[list[str]] = mapped_column(JSON)
     seconds: Mapped[float] = mapped_column(Float)
     cubin_sha256: Mapped[str] = mapped_column(String(64))
-    # Large, and seldom wanted: a list of builds does without.
+    # Large and rarely needed: lists of builds do not load it.
     cubin: Mapped[bytes] = mapped_column(LargeBinary, deferred=True, deferred_raiseload=True)
     offered_by: Mapped[str] = mapped_column(String(100))
     offered_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))

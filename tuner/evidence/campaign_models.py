@@ -1,8 +1,8 @@
-"""Tables of campaigns, rounds and workers. What the queue's engine does not promise is promised here.
+"""Tables of campaigns, rounds and workers, with the guarantees that the queue's engine does not give.
 
-* No problem twice at once: one open round a problem and queue, whichever campaign it belongs to.
-* One round a GPU at once: one running round a worker, and one live worker a slot.
-* A round has one lease for ever: a round that was lost stays lost, and its problem gets a new one.
+* No problem twice at once: one open round per problem and queue, over all campaigns.
+* No GPU twice at once: one running round per worker, and one live worker per slot.
+* A round has one lease: a lost round stays lost, and its problem gets a new one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ _PRESENT = text("status <> 'gone'")
 
 
 class WorkerRow(Base):
-    """A worker that dialled in: one process on one device. `slot` is what no two live ones share: the GPU's UUID."""
+    """A worker: one process on one device. No two live workers share a `slot`, the GPU's UUID.
+
+    `engine_id` is its number in the queue, None once it is gone. On PostgreSQL the engine keeps the heartbeats, and
+    `beat_at` is the last one of a worker that is gone.
+    """
 
     __tablename__ = "worker"
     __table_args__ = (
@@ -86,8 +90,8 @@ class CampaignRow(Base):
 class CampaignProblemRow(Base):
     """One problem of a campaign on one device: waiting, open (it has an open round), or ended.
 
-    `attempts` counts rounds in a row that ended badly, and `suspects` are the candidates that one of those
-    had announced. `closing` asks for the finals of what was tried so far, and for no more.
+    `attempts` counts consecutive failed rounds, and `suspects` are the candidates that such a round had announced.
+    `closing` asks for the finals of what was tried so far, and no more screening.
     """
 
     __tablename__ = "campaign_problem"
@@ -95,7 +99,7 @@ class CampaignProblemRow(Base):
         UniqueConstraint("campaign_id", "problem_id", "device_id"),
         CheckConstraint("status IN ('waiting', 'open', 'done', 'parked', 'skipped')", name="status"),
         Index("ix_campaign_problem_next", "campaign_id", "status", "queue", "started", "id"),
-        # The feed looks for problems whose other campaign has an open round.
+        # Finds problems that have an open round in another campaign.
         Index("ix_campaign_problem_problem_id", "problem_id", "queue"),
     )
 
@@ -126,9 +130,9 @@ class CampaignProblemRow(Base):
 
 
 class RoundRow(Base):
-    """One round: queued, running under its lease, or ended.
+    """One round: a worker's work on one problem under one lease; queued before, ended after.
 
-    `job_id` is the queue's number while the round is open; `announced` are the candidates about to be measured.
+    `job_id` is the queue's job while the round is open; `announced` are the candidates about to be measured.
     """
 
     __tablename__ = "round"
@@ -141,7 +145,7 @@ class RoundRow(Base):
         ),
         Index("ix_round_queue", "queue", "status", "priority", "campaign_problem_id"),
         Index("ix_round_campaign_problem_id", "campaign_problem_id"),
-        # Rates are taken from the rounds that ended last.
+        # Rates are computed from the rounds that ended last.
         Index("ix_round_ended_at", "ended_at"),
     )
 

@@ -1,8 +1,8 @@
-"""Changes: counters that writers raise and readers follow.
+"""Changes: counters that writers increment and readers follow.
 
-A writer raises the counter in the transaction of its change. The counter's row stays locked until that
-transaction ends, so on every database numbers become visible in the order in which they were given: a reader
-that has seen 7 will never meet a 6 later. That is what a maximum over rows can't promise.
+A writer increments the counter in the transaction of its change. The counter's row stays locked until that transaction
+ends, so numbers become visible in order: a reader that has seen 7 never meets a 6 later. A maximum over rows cannot
+guarantee that.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Counter = Literal["best", "measurement", "token"]
 
 
 def count(session: Session, name: Counter) -> int:
-    """Raises a counter and returns it: the number of the change that this transaction makes.
+    """Increments a counter; returns the number of this transaction's change.
 
     Raises:
-        StoreError: the counter's row is gone.
+        StoreError: the counter's row is missing.
     """
     raised = session.scalar(
         update(CounterRow)
@@ -37,6 +37,6 @@ def count(session: Session, name: Counter) -> int:
 
 
 def read(session: Session) -> dict[str, int]:
-    """Every counter."""
+    """Every counter's value, by name."""
     rows = session.execute(select(CounterRow.name, CounterRow.value))
     return {name: 0 for name in get_args(Counter)} | {name: value for name, value in rows}

@@ -1,4 +1,4 @@
-"""Codec: rows to plain values, and back."""
+"""Codec: rows to plain values and back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance
 
 
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
-    """The columns of a measurement that name no other row."""
+    """A measurement's columns, foreign keys excluded."""
     check, clocks = measurement.verification, measurement.clocks
     return {
         "stage": measurement.stage,
@@ -30,7 +30,7 @@ def measurement_columns(measurement: Measurement) -> dict[str, Any]:
         "median_us": measurement.median_us if measurement.samples_us else None,
         "samples_us": list(measurement.samples_us),
         "detail": measurement.detail,
-        # Through our JSON, which knows what to do with an infinite error; the database's does not.
+        # Through our own JSON, which can represent an infinite error.
         "verification": json.loads(to_json(check)) if check else None,
         "clocks": asdict(clocks) if clocks else None,
         "build_digest": measurement.build_digest,
@@ -39,7 +39,7 @@ def measurement_columns(measurement: Measurement) -> dict[str, Any]:
 
 
 def stored(row: MeasurementRow) -> StoredMeasurement:
-    """A measurement with its place."""
+    """A measurement with study, device and provenance; needs `measurements.WHOLE` loaded."""
     measurement = Measurement(
         problem_key=row.problem.key,
         config=config_of(row.config.key),
@@ -60,12 +60,11 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
 
 
 def study(row: StudyRow, key: StudyKey) -> StudyRecord:
-    """A study."""
     return StudyRecord(row.id, key, StudyStatus(row.status), utc(row.created_at), row.stopped_because)
 
 
 def best(row: BestRow) -> Best:
-    """A best with its evidence."""
+    """A best with its evidence; needs `bests.WHOLE` loaded."""
     return Best(
         problem=problem_of(row.problem.key),
         device=row.device.name,
@@ -80,7 +79,6 @@ def best(row: BestRow) -> Best:
 
 
 def ratio(content: dict[str, Any] | None) -> Ratio | None:
-    """A ratio, where there is one."""
     return Ratio(**content) if content else None
 
 
@@ -124,11 +122,11 @@ def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: 
         return from_json(kind, json.dumps(content))
     except ValidationError as error:
         raise StoreError(
-            f"the store holds a {kind.__name__} that can't be read ({error.error_count()} fields)"
+            f"the store holds a {kind.__name__} that cannot be read ({error.error_count()} fields): upgrade gemmtune"
         ) from error
 
 
 def utc(moment: datetime) -> datetime:
-    """A stored moment with its time zone."""
-    # SQLite keeps no time zone; what we write is UTC.
+    """A stored time with its time zone."""
+    # SQLite keeps no time zone; we write UTC.
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

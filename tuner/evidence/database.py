@@ -1,4 +1,4 @@
-"""Opening a database: the engine as we need it, and its schema brought up to date."""
+"""Opening a database: engine settings, and migrations to this version's schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 from tuner.errors import StoreError
 
 VERSION_TABLE: Final = "gemmtune_alembic_version"
-#: What a database that can't be used raises: SQLite's own errors come from our settings of a new connection.
+#: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
 FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
 #: Execution option of connections that write.
 WRITES: Final = "gemmtune_writes"
@@ -29,12 +29,12 @@ _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://use
 _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
 _CONNECT_TIMEOUT_SECONDS: Final = 5
-#: A connection that was used within them is taken to be good. No server restarts sooner.
+#: A connection used this recently is assumed to work: no server restarts faster.
 _TRUSTED_SECONDS: Final = 0.2
 _USED_AT: Final = "gemmtune_used_at"
-#: Of every PostgreSQL session; times in milliseconds.
+#: Settings of every PostgreSQL session; times in milliseconds.
 _SESSION: Final = {"statement_timeout": 60_000, "lock_timeout": 30_000, "timezone": "UTC"}
-#: Taken while a PostgreSQL schema changes, so that services that start together migrate one after the other.
+#: Advisory lock held while a PostgreSQL schema changes, so services that start together migrate in turn.
 _MIGRATION_LOCK: Final = 0x67656D6D
 
 
@@ -58,7 +58,7 @@ def open_engine(url: str, create: bool) -> Engine:
 
 
 def connect(url: str, create: bool = True) -> Engine:
-    """An engine on a database, whatever its schema.
+    """An engine on a database with any schema.
 
     Raises:
         StoreError: unknown URL, or no such file.
@@ -67,7 +67,7 @@ def connect(url: str, create: bool = True) -> Engine:
     try:
         engine = create_engine(url, **_arguments(url))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise StoreError(f"{shown(url)} is no database URL we can open ({error}): {_FORMS}") from error
+        raise StoreError(f"{shown(url)} is not a database URL that we can open ({error}): {_FORMS}") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
@@ -77,10 +77,10 @@ def connect(url: str, create: bool = True) -> Engine:
 
 
 def engine_for_notes(engine: Engine) -> Engine:
-    """An engine on the same database for single statements whose loss in a crash does no harm, such as heartbeats.
+    """An engine on the same database for single statements that a crash may lose, such as heartbeats.
 
-    Each is a transaction by itself, and on PostgreSQL nobody waits until it is on the disk, nor asks beforehand
-    whether the connection still is: a thousand workers beat every five seconds.
+    Each is its own transaction. On PostgreSQL it neither waits for the disk nor tests the connection first: a thousand
+    workers send a heartbeat every five seconds.
     """
     if engine.dialect.name == "sqlite":
         return engine.execution_options(**{WRITES: True})
@@ -144,7 +144,7 @@ def _alembic_config() -> Config:
 
 
 def unusable(url: str, error: Exception) -> StoreError:
-    """One sentence for a database that fails."""
+    """One sentence, with a fix, for a database that fails."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     said = (str(cause) or type(cause).__name__).splitlines()[0]
     fix = "move the file away, restore a backup, or give another with --db"
@@ -153,7 +153,7 @@ def unusable(url: str, error: Exception) -> StoreError:
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
     elif "locked" in said or "lock timeout" in said:
-        fix = "another process holds it for too long; stop that one"
+        fix = "another process holds it for too long; stop that process"
     elif "connection" in said or "QueuePool" in said:
         fix = "start PostgreSQL and check host, port, user and password, or give another with --db"
     return StoreError(f"the store {shown(url)} can't be used ({said}): {fix}")
@@ -170,19 +170,19 @@ def _check_file(url: str, create: bool) -> None:
     except ArgumentError as error:
         raise StoreError(f"{url!r} is no database URL: {_FORMS}") from error
     if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-        raise StoreError(f"{shown(url)} is no database that we know: {_FORMS}")
+        raise StoreError(f"{shown(url)} is not a database that we support: {_FORMS}")
     if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
         return
     path = Path(parsed.database)
     if path.is_dir():
-        raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, as in {path}/gemmtune.db")
+        raise StoreError(f"{path} is a folder, not a SQLite file: give a file in it, such as {path}/gemmtune.db")
     if not path.exists() and not create:
-        raise StoreError(f"{path} is not there: `gemmtune tune` makes it, or give another with --db")
+        raise StoreError(f"{path} is not there: `gemmtune tune` creates it, or give another with --db")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(
-            f"{path.parent} can't be made ({error.strerror}): give a path that can be written with --db"
+            f"{path.parent} cannot be created ({error.strerror}): give a writable path with --db"
         ) from error
 
 
@@ -190,8 +190,8 @@ def _arguments(url: str) -> dict[str, Any]:
     if make_url(url).get_backend_name() == "sqlite":
         return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}}
     return {
-        # As many as the threads that the service runs endpoints in, and all of them are kept: to open one for a call
-        # costs more than the call. The one that was used last is used first, for it has its statements prepared.
+        # As many as the service has endpoint threads, and all are kept: opening a connection costs more than a call.
+        # The one used last is reused first, because its statements are prepared.
         "pool_size": 40,
         "max_overflow": 5,
         "pool_use_lifo": True,
@@ -204,9 +204,9 @@ def _arguments(url: str) -> dict[str, Any]:
 
 
 def _ask_after_pauses(engine: Engine) -> None:
-    """Asks the server whether it is still there before a connection is used again that was idle for a moment.
+    """Tests a connection before its next use only if it was idle for a moment.
 
-    SQLAlchemy's `pool_pre_ping` asks before every use: one way to the database more, of the few that a claim takes.
+    SQLAlchemy's `pool_pre_ping` tests before every use, which adds a round trip to the few of a claim.
     """
 
     def idle(_: DBAPIConnection, record: ConnectionPoolEntry) -> None:
@@ -219,7 +219,7 @@ def _ask_after_pauses(engine: Engine) -> None:
         try:
             engine.dialect.do_ping(connection)
         except engine.dialect.loaded_dbapi.Error as error:
-            # All connections that are as old go with it.
+            # Discards all connections of the same age too.
             raise InvalidatePoolError(str(error)) from error
 
     event.listen(engine, "checkin", idle)
@@ -231,29 +231,29 @@ def _options(**more: str) -> str:
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that reads first and writes later would fail at once when another process wrote in
-    # between; taking the write lock at the start makes it wait its turn instead.
+    # A transaction that reads first and writes later would fail if another process wrote in between; taking the write
+    # lock at the start makes it wait its turn instead.
     writes = connection.get_execution_options().get(WRITES, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    # The driver's own transaction handling is off: `_begin_sqlite` begins.
+    # Turns off the driver's own transaction handling: `_begin_sqlite` begins.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute("PRAGMA foreign_keys=ON")
-    # Readers go on while one writes. FULL syncs the log at every commit: a measurement that was reported as
-    # kept is on the disk, at a few milliseconds each, which is less than taking it again.
+    # Readers continue while one process writes. FULL syncs the log at every commit: a measurement reported as stored is
+    # on disk, for a few milliseconds each, which is less than measuring again.
     write_ahead(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.close()
 
 
 def write_ahead(cursor: sqlite3.Cursor) -> None:
-    """Gives the file a write-ahead log, which it then keeps.
+    """Switches the file to a write-ahead log, permanently.
 
-    SQLite waits for nobody when a file's journal changes, whatever the timeout says: of several that open a new file
-    at the same moment some are told at once that it is locked. They ask again.
+    SQLite ignores the timeout while the journal mode changes: of several processes that open a new file together, some
+    fail at once because it is locked. This retries.
     """
     until = time.monotonic() + _BUSY_TIMEOUT_SECONDS
     while True:

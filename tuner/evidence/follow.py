@@ -1,4 +1,4 @@
-"""Following: what changed among the bests since a version that a reader knows."""
+"""Bests that changed since a version that the reader has."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tuner.evidence.store import Store
 
 
 def bests_after(store: Store, version: int, limit: int) -> list[tuple[int, Best | StoreError]]:
-    """Bests that were set after `version`, each with the number of its change, in the order of the changes.
+    """Bests set after `version`, each with the number of its change, in order.
 
-    A best that was replaced several times comes once, as it is now. One that this version of gemmtune can't
-    read comes as the reason: the others are good all the same.
+    A best that was replaced several times appears once, in its current state. One that this version of gemmtune cannot
+    read appears as the error, and does not affect the others.
     """
     query = select(BestRow).where(BestRow.version > version).order_by(BestRow.version).limit(limit)
     with store.transaction() as session:

@@ -39,7 +39,7 @@ class Place:
 
     @classmethod
     def of(cls, session: Session, study_id: int) -> Place:
-        """That of a study; it never changes."""
+        """The place of a study's measurements; it never changes."""
         study = session.get_one(StudyRow, study_id, options=(joinedload(StudyRow.device),))
         return cls(study.id, study.problem_id, study.device_id, study.device.name, study.device.kind)
 
@@ -49,7 +49,7 @@ class Prepared:
     """Measurements of a study, ready to be inserted.
 
     Attributes:
-        rows: their columns, all but the series of finals and the time.
+        rows: their columns, except the series of finals and the time.
     """
 
     place: Place
@@ -59,7 +59,7 @@ class Prepared:
 
 
 def provenance_id(session: Session, provenance: Provenance) -> int:
-    """The row of a provenance; made if missing."""
+    """Row id of a provenance; inserted if missing."""
     by = {"digest": provenance.digest, "content": asdict(provenance)}
     return id_of(session, ProvenanceRow, by, unique=("digest",))
 
@@ -68,10 +68,10 @@ def prepare(
     session: Session, place: Place, measurements: Sequence[Measurement], provenance: Provenance,
     origin: int | None = None,
 ) -> Prepared:  # fmt: skip
-    """Everything that `insert_prepared` need not do while all other writers of measurements wait for it.
+    """Does all work for `insert_prepared` that needs no lock on other writers of measurements.
 
     Args:
-        origin: the row of the provenance, where it is known.
+        origin: row id of the provenance, if known.
     """
     origin = provenance_id(session, provenance) if origin is None else origin
     configs = ids_by_key(session, ConfigRow, [_config_columns(measurement) for measurement in measurements])
@@ -86,17 +86,17 @@ def prepare(
 
 
 def insert_prepared(session: Session, prepared: Prepared, ids: bool = True) -> list[StoredMeasurement]:
-    """Inserts what was prepared. One transaction after the other does this: it should end soon thereafter.
+    """Inserts prepared measurements. Transactions do this in turn, so end the transaction soon after.
 
     Args:
-        ids: whether to ask for them; an empty list is returned without.
+        ids: whether to fetch the new ids; if not, the result is empty.
 
     Raises:
-        AlreadyMeasured: one of them is there already; the session has to be rolled back.
+        AlreadyMeasured: one of them exists; the session must be rolled back.
     """
     place, measurements = prepared.place, prepared.measurements
-    # Raised after everything that may wait for another writer, and locked until the end: ids become visible
-    # in their order, and whoever reads by id misses none.
+    # Incremented after everything that may wait for another writer, and locked until the end: ids become visible in
+    # order, so readers by id miss none.
     changes.count(session, "measurement")
     now = datetime.now(UTC)
     finals = any(measurement.stage == "final" for measurement in measurements)
@@ -119,7 +119,7 @@ def _insert(
 ) -> list[int]:
     if not rows:
         return []
-    # Into the table: nobody asks for them as objects.
+    # Into the table: no caller needs them as objects.
     statement = insert(cast(Table, MeasurementRow.__table__))
     try:
         if ids:
@@ -131,18 +131,18 @@ def _insert(
             raise
         named = measurements[0].config.key if len(measurements) == 1 else f"one of {len(measurements)} candidates"
         raise AlreadyMeasured(
-            f"{named} was measured in study {study_id}: a study measures a config once in a stage; start afresh to "
-            f"measure it again"
+            f"{named} was already measured in study {study_id}: a study measures a config once per stage; start a "
+            f"fresh study to measure it again"
         ) from error
 
 
 def read(session: Session, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
-    """What a query selects, in order of id."""
+    """The measurements that a query selects, ordered by id."""
     return [codec.stored(row) for row in session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id))]
 
 
 def of_study(session: Session, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
-    """A study's measurements in the order in which they were taken."""
+    """A study's measurements in the order they were taken."""
     query = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
     return read(session, query if stage is None else query.where(MeasurementRow.stage == stage))
 

@@ -1,9 +1,8 @@
-"""Tables. Accidents that would cost money are impossible here, whatever the code above does.
+"""Tables, with constraints that hold whatever the code above does.
 
-* One measurement a (study, config, stage, series): nothing is measured twice.
+* One measurement per (study, config, stage, series): nothing is stored twice.
 * Measurements and provenance are append-only: triggers refuse every UPDATE and DELETE (see the migration).
-* A best names its measurement together with its outcome, and the outcome must be `correct`: what was not
-  verified can't be served.
+* A best references its measurement together with its outcome, which must be `correct`: nothing unverified is served.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class ProblemRow(Base):
 
 
 class DeviceRow(Base):
-    """A GPU model, and whether a real one or a replay measures."""
+    """A GPU model, and whether a real GPU or a replay measures."""
 
     __tablename__ = "device"
     __table_args__ = (UniqueConstraint("name", "kind"),)
@@ -80,7 +79,7 @@ class ConfigRow(Base):
 
 
 class ProvenanceRow(Base):
-    """What measurements depend on, by content."""
+    """What measurements depend on: kernels, driver, libraries, seed; identified by content."""
 
     __tablename__ = "provenance"
 
@@ -150,7 +149,7 @@ class MeasurementRow(Base):
 
 
 class BestRow(Base):
-    """The winner of a problem on a device; replaced when a study ends, never pointing at what is not correct."""
+    """The winner of a problem on a device; replaced when a study ends; always correct."""
 
     __tablename__ = "best"
     __table_args__ = (
@@ -159,7 +158,7 @@ class BestRow(Base):
         ForeignKeyConstraint(
             ["measurement_id", "outcome"], ["measurement.id", "measurement.outcome"], name="fk_best_measurement_outcome"
         ),
-        # Readers take what changed since the version that they know.
+        # Readers fetch what changed since the version that they have.
         Index("ix_best_version", "version", unique=True),
     )
 
@@ -184,7 +183,7 @@ class BestRow(Base):
 
 
 class TokenRow(Base):
-    """An API token: its digest, never its secret. Revoked ones are kept, so that a name means one token for ever."""
+    """An API token: its digest, never its secret. Revoked ones are kept, so a name means one token forever."""
 
     __tablename__ = "token"
 
@@ -198,7 +197,7 @@ class TokenRow(Base):
 
 
 class CounterRow(Base):
-    """How often something changed, by name (see `tuner.evidence.changes`)."""
+    """Number of changes of one sort (`tuner.evidence.changes`)."""
 
     __tablename__ = "counter"
 

@@ -1,9 +1,8 @@
-"""Picks: which of several correct measurements wins, the same one every time.
+"""Picks: which of several correct measurements wins, deterministically.
 
-Rivals inside the tie band of the fastest are ordered by a fixed rule, never by noise: our own families
-before the library's (their source can be taken away), then by how far behind they are in steps of half a
-percent, where round by round they are behind at all, then by the analytic model's estimate, which knows no
-noise, then by the order of the family's enumeration.
+Rivals within the tie band of the fastest are ordered by a fixed rule, never by noise: our own families before the
+library (their source can be exported), then by how much slower they are in steps of half a percent, if they are slower
+round by round at all, then by the analytic estimate, which is free of noise, then by the family's enumeration order.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from tuner.evidence.stats import by_round, ratio, surely_slower
 from workers.measurement import Measurement, Outcome
 
-#: Rivals this close to the fastest are taken as equally fast.
+#: Rivals this close to the fastest tie with it.
 TIE_BAND: Final = 0.02
-#: Inside the band, rivals count as equally fast when they are this close, or may not be behind at all.
+#: Step that ranks rivals within the tie band.
 STEP: Final = 0.005
-#: The library's family: a baseline, and served only when nothing of ours ties with it.
+#: The library's family: a baseline, served only when none of ours ties with it.
 LIBRARY: Final = "cublaslt"
 
 
@@ -57,8 +56,8 @@ class Standing:
     """Where a rival stands.
 
     Attributes:
-        behind: how much slower it is than the fastest, as a share of its time.
-        surely: whether it is slower at all, as far as its samples say.
+        behind: how much slower than the fastest, relative to its time.
+        surely: whether its samples show it to be slower at all.
     """
 
     measurement: Measurement
@@ -67,7 +66,7 @@ class Standing:
 
 
 def standings(correct: Sequence[Measurement]) -> list[Standing]:
-    """Each rival beside the fastest: at the power limit the rounds lie further apart than the rivals within one."""
+    """Each rival compared with the fastest, round by round: at the power limit, rounds differ more than rivals do."""
     typical = [statistics.median(shares) for shares in by_round([rival.samples_us for rival in correct])]
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
     return [
@@ -77,7 +76,7 @@ def standings(correct: Sequence[Measurement]) -> list[Standing]:
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:
-    """Where a config stands in its family's enumeration: a sort key that depends on the config alone."""
+    """A config's position in its family's enumeration: a sort key that depends on the config alone."""
     return tuple(knob.domain.index(config[knob.name]) for knob in family_named(config.family).knobs)
 
 

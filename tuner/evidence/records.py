@@ -1,4 +1,4 @@
-"""What the store keeps beside measurements: studies and bests, as plain values."""
+"""Studies, stored measurements and bests as plain values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workers.measurement import Verification as Verification
 
 
 class StudyStatus(StrEnum):
-    """Where a study stands. Only `running` ones are resumed without being asked for."""
+    """Status of a study. Only `running` ones are resumed automatically."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -29,9 +29,9 @@ class StudyKey:
 
     Attributes:
         problem, policy: as measured.
-        device: GPU model, and `device_kind`, `cuda` or `recorded`: replayed times never mix with a GPU's own.
-        family: of the candidates; joined by `+` where several compete.
-        source: identity of what measures: kernel source digest, driver and library versions, digested.
+        device: GPU model. `device_kind` is `cuda` or `recorded`: replayed times never mix with a GPU's own.
+        family: family of the candidates; several are joined by `+`.
+        source: digest over kernel source, driver and library versions.
     """
 
     problem: Problem
@@ -55,7 +55,7 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredMeasurement:
-    """A measurement with its place in the store."""
+    """A measurement with its study, device and provenance."""
 
     id: int
     study_id: int
@@ -87,12 +87,12 @@ class Best:
     """The winning measurement of a problem on a device, with its evidence.
 
     Attributes:
-        winner: a correct measurement of stage `final`, or of `screen` where finals weren't possible.
-        versus_first: against cuBLASLt's first choice; None where the library wasn't measured.
-        versus_best: against the best of cuBLASLt's candidates.
-        runner_up: the fastest config behind it, None when it was alone.
-        tried: how many candidates the study had measured.
-        failed: those that ended in another outcome than `correct`, by outcome.
+        winner: a correct measurement of stage `final`, or of `screen` where finals were impossible.
+        versus_first: ratio to cuBLASLt's first choice; None where the library was not measured.
+        versus_best: ratio to the best of cuBLASLt's candidates.
+        runner_up: the second-fastest config; None without one.
+        tried: candidates that the study had measured.
+        failed: number of candidates by outcome, `correct` excluded.
     """
 
     problem: Problem

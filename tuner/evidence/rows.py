@@ -1,4 +1,4 @@
-"""Rows that are named by their content: found, or made when they are not there yet."""
+"""Rows identified by their content: found, or inserted if missing."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Named = type[ProblemRow] | type[DeviceRow] | type[ConfigRow] | type[ProvenanceRo
 Keyed = type[ProblemRow] | type[ConfigRow]
 T = TypeVar("T")
 
-#: Rows of one statement: below every driver's limit on parameters.
+#: Rows per statement, below every driver's limit on parameters.
 _ROWS_A_STATEMENT: Final = 1_000
 
 
 def id_of(session: Session, kind: Named, values: Mapping[str, Any], unique: Sequence[str] | None = None) -> int:
-    """The id of the row with these values; made if missing. Safe when another process makes it first.
+    """The id of the row with these values, inserted if missing. Safe if another process inserts it first.
 
     Args:
-        unique: columns that name the row; all of `values` by default.
+        unique: columns that identify the row; all of `values` by default.
     """
     named = {name: values[name] for name in unique or values}
     found = session.scalars(select(kind.id).filter_by(**named)).one_or_none()
@@ -35,22 +35,22 @@ def id_of(session: Session, kind: Named, values: Mapping[str, Any], unique: Sequ
 
 
 def ids_by_key(session: Session, kind: Keyed, rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """The ids of many rows by their key; those that are missing are made."""
+    """The ids of many rows by their key; missing rows are inserted."""
     wanted = {str(row["key"]): row for row in rows}
     found = _known(session, kind, wanted)
-    # In one order everywhere, so that two writers of the same new rows wait for each other and never in a ring.
+    # All writers insert in one order, so two of them with the same new rows never deadlock.
     missing = sorted(wanted.keys() - found.keys())
     for part in _parts(missing):
         made = _insert_new(session, kind).returning(kind.key, kind.id)
         found |= {key: place for key, place in session.execute(made, [dict(wanted[key]) for key in part])}
-    # Made by somebody else in between.
+    # Inserted by another process in between.
     if late := wanted.keys() - found.keys():
         found |= _known(session, kind, late)
     return found
 
 
 def insert_new(session: Session, kind: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Inserts rows, save those that a unique constraint has already."""
+    """Inserts rows, skipping those that a unique constraint already has."""
     for part in _parts(rows):
         session.execute(_insert_new(session, kind), [dict(row) for row in part])
 

@@ -1,4 +1,4 @@
-"""Statistics of samples: ratios of medians with bootstrap intervals, and how sure a winner is."""
+"""Statistics of samples: ratios of medians with bootstrap intervals, and confidence in a winner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.evidence.records import Ratio
 
 RESAMPLES: Final = 2_000
 CONFIDENCE: Final = 0.95
-#: Intervals are a function of the samples alone: the bootstrap draws from a fixed stream.
+#: Fixed, so that intervals depend on the samples alone.
 _SEED: Final = 20_241
 
 Samples = Sequence[float]
@@ -22,8 +22,8 @@ Samples = Sequence[float]
 def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
     """Baseline median over our median, with its 95 % bootstrap interval.
 
-    Samples of equal length are taken as paired (sample i of both from round i) and resampled together,
-    so that drift common to both cancels.
+    Samples of equal length are treated as paired (sample i of both from round i) and resampled together, so that common
+    drift cancels.
     """
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
     paired = len(baseline) == len(ours) and len(ours) > 1

@@ -1,4 +1,4 @@
-"""Store: the one way to studies, measurements and bests. Every call is a transaction of its own."""
+"""Store: studies, measurements and bests in a database. Every call is one transaction."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class Store:
 
     @classmethod
     def open(cls, url: str, create: bool = True) -> Store:
-        """The store at a SQLAlchemy URL, made and migrated as needed.
+        """Opens the store at a SQLAlchemy URL; creates and migrates it as needed.
 
         Raises:
-            StoreError: it can't be opened, with the reason and the fix.
+            StoreError: it cannot be opened; the message has the reason and the fix.
         """
         return cls(open_engine(url, create))
 
     @property
     def embedded(self) -> bool:
-        """Whether it is a SQLite file, which this machine alone uses."""
+        """Whether the store is a SQLite file, used by this machine only."""
         return self._engine.dialect.name == "sqlite"
 
     def close(self) -> None:
-        """Lets go of all connections."""
+        """Closes all connections."""
         self._engine.dispose()
         self._notes.dispose()
 
@@ -62,16 +62,16 @@ class Store:
     # ------------------------------------------------------------------------------------------ studies
 
     def begin_study(self, key: StudyKey, fresh: bool = False) -> StudyRecord:
-        """The latest study of `key`, whatever its status, or a new one.
+        """The latest study of `key` in any status, or a new one.
 
         Args:
-            fresh: begin a new one even if there is one already.
+            fresh: begin a new study even if one exists.
         """
         with self.transaction(writes=True) as session:
             return studies.begin(session, key, fresh)
 
     def finish_study(self, study_id: int, because: str) -> None:
-        """Marks a study as finished, with the reason why it stopped."""
+        """Marks a study as finished, with the reason."""
         with self.transaction(writes=True) as session:
             studies.set_status(session, study_id, StudyStatus.FINISHED, because)
 
@@ -83,7 +83,7 @@ class Store:
     # ------------------------------------------------------------------------------------- measurements
 
     def record(self, study_id: int, measurement: Measurement, provenance: Provenance) -> StoredMeasurement:
-        """Keeps one screen measurement; it is on the disk when this returns.
+        """Stores one screen measurement; it is on disk when this returns.
 
         Raises:
             AlreadyMeasured: the study has one of this config and stage; nothing was written.
@@ -93,12 +93,12 @@ class Store:
     def record_many(
         self, study_id: int, taken: Sequence[Measurement], provenance: Provenance
     ) -> list[StoredMeasurement]:
-        """Keeps measurements that belong together, all or none of them.
+        """Stores measurements together, all or none.
 
-        Final measurements get the study's next series: finals may be taken again after more screening.
+        Final measurements get the study's next series: finals may be repeated after more screening.
 
         Raises:
-            AlreadyMeasured: one of them is there already; nothing was written.
+            AlreadyMeasured: one of them exists; nothing was written.
         """
         recent = self._recent
         with self.transaction(writes=True) as session:
@@ -107,12 +107,12 @@ class Store:
                 recent = study_id, provenance, place, measurements.provenance_id(session, provenance)
             prepared = measurements.prepare(session, recent[2], taken, provenance, recent[3])
             kept = measurements.insert_prepared(session, prepared)
-        # Both are there from now on, and a run keeps hundreds of measurements under the same two.
+        # Both rows exist from now on, and a run stores hundreds of measurements under the same two.
         self._recent = recent
         return kept
 
     def measurements_of(self, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
-        """A study's measurements in the order in which they were taken."""
+        """A study's measurements in the order they were taken."""
         with self.transaction() as session:
             return measurements.of_study(session, study_id, stage)
 
@@ -130,7 +130,7 @@ class Store:
         device: str | None = None,
         outcome: str | None = None,
     ) -> list[StoredMeasurement]:
-        """Measurements with an id above `after`, in order of id."""
+        """Measurements with an id above `after`, ordered by id."""
         query = select(MeasurementRow).where(MeasurementRow.id > after).limit(limit)
         if problem is not None:
             query = query.where(MeasurementRow.problem.has(key=problem.key))
@@ -144,28 +144,28 @@ class Store:
     # -------------------------------------------------------------------------------------------- bests
 
     def set_best(self, best: Best) -> None:
-        """Makes `best` the answer for its problem, device and policy.
+        """Stores `best` as the answer for its problem, device and policy.
 
         Raises:
-            StoreError: its measurement is not in the store, or is not correct: the database refuses it.
+            StoreError: the database refuses it, because its measurement is missing or not correct.
         """
         with self.transaction(writes=True) as session:
             bests.put(session, best)
 
     def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
-        """The best of one problem on a device model; a GPU's own before a replay's."""
+        """The best of one problem on a device model; one measured on a GPU before a replayed one."""
         query = select(BestRow).join(BestRow.device).where(DeviceRow.name == device, BestRow.policy == policy.value)
         query = query.where(BestRow.problem.has(key=problem.key)).order_by(DeviceRow.kind)
         return next(iter(self._bests(query.limit(1))), None)
 
     def bests(self, device: str | None = None) -> list[Best]:
-        """All bests, or those of one device model, ordered by problem."""
+        """All bests, or those of one device model, ordered by problem key."""
         query = select(BestRow).join(BestRow.problem).join(BestRow.device)
         query = query.order_by(ProblemRow.key, DeviceRow.kind)
         return self._bests(query if device is None else query.where(DeviceRow.name == device))
 
     def neighbours(self, problem: Problem, device: str) -> list[Best]:
-        """Bests on `device` whose problems differ from `problem` in their extents alone, nearest first."""
+        """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         head, tail = problem.key_around_shape()
         query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
@@ -184,7 +184,7 @@ class Store:
     # ---------------------------------------------------------------------------------------- the store
 
     def devices(self) -> list[tuple[str, str]]:
-        """Name and kind of every device that has a best."""
+        """Name and kind of every device with a best."""
         query = select(DeviceRow.name, DeviceRow.kind).join(BestRow, BestRow.device_id == DeviceRow.id).distinct()
         with self.transaction() as session:
             return sorted((name, kind) for name, kind in session.execute(query))
@@ -201,36 +201,36 @@ class Store:
             return current_revision(session.connection()) or "none"
 
     def changed(self) -> dict[str, int]:
-        """Every counter of `tuner.evidence.changes`; cheap enough to ask several times a second."""
+        """Every counter of `tuner.evidence.changes`; cheap enough to poll several times a second."""
         with self.transaction() as session:
             return changes.read(session)
 
     def backup(self, path: Path) -> dict[str, int]:
-        """Writes a backup; the rows by table.
+        """Writes a backup; returns the number of rows by table.
 
         Raises:
-            StoreError: the file is there already or can't be written.
+            StoreError: the file exists or cannot be written.
         """
         return write_backup(self._engine, path)
 
     def note(self, statement: Executable, parameters: Mapping[str, object]) -> Sequence[Row[*tuple[Any, ...]]]:
-        """The rows of one statement that is a transaction by itself, and whose loss in a crash does no harm.
+        """The rows of one statement that is its own transaction, and that a crash may lose.
 
         Raises:
-            StoreError: the database refused or can't be used.
+            StoreError: the database refused or cannot be used.
         """
         with self._told(), self._notes.begin() as connection:
             return connection.execute(statement, parameters).all()
 
     @contextmanager
     def transaction(self, writes: bool = False) -> Iterator[Session]:
-        """A session that commits at its end, or rolls back when anything fails.
+        """A session that commits at its end, or rolls back on any error.
 
         Args:
-            writes: it will write; on SQLite it then waits its turn at the start.
+            writes: the session will write; on SQLite it then waits its turn at the start.
 
         Raises:
-            StoreError: the database refused or can't be used.
+            StoreError: the database refused or cannot be used.
         """
         with self._told(), (self._writers if writes else self._readers).begin() as session:
             yield session

@@ -1,4 +1,4 @@
-"""Studies in a session: begun once per key and generation, finished, opened again."""
+"""Studies in a session: begun once per key and generation, finished, reopened."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tuner.evidence.rows import id_of, insert_new
 
 
 def begin(session: Session, key: StudyKey, fresh: bool = False) -> StudyRecord:
-    """The latest study of `key`, whatever its status, or a new one.
+    """The latest study of `key` in any status, or a new one.
 
     Args:
-        fresh: begin a new one even if there is one already.
+        fresh: begin a new study even if one exists.
     """
     place = (problem_id(session, key.problem), device_id(session, key.device, key.device_kind))
     return begin_at(session, key, *place, fresh)
 
 
 def begin_at(session: Session, key: StudyKey, problem: int, device: int, fresh: bool = False) -> StudyRecord:
-    """See `begin`; for callers that know the rows of the key's problem and device."""
+    """`begin` for callers that know the row ids of the key's problem and device."""
     same = {
         "problem_id": problem,
         "device_id": device,
@@ -43,7 +43,7 @@ def begin_at(session: Session, key: StudyKey, problem: int, device: int, fresh: 
             "stopped_because": "",
             "created_at": datetime.now(UTC),
         }
-        # Another process may begin the same one at the same time: both then have that one.
+        # Another process may begin the same study now: both then use that one.
         insert_new(session, StudyRow, [row])
         latest = session.scalars(query).one()
     return codec.study(latest, key)
@@ -56,7 +56,7 @@ def set_status(session: Session, study_id: int, status: StudyStatus, because: st
 
 
 def problem_id(session: Session, problem: Problem) -> int:
-    """The row of a problem; made if missing."""
+    """Row id of a problem; inserted if missing."""
     return id_of(session, ProblemRow, problem_columns(problem), unique=("key",))
 
 
@@ -67,5 +67,5 @@ def problem_columns(problem: Problem) -> dict[str, Any]:
 
 
 def device_id(session: Session, name: str, kind: str) -> int:
-    """The row of a device model; made if missing."""
+    """Row id of a device model; inserted if missing."""
     return id_of(session, DeviceRow, {"name": name, "kind": kind})

@@ -1,7 +1,6 @@
-"""API tokens: who may do what over HTTP. Secrets are shown once, when they are made; only digests are kept.
+"""API tokens for HTTP. A secret is shown once, at creation; only its digest is stored.
 
-A secret has 256 random bits, so one SHA-256 of it is enough: there is nothing to guess that a slow hash would
-have to slow down.
+A secret has 256 random bits and cannot be guessed, so one SHA-256 suffices instead of a slow hash.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class Scope(StrEnum):
     SUBMIT = "submit"
     #: Register a worker, claim rounds and report results.
     WORK = "work"
-    #: Everything, and what no other scope may: drain or remove what belongs to others.
+    #: Everything, including draining and removing what belongs to others.
     ADMIN = "admin"
 
 
@@ -61,7 +60,7 @@ class Token:
     revoked_at: datetime | None
 
     def refusal(self, now: datetime) -> str | None:
-        """Why it is not good any more; None while it is."""
+        """Why the token is no longer valid; None while it is."""
         if self.revoked_at is not None:
             return f"token {self.name!r} was revoked on {self.revoked_at:%Y-%m-%d %H:%M} UTC"
         if self.expires_at is not None and self.expires_at <= now:
@@ -69,23 +68,23 @@ class Token:
         return None
 
     def may(self, scope: Scope) -> bool:
-        """Whether it carries a scope; `admin` carries all."""
+        """Whether the token has a scope; `admin` has all."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
 def digest_of(secret: str) -> str:
-    """What is kept of a secret."""
+    """SHA-256 of a secret, in hexadecimal."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def make(store: Store, name: str, scopes: Collection[str], lifetime: timedelta | None = None) -> tuple[Token, str]:
-    """A new token and its secret, which can't be had again.
+    """Creates a token; returns it with its secret, which cannot be retrieved again.
 
     Raises:
-        TokenError: the name is taken or malformed, or a scope is unknown, or the lifetime is over already.
+        TokenError: the name is taken or malformed, a scope is unknown, or the lifetime is not positive.
     """
     if not _NAME.fullmatch(name):
-        raise TokenError(f"token name {name!r} is none: up to 100 letters, digits, . _ and -, a letter or digit first")
+        raise TokenError(f"token name {name!r} is invalid: use 1 to 100 letters, digits, . _ -, not . _ - first")
     known = {scope.value for scope in Scope}
     if not scopes or set(scopes) - known:
         wrong = ", ".join(sorted(set(scopes) - known)) or "no scope"
@@ -94,7 +93,7 @@ def make(store: Store, name: str, scopes: Collection[str], lifetime: timedelta |
         raise TokenError(f"a lifetime of {lifetime} is over already: give one in the future, or none")
     secret, now = PREFIX + secrets.token_urlsafe(_SECRET_BYTES), datetime.now(UTC)
     with store.transaction(writes=True) as session:
-        # First, so that whoever makes one of the same name meanwhile waits here.
+        # First: another caller with the same name waits here.
         changes.count(session, "token")
         if _row(session, name) is not None:
             raise TokenError(f"there is a token {name!r} already (revoked ones keep their names): choose another name")
@@ -108,15 +107,15 @@ def make(store: Store, name: str, scopes: Collection[str], lifetime: timedelta |
 
 
 def revoke(store: Store, name: str) -> Token:
-    """Ends a token; services refuse it within a second. Revoking twice keeps the first moment.
+    """Revokes a token; services refuse it within a second. Revoking again keeps the first time.
 
     Raises:
-        TokenError: there is none of that name.
+        TokenError: no token has this name.
     """
     with store.transaction(writes=True) as session:
         row = _row(session, name)
         if row is None:
-            raise TokenError(f"there is no token {name!r}: `gemmtune token list` names them")
+            raise TokenError(f"there is no token {name!r}: `gemmtune token list` lists them")
         if row.revoked_at is None:
             row.revoked_at = datetime.now(UTC)
             changes.count(session, "token")
@@ -125,7 +124,7 @@ def revoke(store: Store, name: str) -> Token:
 
 
 def tokens(store: Store) -> list[Token]:
-    """Every token, revoked and expired ones too, oldest first."""
+    """Every token, including revoked and expired ones, oldest first."""
     with store.transaction() as session:
         return [_token(row) for row in session.scalars(select(TokenRow).order_by(TokenRow.id))]
 
@@ -135,7 +134,7 @@ def _row(session: Session, name: str) -> TokenRow | None:
 
 
 def _token(row: TokenRow) -> Token:
-    # A scope of a later version grants nothing here.
+    # Scopes of later versions grant nothing here.
     scopes = frozenset(scope for scope in Scope if scope.value in row.scopes)
     return Token(
         row.id, row.name, row.digest, scopes, utc(row.created_at), row.expires_at and utc(row.expires_at),

@@ -1,1 +1,1 @@
-"""The fleet: campaigns, the workers that run them, and the queue between."""
+"""The fleet: campaigns, the workers that run them, and the queue between them."""

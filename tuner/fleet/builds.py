@@ -1,9 +1,9 @@
-"""Shared builds: what one worker compiled, the others need not.
+"""Shared builds: what one worker has compiled, the others download.
 
-A build is offered under the digest of the source that it was compiled from. What is offered is a claim: it is
-kept only if the digest is the one that this version gives to that config's source, if the config is legal, and
-if the bytes are a program for that arch. That the program really comes from the source only compiling again can
-tell: `verify` does, on any machine, because NVRTC gives the same bytes for the same source.
+A build is offered under the digest of its source. It is kept only if this version computes the same digest for the
+config's source, the config is legal, and the bytes are a program for the arch. Only compiling again can tell whether
+the program really comes from the source: `verify` does so on any machine, because NVRTC gives the same bytes for the
+same source.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tuner.evidence.store import Store
 from workers.build import Build, compile_source, digest_of, nvrtc_version
 from workers.builder import source_of
 
-#: The largest of our kernels is a twentieth of it.
+#: Twenty times our largest kernel.
 MOST_CUBIN_BYTES: Final = 2 * 2**20
 _MOST_WARNINGS: Final = 50
 _MOST_TEXT: Final = 500
@@ -49,8 +49,8 @@ class Offer:
     """A build as a worker offers it.
 
     Attributes:
-        problem, config_key: one of those that need it; its launch knobs don't matter.
-        build: with the digest that it is kept under.
+        problem, config_key: one problem and config that need the build; launch knobs do not matter.
+        build: the build, with its digest.
         arch: compile target.
     """
 
@@ -70,10 +70,10 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class SharedBuild:
-    """A build that is kept, without its bytes.
+    """A stored build without its bytes.
 
     Attributes:
-        offered_by: name of the token.
+        offered_by: name of the token that offered it.
     """
 
     id: int
@@ -91,18 +91,18 @@ class SharedBuild:
 
 
 def offer(store: Store, offered: Offer, by: str) -> tuple[SharedBuild, bool]:
-    """Keeps a build; the second value is whether it was new.
+    """Stores a build; returns it, and whether it was new.
 
     Raises:
         BuildRefused: it breaks a rule; nothing was stored.
-        BuildDiffers: another program is kept under this digest.
+        BuildDiffers: another program is stored under this digest.
     """
     check(offered)
     build = offered.build
     sha256 = hashlib.sha256(build.cubin).hexdigest()
     with store.transaction(writes=True) as session:
         dialect = sqlite if store.embedded else postgresql
-        # Somebody may offer the same at this moment: then theirs is kept, and ours is compared with it.
+        # Another worker may offer the same build now: the first is kept, and the second compared with it.
         made = session.scalars(
             dialect.insert(BuildRow).on_conflict_do_nothing().returning(BuildRow.id),
             {
@@ -115,17 +115,17 @@ def offer(store: Store, offered: Offer, by: str) -> tuple[SharedBuild, bool]:
         kept = session.scalars(select(BuildRow).where(BuildRow.digest == build.digest)).one()
         if kept.cubin_sha256 != sha256:
             raise BuildDiffers(
-                f"build {build.digest[:12]} is kept with other bytes, offered by {kept.offered_by!r}: NVRTC gives the "
-                f"same for the same source, so one of the two is damaged or forged: ask `gemmtune builds verify`"
+                f"build {build.digest[:12]} is stored with other bytes, offered by {kept.offered_by!r}: NVRTC gives "
+                f"the same bytes for the same source, so one of them is damaged or forged: run `gemmtune builds verify`"
             )
         return _shared(kept), made is not None
 
 
 def check(offered: Offer) -> None:
-    """Whether an offer may be kept.
+    """Checks an offer.
 
     Raises:
-        BuildRefused: it may not, with the rule.
+        BuildRefused: it breaks a rule, which is named.
     """
     build = offered.build
     try:
@@ -139,8 +139,8 @@ def check(offered: Offer) -> None:
     expected = digest_of(source_of(offered.problem, config), arch.name, build.nvrtc)
     if build.digest != expected:
         raise BuildRefused(
-            f"digest {build.digest[:12]} is not that of this config's source, which is {expected[:12]}: the worker "
-            f"has other kernels than this service, upgrade one of them"
+            f"digest {build.digest[:12]} differs from {expected[:12]}, that of this config's source: the worker has "
+            f"other kernels than this service, upgrade one of them"
         )
     if not 0 < build.registers <= _MOST_REGISTERS or not 0 <= build.seconds < 3600:
         raise BuildRefused(f"{build.registers} registers and {build.seconds} s are not what compiling a kernel gives")
@@ -150,7 +150,7 @@ def check(offered: Offer) -> None:
 
 
 def check_cubin(cubin: bytes, arch: str) -> None:
-    """Whether bytes are a program for an arch, as far as their header tells.
+    """Checks by their header that bytes are a program for an arch.
 
     Raises:
         BuildRefused: they are not.
@@ -160,7 +160,7 @@ def check_cubin(cubin: bytes, arch: str) -> None:
     kind, machine = struct.unpack_from("<HH", cubin, 16)
     (flags,) = struct.unpack_from("<I", cubin, 48)
     if not cubin.startswith(_ELF) or (kind, machine) != (_EXECUTABLE, _CUDA):
-        raise BuildRefused("the bytes are no cubin: an ELF executable for CUDA is wanted")
+        raise BuildRefused("the bytes are not a cubin: give an ELF executable for CUDA")
     # The second byte of the flags is the SM number, as in 90; seen in what NVRTC 13 writes for every arch.
     built_for = flags >> 8 & 0xFF
     if str(built_for) != arch.removeprefix("sm_").rstrip("af"):
@@ -168,7 +168,7 @@ def check_cubin(cubin: bytes, arch: str) -> None:
 
 
 def shared(store: Store, digest: str) -> tuple[SharedBuild, bytes] | None:
-    """A build and its cubin; None if it is not kept."""
+    """A build and its cubin; None if it is not stored."""
     with store.transaction() as session:
         query = select(BuildRow).where(BuildRow.digest == digest).options(undefer(BuildRow.cubin))
         row = session.scalars(query).one_or_none()
@@ -185,9 +185,9 @@ def page(store: Store, after: int, limit: int, arch: str | None = None) -> list[
 
 
 def verify(store: Store, most: int, seed: int) -> Iterator[tuple[SharedBuild, str]]:
-    """Compiles some builds again, chosen at random, and says of each what is wrong with it; nothing if it is right.
+    """Recompiles randomly chosen builds; yields each with what is wrong with it, or an empty string.
 
-    Those of another NVRTC than this machine's can't be told, and are left out.
+    Only builds by this machine's version of NVRTC can be checked; the others are skipped.
     """
     with store.transaction() as session:
         digests = list(session.scalars(select(BuildRow.digest).where(BuildRow.nvrtc == nvrtc_version())))
@@ -201,9 +201,9 @@ def verify(store: Store, most: int, seed: int) -> Iterator[tuple[SharedBuild, st
         if not isinstance(made, Build):
             yield about, f"its source does not compile: {made.reason}"
         elif made.digest != about.digest:
-            yield about, "its source is another in this version"
+            yield about, "its source differs in this version"
         else:
-            yield about, "" if made.cubin == cubin else "its bytes are not what the source gives"
+            yield about, "" if made.cubin == cubin else "its bytes differ from what its source compiles to"
 
 
 def _shared(row: BuildRow) -> SharedBuild:

@@ -1,6 +1,6 @@
-"""Doctor of a fleet: its database, queue, workers and problems; read only, and safe while everything runs.
+"""Checks of a fleet's database, queue, workers and problems for `gemmtune doctor`: read-only, safe while it runs.
 
-What a running service repairs within seconds is looked at twice before it is told.
+What a running service repairs within seconds is reported only if it is still there on a second look.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tuner.fleet.campaigns.reconcile import mismatches
 from tuner.fleet.campaigns.records import Timing
 from tuner.fleet.queue.choice import queue_of
 
-#: Clocks that differ by more than this mislead people who read logs; nothing is decided by them.
+#: Larger differences between clocks mislead readers of logs; no decision depends on them.
 _SKEW_SECONDS: Final = 5.0
 _LOW_BYTES: Final = 2 * 10**9
 _MOST_NAMED: Final = 3
-#: Longer than the reconciler takes to come by.
+#: Longer than a sweep takes to repair a mismatch.
 _SETTLE_SECONDS: Final = 2.0
 
 
@@ -54,13 +54,13 @@ class Check:
 
 
 def service_check(url: str, token: str | None) -> Check:
-    """The service that this machine's workers and commands dial."""
+    """Checks the service that this machine's workers and commands call."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with httpx2.Client(base_url=url, timeout=10, headers=headers) as http:
             ready, asked = http.get("/readyz"), http.get("/v1/devices")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        fix = "check GEMMTUNE_URL and the way there (proxy, firewall), or start it with `gemmtune serve`"
+        fix = "check GEMMTUNE_URL, proxy and firewall, or start it with `gemmtune serve`"
         return Check("service", "broken", f"{url} does not answer ({error})", fix)
     if ready.status_code != 200:
         return Check("service", "broken", f"{url} is not ready: {_detail(ready)}", "see its log, and doctor there")
@@ -74,12 +74,12 @@ def service_check(url: str, token: str | None) -> Check:
         return Check(
             "service", "warning", f"{url} is ready; its clock is {skew:+.0f} s from this machine's", "run NTP on both"
         )
-    said = "takes the token" if token else "asks for none"
+    said = "accepts the token" if token else "requires none"
     return Check("service", "ok", f"{url} is ready and {said}, {ready.elapsed.total_seconds() * 1e3:.0f} ms away")
 
 
 def fleet_checkup(url: str, timing: Timing, settle: Callable[[float], None] = time.sleep) -> list[Check]:
-    """Every check of one database, none of which changes anything or raises.
+    """Runs every check of one database; changes nothing and never raises.
 
     Args:
         settle: waits between two looks at the queue.
@@ -102,7 +102,7 @@ def fleet_checkup(url: str, timing: Timing, settle: Callable[[float], None] = ti
 
 
 def _reached(engine: Engine, url: str) -> tuple[list[Check], bool]:
-    """Database and schema; whether the tables are this version's."""
+    """Checks database and schema; also whether the tables are this version's."""
     started = time.perf_counter()
     with Store(engine).transaction() as session:
         revision = current_revision(session.connection())
@@ -112,16 +112,16 @@ def _reached(engine: Engine, url: str) -> tuple[list[Check], bool]:
     if revision == head:
         return [found, Check("schema", "ok", f"{head}, this version's")], True
     if revision is None:
-        return [found, Check("schema", "absent", "no tables yet", "`gemmtune serve` makes them")], False
-    fix = "the next start of `gemmtune serve` brings it there; back it up before with `gemmtune backup`"
+        return [found, Check("schema", "absent", "no tables yet", "`gemmtune serve` creates them")], False
+    fix = "the next start of `gemmtune serve` upgrades it; run `gemmtune backup` first"
     if not revision.isdigit() or int(revision) > int(head):
-        fix = "a newer gemmtune made it: upgrade this one"
+        fix = "a newer gemmtune wrote it: upgrade this one"
     return [found, Check("schema", "warning", f"{revision}, this version has {head}", fix)], False
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Checks of tables that are current."""
+    """Checks of tables whose schema is current."""
 
     store: Store
     timing: Timing
@@ -160,8 +160,8 @@ class _Look:
         if not found:
             return Check("queue", "ok", f"{state}; the queue and the tables agree")
         said = "; ".join(sorted(str(entry) for entry in found)[:_MOST_NAMED])
-        fix = "a running service repairs it within 15 s: start one, and look into its log if this stays"
-        return Check("queue", "broken", f"{state}; {len(found)} do not fit: {said}", fix)
+        fix = "a running service repairs it within 15 s: start one, and read its log if this persists"
+        return Check("queue", "broken", f"{state}; {len(found)} mismatches: {said}", fix)
 
     def _workers(self) -> Check:
         with self.store.transaction() as session:
@@ -183,7 +183,7 @@ class _Look:
         silent = [row.name for row in present if moment - utc(row.beat_at) > 2 * silence]
         if silent:
             return Check(
-                "workers", "broken", f"nobody has noticed that {_named(silent)} went silent",
+                "workers", "broken", f"{_named(silent)} went silent, and no service has noticed",
                 "no service sweeps this database: start `gemmtune serve`",
             )  # fmt: skip
         if missing := sorted(needed - {row.queue for row in present}):
@@ -192,10 +192,10 @@ class _Look:
                 "start `gemmtune worker run` on such a device",
             )  # fmt: skip
         if not present:
-            return Check("workers", "absent", "none is there; nothing waits for one")
+            return Check("workers", "absent", "none registered, and nothing waits for one")
         last = max((moment - utc(row.beat_at)).total_seconds() for row in present)
         draining = sum(row.status == "draining" for row in present)
-        said = f"{len(present)} there, {draining} of them draining; each heard within the last {max(last, 0):.1f} s"
+        said = f"{len(present)} live, {draining} of them draining; each heard within the last {max(last, 0):.1f} s"
         return Check("workers", "ok", said)
 
     def _problems(self) -> Check:
@@ -207,12 +207,12 @@ class _Look:
                 .order_by(CampaignProblemRow.campaign_id)
             ).all()
         if not rows:
-            return Check("problems", "ok", "none is parked")
+            return Check("problems", "ok", "none parked")
         parked = [f"{count} of campaign {campaign}" for campaign, count in rows]
         number = rows[-1][0]
         return Check(
             "problems", "warning", f"{sum(count for _, count in rows)} are parked: {_named(parked)}",
-            f"`gemmtune campaign results {number}` tells each reason; a new campaign tries them again",
+            f"`gemmtune campaign results {number}` shows each reason; a new campaign tries them again",
         )  # fmt: skip
 
 
@@ -221,18 +221,18 @@ def _disk(store: Store, url: str) -> Check:
     if not store.embedded:
         with store.transaction() as session:
             size = session.scalar(text("SELECT pg_database_size(current_database())")) or 0
-        return Check("disk", "ok", f"the database is {size / 1e6:,.0f} MB; what its server has left is not seen here")
+        return Check("disk", "ok", f"the database is {size / 1e6:,.0f} MB; the server's free space is unknown")
     path = Path(parsed.database or "")
     free = os.statvfs(path.parent)
     left, size = free.f_bavail * free.f_frsize, path.stat().st_size
     said = f"{path} is {size / 1e6:,.0f} MB, {left / 1e9:,.0f} GB are free"
     if left < _LOW_BYTES:
-        return Check("disk", "warning", said, "free space: a store that can't grow takes no measurements")
+        return Check("disk", "warning", said, "free space: a full disk keeps no measurements")
     return Check("disk", "ok", said)
 
 
 def _skew(answer: httpx2.Response) -> float | None:
-    """Of a service's clock against ours, to a second."""
+    """Seconds that a service's clock is ahead of ours, to within one second."""
     try:
         theirs = parsedate_to_datetime(answer.headers["date"])
     except (KeyError, ValueError):

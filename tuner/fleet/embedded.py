@@ -19,12 +19,12 @@ _LOOK_SECONDS = 0.5
 
 
 class EmbeddedRun:
-    """Runs the rounds of a store here until one campaign has ended, or until asked to stop.
+    """Runs a store's rounds in this process until one campaign has ended, or until asked to stop.
 
-    Several of them may run on one SQLite file, each with a GPU of its own.
+    Several may run on one SQLite file, each with its own GPU.
 
     Args:
-        watch: called about twice a second.
+        watch: called with the progress about twice a second.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class EmbeddedRun:
         self._ended = threading.Event()
 
     def stop(self) -> None:
-        """Reports the round with what it has, and ends; safe from signal handlers."""
+        """Reports the current round as it is, and ends; safe in signal handlers."""
         self._agent.leave()
 
     def run(self) -> Progress:
-        """Works; where the campaign stands at the end.
+        """Runs rounds; returns the campaign's final progress.
 
         Raises:
-            WorkerError: the device can't be used.
+            WorkerError: the device cannot be used.
             FleetError: another process on this store has the device.
         """
         looking = threading.Thread(target=self._look, name="progress", daemon=True)

@@ -67,7 +67,7 @@ class TestCampaigns:
             ({"problems": [{"m": True, "n": 1, "k": 1}]}, "malformed-request", "/problems/0/m"),
             ({"problems": [{"m": 1, "n": 1, "k": 1, "dtype": "bf17"}]}, "bad-input", "bf17"),
             ({"problems": [{"m": 1, "n": 1, "k": 1, "colour": "red"}]}, "malformed-request", "colour"),
-            ({"ladders": ["m=8..1 n=1 k=1"]}, "bad-input", "does not go up"),
+            ({"ladders": ["m=8..1 n=1 k=1"]}, "bad-input", "does not increase"),
             ({"ladders": ["m=1..200 n=1..200 k=64"]}, "bad-input", "40,000"),
             ({"devices": []}, "malformed-request", "devices"),
             ({"devices": [{"name": "TPU v5"}]}, "bad-campaign", "TPU v5"),

@@ -105,9 +105,9 @@ def test_pause_resume_cancel_and_watch(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("campaign", "create"), 3, "no problem is named"),
+        (("campaign", "create"), 3, "no problem given"),
         (("campaign", "create", "missing.csv"), 3, "missing.csv"),
-        (("campaign", "create", "--ladder", "m=8..1 n=1 k=1"), 3, "does not go up"),
+        (("campaign", "create", "--ladder", "m=8..1 n=1 k=1"), 3, "does not increase"),
         (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--target", "2"), 3, "target = 2.0"),
         (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--gpu-seconds", "0"), 3, "gpu_seconds = 0.0"),
         (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--device", "TPU"), 3, "TPU"),

@@ -98,7 +98,7 @@ def dropped(data: bytes) -> bytes:
         (dropped, "damaged"),
         (lambda data: data[: len(data) // 2], "can't be read"),
         (lambda data: b"nothing", "can't be read"),
-        (lambda data: gzip.compress(b"{}\n"), "no backup of this version"),
+        (lambda data: gzip.compress(b"{}\n"), "not a backup of this version"),
         (lambda data: gzip.compress(b"[1]\n"), "can't be read"),
     ],
 )

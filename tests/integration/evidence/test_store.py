@@ -168,9 +168,9 @@ def test_a_folder_a_missing_file_and_an_unknown_kind_are_refused(tmp_path: Path,
     with pytest.raises(StoreError, match="is not there"):
         Store.open(file_url, create=False)
     for url in ("nonsense://x", "mysql://user@host/name"):
-        with pytest.raises(StoreError, match="no database that we know"):
+        with pytest.raises(StoreError, match="not a database that we support"):
             Store.open(url)
-    with pytest.raises(StoreError, match="no database URL"):
+    with pytest.raises(StoreError, match="is no database URL"):
         Store.open("://")
 
 

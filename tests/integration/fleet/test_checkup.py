@@ -46,7 +46,7 @@ def test_a_fleet_that_works_is_well(fleet: Fleet, database_url: str) -> None:
         "queue": "ok", "workers": "ok", "problems": "ok",
     }  # fmt: skip
     assert found["queue"].found.startswith("5 rounds queued, 1 running")
-    assert found["workers"].found.startswith("1 there, 0 of them draining")
+    assert found["workers"].found.startswith("1 live, 0 of them draining")
 
 
 def test_problems_without_a_worker_are_told_with_their_queue(fleet: Fleet, database_url: str) -> None:

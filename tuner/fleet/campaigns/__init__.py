@@ -1,1 +1,1 @@
-"""Campaigns: problems × devices with a budget, worked off in rounds by any number of workers."""
+"""Campaigns: problems × devices with a budget, processed in rounds by any number of workers."""

@@ -1,4 +1,4 @@
-"""Campaigns: made once per request, paused, resumed and cancelled by one write; the rest follows from it."""
+"""Campaigns: created once per request; pausing, resuming and cancelling are one write that the sweep acts on."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class Campaigns:
         self._queue = queue or queue_of(store)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None = None) -> tuple[Campaign, bool]:
-        """Makes a campaign, its problems and its first queued rounds in one transaction.
+        """Creates a campaign with its problems and first queued rounds in one transaction.
 
         Args:
-            idempotency_key: the same key with the same request gives the campaign that it made before.
+            idempotency_key: repeating a key with the same request returns the campaign that it created before.
 
         Returns:
-            The campaign, and whether this call made it.
+            The campaign, and whether this call created it.
 
         Raises:
-            CampaignError: a device that nobody knows, or a malformed key.
-            KeyReused: the key came with another request.
+            CampaignError: an unknown device, or a malformed key.
+            KeyReused: the key was used with another request.
         """
         if idempotency_key is not None and not (
             1 <= len(idempotency_key) <= MOST_KEY and idempotency_key.isprintable()
@@ -57,7 +57,7 @@ class Campaigns:
         try:
             return self._create(request, idempotency_key)
         except StoreError as error:
-            # Somebody made it with the same key between our look and our write.
+            # Another caller created it with the same key between our read and our write.
             if idempotency_key is None or not isinstance(error.__cause__, IntegrityError):
                 raise
             return self._create(request, idempotency_key)
@@ -68,8 +68,8 @@ class Campaigns:
             if key is not None and (row := session.scalar(select(CampaignRow).filter_by(idempotency_key=key))):
                 if row.request_digest != digest:
                     raise KeyReused(
-                        f"idempotency key {key!r} made campaign {row.id} from another request: use a new key for a "
-                        f"new campaign"
+                        f"idempotency key {key!r} created campaign {row.id} from another request: use a new key for "
+                        f"a new campaign"
                     )
                 return campaign_of(row), False
             queues = [(queue_for(session, name, kind), name, kind) for name, kind in request.devices]
@@ -89,13 +89,13 @@ class Campaigns:
         """One campaign.
 
         Raises:
-            UnknownCampaign: there is none of that number.
+            UnknownCampaign: no campaign has this id.
         """
         with self._store.transaction() as session:
             return campaign_of(row_of(session, campaign_id))
 
     def page(self, after: int = 0, limit: int = 100, status: CampaignStatus | None = None) -> list[Campaign]:
-        """Campaigns with a number above `after`, in order."""
+        """Campaigns with an id above `after`, in order."""
         query = select(CampaignRow).where(CampaignRow.id > after).order_by(CampaignRow.id).limit(limit)
         if status is not None:
             query = query.where(CampaignRow.status == status.value)
@@ -103,26 +103,26 @@ class Campaigns:
             return [campaign_of(row) for row in session.scalars(query)]
 
     def pause(self, campaign_id: int) -> Campaign:
-        """No further round begins; running ones end as they would. Pausing twice is pausing.
+        """Starts no further round; running ones end normally. Pausing twice has no further effect.
 
         Raises:
-            CampaignEnded: it has ended for good.
+            CampaignEnded: it has finished or was cancelled.
         """
         return self._change(campaign_id, CampaignStatus.PAUSED)
 
     def resume(self, campaign_id: int) -> Campaign:
-        """Goes on where it was paused.
+        """Continues a paused campaign.
 
         Raises:
-            CampaignEnded: it has ended for good.
+            CampaignEnded: it has finished or was cancelled.
         """
         return self._change(campaign_id, CampaignStatus.RUNNING)
 
     def cancel(self, campaign_id: int) -> Campaign:
-        """Ends it: no round begins any more, and running ones stop at their next heartbeat. What was measured stays.
+        """Ends a campaign: no further round starts, running ones stop at the next heartbeat. Measurements stay.
 
         Raises:
-            CampaignEnded: it had finished before.
+            CampaignEnded: it had already finished.
         """
         return self._change(campaign_id, CampaignStatus.CANCELLED)
 
@@ -131,7 +131,7 @@ class Campaigns:
             row = row_of(session, campaign_id, lock=True)
             if row.status != status.value:
                 if row.status in (CampaignStatus.CANCELLED, CampaignStatus.FINISHED):
-                    raise CampaignEnded(f"campaign {campaign_id} is {row.status}: it can't be {_DONE[status]} any more")
+                    raise CampaignEnded(f"campaign {campaign_id} is {row.status}: it cannot be {_DONE[status]} now")
                 row.status = status.value
                 if status is CampaignStatus.CANCELLED:
                     row.stopped_because, row.finished_at = "cancelled", now(session)
@@ -146,7 +146,7 @@ _DONE = {
 
 
 def campaign_of(row: CampaignRow) -> Campaign:
-    """The value of a row."""
+    """A row as a plain value."""
     return Campaign(
         row.id, row.name, CampaignStatus(row.status), row.stopped_because, row.priority, Policy(row.policy),
         CampaignBudget(**row.budget), utc(row.created_at), utc(row.finished_at) if row.finished_at else None,
@@ -157,7 +157,7 @@ def queue_for(session: Session, device: str, kind: str) -> str:
     """The queue of a device model that is in the table of GPU models, or that a worker has registered.
 
     Raises:
-        CampaignError: nobody knows such a device.
+        CampaignError: the device is unknown.
     """
     if kind not in ("cuda", "recorded"):
         raise CampaignError(f"device kind {kind!r} is unknown: use cuda or recorded")
@@ -188,7 +188,7 @@ def _add_problems(
 
 
 def request_key(request: CampaignRequest) -> str:
-    """The idempotency key of whoever wants the same request to be the same campaign."""
+    """An idempotency key that makes equal requests the same campaign."""
     return f"request:{digest_of(request)}"
 
 
@@ -205,10 +205,10 @@ def row_of(session: Session, campaign_id: int, lock: bool = False) -> CampaignRo
     """The row of a campaign.
 
     Raises:
-        UnknownCampaign: there is none of that number.
+        UnknownCampaign: no campaign has this id.
     """
     query = select(CampaignRow).where(CampaignRow.id == campaign_id)
     row = session.scalars(query.with_for_update() if lock else query).one_or_none()
     if row is None:
-        raise UnknownCampaign(f"there is no campaign {campaign_id}: `gemmtune campaign list` names them")
+        raise UnknownCampaign(f"there is no campaign {campaign_id}: `gemmtune campaign list` lists them")
     return row

@@ -1,7 +1,7 @@
-"""Checks of what workers say. A report is a claim: nothing of it is stored unless all of it holds.
+"""Checks of workers' reports: nothing of a report is stored unless all of it passes.
 
-Checked are schema (where it is parsed), size, names, legality of every config by the same rules that enumerate
-them, verification over every element, and that no time beats the roofline bound by more than it could.
+The checks cover sizes, names, legality of every config by the rules that enumerate it, verification over every
+element, and times that no kernel could reach. The schema is checked where a report is parsed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tuner.errors import ResultRefused
 from tuner.evidence.picks import LIBRARY
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
 
-#: Measurements of one report, samples of one measurement, characters of one text.
+#: Most measurements per report, samples per measurement, characters per text.
 MOST_MEASUREMENTS: Final = 2_000
 MOST_SAMPLES: Final = 2_000
 MOST_TEXT: Final = 4_000
-#: The bound is of sustained rates; a short burst may be a little faster, never twice as fast.
+#: The roofline bound uses sustained rates: a short burst may beat it a little, never by a factor of two.
 FASTEST_SHARE_OF_BOUND: Final = 0.5
-#: Workers name the same few configs again and again: once to announce them, once to report them, at every problem.
+#: Workers name the same few configs repeatedly: in announcements and reports of every problem.
 _KNOWN_CONFIGS: Final = 4_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
 
@@ -44,14 +44,14 @@ def config_from_key(key: str) -> Config:
     try:
         return config_named(key)
     except SpaceError as error:
-        raise ResultRefused(f"{key[:200]!r} is no config: {error}") from error
+        raise ResultRefused(f"{key[:200]!r} is not a config: {error}") from error
 
 
 def check_legal(problem: Problem, device: DeviceProfile, configs: Sequence[Config], stage: Stage) -> None:
-    """Every config is of a family of the arch, or of the library in finals, and legal for the problem.
+    """Checks that every config belongs to a family of the arch, or in finals to the library, and is legal.
 
     Raises:
-        ResultRefused: one is not, with the rule that it breaks.
+        ResultRefused: a config breaks a rule, which is named.
     """
     families = {family.name: family for family in families_for(device.arch.name)}
     foreign = [config for config in configs if config.family not in families]
@@ -75,10 +75,10 @@ def _check_legal_of(own: Family, problem: Problem, device: DeviceProfile, config
 
 
 def check_provenance(provenance: Provenance, facts: DeviceFacts) -> None:
-    """The provenance is of the worker's own device.
+    """Checks that the provenance names the worker's own device.
 
     Raises:
-        ResultRefused: it is of another.
+        ResultRefused: it names another.
     """
     if provenance.device != facts.name:
         raise ResultRefused(f"the measurements are of {provenance.device!r}, the worker registered {facts.name!r}")
@@ -93,10 +93,10 @@ def check_provenance(provenance: Provenance, facts: DeviceFacts) -> None:
 def check_measurements(
     measurements: Sequence[Measurement], problem: Problem, policy: Policy, facts: DeviceFacts
 ) -> None:
-    """All of a report's measurements.
+    """Checks all of a report's measurements.
 
     Raises:
-        ResultRefused: the first that breaks a rule, with the rule.
+        ResultRefused: a measurement breaks a rule, which is named.
     """
     if len(measurements) > MOST_MEASUREMENTS:
         raise ResultRefused(f"{len(measurements)} measurements in one report: at most {MOST_MEASUREMENTS}")
@@ -112,7 +112,7 @@ def check_measurements(
 
 
 def _wrong(measurement: Measurement, problem: Problem, policy: Policy, least_us: float) -> str:
-    """What is wrong with one measurement; empty when nothing is."""
+    """The rule that one measurement breaks; empty for none."""
     samples, check = measurement.samples_us, measurement.verification
     if measurement.problem_key != problem.key or measurement.policy is not policy:
         return f"it is of {measurement.problem_key[:200]} ({measurement.policy}), the round is of {problem.key}"
@@ -125,12 +125,12 @@ def _wrong(measurement: Measurement, problem: Problem, policy: Policy, least_us:
     if measurement.clocks and len(measurement.clocks.throttle_reasons) > 20:
         return "more than 20 throttle reasons"
     if check and not (0 <= check.mismatches <= check.elements and len(check.reference) <= 200):
-        return "its verification counts more mismatches than elements, or names its reference at too great length"
+        return "its verification counts more mismatches than elements, or its reference is longer than 200 characters"
     if measurement.outcome is not Outcome.CORRECT or check is None:
         return ""
     elements = problem.output_elements
     if check.elements != elements or not 0 <= check.worst_ratio <= 1:
-        return f"it is correct only with all {elements:,} elements compared and an error within the bound"
+        return f"a correct result compares all {elements:,} elements and keeps the error within the bound"
     if measurement.median_us < least_us:
         return (
             f"{measurement.median_us:g} µs is less than {FASTEST_SHARE_OF_BOUND:.0%} of the roofline bound: no kernel "
@@ -141,7 +141,7 @@ def _wrong(measurement: Measurement, problem: Problem, policy: Policy, least_us:
 
 @lru_cache(maxsize=_KNOWN_CONFIGS)
 def _misfit(config: Config) -> str:
-    """Why a config is no assignment of its family's knobs; empty when it is one."""
+    """Why a config is not a valid assignment of its family's knobs; empty when it is."""
     family = family_named(config.family)
     try:
         if family.config(config.knobs) != config:

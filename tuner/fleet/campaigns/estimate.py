@@ -1,4 +1,4 @@
-"""Estimates: what a campaign would cost, before it is made."""
+"""Estimates: what a campaign would cost, before it is created."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tuner.fleet.campaigns.records import CampaignRequest
 #: Before anything was measured: a problem of 320 candidates takes an H200 6 to 26 s
 #: (benchmarks/results/speed_h200.md).
 ASSUMED_CANDIDATE_SECONDS: Final = 0.06
-#: Preparing, and the finals.
+#: Preparation and finals.
 ASSUMED_PROBLEM_SECONDS: Final = 3.0
-#: Rounds that a rate is taken from, newest first, and the least that make one.
+#: Newest rounds that give a rate, and the fewest that suffice.
 _RECENT_ROUNDS: Final = 500
 _LEAST_ROUNDS: Final = 5
-#: Problems whose space is enumerated; the first and the last, and others evenly between.
+#: Problems whose space is enumerated: the first, the last, and others evenly between.
 _LOOKED_AT: Final = 200
 
 
@@ -34,13 +34,13 @@ class Estimate:
     """What a campaign would cost.
 
     Attributes:
-        problems, devices: how many; every problem is tuned on every device.
-        most_candidates: upper bound on what is measured.
-        looked_at: problems whose candidates were counted, spread over the list.
-        untunable: those of them that no config is legal for, with the rules.
-        gpu_seconds: of all workers together, and no more than the budget's.
-        seconds: on the wall with the workers that are live now; None without any.
-        seconds_a_candidate, seconds_a_problem: what it was computed with.
+        problems, devices: their numbers; every problem is tuned on every device.
+        most_candidates: upper bound on the candidates measured.
+        looked_at: number of problems whose candidates were counted, spread over the list.
+        untunable: those of them without any legal config, with the rules.
+        gpu_seconds: total of all workers, at most the budget's.
+        seconds: wall-clock time with the workers that are live now; None without any.
+        seconds_a_candidate, seconds_a_problem: rates used.
         rate_source: `measured` by recent rounds on these devices, or `assumed`.
     """
 
@@ -58,10 +58,10 @@ class Estimate:
 
 
 def estimate(store: Store, request: CampaignRequest) -> Estimate:
-    """The cost of a campaign that is not made.
+    """The cost of a campaign, without creating it.
 
     Raises:
-        CampaignError: a device that nobody knows.
+        CampaignError: an unknown device.
     """
     with store.transaction() as session:
         queues = [queue_for(session, name, kind) for name, kind in request.devices]
@@ -90,7 +90,7 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
 
 
 def _rate(session: Session, queue: str) -> float | None:
-    """GPU seconds a candidate in recent rounds, preparing and finals included; None after too few rounds."""
+    """GPU seconds per candidate in recent rounds, preparation and finals included; None after too few rounds."""
     recent = (
         select(RoundRow.measured, RoundRow.busy_seconds)
         .where(RoundRow.queue == queue, RoundRow.status == "done", RoundRow.measured > 0)
@@ -111,7 +111,7 @@ def _sample(problems: tuple[Problem, ...]) -> list[Problem]:
 
 
 def _candidates(problem: Problem, device: DeviceProfile) -> tuple[int, str]:
-    """How many candidates are legal, and the rules that removed most where none is."""
+    """Number of legal candidates; where there are none, the rules that removed most."""
     spaces = [enumerate_space(family, problem, device) for family in families_for(device.arch.name, problem)]
     count, removed = sum(map(len, spaces)), spaces[0].removed
     return count, "" if count else ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])

@@ -1,4 +1,4 @@
-"""Leases: who holds a round, checked in the transaction that writes."""
+"""Leases: which worker holds a round, checked in the transaction that writes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from workers.measurement import DeviceFacts, Policy, Stage
 
 @dataclass(frozen=True, slots=True)
 class LeasedRound:
-    """A round as its holder sees it, with everything that checks of its words need.
+    """A leased round, with everything needed to check its worker's calls.
 
     Attributes:
-        problem_id, device_id: their rows.
-        source: of the study that it was begun with; None before.
+        problem_id, device_id: ids of their rows.
+        source: of the study that the round continues; None before it has begun.
     """
 
     problem: Problem
@@ -37,7 +37,7 @@ class LeasedRound:
     source: str | None
 
 
-# Statements of calls that a large fleet makes all the time are made once: to make one costs as much as to run it.
+# Built once, because a large fleet runs them constantly and building one costs as much as running it.
 _OURS: Final = (
     RoundRow.id == bindparam("round"), RoundRow.lease == bindparam("under"), RoundRow.status == "running",
 )  # fmt: skip
@@ -68,10 +68,10 @@ _ANNOUNCE: Final = _OURS_CHANGED.values(
 
 
 def held(session: Session, round_id: int, lease: str) -> LeasedRound:
-    """The round that a lease is for.
+    """The running round of a lease.
 
     Raises:
-        LeaseLost: it has ended, or the lease is of no round.
+        LeaseLost: it has ended, or the lease belongs to no round.
     """
     row = session.execute(_HELD, {"round": round_id, "under": lease}).one_or_none()
     if row is None or row.worker_id is None:
@@ -82,10 +82,10 @@ def held(session: Session, round_id: int, lease: str) -> LeasedRound:
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:
-    """The round's row and its problem's, ours until the transaction ends; the worker's is read with them.
+    """The rows of the round and its problem, locked until the transaction ends; the worker's row unlocked.
 
     Raises:
-        LeaseLost: it is not the caller's any more.
+        LeaseLost: the caller no longer holds the round.
     """
     row = session.scalars(_LOCKED, {"round": round_id, "under": lease}).one_or_none()
     if row is None:
@@ -94,19 +94,19 @@ def locked(session: Session, round_id: int, lease: str) -> RoundRow:
 
 
 def keep_study(session: Session, round_id: int, lease: str, study_id: int) -> None:
-    """Notes which study a round goes on with; the round's row is ours until the transaction ends.
+    """Records which study a round continues; locks the round's row until the transaction ends.
 
     Raises:
-        LeaseLost: it is not the caller's any more.
+        LeaseLost: the caller no longer holds the round.
     """
     _keep(session, _BEGIN, {"round": round_id, "under": lease, "study": study_id})
 
 
 def keep_announced(session: Session, round_id: int, lease: str, stage: Stage, configs: Sequence[str]) -> None:
-    """Notes which candidates are measured next; the round's row is ours until the transaction ends.
+    """Records which candidates are measured next; locks the round's row until the transaction ends.
 
     Raises:
-        LeaseLost: it is not the caller's any more.
+        LeaseLost: the caller no longer holds the round.
     """
     _keep(session, _ANNOUNCE, {"round": round_id, "under": lease, "stage": stage, "configs": list(configs)})
 
@@ -117,11 +117,11 @@ def _keep(session: Session, what: ReturningUpdate[int], said: Mapping[str, Any])
 
 
 def reported(session: Session, round_id: int, lease: str) -> bool:
-    """Whether the round was reported under this very lease already."""
+    """Whether the round was already reported under this lease."""
     query = select(RoundRow.id).where(RoundRow.id == round_id, RoundRow.lease == lease)
     return session.scalar(query.where(RoundRow.status.in_(("done", "failed")))) is not None
 
 
 def lost(round_id: int) -> LeaseLost:
-    """One sentence for whoever comes too late."""
+    """The refusal of a call that comes too late."""
     return LeaseLost(f"round {round_id} is not yours any more: drop it and claim another")

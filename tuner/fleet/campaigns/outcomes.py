@@ -1,9 +1,9 @@
-"""Endings: what becomes of a problem when one of its rounds ends, well or badly.
+"""Outcomes: what happens to a problem when one of its rounds succeeds or fails.
 
-A round that ends badly (its worker is gone, or could not go on) names suspects: the candidates that it had
-announced and not measured. The next round takes a part of them alone, about the square root of their number,
-and the one after that a single candidate: 16, 4, 1. So the third bad end in a row has found the candidate that
-causes it, or has shown that none of them does.
+A failed round (its worker is gone, or could not continue) leaves suspects: candidates that it had announced and not
+measured. The next round measures only some of them, about the square root of their number, and the one after that a
+single candidate: 16, 4, 1. So the third consecutive failure has found the candidate that causes it, or has shown that
+none of them does.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tuner.studying.screening import FINALISTS
 
 
 def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
-    """The candidates that the next round measures alone; empty when nothing is suspected.
+    """The only candidates that the next round measures; empty without suspects.
 
     Args:
-        attempts: rounds in a row that ended badly.
-        suspects: announced and not measured by the first of them, less what was cleared since.
+        attempts: consecutive rounds that failed.
+        suspects: announced and not measured by the first of them, minus those cleared since.
     """
     if not suspects or not attempts:
         return ()
@@ -41,14 +41,14 @@ def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
 
 
 def finalists_next(attempts: int) -> int:
-    """How many go into the finals: half as many after each bad end, so that the fastest alone is the last try."""
+    """How many enter the finals: half as many after each failure, so the last attempt has only the fastest."""
     return max(FINALISTS >> attempts, 1)
 
 
 def record_failure(
     round_: RoundRow, item: CampaignProblemRow, reason: str, measured: Collection[str], most_attempts: int, at: datetime
 ) -> None:
-    """Puts a problem back into the backlog with its suspects, or parks it after too many tries."""
+    """Puts a problem back into the backlog with its suspects, or parks it after too many attempts."""
     item.attempts += 1
     announced = [key for key in round_.announced if key not in measured]
     finals = round_.announced_stage == "final"
@@ -61,11 +61,11 @@ def record_failure(
     where = f"in the finals of {found}" if finals and found else f"with {found}" if found else "before any candidate"
     if announced and not found:
         where = f"with one of {len(announced)} candidates"
-    park(item, f"{item.attempts} rounds in a row ended badly, the last {where}: {reason}", found, at)
+    park(item, f"{item.attempts} rounds in a row failed, the last {where}: {reason}", found, at)
 
 
 def clear_suspects(item: CampaignProblemRow, measured: Collection[str]) -> None:
-    """A round ended well: what it measured is suspected no more, and without suspects the count starts anew."""
+    """After a round that succeeded: clears what it measured; without suspects, attempts start again at zero."""
     item.suspects = [key for key in item.suspects if key not in measured]
     if not item.suspects:
         item.attempts = 0
@@ -77,7 +77,7 @@ def park(item: CampaignProblemRow, reason: str, failing_config: str, at: datetim
 
 
 def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> Best | NothingCorrect | None:
-    """The winner of finals that are not stored yet; None without finals. Bootstraps: not for inside a transaction."""
+    """The winner of finals that are not stored yet; None without finals. Slow: bootstraps, so not in a transaction."""
     if not finals:
         return None
     try:
@@ -96,14 +96,14 @@ def conclude(
     stored: Sequence[StoredMeasurement],
     at: datetime,
 ) -> bool:
-    """Ends a problem whose study is at its end: done with its best, or parked with what went wrong.
+    """Ends a problem whose study is complete: done with its best, or parked with the reason.
 
     Args:
-        decided: by the finals of this round; None when it had none.
+        decided: verdict of this round's finals; None without finals.
         stored: this round's measurements, as stored.
 
     Returns:
-        False when the study has correct candidates but no finals: then it is not at its end.
+        False when the study has correct candidates but no finals, and so is not complete.
     """
     studies.set_status(session, study_id, StudyStatus.FINISHED, because)
     if decided is None:
@@ -129,7 +129,7 @@ def conclude(
 
 
 def count_tried(item: CampaignProblemRow, outcomes: Iterable[str]) -> None:
-    """Keeps what the problem's study has screened, as the problem's own numbers."""
+    """Counts what the problem's study has screened, by outcome."""
     counts = Counter(outcomes)
     item.tried = counts.total()
     item.failed = {outcome: count for outcome, count in sorted(counts.items()) if outcome != "correct"}

@@ -1,4 +1,4 @@
-"""Problem lists: from JSON, CSV and ladder expressions to problems."""
+"""Problem lists, read from JSON, CSV and ladder expressions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from space.errors import ProblemError
 from space.kinds.gemm import MAX_EXTENT, Gemm
 from space.problem import Problem
 
-#: Problems of one campaign: what one request can make in a few seconds.
+#: Most problems per campaign: as many as one request creates in a few seconds.
 MOST_PROBLEMS: Final = 20_000
 FIELDS: Final = ("m", "n", "k", "dtype", "layout", "batch", "epilogue")
 _NUMBERS: Final = ("m", "n", "k", "batch")
-#: What a list may carry beside a problem's fields, for its readers.
+#: Fields of a list entry that are ignored, for its human readers.
 _REMARKS: Final = frozenset({"name", "class", "source", "comment", "key"})
-#: Neither digits of other scripts nor numbers without end.
+#: No digits of other scripts, and no overlong numbers.
 _NUMBER: Final = re.compile("[0-9]{1,10}")
 _STEPS: Final = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})(?::([x+])([0-9]{1,10}))?")
 
@@ -34,14 +34,14 @@ def ladder(expression: str) -> list[Problem]:
     The problems are all combinations, the last field changing fastest.
 
     Raises:
-        ProblemError: a field is unknown, missing, or not such a list, or there are too many problems.
+        ProblemError: a field is unknown, missing or malformed, or there are too many problems.
     """
     fields: dict[str, list[Any]] = {}
     for part in expression.split():
         name, equals, text = part.partition("=")
         if name not in FIELDS or not equals or not text:
             raise ProblemError(
-                f"{part[:80]!r} in {expression[:120]!r} is no part of a ladder: write m=1..8192:x2 n=4096 k=4096, "
+                f"{part[:80]!r} in {expression[:120]!r} is not part of a ladder: write m=1..8192:x2 n=4096 k=4096, "
                 f"and any of {', '.join(FIELDS[3:])}"
             )
         if name in fields:
@@ -55,10 +55,10 @@ def ladder(expression: str) -> list[Problem]:
 
 
 def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
-    """One problem from its fields; dtype, layout, batch and epilogue may be left out.
+    """One problem from its fields; dtype, layout, batch and epilogue are optional.
 
     Args:
-        where: of the entry, for the message.
+        where: place of the entry, for messages.
 
     Raises:
         ProblemError: a field is missing, unknown, or outside its domain.
@@ -78,21 +78,21 @@ def from_csv(text: str, where: str = "the CSV") -> list[Problem]:
     """Problems from CSV with a header that names the fields.
 
     Raises:
-        ProblemError: see `from_fields`.
+        ProblemError: the text is not CSV, or a row is invalid.
     """
     problems: list[Problem] = []
     try:
         for row in csv.DictReader(io.StringIO(text, newline=""), strict=True):
             place = f"{where}, row {len(problems) + 1}"
             if None in row or None in row.values():
-                raise ProblemError(f"{place} has not as many cells as the header: give each field, or leave it empty")
+                raise ProblemError(f"{place} and the header differ in length: give every field, or leave it empty")
             fields: dict[str, Any] = {
                 name: _number(value.strip()) if name in _NUMBERS else value.strip()
                 for name, value in row.items()
             }
             problems.append(from_fields(fields, place))
     except csv.Error as error:
-        raise ProblemError(f"{where} is no CSV ({error}): give a header with {', '.join(FIELDS)}") from error
+        raise ProblemError(f"{where} is not valid CSV ({error}): give a header with {', '.join(FIELDS)}") from error
     return problems
 
 
@@ -100,14 +100,14 @@ def from_json(text: str, where: str = "the JSON") -> list[Problem]:
     """Problems from a JSON list of objects with the fields of a problem.
 
     Raises:
-        ProblemError: not such a list; see `from_fields`.
+        ProblemError: the text is not such a list, or an entry is invalid.
     """
     try:
         entries = json.loads(text)
     except ValueError as error:
-        raise ProblemError(f"{where} is no JSON ({error}): give a list of objects with m, n and k") from error
+        raise ProblemError(f"{where} is not valid JSON ({error}): give a list of objects with m, n and k") from error
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ProblemError(f"{where} is no list of problems: give a list of objects with m, n and k")
+        raise ProblemError(f"{where} is not a list of problems: give a list of objects with m, n and k")
     return [from_fields(entry, f"{where}, entry {place}") for place, entry in enumerate(entries, 1)]
 
 
@@ -115,31 +115,31 @@ def from_file(path: Path) -> list[Problem]:
     """Problems of a `.csv` or `.json` file.
 
     Raises:
-        ProblemError: it can't be read, or see `from_csv` and `from_json`.
+        ProblemError: the file cannot be read, or is invalid.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(f"{path} can't be read ({error}): give a CSV or JSON file of problems") from error
+        raise ProblemError(f"{path} cannot be read ({error}): give a CSV or JSON file of problems") from error
     return from_csv(text, str(path)) if path.suffix.lower() == ".csv" else from_json(text, str(path))
 
 
 def distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """The problems in their order, each once.
+    """The problems in order, without repeats.
 
     Raises:
-        ProblemError: there is none, or too many.
+        ProblemError: there are none, or too many.
     """
     found = tuple(dict.fromkeys(problems))
     if not found:
-        raise ProblemError("no problem is named: give a list, a file or a ladder")
+        raise ProblemError("no problem given: give a list, a file or a ladder")
     if len(found) > MOST_PROBLEMS:
         raise ProblemError(f"{len(found):,} problems are too many for one campaign: give at most {MOST_PROBLEMS:,}")
     return found
 
 
 def _number(text: str) -> int | str:
-    """The number that a text is, or the text, to be named as what is none."""
+    """The number that a text spells; otherwise the text itself, for the error message."""
     return int(text) if _NUMBER.fullmatch(text) else text
 
 
@@ -151,7 +151,7 @@ def _numbers(part: str, text: str) -> list[int]:
         elif steps := _STEPS.fullmatch(piece):
             numbers += _steps(part, int(steps[1]), int(steps[2]), steps[3] or "+", int(steps[4] or 1))
         else:
-            raise ProblemError(f"{part[:80]!r} is no list of numbers: write 64, 64,128 or 1..8192:x2 or 64..512:+64")
+            raise ProblemError(f"{part[:80]!r} is not a list of numbers: write 64, 64,128 or 1..8192:x2 or 64..512:+64")
         if len(numbers) > MOST_PROBLEMS:
             raise ProblemError(f"{part[:80]!r} means more than {MOST_PROBLEMS:,} numbers: give fewer")
     return list(dict.fromkeys(numbers))
@@ -160,7 +160,7 @@ def _numbers(part: str, text: str) -> list[int]:
 def _steps(part: str, first: int, last: int, how: str, by: int) -> list[int]:
     if not 1 <= first <= last <= MAX_EXTENT or by < (2 if how == "x" else 1):
         raise ProblemError(
-            f"{part[:80]!r} does not go up: 1 <= first <= last <= {MAX_EXTENT:,}, a factor of 2 or more, a step of "
+            f"{part[:80]!r} does not increase: 1 <= first <= last <= {MAX_EXTENT:,}, a factor of 2 or more, a step of "
             f"1 or more"
         )
     if how == "+":

@@ -1,4 +1,4 @@
-"""What campaigns, workers and rounds are to their callers, as plain values; those of rounds travel as JSON."""
+"""Campaigns, workers and rounds as plain values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PRIORITIES: Final = range(-100, 101)
 
 
 class CampaignStatus(StrEnum):
-    """Where a campaign stands. `running` and `paused` may change; the others are final."""
+    """Status of a campaign. `running` and `paused` may change; the others are final."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -37,14 +37,14 @@ class CampaignStatus(StrEnum):
 
 
 class ProblemStatus(StrEnum):
-    """Where one problem of a campaign stands on one device; the last three are final."""
+    """Status of one problem of a campaign on one device; the last three are final."""
 
     WAITING = "waiting"
-    #: It has a round that is queued or running.
+    #: Its next round is queued or running.
     OPEN = "open"
     #: It has a best.
     DONE = "done"
-    #: It can't be tuned, for a reason that is told.
+    #: It cannot be tuned; `CampaignProblem.reason` says why.
     PARKED = "parked"
     #: The campaign ended before its turn.
     SKIPPED = "skipped"
@@ -55,11 +55,11 @@ class CampaignBudget:
     """When a campaign stops.
 
     Attributes:
-        candidates: most that are screened of each problem; earlier studies of it count.
-        rounds: interleaved rounds of each problem's finals.
-        target: a problem is done screening at this share of its roofline bound; None for no target.
-        gpu_seconds: of all workers together; when they are spent, problems that were begun get their finals
-            and the others are skipped. None for no limit.
+        candidates: most candidates screened per problem, including those of earlier studies.
+        rounds: interleaved repetitions of each problem's finals.
+        target: screening of a problem stops at this share of its roofline bound; None for no target.
+        gpu_seconds: total of all workers; when spent, started problems get their finals and the others are
+            skipped. None for no limit.
     """
 
     candidates: int = 96
@@ -70,13 +70,13 @@ class CampaignBudget:
     def __post_init__(self) -> None:
         self.of_problem()
         if self.gpu_seconds is not None and not 0 < self.gpu_seconds < math.inf:
-            raise ProblemError(f"gpu_seconds = {self.gpu_seconds} is no budget: give a positive number")
+            raise ProblemError(f"gpu_seconds = {self.gpu_seconds} is not a budget: give a positive number")
 
     def of_problem(self, closing_after: int | None = None) -> Budget:
         """The budget of one problem's study.
 
         Args:
-            closing_after: nothing more is screened than this many, which were already.
+            closing_after: candidates already screened; the study screens no more than these.
         """
         candidates = self.candidates if closing_after is None else max(closing_after, 1)
         return Budget(candidates, None, self.rounds, self.target)
@@ -84,12 +84,12 @@ class CampaignBudget:
 
 @dataclass(frozen=True, slots=True)
 class CampaignRequest:
-    """What somebody asks for.
+    """A campaign to be created.
 
     Attributes:
-        problems: without repeats.
+        problems: distinct.
         devices: GPU models, each with its kind: `cuda`, or `recorded` for replays.
-        priority: higher ones are served first; within -100 … 100.
+        priority: -100 … 100; higher ones go first.
     """
 
     name: str
@@ -101,14 +101,14 @@ class CampaignRequest:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= MOST_NAME or not self.name.isprintable():
-            raise ProblemError(f"name {self.name[:80]!r} is none: give 1 to {MOST_NAME} printable characters")
+            raise ProblemError(f"name {self.name[:80]!r} is invalid: give 1 to {MOST_NAME} printable characters")
         if self.priority not in PRIORITIES:
             raise ProblemError(f"priority = {self.priority}: give {PRIORITIES.start} to {PRIORITIES.stop - 1}")
         for kind, entries in (("problem", self.problems), ("device", self.devices)):
             if not entries:
                 raise ProblemError(f"a campaign needs at least one {kind}")
             if len(set(entries)) != len(entries):
-                raise ProblemError(f"a {kind} is named twice: name each once")
+                raise ProblemError(f"a {kind} is listed twice: list each once")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +131,11 @@ class CampaignProblem:
     """One problem of a campaign on one device.
 
     Attributes:
-        attempts: rounds in a row that ended badly.
-        reason: why it ended as it did; empty while it has not.
-        failing_config: key of the candidate that ends every round it is in; empty where none was found.
-        rounds, tried, gpu_seconds: what it took so far; `tried` counts earlier studies too.
-        failed: candidates that did not end `correct`, by outcome.
+        attempts: consecutive rounds that failed.
+        reason: why it ended as it did; empty until then.
+        failing_config: key of the candidate that makes every round with it fail; empty where none was found.
+        rounds, tried, gpu_seconds: totals so far; `tried` includes earlier studies.
+        failed: number of candidates by outcome, `correct` excluded.
         measurement_id: the winner's; None unless done.
     """
 
@@ -165,9 +165,10 @@ class Worker:
     """A worker as the service sees it.
 
     Attributes:
-        status: `live`; `draining`, when it gets no more rounds; `gone`.
-        busy_seconds, rounds: of the rounds that it finished.
-        round_id: of the round that it runs; None when idle.
+        status: `live`; `draining`, which gets no more rounds; `gone`.
+        beat_at: its last heartbeat.
+        busy_seconds, rounds: totals over its finished rounds.
+        round_id: the round that it runs; None when idle.
     """
 
     id: int
@@ -191,10 +192,10 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a worker is told when it registers.
+    """Reply to a worker that registers.
 
     Attributes:
-        heartbeat_seconds: how often it has to be heard.
+        heartbeat_seconds: interval at which it must send heartbeats.
     """
 
     worker_id: int
@@ -203,15 +204,15 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class RoundTask:
-    """A round that a worker holds from now on.
+    """Reply to a claim: the round that the worker now holds.
 
     Attributes:
-        lease: proves that it is the holder; every later word about the round carries it.
+        lease: proves that the caller holds the round; every later call about it carries the lease.
         problem_key: `Problem.key`.
-        candidates, rounds, target: the study's budget (see `tuner.studying.screening.Budget`).
-        seconds: after these no further batch is begun.
-        only: keys of the candidates to measure, and no others: an earlier round with them ended badly.
-        finalists: how many go into the finals.
+        candidates, rounds, target: the study's budget (`tuner.studying.screening.Budget`).
+        seconds: after this time no further batch starts.
+        only: keys of the only candidates to measure, because an earlier round with them failed; empty for all.
+        finalists: how many enter the finals.
     """
 
     round_id: int
@@ -233,12 +234,11 @@ class RoundTask:
 
 @dataclass(frozen=True, slots=True)
 class StudyHistory:
-    """What the round's study knows already.
+    """What the round's study already knows.
 
     Attributes:
-        study_id: the study.
-        tried: everything screened.
-        finals_done: nothing was screened since its last finals.
+        tried: every screened candidate.
+        finals_done: nothing was screened since the last finals.
         winners: configs that won on similar problems, most similar first.
     """
 
@@ -250,7 +250,7 @@ class StudyHistory:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Candidates that are about to be measured: the suspects if the worker is not heard of again."""
+    """Candidates about to be measured: the suspects if the worker falls silent."""
 
     stage: Stage
     configs: tuple[str, ...]
@@ -258,16 +258,16 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """How a round ended, told by its worker.
+    """A worker's report of a round.
 
     Attributes:
-        measurements: screened ones, then finals.
-        provenance: as the round was begun with; None when it did not get that far.
-        busy_seconds: spent on the device.
-        ended: why the study is at its end, as a sentence; empty when another round is to go on.
-        failure: why the round could not go on; empty when it could. What was measured before counts.
-        hopeless: another try would fail in the same way.
-        handed_back: the worker was told to stop; that it measured little or nothing is no fault of the problem.
+        measurements: screened candidates, then finals.
+        provenance: the one that the round began with; None if it failed earlier.
+        busy_seconds: time spent on the device.
+        ended: why the study is complete, as a sentence; empty if another round should continue it.
+        failure: why the round could not continue; empty if it could. Earlier measurements count.
+        hopeless: another attempt would fail in the same way.
+        handed_back: the worker was told to stop, so measuring little or nothing does not count against the problem.
     """
 
     measurements: tuple[Measurement, ...] = ()
@@ -281,11 +281,11 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """What a heartbeat is answered with.
+    """Reply to a heartbeat.
 
     Attributes:
-        stop: the round is not wanted any more; what was measured may still be reported.
-        drain: finish the round, take no more, and go.
+        stop: end the round now; what was measured may still be reported.
+        drain: finish the round, claim no other, and leave.
     """
 
     stop: bool = False
@@ -294,13 +294,13 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How fast silence is noticed and how long things take.
+    """Intervals and limits of a fleet.
 
     Attributes:
-        heartbeat_seconds: between two signs of life of a worker.
-        round_seconds: after these a round begins no further batch.
-        attempts: rounds in a row that may end badly before a problem is parked.
-        window: most queued rounds a queue; the backlog waits in `campaign_problem`.
+        heartbeat_seconds: between two heartbeats of a worker.
+        round_seconds: after this time a round starts no further batch.
+        attempts: consecutive failed rounds after which a problem is parked.
+        window: most queued rounds per queue; the backlog waits in `campaign_problem`.
     """
 
     heartbeat_seconds: float = 5.0
@@ -310,27 +310,27 @@ class Timing:
 
     @property
     def silence_seconds(self) -> float:
-        """After these a worker counts as gone: two heartbeats and a little for the road."""
+        """Silence after which a worker counts as gone: two heartbeats and some latency."""
         return 2 * self.heartbeat_seconds + min(1.0, self.heartbeat_seconds / 2)
 
 
-#: What holds unless somebody says otherwise.
+#: The defaults.
 TIMING: Final = Timing()
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a campaign stands.
+    """How far a campaign has come.
 
     Attributes:
-        problems: by status.
-        tried: candidates, and `most_candidates`, an upper bound on them.
-        failed: candidates by outcome.
-        gpu_seconds: spent.
-        workers: that could take its rounds now.
-        rounds_running: right now.
-        candidates_a_second: over its recent rounds, all workers together; None before the first.
-        seconds_left: expected from that rate; None where there is none.
+        problems: number by status.
+        tried: candidates screened; `most_candidates` is an upper bound on it.
+        failed: number of candidates by outcome, `correct` excluded.
+        gpu_seconds: spent so far.
+        workers: live workers of its queues.
+        rounds_running: now.
+        candidates_a_second: rate of all workers over recent rounds; None before the first.
+        seconds_left: estimated from that rate; None without one.
     """
 
     campaign: Campaign
@@ -347,13 +347,13 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a campaign gained over cuBLASLt's first choice, over the problems that have both.
+    """Speedup of a campaign over cuBLASLt's first choice, over the problems with both times.
 
     Attributes:
-        problems: how many.
-        geometric_mean: of the ratios of times, library over ours.
-        faster, tied, slower: counts; tied is when the 95 % interval holds 1.
-        least, most: of the ratios.
+        problems: their number.
+        geometric_mean: of the ratios library time / our time.
+        faster, tied, slower: counts; a tie has 1 within its 95 % interval.
+        least, most: extremes of the ratios.
     """
 
     problems: int
@@ -367,12 +367,12 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a campaign came to.
+    """What a campaign achieved.
 
     Attributes:
         gain: None while no problem has a baseline.
-        failed: candidates by outcome.
-        parked: problems by reason, shortened to its first clause.
+        failed: number of candidates by outcome, `correct` excluded.
+        parked: number of problems by reason, shortened to its first clause.
     """
 
     progress: Progress
@@ -382,7 +382,7 @@ class Summary:
 
 
 def gain_of(ratios: Sequence[Ratio]) -> Gain | None:
-    """The gain over these ratios; None when there are none."""
+    """The gain over these ratios; None without any."""
     if not ratios:
         return None
     values = [ratio.value for ratio in ratios]

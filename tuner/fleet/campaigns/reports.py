@@ -1,4 +1,4 @@
-"""Reports: how a round ended, checked, stored, and turned into what becomes of its problem."""
+"""Reports: checking a round's report, storing it, and applying it to the problem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.fleet.campaigns.outcomes import clear_suspects, conclude, count_tried
 from tuner.fleet.campaigns.records import RoundReport
 from tuner.studying.study import source_of
 
-#: Of the reasons that workers give.
+#: Characters kept of a worker's reason.
 _MOST_REASON = 1_000
 _OUTCOMES: Final = (
     select(ConfigRow.key, MeasurementRow.outcome)
@@ -33,7 +33,7 @@ _OUTCOMES: Final = (
 
 
 def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorrect | None:
-    """Checks a report whole, and decides its finals; outside any transaction, because both take a while.
+    """Checks a whole report and decides its finals; outside any transaction, because both take a while.
 
     Raises:
         ResultRefused: it breaks a rule.
@@ -41,12 +41,12 @@ def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorr
     if max(len(report.ended), len(report.failure)) > MOST_TEXT:
         raise ResultRefused(f"a reason is longer than {MOST_TEXT} characters")
     if not 0 <= report.busy_seconds < 86_400:
-        raise ResultRefused(f"busy_seconds = {report.busy_seconds} is no time that a round takes")
+        raise ResultRefused(f"busy_seconds = {report.busy_seconds} is not the duration of a round: give 0 to 86,400")
     if not report.measurements:
         return None
     provenance = report.provenance
     if provenance is None or holder.source is None or source_of(provenance) != holder.source:
-        raise ResultRefused("the measurements are not of the provenance that the round was begun with")
+        raise ResultRefused("the measurements have another provenance than the round began with")
     check_provenance(provenance, holder.facts)
     check_measurements(report.measurements, holder.problem, holder.policy, holder.facts)
     at = datetime.now().astimezone()
@@ -59,7 +59,7 @@ def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorr
 
 
 def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
-    """What a study has screened: the outcome of each config, by its key."""
+    """Outcome of every config that a study has screened, by its key."""
     found = session.execute(_OUTCOMES, {"study": study_id}) if study_id is not None else ()
     return {key: outcome for key, outcome in found}
 
@@ -67,17 +67,17 @@ def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
 def fresh(
     session: Session, row: RoundRow, holder: LeasedRound, report: RoundReport, screened: Mapping[str, str]
 ) -> Prepared | None:
-    """A report's measurements, ready to be stored, save those of configs that the study has screened meanwhile.
+    """A report's measurements, ready to be stored, except configs that the study has screened meanwhile.
 
-    `gemmtune tune` on the same database may be at the same study.
+    `gemmtune tune` on the same database may work on the same study.
 
     Returns:
-        None when there are none.
+        None without any.
     """
     if row.study_id is None or report.provenance is None:
         return None
     new = [entry for entry in report.measurements if entry.stage == "screen" and entry.config.key not in screened]
-    # Finals last: they are those of everything screened before them.
+    # Finals last: they cover everything screened before them.
     new += [entry for entry in report.measurements if entry.stage == "final"]
     facts, device_id = holder.facts, row.campaign_problem.device_id
     place = Place(row.study_id, row.problem_id, device_id, facts.name, facts.kind)
@@ -93,14 +93,14 @@ def settle(
     most_attempts: int,
     at: datetime,
 ) -> bool:
-    """Ends a locked round, and its problem where that can't go on.
+    """Ends a locked round, and its problem if that cannot continue.
 
     Args:
-        screened: see `outcomes`.
-        new: what is about to be stored.
+        screened: outcome of every config that the study has screened, by its key.
+        new: the measurements about to be stored.
 
     Returns:
-        Whether the study is at its end: then the problem is still open, until `conclude_study`.
+        Whether the study is complete; the problem then stays open until `conclude_study`.
     """
     item, taken = row.campaign_problem, new.measurements if new else ()
     account(session, row, item, report.busy_seconds, len(taken), at)
@@ -134,7 +134,7 @@ def conclude_study(
     most_attempts: int,
     at: datetime,
 ) -> None:
-    """Ends the problem of a settled round whose study is at its end, with everything stored."""
+    """Ends the problem of a settled round whose study is complete and stored."""
     assert row.study_id is not None
     item, because = row.campaign_problem, report.ended[:_MOST_REASON]
     if not conclude(session, item, problem, row.study_id, because, decided, stored, at):
@@ -145,7 +145,7 @@ def conclude_study(
 def account(
     session: Session, row: RoundRow, item: CampaignProblemRow, busy_seconds: float, measured: int, at: datetime
 ) -> None:
-    """Books a round's time: the device belonged to it from its claim to its end, whatever the worker says."""
+    """Charges a round's time: it occupied the device from its claim to its end, whatever the worker reports."""
     elapsed = (at - utc(row.claimed_at)).total_seconds() if row.claimed_at else 0.0
     row.ended_at, row.measured, row.busy_seconds = at, measured, min(busy_seconds, elapsed)
     item.rounds += 1

@@ -1,4 +1,4 @@
-"""Results: where a campaign stands, what it gained, what failed, and its problems one by one."""
+"""Results: progress and gain of a campaign, its failures, and its problems one by one."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from tuner.fleet.campaigns.records import (
     gain_of,
 )
 
-#: Rates are of the rounds that ended in this time, so that they follow workers that come and go.
+#: Rates cover the rounds that ended within this time, so they follow workers that come and go.
 _RECENT: Final = timedelta(minutes=5)
 Item = CampaignProblemRow
 
 
 def progress(store: Store, campaign_id: int) -> Progress:
-    """Where a campaign stands now.
+    """How far a campaign has come.
 
     Raises:
-        UnknownCampaign: there is none of that number.
+        UnknownCampaign: no campaign has this id.
     """
     with store.transaction() as session:
         return _progress(session, campaign_of(row_of(session, campaign_id)))
 
 
 def newest(store: Store, limit: int) -> list[Progress]:
-    """Where the newest campaigns stand, newest first."""
+    """Progress of the newest campaigns, newest first."""
     with store.transaction() as session:
         rows = session.scalars(select(CampaignRow).order_by(CampaignRow.id.desc()).limit(limit)).all()
         return [_progress(session, campaign_of(row)) for row in rows]
 
 
 def summary(store: Store, campaign_id: int) -> Summary:
-    """What a campaign came to, or has come to so far.
+    """What a campaign has achieved so far.
 
     Raises:
-        UnknownCampaign: there is none of that number.
+        UnknownCampaign: no campaign has this id.
     """
     with store.transaction() as session:
         campaign = campaign_of(row_of(session, campaign_id))
@@ -74,13 +74,13 @@ def problems(
     status: ProblemStatus | None = None,
     since: datetime | None = None,
 ) -> list[CampaignProblem]:
-    """A campaign's problems with a number above `after`, in order.
+    """A campaign's problems with an id above `after`, in order.
 
     Args:
-        since: only those that ended at this moment or later.
+        since: only problems that ended then or later.
 
     Raises:
-        UnknownCampaign: there is none of that number.
+        UnknownCampaign: no campaign has this id.
     """
     query = select(Item).where(Item.campaign_id == campaign_id, Item.id > after).order_by(Item.id).limit(limit)
     if status is not None:
