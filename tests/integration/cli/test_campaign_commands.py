@@ -99,7 +99,7 @@ def test_pause_resume_cancel_and_watch(shell: Shell) -> None:
         assert json.loads(shell("campaign", change, number, "--json").stdout)["status"] == status
     assert "cancelled" in shell("campaign", "watch", number).stdout
     refused = shell("campaign", "resume", number)
-    assert (refused.returncode, "can't be resumed" in refused.stderr) == (3, True)
+    assert (refused.returncode, "cannot be resumed" in refused.stderr) == (3, True)
 
 
 @pytest.mark.parametrize(
