@@ -22,10 +22,10 @@ from workers.errors import CacheError
 if TYPE_CHECKING:
     from cuda.core.utils import FileStreamProgramCache
 
-#: Changes whenever what is kept beside a cubin changes.
+#: Raised whenever the facts kept beside a cubin change.
 _CACHE_SCHEMA: Final = 1
-#: What ptxas says of a kernel that is slower than its config promises: wgmma serialised, setmaxnreg ignored. Or wrong:
-#: where it injects waits for wgmma (C7517, no more than an "info"), it moves accumulators that are being written.
+#: ptxas messages about a kernel that is slower than its config promises (wgmma serialised, setmaxnreg ignored), or
+#: wrong: where ptxas injects waits for wgmma (C7517, a mere "info"), it moves accumulators that are being written.
 _FATAL: Final = re.compile(r"C75\d\d|wgmma.*serializ|setmaxnreg.*ignored", re.IGNORECASE)
 _REGISTERS: Final = re.compile(r"Used (\d+) registers")
 _IMPORTING: Final = threading.Lock()
@@ -37,12 +37,12 @@ class Build:
     """What compiling one source gave.
 
     Attributes:
-        digest: content address: of source, arch, options and NVRTC version.
+        digest: content address of source, arch, options and NVRTC version.
         cubin: the program.
-        registers: a thread at entry.
-        warnings: of the compiler, one line each.
+        registers: per thread at entry.
+        warnings: the compiler's, one line each.
         nvrtc: its version.
-        seconds: that compiling took; 0 from the cache.
+        seconds: compile time; 0 from the cache.
     """
 
     digest: str
@@ -62,7 +62,7 @@ class BuildFailure:
     log: str
 
 
-#: (source, arch, digest) to what compiling gives.
+#: Compiles (source, arch, digest) in another process.
 Elsewhere = Callable[[str, str, str], Build | BuildFailure]
 
 
@@ -72,12 +72,11 @@ def compile_source(
 ) -> Build | BuildFailure:  # fmt: skip
     """Compiles one translation unit for `arch` (`sm_90a`), or takes it from the cache.
 
-    Spills, serialised wgmma and an ignored setmaxnreg are failures: such a kernel is not what its config
-    says.
+    Spills, serialised wgmma and an ignored setmaxnreg are failures: such a kernel does not do what its config says.
 
     Args:
-        fetch: where a build that the cache doesn't have may be had; what it gives is kept in the cache.
-        elsewhere: what compiles in this process's stead.
+        fetch: looks for a build that the cache lacks; what it returns is kept in the cache.
+        elsewhere: compiles in place of this process.
 
     Raises:
         CacheError: the cache can't be written.
@@ -93,7 +92,7 @@ def compile_source(
 
 
 def digest_of(source: str, arch: str, nvrtc: str) -> str:
-    """The content address of what compiling `source` for `arch` with that NVRTC gives."""
+    """The content address of the build of `source` for `arch` with that NVRTC."""
     return hashlib.sha256(f"{_CACHE_SCHEMA}\n{nvrtc}\n{arch}\n{source}".encode()).hexdigest()
 
 
@@ -122,7 +121,7 @@ def nvrtc_version() -> str:
 
 def _compile(source: str, arch: str, digest: str) -> Build | BuildFailure:
     started = time.perf_counter()
-    # Its package replaces modules while it is imported, which two threads must not do at once.
+    # The package replaces modules during its import: two threads must not import it at once.
     with _IMPORTING:
         from cuda.core import Program, ProgramOptions
 
@@ -131,7 +130,7 @@ def _compile(source: str, arch: str, digest: str) -> Build | BuildFailure:
     try:
         code = Program(source, "c++", options).compile("cubin", logs=log)
     except Exception as error:
-        # cuda.core raises its own and NVRTC's error types; which one depends on the stage that failed.
+        # cuda.core raises its own or NVRTC's errors, depending on the stage that failed.
         text = f"{log.getvalue()}\n{error}"
         return BuildFailure(digest, _first_error(text), text)
     text = log.getvalue()
@@ -151,7 +150,7 @@ def _first_error(log: str) -> str:
 
 
 def _read(cache_dir: Path | None, digest: str) -> Build | None:
-    """A kept build; None where there is none, or where its bytes are not what was written."""
+    """A kept build; None where there is none or its bytes are damaged."""
     if cache_dir is None:
         return None
     try:

@@ -17,17 +17,17 @@ from workers.build import Build, BuildFailure, Elsewhere, compile_source
 from workers.compilers import Compilers
 from workers.kernels.source import Constants, source_of_family
 
-#: Builds begun and not yet taken, for each compiler: enough that none of them waits for the device.
+#: Builds per compiler that are started and not yet taken: enough that no compiler waits for the device.
 AHEAD_PER_COMPILER: Final = 4
-#: Builds at work below which further candidates are worth asking for. What is proposed while more are open knows too
-#: little: on 42 recorded problems the best of 96 candidates is as fast with 16 open as with batches that are waited
-#: for (0.998 of the fastest), with 24 it is not (0.996). No device is faster than so many compilers.
+#: Open builds below which further candidates are requested. With more of them open, proposals know too little: on 42
+#: recorded problems the best of 96 candidates is as fast with 16 open as with batches that wait for all results (0.998
+#: of the fastest); with 24 it is not (0.996). No device is faster than that many compilers.
 MOST_AT_WORK: Final = 16
-#: Compilers that one process gets enough out of: more of them are processes.
+#: Compiler threads that one process can keep busy; further compilers are processes.
 MOST_THREADS: Final = 2
-#: A GPU has work enough with fewer, and each takes 200 MB.
+#: A GPU is busy with fewer, and each takes 200 MB.
 MOST_COMPILERS: Final = 32
-#: Builds that are asked for before the first process is started: whoever wants a few need not wait for it.
+#: Builds before the first process is started: a caller that wants only a few does not wait for it.
 FEW: Final = 4
 
 Made = Build | BuildFailure
@@ -37,10 +37,10 @@ class BuildCache(Protocol):
     """Builds that other machines made, for those that this one lacks. Called from several threads."""
 
     def fetch(self, digest: str) -> Build | None:
-        """The build with this digest; None when there is none, or it can't be had now. Never raises."""
+        """The build with this digest; None when there is none or it can't be fetched now. Never raises."""
 
     def offer(self, problem: Problem, config: Config, arch: str, build: Build) -> None:
-        """Takes a build that was made here. Never raises, and never waits for others."""
+        """Accepts a build that was made here. Never raises, and never waits."""
 
 
 def source_of(problem: Problem, config: Config) -> str:
@@ -50,12 +50,12 @@ def source_of(problem: Problem, config: Config) -> str:
 
 
 class Builder:
-    """Candidates in, builds out, in the order in which they are done.
+    """Builds candidates, and returns builds in the order in which they finish.
 
     Candidates whose kernels have the same constants share one build. Usable from one thread at a time.
 
     Args:
-        cache_dir: where builds are kept; None keeps none.
+        cache_dir: folder in which builds are kept; None keeps none.
         threads: compilers at work; by default one per core. Each compiles by itself, during which NVRTC releases the
             interpreter; where they are many, each waits for a process that compiles.
         build_cache: builds of other machines.
@@ -75,11 +75,11 @@ class Builder:
         self._compilers, self._asked = Compilers(), count()
 
     def begin(self, problem: Problem, candidates: Sequence[Config]) -> Builds:
-        """Starts to build candidates."""
+        """Starts building candidates."""
         return Builds(self, problem, candidates, self._threads)
 
     def builds(self, problem: Problem, candidates: Sequence[Config]) -> Iterator[tuple[Config, Made]]:
-        """Each candidate with its build, as soon as that is done.
+        """Yields each candidate with its build as soon as that is done.
 
         Raises:
             CacheError: a build can't be kept.
@@ -96,11 +96,11 @@ class Builder:
         return source_of_family(family_named(config.family)).render(constants)
 
     def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[Made]:
-        """Compiles one candidate, whose constants are these, on one of the threads."""
+        """Compiles one candidate, given its constants, on one of the threads."""
         return self._pool.submit(self._compile, problem, config, constants)
 
     def close(self) -> None:
-        """Lets the compilers that are at work finish, and starts no others."""
+        """Lets running compilers finish, and starts no others."""
         self._pool.shutdown(cancel_futures=True)
         self._compilers.close()
 
@@ -115,12 +115,12 @@ class Builder:
         return made
 
     def _elsewhere(self) -> Elsewhere | None:
-        """Who compiles what is asked for now; None for the thread that asks."""
+        """What compiles the next source: a process, or None for the calling thread."""
         return self._compilers.compile if self._threads > MOST_THREADS and next(self._asked) >= FEW else None
 
 
 class Builds:
-    """Builds under way; what is done is taken in that order, and more is begun."""
+    """Builds in progress: finished ones are taken in the order in which they finish, and more are started."""
 
     def __init__(self, builder: Builder, problem: Problem, candidates: Sequence[Config], compilers: int) -> None:
         self._builder, self._problem, self._compilers = builder, problem, compilers
@@ -131,7 +131,7 @@ class Builds:
 
     @property
     def left(self) -> int:
-        """Candidates that were not taken yet."""
+        """Candidates not taken yet."""
         return len(self._waiting) + self._under_way
 
     @property
@@ -141,16 +141,16 @@ class Builds:
 
     @property
     def idle(self) -> bool:
-        """Whether a compiler has nothing to do, and it is worth a guess what it should do."""
+        """Whether a compiler is idle and few enough builds are open to propose more candidates."""
         return self.left - self.done < min(self._compilers, MOST_AT_WORK)
 
     def add(self, candidates: Sequence[Config]) -> None:
-        """Further candidates, behind those that wait."""
+        """Adds candidates behind those that wait."""
         self._waiting[:0] = reversed(candidates)
         self._begin_waiting()
 
     def take(self, wait: bool = True) -> tuple[Config, Made] | None:
-        """A candidate with its build; None when all were taken, or none is done and `wait` is False.
+        """Takes a candidate with its build; None when all were taken, or when none is done and `wait` is False.
 
         Raises:
             CacheError: a build can't be kept.
@@ -166,7 +166,7 @@ class Builds:
         return config, future.result()
 
     def cancel(self) -> None:
-        """Begins no more; what is being compiled is compiled to its end."""
+        """Starts no more builds; those being compiled run to their end."""
         self._waiting = []
         for future in self._begun.values():
             future.cancel()
@@ -176,7 +176,7 @@ class Builds:
             self._begin(self._waiting.pop())
 
     def _begin(self, config: Config) -> None:
-        # A launch knob may decide a constant too: whether K is split at all decides the text, how often does not.
+        # A launch knob may decide a constant too: the source depends on whether K is split, not on how often.
         constants = family_named(config.family).compile_constants(self._problem, config)
         identity = (config.family, tuple(constants.items()))
         if identity not in self._begun:

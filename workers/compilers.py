@@ -1,7 +1,7 @@
-"""Compilers: child processes that compile, since NVRTC's threads wait for each other inside of one process.
+"""Compilers: child processes that compile, since NVRTC's threads wait for one another within a process.
 
-A child is started when all others are at work, answers one source at a time and is kept. It is spawned, never
-forked, and ends when the pipe to it does.
+A child is started when all others are busy, compiles one source at a time, and is kept. It is spawned, never forked,
+and ends when its pipe closes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from workers.errors import CacheError
 from workers.framing import Hangup, receive, send
 from workers.supervisor import Died, Supervisor
 
-#: How long one source may take; the largest kernels take some seconds, on a machine that does much else.
+#: Limit for one source; the largest kernels take some seconds on a busy machine.
 DEADLINE_SECONDS: Final = 60.0
-#: Processes that may end at one source before it is blamed: one may be ended from outside.
+#: Processes that may end at one source before the source is to blame: something outside may have ended one.
 TRIES: Final = 2
-#: Compilers fill every core; whoever feeds the GPU goes first.
+#: Compilers fill every core; the process that feeds the GPU has priority.
 NICER: Final = 5
 
 _PROCESS: Final = ("-m", "workers.compilers")
 
 
 class Compilers:
-    """As many child processes as were at work at once. Several threads may use them.
+    """A pool of child processes, as many as were busy at once. Several threads may use it.
 
     Args:
         process: what to start, as arguments of the interpreter.
@@ -41,7 +41,7 @@ class Compilers:
         self._idle: SimpleQueue[Supervisor] = SimpleQueue()
 
     def compile(self, source: str, arch: str, digest: str) -> Build | BuildFailure:
-        """What `compile_source` makes of it there; a source at which processes end or hang is a failed build.
+        """`compile_source` in a child process; a source at which processes end or hang is a failed build.
 
         Raises:
             CacheError: NVRTC does not answer.
@@ -57,7 +57,7 @@ class Compilers:
             self._idle.put(child)
 
     def close(self) -> None:
-        """Ends the processes; none may be at work."""
+        """Ends the processes; none may be busy."""
         with suppress(Empty):
             while True:
                 self._idle.get_nowait().close()
@@ -68,7 +68,7 @@ class Compilers:
             try:
                 return _made(child.ask({"source": source, "arch": arch}, DEADLINE_SECONDS), digest)
             except Died as death:
-                # The next question starts another one.
+                # The next question starts another process.
                 reason = str(death)
                 if death.hung:
                     break
@@ -103,7 +103,7 @@ def main(read_fd: int, write_fd: int) -> None:
     with suppress(Hangup):
         while True:
             send(write_fd, _answer(receive(read_fd)))
-    # The parent may wait for the end, and taking the libraries down is slow.
+    # The parent may be waiting, and an orderly exit of the libraries is slow.
     os._exit(0)
 
 

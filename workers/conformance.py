@@ -1,4 +1,4 @@
-"""Questions about the instruction tables that the compiler can answer: legal forms, and forms that break one rule.
+"""Samples for checking the instruction tables against the compiler: legal forms, and forms that break one rule.
 
 A table is right when every legal sample assembles and every broken one is refused. What the compiler does not
 check (M, N and types of `tcgen05.mma`, cluster sizes) is not here.
@@ -30,9 +30,9 @@ from workers.kernels.instruction import (
     wgmma_ptx,
 )
 
-#: Targets without the suffix that their instruction needs, and one that is older than all of ours.
+#: Targets that lack the suffix their instruction needs, and one older than all of ours.
 PLAIN_TARGETS: Final = ("sm_75", "sm_90", "sm_100", "sm_120")
-#: What no target has without its suffix.
+#: Features that no target has without its suffix.
 SUFFIXED: Final[tuple[Feature, ...]] = ("setmaxnreg", "wgmma", "tcgen05", "matrix_b8", "mma_fp4")
 _WORDS: Final = ("bf16", "fp16", "tf32", *FP8, *INT8)
 _ACCUMULATORS: Final = ("f32", "fp16", "s32")
@@ -67,13 +67,13 @@ def refusal(sample: Sample) -> str:
 
 
 def refusals(asked: Sequence[Sample]) -> list[str]:
-    """`refusal` of each, on all cores."""
+    """`refusal` of each sample, on all cores."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(refusal, asked))
 
 
 def samples() -> list[Sample]:
-    """All of them."""
+    """All samples."""
     return [*_features(), *_wgmma_legal(), *_wgmma_broken(), *_mma_sync_legal(), *_mma_sync_broken(), *_tcgen05()]
 
 

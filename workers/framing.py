@@ -9,14 +9,14 @@ import struct
 import time
 from typing import Any
 
-#: A document longer than this is taken for garbage.
+#: A longer document is treated as garbage.
 MOST_BYTES = 64 * 2**20
 
 _LENGTH = struct.Struct("<I")
 
 
 class Silence(Exception):
-    """Nothing complete came before the deadline."""
+    """No complete document arrived before the deadline."""
 
 
 class Hangup(Exception):
@@ -59,7 +59,7 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
 
 
 def arrived(fd: int) -> bool:
-    """Whether something can be read without waiting."""
+    """Whether data can be read without waiting."""
     return bool(select.select([fd], [], [], 0)[0])
 
 

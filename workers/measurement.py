@@ -23,7 +23,7 @@ Stage = Literal["screen", "final"]
 
 
 class Outcome(StrEnum):
-    """How a candidate ended. Only `correct` ones carry times that count; all are stored and shown."""
+    """How a candidate ended. Only times of `correct` ones count; every outcome is stored and shown."""
 
     CORRECT = "correct"
     CONSTRAINTS = "constraints"
@@ -63,8 +63,8 @@ class Verification:
     """Every element of C against a higher-precision reference, before any timing.
 
     Attributes:
-        elements: how many were compared; always M·N·batch.
-        mismatches: how many lie outside the derived bound, NaN included.
+        elements: number compared; always the whole output.
+        mismatches: number outside the derived bound, NaN included.
         worst_ratio: largest |C - reference| as a share of its bound; at most 1 when correct, infinite when an
             element is. JSON has no infinity: there it is null.
         reference: how the reference was computed, as in `float64 on the GPU`.
@@ -78,7 +78,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a measurement depends on beside problem, config and policy.
+    """What a measurement depends on besides problem, config and policy.
 
     Attributes:
         device: GPU model as the driver names it.
@@ -108,7 +108,7 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One candidate, one problem, one device, one policy. Append-only: nothing ever edits one.
+    """One candidate on one problem and device under one policy. Append-only: nothing ever edits one.
 
     Attributes:
         problem_key: `Problem.key`.
@@ -117,12 +117,12 @@ class Measurement:
             sample i of the others.
         policy: how the time was taken.
         outcome: how it ended.
-        samples_us: microseconds of one launch, one sample a graph replay or a round; empty unless correct.
+        samples_us: microseconds of one launch, one sample per graph replay or round; empty unless correct.
         detail: what went wrong, in one sentence; empty when correct.
         verification: present whenever the kernel ran to its end.
         clocks: present whenever samples are.
         build_digest: content address of the cubin; empty for library kernels.
-        note: what a library says of its kernel, as in the tile and cluster of a cuBLASLt algorithm.
+        note: remarks: a library's description of its kernel (tile, cluster …), scaling, other processes.
     """
 
     problem_key: str

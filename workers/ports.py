@@ -1,4 +1,4 @@
-"""Ports: how the tuner reaches whatever measures, be it a GPU here, a recording, or later a node far away."""
+"""Ports: how the tuner reaches a device that measures: a GPU of this machine, or a recording."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from space.config import Config
 from space.problem import Problem
 from workers.measurement import DeviceFacts, Measurement, Policy, Provenance
 
-#: Further candidates of a screening that is under way; none when there are none for now.
+#: Returns further candidates for a running screening; none where there are none for now.
 More = Callable[[], Sequence[Config]]
 
 
 def no_more() -> Sequence[Config]:
-    """A screening of what was given, and nothing else."""
+    """No further candidates."""
     return ()
 
 
@@ -33,21 +33,21 @@ class Round(Protocol):
         ...
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
-        """Each candidate built, verified, then timed briefly; one measurement each, in any order.
+        """Builds, verifies and briefly times each candidate; one measurement each, in any order.
 
-        A candidate that fails to compile, hangs, crashes or lies is a measurement with that outcome.
+        A candidate that fails to compile, hangs, crashes or is wrong is a measurement with that outcome.
 
         Args:
-            more: may be asked, by whoever takes the next measurement, when so few candidates are built that the
-                device would soon wait, and a compiler has nothing to do; what it gives is screened too.
+            more: called while the next measurement is taken, when a compiler is idle and so few candidates are
+                built that the device would soon wait; what it returns is screened too.
         """
         ...
 
     def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
-        """The finalists, cuBLASLt's first choice and cuBLASLt's best candidate in interleaved rounds.
+        """Measures the finalists and the libraries' first choice and best candidate in interleaved rounds.
 
         Args:
-            rounds: at least so many that count; more where the leaders are still too close to tell apart.
+            rounds: fewest rounds that count; more are run where the leaders are too close to tell apart.
 
         Returns:
             One `final` measurement each. Those of family `cublaslt` come last: its first choice

@@ -32,9 +32,9 @@ from workers.recording import Recording, file_name, read_recording
 LIBRARY = "cublaslt"
 
 
-#: A pause between two measurements that is longer than this is not the candidate's: the run was stopped meanwhile.
+#: A longer pause between two measurements is not the candidate's: the run was stopped meanwhile.
 MOST_SECONDS: Final = 60.0
-#: What a candidate takes where the recording does not say: verified, heated up, five replays of 1.5 ms.
+#: Time of a candidate where the recording does not say: verification, heat-up, five replays of 1.5 ms.
 USUAL_SECONDS: Final = 0.02
 #: Digits of a digest that are shown.
 SHOWN: Final = 12
@@ -46,7 +46,7 @@ class RecordedRound:
     """One recorded problem; see `workers.ports.Round`.
 
     Args:
-        sleep: how the time that a candidate took passes; None replays at full speed.
+        sleep: waits for as long as the candidate took; None replays at full speed.
     """
 
     def __init__(self, recording: Recording, policy: Policy, builder: Builder, sleep: Sleep | None = None) -> None:
@@ -74,9 +74,9 @@ class RecordedRound:
         return tuple(config for config in screened if not family_named(config.family).own)
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
-        """Compiles each candidate here, then replays what it did there.
+        """Compiles each candidate here, then replays its recorded measurement.
 
-        No device waits here, so `more` is not asked: a search then knows every result when it proposes.
+        No device waits here, so `more` is not called: a search then knows every result when it proposes.
         """
         own = [config for config in candidates if family_named(config.family).own]
         for config in candidates:
@@ -97,11 +97,11 @@ class RecordedRound:
                 yield recorded
 
     def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
-        """Recorded finals of the finalists and the library; one that was only screened is told as finals find it.
+        """Recorded finals of the finalists and the library; a finalist that was only screened is scaled to finals.
 
-        Finals keep the GPU hotter than screening does: such a finalist's samples are multiplied by what that made of
-        those that were in both, and its note says so. They are fewer than the library's, so that its ratio is marked
-        unpaired.
+        Finals keep the GPU hotter than screening does: such a finalist's samples are multiplied by the median ratio of
+        the candidates that were in both, and its note says so. It has fewer samples than the library, so that its ratio
+        is marked unpaired.
         """
         ours = [self._final(config) for config in finalists]
         library = [m for (_, stage), m in self._known.items() if m.config.family == LIBRARY and stage == "final"]

@@ -94,7 +94,7 @@ class Recording:
 
 
 def file_name(problem: Problem) -> str:
-    """`bf16_nt_4096x4096x4096.parquet`; batch and epilogue stand behind where there are any."""
+    """The file of a problem: `bf16_nt_4096x4096x4096.parquet`, followed by batch and epilogue where there are any."""
     return problem.title.replace(" ×", " b").translate(str.maketrans(" ,+", "_--")) + ".parquet"
 
 
@@ -136,7 +136,12 @@ def write_recording(
 
 
 def _put(path: Path, table: pa.Table) -> None:
-    """The table as a new file, complete at once; an `OSError` where it can't be, a `RecordingError` where one is."""
+    """Writes the table as a new file, atomically.
+
+    Raises:
+        OSError: it can't be written.
+        RecordingError: there is such a file already.
+    """
     taken = RecordingError(f"{path} exists: a recording is never overwritten; move it away or record elsewhere")
     if path.exists():
         raise taken
@@ -145,7 +150,7 @@ def _put(path: Path, table: pa.Table) -> None:
     try:
         pq.write_table(table, partial, compression="zstd", compression_level=9)
         os.chmod(partial, 0o644)
-        # Unlike a rename, a link does not replace a file that has come meanwhile.
+        # Unlike a rename, a link does not replace a file that has appeared meanwhile.
         os.link(partial, path)
     except FileExistsError:
         raise taken from None

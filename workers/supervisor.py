@@ -1,4 +1,4 @@
-"""Supervisor: keeps one child process alive, be it the GPU's or a compiler, and gives every question a deadline."""
+"""Supervisor: keeps one child process alive, the GPU's or a compiler, and gives every question a deadline."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class LostContext(Exception):
 
 
 class Supervisor:
-    """One child process that answers JSON documents; killed as a group when it does not.
+    """One child process that answers JSON documents; its process group is killed when it does not answer.
 
     Args:
         command: arguments after the interpreter; two file descriptors, to read and to write, are appended.
-        called: what messages call the process.
+        called: name of the process in messages.
     """
 
     def __init__(self, command: Sequence[str], called: str = "GPU process") -> None:
@@ -60,11 +60,11 @@ class Supervisor:
 
     @property
     def alive(self) -> bool:
-        """Whether a process is there to be asked."""
+        """Whether the process exists."""
         return self._process is not None
 
     def ask(self, document: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The process's answer; a process is started when there is none.
+        """Asks the process, and starts one where there is none.
 
         Raises:
             Died: it did not answer in time, or ended. It is gone now; the next question starts another.
@@ -74,19 +74,19 @@ class Supervisor:
         return self.hear(seconds)
 
     def tell(self, document: dict[str, Any]) -> None:
-        """Sends a question without waiting; a process is started when there is none.
+        """Sends a question without waiting, and starts a process where there is none.
 
         Raises:
             ProcessError: no process can be started.
         """
         if self._process is None:
             self._spawn()
-        # That it has ended shows when the answer is waited for, with its last words.
+        # If the process has ended, `hear` reports it, with its last words.
         with contextlib.suppress(Hangup):
             send(self._to_child, document)
 
     def hear(self, seconds: float) -> dict[str, Any]:
-        """The oldest answer that was not heard yet.
+        """The oldest answer that was not received yet.
 
         Raises:
             Died: there was none in time, or the process ended. It is gone now.
@@ -104,12 +104,12 @@ class Supervisor:
             raise Died(f"the {self._called} ended {said}", hung=False) from None
 
     def kill(self) -> int | None:
-        """Ends the process and its group; its exit status, None when there was none."""
+        """Kills the process group; returns the exit status, None where there was no process."""
         process, self._process = self._process, None
         if process is None:
             return None
         os.close(self._to_child)
-        # A process that ended by itself keeps its own status.
+        # A process that had already ended keeps its own status.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.2)
         with contextlib.suppress(ProcessLookupError):
@@ -119,7 +119,7 @@ class Supervisor:
         return status
 
     def close(self) -> None:
-        """Ends the process for good."""
+        """Ends the process."""
         self.kill()
         self._stderr.close()
 

@@ -16,7 +16,7 @@ from workers.recording import Recording
 
 SCHEMA_VERSION: Final = "1.0.0"
 
-#: Our outcomes in the words of the format. It has none for samples that disagree: such a run failed.
+#: Our outcomes in the format's words. It has none for samples that disagree: such a run counts as failed.
 _INVALIDITY: Final = {
     Outcome.CORRECT: "correct",
     Outcome.CONSTRAINTS: "constraints",
@@ -43,7 +43,7 @@ def results(recording: Recording) -> dict[str, Any]:
 
 
 def metadata(recording: Recording) -> dict[str, Any]:
-    """Where and with what it was measured."""
+    """The device and the software of the measurement."""
     by = recording.measurements[0][1]
     return {
         "schema_version": SCHEMA_VERSION,

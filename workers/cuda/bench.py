@@ -1,4 +1,4 @@
-"""Bench: the state of the process that owns the GPU. One problem at a time, candidates one after the other."""
+"""Bench: the state of the process that owns the GPU: one problem at a time, its candidates one after the other."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from workers.errors import DriverError, WorkerError
 from workers.kernels.verify import SOURCE as VERIFY
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Stage
 
-#: Arithmetic that takes this share of the roofline's time keeps the tensor cores busy enough for the power limit.
+#: Where arithmetic takes this share of the roofline's time, the tensor cores are busy enough to reach the power limit.
 SHARE_OF_ROOFLINE: Final = 0.5
-#: A replay that is expected to take longer is recorded again, as short as can be.
+#: A replay that is expected to take longer is recorded again with the fewest launches.
 LONGEST_REPLAY_US: Final = 100_000.0
-#: How often other processes on the GPU are looked for.
+#: Seconds between two looks for other processes on the GPU.
 LOOK_AROUND_SECONDS: Final = 1.0
 
 
@@ -51,25 +51,25 @@ class Loaded:
     launcher: Launcher
 
     def discard(self) -> None:
-        """Frees everything; a lost context says so again at the next call."""
+        """Frees everything; a lost context is reported by the next call."""
         with contextlib.suppress(CudaError):
             self.launcher.unload()
 
 
 @dataclass
 class Ready(Loaded):
-    """A candidate that only has to be run: its arguments packed, its graph recorded."""
+    """A candidate that is ready to run: its arguments are packed and its graph is recorded."""
 
     launch: Callable[[OwnCopy], None]
     timed: TimedGraph
 
     def rest(self) -> None:
-        """Frees what can be freed without waiting for the GPU: it will not be timed again."""
+        """Frees what needs no wait for the GPU; the candidate will not be timed again."""
         with contextlib.suppress(CudaError):
             self.timed.destroy()
 
     def discard(self) -> None:
-        """See `Loaded`."""
+        """Frees everything."""
         self.rest()
         super().discard()
 
@@ -81,7 +81,7 @@ class Bench:
         facts: of the device.
         libraries: what the families that launch other people's kernels need, by family.
         baselines: those families' candidates for the problem, the first choice of each library first.
-        busy_us: how long the GPU worked on candidates since the process began.
+        busy_us: time that the GPU has worked on candidates since the process began.
     """
 
     def __init__(self, ordinal: int, cache_dir: Path) -> None:
@@ -114,13 +114,13 @@ class Bench:
         self._pace: Pace | None = None
 
     def prepare(self, problem: Problem, seed: int) -> None:
-        """Operands and reference of one problem; those of the problem before it are freed."""
+        """Allocates operands and reference of one problem, and frees those of the problem before it."""
         self._clear()
         self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes)
         self._verifier = Verifier(self._operands, self._tools, self.stream)
         self._problem, self._hot = problem, False
         limits = self.facts.profile
-        # Until something was measured, launches are expected to take what the roofline allows.
+        # Until a candidate is measured, the expected time is the roofline's.
         self._expected_us, self._expecting = roofline_us(problem, limits), True
         self._best_once_us = float("inf")
         compute_us = problem.flops / limits.peak_tflops(problem.dtype) / 1e6
@@ -138,7 +138,7 @@ class Bench:
         return self.record(self.load(config, digest, policy))
 
     def foresee(self, config: Config, digest: str) -> None:
-        """Does ahead what `load` needs no GPU for; what goes wrong is told there."""
+        """Does the part of `load` that needs no GPU ahead of it; errors are left to `load`."""
         assert self._problem is not None
         launcher_of(family_named(config.family)).foresee(self._problem, config)
         if digest:
@@ -146,8 +146,8 @@ class Bench:
                 self._cubin(digest)
 
     def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
-        """Brings a candidate's program to the GPU; the driver may wait for whatever is at work there before it does so
-        (CUDA programming guide, lazy loading: loading kernels might require context synchronization).
+        """Loads a candidate's program onto the GPU. The driver may first wait for all work there (CUDA programming
+        guide, lazy loading: loading kernels might require context synchronization).
 
         Raises:
             CudaError: it can't be loaded.
@@ -159,7 +159,7 @@ class Bench:
         return Loaded(config, digest, policy, launcher)
 
     def record(self, loaded: Loaded) -> Ready:
-        """Records the graph of a candidate; the GPU may be busy with another meanwhile.
+        """Records the graph of a candidate; the GPU may be busy with another one meanwhile.
 
         Raises:
             CudaError: it can't be launched that way; it was unloaded.
@@ -183,7 +183,7 @@ class Bench:
         """Judges a candidate's results.
 
         Args:
-            meanwhile: called once when the GPU has got to work.
+            meanwhile: called once, when the GPU has started.
 
         Raises:
             CudaError: it failed.
@@ -191,7 +191,7 @@ class Bench:
         verdict = self._verifier.verify(ready.launch, meanwhile)
         self.busy_us += verdict.whole_us
         if verdict.reason:
-            # It may have written anywhere: the next candidate finds everything as it should be.
+            # It may have written anywhere: restore everything for the next candidate.
             self._operands.refresh()
             self._shared.reset()
         return verdict
@@ -200,9 +200,9 @@ class Bench:
         """Verifies and briefly times one candidate.
 
         Args:
-            begun: called once when the GPU has got to work, and is waited for in a moment: to tell of what came
-                before, and for what waits for the GPU by itself.
-            meanwhile: called once while it is at work for long, to prepare what comes next.
+            begun: called once, when the GPU has started and this process is about to wait for it: the time to send
+                earlier answers, and to do whatever waits for the GPU anyway.
+            meanwhile: called once, while the GPU is busy for longer, to prepare the next candidate.
 
         Raises:
             CudaError: it failed; `begun` may not have been called.
@@ -221,7 +221,7 @@ class Bench:
         self._start(ready, replays)
         meanwhile()
         clocks = self.monitor.read()
-        # Takes milliseconds once a second: now, so that the note finds it known.
+        # This takes milliseconds once a second: do it while the GPU is busy, before `measured` needs it.
         self.others()
         samples, pace, steady = self._samples(ready)
         if spread(samples) > STEADY_SPREAD or not steady:
@@ -249,13 +249,13 @@ class Bench:
         )  # fmt: skip
 
     def outcome(self, ready: Ready, outcome: Outcome, detail: str, verdict: Verdict | None = None) -> Measurement:
-        """A candidate that did not get as far."""
+        """The measurement of a candidate that failed."""
         return self.failure(ready.config, ready.digest, ready.policy, outcome, detail, verdict)
 
     def failure(
         self, config: Config, digest: str, policy: Policy, outcome: Outcome, detail: str, verdict: Verdict | None = None
     ) -> Measurement:
-        """A candidate that may not even have been loaded."""
+        """The measurement of a candidate that may not even have been loaded."""
         assert self._problem is not None
         return Measurement(
             self._problem.key, config, "screen", policy, outcome, detail=detail,
@@ -263,14 +263,15 @@ class Bench:
         )  # fmt: skip
 
     def others(self) -> str:
-        """Who else uses the GPU, as of about now; empty when nobody is seen."""
+        """Other processes on the GPU, at most a second old; empty where there are none."""
         now = time.monotonic()
         if now - self._looked_around > LOOK_AROUND_SECONDS:
             self._looked_around, self._others = now, "; ".join(self.monitor.others())
         return self._others
 
     def _heat_up(self, ready: Ready) -> None:
-        """Work for the GPU until its clock has settled. Where power may set it, who worked is the round's anchor."""
+        """Keeps the GPU busy until its clock has settled. Where power may limit the clock, this candidate becomes the
+        round's anchor."""
         self._hot = True
         anchor = self.ready(ready.config, ready.digest, ready.policy)
         heating = anchor.timed.heat_up(self.stream)
@@ -281,7 +282,7 @@ class Bench:
             anchor.discard()
 
     def _start(self, ready: Ready, replays: int) -> None:
-        """One replay that does not count, as an idle GPU waits for the host; then those that do."""
+        """Enqueues one replay that does not count, since an idle GPU waits for the host, then those that do."""
         ready.timed.start(self.stream, 1)
         if self._pace is not None:
             self._pace.start(self.stream)
@@ -290,7 +291,7 @@ class Bench:
             self._pace.start(self.stream)
 
     def _samples(self, ready: Ready) -> tuple[tuple[float, ...], str, bool]:
-        """A candidate's samples at the settled clock, what they were multiplied by, and whether the clock stood."""
+        """A candidate's samples at the settled clock, a note of their scaling, and whether the clock was steady."""
         taken = ready.timed.samples_us()
         self.busy_us += sum(taken) * ready.timed.launches
         if self._pace is None:

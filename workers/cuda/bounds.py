@@ -22,7 +22,7 @@ _STEP_K: Final = {"bf16": 8, "fp16": 8, "tf32": 4, "fp8_e4m3": 16, "fp8_e5m2": 1
 #: fp8 products between two promotions to f32.
 PROMOTION_K: Final = 128
 _F32_ROUNDING: Final = 2.0**-23
-#: How often the exponent of a sum grows on its way, falling back included.
+#: Most times that the exponent of a running sum grows, counting again after it has shrunk.
 _MOST_GROWTHS: Final = 24
 #: No sum and no error leaves this many standard deviations: 2^40 elements exceed it with a chance of 1e-3.
 _SIGMAS: Final = 8.0

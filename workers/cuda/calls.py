@@ -1,7 +1,7 @@
-"""Calls: one config of one problem, loaded once and launched wherever its operands lie, on any stream.
+"""Calls: one config of one problem, loaded once and launched on any operands and any stream.
 
-The launch path of measurements without the measuring: what an application's own streams and memory are used with.
-Nothing here waits for the device, allocates on it, or copies to it, so that streams may be captured into graphs.
+This is the launch path of measurements for an application's own streams and memory. Nothing here waits for the device,
+allocates on it or copies to it, so that streams may be captured into graphs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Scratch:
     """Device memory that a call needs beside its operands.
 
     Attributes:
-        zeroed: all bytes are 0 before the first call; every call leaves them so. Two calls that may run at the same
+        zeroed: all bytes must be 0 before the first call; every call leaves them 0. Calls that may run at the same
             time must not share it.
     """
 
@@ -40,14 +40,15 @@ class Scratch:
 
 
 class Call:
-    """See the module. The context of the device must be current where it is used.
+    """One config, loaded. The device's context must be current in the calling thread.
 
     Args:
-        anywhere: address of device memory, a multiple of 16: what descriptors are encoded for before the first call.
+        anywhere: any address of device memory, a multiple of 16, for which descriptors are encoded before the first
+            call.
 
     Attributes:
-        scratch: by name, what every call must bring.
-        alignment_bytes: by operand (`a`, `b`, `c`, `source`, `bias`), what addresses must be multiples of.
+        scratch: scratch memory that every call needs, by name.
+        alignment_bytes: what addresses must be multiples of, by operand (`a`, `b`, `c`, `source`, `bias`).
 
     Raises:
         CudaError: the driver refuses the program or its launch parameters.
@@ -61,12 +62,12 @@ class Call:
         self.alignment_bytes = {
             "a": size, "b": size, "c": size_c, "source": size_c, "bias": DTYPE_BYTES[problem.dtype_bias],
         } | self._launcher.alignment_bytes  # fmt: skip
-        # What the driver refuses to describe is told here already.
+        # Raises early where the driver refuses the descriptors.
         self._launcher.prepare(_nothing(anywhere))
         self._anywhere = anywhere
 
     def on(self, stream: Stream) -> CallOn:
-        """The same on one stream, with arguments of its own.
+        """The call bound to one stream, with arguments of its own.
 
         Raises:
             CudaError: the driver refuses.
@@ -79,13 +80,13 @@ class Call:
 
 
 class CallOn:
-    """A call on one stream, whose arguments lie ready: what moved since the call before is all that is written.
+    """A call on one stream with prepared arguments: only addresses that changed since the last call are written.
 
-    Not for two threads at the same time: a launch copies the arguments, and until then nobody else may move them.
+    Not safe for two threads at a time: a launch copies the arguments, and no other thread may change them before.
     """
 
     def __init__(self, launcher: PreparedLauncher, stream: Stream, anywhere: int) -> None:
-        # Descriptors are encoded here once; later their addresses alone change.
+        # Descriptors are encoded once; later only their addresses change.
         self._passes = launcher.prepare(_nothing(anywhere))
         self._epilogue, self._places = launcher.epilogue(self._passes), launcher.places(self._passes)
         self._a = self._b = self._c = anywhere
@@ -93,7 +94,7 @@ class CallOn:
         self._launches = tuple(launch.ready(stream, arguments) for launch, arguments in self._passes)
 
     def bring(self, scratch: Mapping[str, int]) -> None:
-        """Says where the scratch memory of the calls from now on is: all of `Call.scratch`, by name.
+        """Sets the addresses of scratch memory for further calls: all of `Call.scratch`, by name.
 
         Raises:
             CudaError: the driver refuses an address.
@@ -102,7 +103,7 @@ class CallOn:
             self._places[name].move(address)
 
     def __call__(self, a: int, b: int, c: int, source: int, bias: int, alpha: float, beta: float) -> None:
-        """Puts the kernel, and the pass before it where there is one, on the stream; what is given is a `Copy`.
+        """Enqueues the kernel, and the pass before it where there is one; the arguments are the fields of `Copy`.
 
         Raises:
             CudaError: the driver refuses the launch.
@@ -131,7 +132,7 @@ def _nothing(anywhere: int) -> Copy:
 
 
 class _Wanted(Shared):
-    """Takes note of the scratch memory that is asked for; descriptors are never shared."""
+    """Records which scratch memory a launcher asks for; shares no descriptors."""
 
     def __init__(self, anywhere: int) -> None:
         super().__init__()
@@ -139,12 +140,12 @@ class _Wanted(Shared):
         self.found: dict[str, Scratch] = {}
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
-        """Nothing yet: every call brings its own."""
+        """A placeholder: every call has its own."""
         self.found[name] = Scratch(size_bytes, zeroed)
         return self._anywhere
 
     def maps(self, box: Box) -> Callable[[int], TensorMap]:
-        """Descriptors of one's own."""
+        """Descriptors that are not shared."""
         return partial(_placed, box)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cuda.bindings import driver as cu
 
-#: Errors that concern one call alone. After any other the context may answer nothing else: only a new process helps.
+#: Errors of one call alone. After any other error the context may be lost, and only a new process helps.
 _PASSING: Final = frozenset(
     {
         "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_IMAGE", "CUDA_ERROR_NOT_FOUND",
@@ -22,7 +22,7 @@ _PASSING: Final = frozenset(
 )  # fmt: skip
 
 
-#: Blocks of the largest cluster that every device can launch without being asked for more.
+#: Blocks of the largest cluster that every device launches without a non-portable attribute.
 PORTABLE_CLUSTER: Final = 8
 
 
@@ -40,7 +40,7 @@ class CudaError(Exception):
         self.sticky = name not in _PASSING
 
 
-def check(call: str, result: Sequence[Any]) -> Any:  # noqa: ANN401  (whatever the driver call gives)
+def check(call: str, result: Sequence[Any]) -> Any:  # noqa: ANN401  (whatever the driver call returns)
     """The value of a driver call, which returns its error first.
 
     Raises:
@@ -61,7 +61,7 @@ class Buffer:
 
     @classmethod
     def allocate(cls, size_bytes: int) -> Buffer:
-        """Plain device memory, 256-byte aligned.
+        """Allocates device memory, 256-byte aligned.
 
         Raises:
             CudaError: out of memory.
@@ -80,19 +80,19 @@ class Stream:
         self.handle = check("cuStreamCreate", cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
     def synchronize(self) -> None:
-        """Waits for everything; errors of kernels surface here."""
+        """Waits for all work; kernel errors surface here."""
         check("cuStreamSynchronize", cu.cuStreamSynchronize(self.handle))
 
     @contextmanager
     def capture(self) -> Iterator[list[Graph]]:
-        """Records what is launched inside into a graph, which stands in the list afterwards."""
+        """Records the launches inside into a graph, the only element of the list afterwards."""
         made: list[Graph] = []
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         check("cuStreamBeginCapture", cu.cuStreamBeginCapture(self.handle, mode))
         try:
             yield made
         except BaseException:
-            # What went wrong inside is what is told; the half-made graph goes.
+            # The error inside is the one to report; discard the partial graph.
             error, graph = cu.cuStreamEndCapture(self.handle)
             if int(error) == 0:
                 cu.cuGraphDestroy(graph)
@@ -101,7 +101,7 @@ class Stream:
 
 
 class Borrowed(Stream):
-    """A stream that somebody else made, by its handle."""
+    """A stream that another library made, by its handle."""
 
     def __init__(self, handle: int) -> None:
         self.handle = cu.CUstream(handle)
@@ -115,11 +115,11 @@ class Graph:
         check("cuGraphDestroy", cu.cuGraphDestroy(graph))
 
     def upload(self, stream: Stream) -> None:
-        """Brings it to the device, behind the work of a stream: the first launch need not."""
+        """Uploads it to the device behind the work of a stream, so that the first launch need not."""
         check("cuGraphUpload", cu.cuGraphUpload(self._handle, stream.handle))
 
     def launch(self, stream: Stream) -> None:
-        """Puts one replay on the stream."""
+        """Enqueues one replay."""
         check("cuGraphLaunch", cu.cuGraphLaunch(self._handle, stream.handle))
 
     def destroy(self) -> None:
@@ -128,21 +128,21 @@ class Graph:
 
 
 class Event:
-    """A moment on a stream."""
+    """A point in a stream's work."""
 
     def __init__(self) -> None:
         self._handle = check("cuEventCreate", cu.cuEventCreate(cu.CUevent_flags.CU_EVENT_DEFAULT))
 
     def record(self, stream: Stream) -> None:
-        """Marks where the stream is now."""
+        """Marks the stream's current end."""
         check("cuEventRecord", cu.cuEventRecord(self._handle, stream.handle))
 
     def hold(self, stream: Stream) -> None:
-        """Makes what comes on another stream wait for it there."""
+        """Makes later work of another stream wait for it."""
         check("cuStreamWaitEvent", cu.cuStreamWaitEvent(stream.handle, self._handle, 0))
 
     def wait(self) -> None:
-        """Waits until the stream has passed it; errors of kernels surface here."""
+        """Waits until the stream has passed it; kernel errors surface here."""
         check("cuEventSynchronize", cu.cuEventSynchronize(self._handle))
 
     def until_us(self, end: Event) -> float:
@@ -162,18 +162,18 @@ class Stopwatch:
 
     @contextmanager
     def around(self, stream: Stream) -> Iterator[None]:
-        """Takes the time of what is put on the stream inside."""
+        """Times the work that is enqueued inside."""
         self._begin.record(stream)
         yield
         self._end.record(stream)
 
     def wait(self) -> None:
-        """Until that work is done."""
+        """Waits until that work is done."""
         self._end.wait()
 
     @property
     def us(self) -> float:
-        """Microseconds that it took; it must be done."""
+        """Time of that work in microseconds; it must be done."""
         return self._begin.until_us(self._end)
 
     def destroy(self) -> None:
@@ -203,7 +203,7 @@ class Module:
         self._library = check("cuLibraryLoadData", cu.cuLibraryLoadData(cubin, [], [], 0, [], [], 0))
 
     def function(self, name: str) -> Any:  # noqa: ANN401
-        """One entry as a `CUfunction`."""
+        """An entry point as a `CUfunction`."""
         kernel = check("cuLibraryGetKernel", cu.cuLibraryGetKernel(self._library, name.encode()))
         return check("cuKernelGetFunction", cu.cuKernelGetFunction(kernel))
 
@@ -246,7 +246,7 @@ class Launch:
             check("cuFuncSetAttribute", cu.cuFuncSetAttribute(function, attribute, 1))
 
     def resident(self, sm_count: int) -> int:
-        """How many clusters (blocks, without clusters) the device holds at once."""
+        """Clusters (blocks, without clusters) that the device holds at once."""
         if self._cluster > 1:
             call = "cuOccupancyMaxActiveClusters"
             return int(check(call, cu.cuOccupancyMaxActiveClusters(self._function, self._config)))
@@ -256,7 +256,7 @@ class Launch:
         return int(per_sm) * sm_count
 
     def set_grid(self, clusters: int) -> None:
-        """How many clusters (or blocks) to launch."""
+        """Sets the number of clusters (or blocks) to launch."""
         self._config.gridDimX = clusters * self._cluster
 
     def __call__(self, stream: Stream, arguments: Arguments) -> None:
@@ -264,7 +264,7 @@ class Launch:
         check("cuLaunchKernelEx", cu.cuLaunchKernelEx(self._config, self._function, arguments.address, 0))
 
     def ready(self, stream: Stream, arguments: Arguments) -> Callable[[], None]:
-        """The launch on one stream with the grid of now, for callers that count microseconds of the host.
+        """The launch bound to one stream and the current grid, for callers that count microseconds of the host.
 
         What it does is the driver's call and nothing else. The arguments must live as long as it; their values may
         change between two launches.
@@ -313,14 +313,14 @@ def _programmatic_start() -> cu.CUlaunchAttribute:
 
 
 class HostBuffer:
-    """Page-locked memory of the host, which copies on a stream can reach without waiting for them."""
+    """Page-locked host memory, for copies on a stream that the host does not wait for."""
 
     def __init__(self, size_bytes: int) -> None:
         self.address = int(check("cuMemHostAlloc", cu.cuMemHostAlloc(size_bytes, 0)))
         self.size_bytes = size_bytes
 
     def fetch(self, address: int, stream: Stream) -> None:
-        """Copies device bytes here once the stream gets there."""
+        """Enqueues a copy of device bytes to this memory."""
         call = "cuMemcpyDtoHAsync"
         check(call, cu.cuMemcpyDtoHAsync(self.address, address, self.size_bytes, stream.handle))
 

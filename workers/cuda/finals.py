@@ -1,4 +1,4 @@
-"""Finals: rivals in interleaved rounds, so that drift of the clock is common to all of them."""
+"""Finals: rivals in interleaved rounds, so that drift of the clock affects all of them alike."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workers.cuda.timing import SCREEN_REPLAYS, StoppingRule
 from workers.cuda.verification import Verdict
 from workers.measurement import Clocks, Measurement, Policy
 
-#: A round whose SM clock is this far from the median of the rounds is taken again. At the power limit readings
-#: scatter by two or three steps of 15 MHz from one round to the next; what lies beyond is drift.
+#: A round whose SM clock is this far from the median of the rounds is repeated. At the power limit readings scatter by
+#: two or three steps of 15 MHz from one round to the next; anything beyond that is drift.
 CLOCK_BAND: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class RoundOf:
-    """One round: a time of each rival, and the clocks while the last of them ran."""
+    """One round: one time per rival, and the clocks while the last of them ran."""
 
     times_us: tuple[float, ...]
     clocks: Clocks
@@ -45,7 +45,7 @@ class Finals:
         self._rivals: list[Rival] = []
 
     def add(self, config: Config, digest: str, policy: Policy) -> str:
-        """Loads and verifies a rival; the reason if it is wrong.
+        """Loads and verifies a rival; returns why it is wrong, empty where it is right.
 
         Raises:
             CudaError: it failed.
@@ -71,7 +71,7 @@ class Finals:
                 rival.ready.discard()
 
     def run(self, rounds: int) -> list[Measurement]:
-        """Interleaved rounds until the stopping rule is satisfied; disturbed rounds don't count."""
+        """Runs interleaved rounds until the stopping rule is satisfied; disturbed rounds don't count."""
         if not self._rivals:
             return []
         rule, taken = StoppingRule.of(rounds), list[RoundOf]()
@@ -104,7 +104,7 @@ class Finals:
         self._rivals = []
 
     def _round(self, number: int) -> RoundOf:
-        """Every rival once, in another order each time; clocks are read while they run."""
+        """Runs every rival once, in a new order each time, and reads the clocks meanwhile."""
         order = order_of(number, len(self._rivals))
         for place in order:
             self._rivals[place].ready.timed.start(self._bench.stream, 1)
@@ -153,9 +153,9 @@ class Finals:
 
 
 def order_of(number: int, count: int) -> list[int]:
-    """In which order so many rivals run in a round.
+    """The order in which `count` rivals run in a round.
 
-    Any order, not the same one turned: who always runs behind the same rival inherits the clock that it leaves.
+    Random rather than rotated: a rival that always ran behind the same one would inherit the clock that it leaves.
     """
     return random.Random(number).sample(range(count), count)
 

@@ -25,7 +25,7 @@ GUARD_BYTES: Final = 65_536
 ALIGN_BYTES: Final = 256
 #: Operands are rotated through this many times the size of L2.
 COLD_FACTOR: Final = 3
-#: Share of the device's free memory that operands may take.
+#: Share of the device's free memory that operands may use.
 MEMORY_SHARE: Final = 0.75
 MOST_COPIES: Final = 160
 

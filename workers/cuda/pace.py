@@ -1,10 +1,10 @@
-"""Pace: what the clock does to every candidate alike, told by one that runs beside each of them.
+"""Pace: corrects for the clock, measured by one candidate that runs beside each of the others.
 
-At the power limit the clock of a GPU depends on what it did in the last tenth of a second. While candidates are built,
-loaded and verified it recovers, and the next one is flattered: in recordings the same kernel differed by 6 % from one
-screening to another. Its samples among themselves do not: they are taken within milliseconds. So one candidate, the
-anchor, runs once before and once after each of the others, and their times are told as they would be at the clock of a
-GPU that never rests.
+At the power limit a GPU's clock depends on its work of the last tenth of a second. The clock recovers while candidates
+are built, loaded and verified, which flatters the next one: in recordings the same kernel differed by 6 % from one
+screening to another. Samples of one screening agree, since they are taken within milliseconds. So one candidate, the
+anchor, runs once before and once after each of the others, and their times are scaled to the clock of a GPU that never
+rests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from workers.cuda.timing import TimedGraph
 
 #: Share of a heat-up that counts as settled: its end.
 SETTLED: Final = 0.25
-#: Anchors before and after a candidate that differ by more were held up, or the clock was moving: both are taken again.
+#: Where the anchors before and after a candidate differ by more, something held one up or the clock was moving: both
+#: are taken again.
 STEADY: Final = 0.03
 
 
@@ -46,9 +47,9 @@ class Pace:
         self.timed.start(stream, 1)
 
     def taken(self) -> Beside:
-        """What the anchor said since the last call."""
+        """The anchor's samples since the last call, as a correction."""
         samples = self.timed.samples_us()
-        # What holds a replay up only ever adds to it.
+        # Disturbances only ever add to a replay's time.
         fastest = min(samples)
         return Beside(
             self.settled_us / fastest, max(samples) <= (1 + STEADY) * fastest, sum(samples) * self.timed.launches
@@ -61,8 +62,8 @@ class Beside:
 
     Attributes:
         pace: how fast the GPU was: 1 where it was settled, more where it was faster.
-        steady: whether the anchor ran before as it did after.
-        spent_us: what it took of the GPU's time.
+        steady: whether the anchor took as long before the candidate as after it.
+        spent_us: GPU time that it took.
     """
 
     pace: float

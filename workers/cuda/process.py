@@ -2,7 +2,7 @@
 
 python -m workers.cuda.process ORDINAL CACHE_DIR [MODULE ...] READ_FD WRITE_FD
 
-Questions may be sent ahead. While the GPU works on one candidate, the next one that has arrived is made ready.
+Questions may be sent ahead: while the GPU works on one candidate, the next one is made ready.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from workers.framing import Hangup, arrived, receive, send
 from workers.measurement import Measurement, Outcome, Policy, to_json
 
 _PR_SET_PDEATHSIG: Final = 1
-#: Unloading waits for the GPU: measured candidates are freed this many at a time.
+#: Measured candidates are freed in batches of this size, since unloading waits for the GPU.
 _UNLOAD_AT_ONCE: Final = 16
 
 Question = dict[str, Any]
@@ -53,11 +53,11 @@ class Inbox:
         return held if held is not None else receive(self._fd)
 
     def take_screen(self) -> Question | None:
-        """The next question if it is here already and asks for a screening."""
+        """The next question, if it has arrived and asks for a screening."""
         return self.take() if self.coming_screen() else None
 
     def coming_screen(self) -> Question | None:
-        """The same, but left to be taken."""
+        """The same, without taking it."""
         if self._held is None and arrived(self._fd):
             self._held = receive(self._fd)
         return self._held if self._held is not None and self._held["do"] == "screen" else None
@@ -65,7 +65,7 @@ class Inbox:
 
 @dataclass
 class Failed:
-    """A candidate that could not be made ready; told when it is its turn, so that answers stay in order."""
+    """A candidate that could not be made ready; reported in its turn, so that answers stay in order."""
 
     config: Config
     digest: str
@@ -76,11 +76,11 @@ class Failed:
 class Screenings:
     """A run of screenings, each candidate made ready while the one before it is on the GPU.
 
-    Loading a program waits for the GPU, which is why it is done while that one is verified: there it is waited for
-    anyway, and soon. What is left to do, milliseconds for a problem of tiny operands, is done while it is timed; and so
-    is what loading needs no GPU for, of the candidate behind.
+    Loading a program waits for the GPU. It is done while the candidate before is verified, where this process waits
+    for the GPU anyway, and not for long. Recording, which takes milliseconds for tiny operands, is done while that
+    candidate is timed, and so is the part of the following candidate's loading that needs no GPU.
 
-    Where the next one is ready, an answer is sent when that has begun: the GPU does not wait for the pipe.
+    Where the next candidate is ready, an answer is sent after that one has started: the GPU does not wait for the pipe.
     """
 
     def __init__(self, bench: Bench, inbox: Inbox, reply: Callable[[dict[str, Any]], None]) -> None:
@@ -88,7 +88,7 @@ class Screenings:
         self._loaded: Loaded | Failed | None = None
         self._next: Ready | Failed | None = None
         self._done: list[Ready] = []
-        self._untold: Measurement | None = None
+        self._unsent: Measurement | None = None
 
     def run(self, question: Question) -> None:
         """Answers `question` and the screenings that have arrived behind it.
@@ -103,8 +103,8 @@ class Screenings:
                 try:
                     measured = self._measured(current)
                 finally:
-                    self._tell()
-                self._untold = measured
+                    self._send()
+                self._unsent = measured
                 self._retire(current)
         finally:
             self._discard()
@@ -112,16 +112,16 @@ class Screenings:
     def _taken(self) -> Ready | Failed | None:
         """The next candidate, made ready; None when no further one has arrived."""
         if self._next is None:
-            self._tell()
+            self._send()
             self._load_next()
             self._record_next()
         taken, self._next = self._next, None
         return taken
 
-    def _tell(self) -> None:
-        untold, self._untold = self._untold, None
-        if untold is not None:
-            self._reply(_json(untold))
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, None
+        if unsent is not None:
+            self._reply(_json(unsent))
 
     def _measured(self, current: Ready | Failed) -> Measurement:
         if isinstance(current, Failed):
@@ -137,7 +137,7 @@ class Screenings:
             return self._bench.outcome(current, Outcome.LAUNCH, str(error))
 
     def _begun(self) -> None:
-        self._tell()
+        self._send()
         self._load_next()
 
     def _meanwhile(self) -> None:
@@ -157,7 +157,7 @@ class Screenings:
         try:
             self._loaded = self._bench.load(*asked)
         except (CudaError, WorkerError) as error:
-            # A lost context shows here first when the candidate on the GPU lost it: that one is heard of first.
+            # A context that the candidate on the GPU lost shows here first, but that candidate is reported first.
             self._loaded = Failed(*asked, error)
 
     def _record_next(self) -> None:
@@ -174,8 +174,8 @@ class Screenings:
         if not isinstance(current, Failed):
             self._done.append(current)
         if len(self._done) >= _UNLOAD_AT_ONCE:
-            # The answer has waited for the GPU; it need not wait for this.
-            self._tell()
+            # Send the answer first: unloading takes a while.
+            self._send()
             self._discard()
 
     def _discard(self) -> None:
@@ -203,7 +203,7 @@ def main(ordinal: int, cache_dir: Path, read_fd: int, write_fd: int, modules: Se
         try:
             if dispatcher is None:
                 dispatcher = Dispatcher(Bench(ordinal, cache_dir), inbox, lambda answer: send(write_fd, answer))
-                # What is there by now stays: looking through it for garbage takes tens of milliseconds, every time.
+                # What exists now stays alive: scanning it for garbage would take tens of milliseconds each time.
                 gc.freeze()
             dispatcher.answer(question)
         except Hangup:
@@ -227,7 +227,7 @@ class Dispatcher:
         """Replies to one question, or to a run of screenings.
 
         Raises:
-            WorkerError: it can't be done here.
+            WorkerError: this machine can't do it.
             CudaError: the driver refuses, or the context is lost.
         """
         if question["do"] == "screen":

@@ -1,4 +1,4 @@
-"""CudaRound: one problem on one GPU. Candidates in; one measurement each out, whatever became of them."""
+"""CudaRound: one problem on one GPU. Every candidate becomes one measurement, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage,
 from workers.ports import More, no_more
 from workers.supervisor import Died, LostContext
 
-#: What preparing a problem, or asking the library about it, may take: setting up, and a share that the reference's
-#: products need, which the GPU makes at several times this rate.
+#: Limit for preparing a problem or its library: a constant, plus the reference's flops at a rate that the GPU exceeds
+#: several times over.
 PREPARE_SECONDS, REFERENCE_FLOPS = 30.0, 1e12
-#: Questions that the GPU process has before it: the one it works on, the one it makes ready, and as many more as it
-#: answers while a batch is proposed and its first build is found in the cache.
+#: Open questions: the one that the GPU works on, the one being made ready, and as many more as the process answers
+#: while a batch is proposed and its first build is read from the cache.
 AHEAD: Final = 5
-#: Tries of the finals before the device is given up.
+#: Attempts at the finals before giving up on the device.
 FINAL_TRIES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A candidate that the GPU process was asked to measure."""
+    """A candidate that the GPU process has been asked to measure."""
 
     config: Config
     digest: str
@@ -69,7 +69,7 @@ class CudaRound:
         )  # fmt: skip
 
     def prepare(self) -> None:
-        """Operands and reference, again after the process was lost; the same seed gives the same data."""
+        """Prepares operands and reference, again after the process was lost; the same seed gives the same data."""
         question = {"do": "prepare", "problem": self._problem.key, "seed": self._seed}
         self._gpu.prepared = None
         try:
@@ -77,7 +77,7 @@ class CudaRound:
         except Died as error:
             raise ProcessError(f"{self._problem.shape} can't be prepared: {error}") from error
         except LostContext as error:
-            # Half of the operands may have been allocated: the next problem begins with a fresh process.
+            # Some operands may have been allocated: the next problem starts with a fresh process.
             self._gpu.supervisor.kill()
             if error.name == "CUDA_ERROR_OUT_OF_MEMORY":
                 raise DriverError(
@@ -91,7 +91,7 @@ class CudaRound:
         self._gpu.prepared = self
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
-        """Builds on CPU threads, and measures each candidate as soon as it is built."""
+        """Builds candidates on CPU threads and measures each as soon as it is built."""
         self._take_over()
         builds, library = self._gpu.builder.begin(self._problem, ()), list[Config]()
         try:
@@ -101,7 +101,7 @@ class CudaRound:
             builds.cancel()
 
     def _take_up(self, candidates: Sequence[Config], builds: Builds, library: list[Config]) -> Iterator[Measurement]:
-        """Sorts candidates by who builds them; those that are illegal are measurements at once."""
+        """Starts to build our own candidates, queues the library's, and yields the measurements of illegal ones."""
         own, legal = list[Config](), legal_among(self._problem, candidates)
         for config in candidates:
             family = family_named(config.family)
@@ -110,12 +110,12 @@ class CudaRound:
             else:
                 (first, *_) = explain(family, self._problem, config).broken
                 yield self._outcome(config, Outcome.CONSTRAINTS, f"{first.rule}: {first.numbers}")
-        # Whoever comes first finds the card in another state: no kind of candidate always does.
+        # The first candidates find the card in another state: shuffle, so that no kind of candidate always comes first.
         random.Random(self._seed).shuffle(own)
         builds.add(own)
 
     def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
-        """Interleaved rounds; a finalist that fails here is reported as failed, the others go on without it.
+        """Interleaved rounds. A finalist that fails is reported as failed, and the others go on without it.
 
         Raises:
             ProcessError: the GPU process died again and again.
@@ -128,7 +128,7 @@ class CudaRound:
                 bad = self._arm_all(left)
                 if bad is None:
                     return (*failed, *self._run_finals(rounds))
-                # Each of them can fail once: this is no try of the others.
+                # Each finalist can fail once without using up an attempt of the others.
                 failed.append(bad)
                 left = [config for config in left if config != bad.config]
             except (Died, LostContext):
@@ -137,14 +137,14 @@ class CudaRound:
         raise ProcessError(f"the GPU process died in {FINAL_TRIES} tries of the finals of {self._problem.shape}")
 
     def _measure(self, builds: Builds, library: list[Config], more: More) -> Iterator[Measurement]:
-        """Keeps a few questions ahead of the GPU process; one measurement per candidate, as they are answered.
+        """Keeps a few questions ahead of the GPU process, and yields measurements as they are answered.
 
-        Whoever stops iterating leaves questions open; their answers are thrown away by what is asked next.
+        A caller that stops iterating leaves questions open; the next question discards their answers.
         """
         asked: deque[Asked] = deque()
         while True:
             yield from self._feed(asked, builds, library)
-            # What comes next is proposed and built while the GPU works on what was asked: nothing else waits for it.
+            # Further candidates are proposed and built while the GPU works on those that were asked.
             if builds.idle and not builds.done and not library and (further := more()):
                 yield from self._take_up(further, builds, library)
                 if not asked:
@@ -159,7 +159,7 @@ class CudaRound:
     def _feed(
         self, asked: deque[Asked], builds: Builds, library: list[Config], wait: bool = False
     ) -> Iterator[Measurement]:
-        """Sends the GPU process what is built, as far as it has room; what did not build is a measurement."""
+        """Sends built candidates to the GPU process while it has room; failed builds are measurements."""
         while len(asked) < AHEAD:
             if library:
                 self._ask_ahead(asked, Asked(library.pop(), ""))
@@ -179,7 +179,7 @@ class CudaRound:
         asked.append(candidate)
 
     def _answered(self, asked: deque[Asked]) -> Measurement:
-        """The measurement of the candidate that was asked first."""
+        """The measurement of the oldest open question."""
         first = asked.popleft()
         try:
             return self._screened(self._gpu.hear(self._gpu.deadline_seconds))
@@ -193,9 +193,10 @@ class CudaRound:
         return failure
 
     def _alone(self, candidate: Asked) -> Measurement:
-        """The process ended: by this candidate, by one that was being made ready, or by somebody from outside.
+        """Measures a candidate alone after the process ended.
 
-        It is blamed when it ends a process again that has nothing else to do.
+        The candidate, one that was being made ready, or something outside may have ended it. The candidate is to
+        blame if it ends a process again that does nothing else.
         """
         self._recover()
         question = self._question("screen", candidate.config, candidate.digest)
@@ -219,10 +220,10 @@ class CudaRound:
         return tuple(self._screened(entry) for entry in answer["measurements"])
 
     def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:
-        """Makes the finalists ready; the first that fails, as a measurement.
+        """Makes the finalists ready; returns the first that fails, as a measurement.
 
         Raises:
-            Died: the process ended at one that had not ended one before.
+            Died: the process ended at a finalist that had not ended one before.
         """
         for config in finalists:
             try:
@@ -241,7 +242,7 @@ class CudaRound:
         return None
 
     def _asked_twice(self, question: dict[str, Any]) -> dict[str, Any]:
-        """A question that no candidate can spoil: a process that ends at it once may have been ended from outside."""
+        """Asks a question that involves no candidate, twice if the process ends: something outside may have ended it."""
         try:
             return self._gpu.ask(question, self._patience_seconds)
         except Died as death:
@@ -250,13 +251,13 @@ class CudaRound:
             return self._gpu.ask(question, self._patience_seconds)
 
     def _take_over(self) -> None:
-        """Makes sure that nothing is under way, and that the operands are this round's."""
+        """Waits for open questions, and prepares this round's operands where the process holds others."""
         self._gpu.settle()
         if self._gpu.prepared is not self or not self._gpu.supervisor.alive:
             self.prepare()
 
     def _recover(self) -> None:
-        """A fresh process with the same operands, or the same process without its rivals."""
+        """Prepares a fresh process, or drops the rivals of one that is still alive."""
         if self._gpu.supervisor.alive:
             self._gpu.ask({"do": "drop"}, self._patience_seconds)
         else:

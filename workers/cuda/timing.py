@@ -1,6 +1,6 @@
 """Timing: launches rotated over cold operands inside a CUDA graph, replayed between events.
 
-Replays are put on the stream ahead of being waited for, so that the host can prepare the next candidate meanwhile.
+Replays are enqueued before anything waits for them, so that the host can prepare the next candidate meanwhile.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final
 from workers.cuda.copies import OwnCopy
 from workers.cuda.driver import Event, Graph, Stopwatch, Stream
 
-#: One replay lasts about this long, so that the events' resolution and the graph's own launch vanish in it.
+#: One replay lasts about this long: the events' resolution and the launch of the graph are negligible beside it.
 REPLAY_US: Final = 1_500.0
 #: Launches of one graph, where they are short and where they are long.
 FEWEST_LAUNCHES: Final = 2
 FEWEST_SHORT_LAUNCHES: Final = 20
 SHORT_US: Final = 100.0
 MOST_LAUNCHES: Final = 400
-#: Timed replays of a screening; the first one before them is not counted.
+#: Timed replays of a screening, behind a first one that does not count.
 SCREEN_REPLAYS: Final = 5
-#: A candidate whose single launch takes this much longer than the round's best gets only so many. A single launch
-#: carries what the host needs for it, which scatters by so many microseconds.
+#: A candidate whose single launch takes this much longer than the round's best gets fewer replays. A single launch
+#: includes the host's time for it, which scatters by the slack.
 GIVE_UP_FACTOR: Final = 1.3
 GIVE_UP_SLACK_US: Final = 20.0
 GIVE_UP_REPLAYS: Final = 2
-#: A round starts with this much work of its first correct candidate: a cold clock flatters whoever is first.
+#: A round starts with this much work of its first correct candidate: a cold clock would flatter the first one.
 HEAT_UP_SECONDS: Final = 0.2
 #: Screening samples farther apart than this share of their median are taken again, once.
 STEADY_SPREAD: Final = 0.25
@@ -37,10 +37,10 @@ LaunchCopy = Callable[[OwnCopy], None]
 
 
 class TimedGraph:
-    """A candidate's launches as one graph; a sample is a replay's time over the number of launches.
+    """A candidate's launches as one graph; a sample is a replay's time divided by the number of launches.
 
     Args:
-        launch: puts one product on `recorder`; nothing of it runs before the first replay.
+        launch: enqueues one product on `recorder`; it runs only when the graph is replayed.
         expected_us: of one launch; decides how many the graph holds.
         recorder: a stream that nothing else uses.
     """
@@ -51,7 +51,7 @@ class TimedGraph:
             for place in range(self.launches):
                 launch(copies[place % len(copies)])
         self._graph: Graph = made[0]
-        # The device may be at work for another candidate: the first replay need not bring the graph there.
+        # The upload overlaps with another candidate's work, so that the first replay does not have to wait for it.
         self._graph.upload(recorder)
         self._uploaded: Event | None = Event()
         self._uploaded.record(recorder)
@@ -107,7 +107,7 @@ def launches_for(expected_us: float, copies: int) -> int:
     wanted = min(max(REPLAY_US / max(expected_us, 0.1), fewest), MOST_LAUNCHES)
     turns = -(-int(wanted) // copies)
     if turns * copies > MOST_LAUNCHES:
-        # The host needs as long for so many launches as the device does.
+        # The host takes as long for that many launches as the device does.
         turns -= 1
     return max(turns, 1) * copies
 

@@ -1,6 +1,6 @@
-"""Text of a kernel that holds one tensor-core instruction, legal or not: what the compiler is asked.
+"""Source of a kernel that holds one tensor-core instruction, legal or not.
 
-Registers are declared and left as they are; such a kernel is assembled, never launched.
+Registers are declared but not initialised: such a kernel is assembled, never launched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from space.instructions.tcgen05 import TMEM_LOAD_REPEATS, Tcgen05
 from space.instructions.wgmma import A_REGISTERS, Wgmma
 
 _DATA_REGISTER: Final = {"f32": ".f32"}
-#: 32-bit registers a thread reads of `tcgen05.ld` with repeat 1, by shape.
+#: 32-bit registers per thread of `tcgen05.ld` with repeat 1, by shape.
 _LOAD_REGISTERS: Final = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4}
 
 #: An instruction that needs the feature and nothing else.
@@ -56,10 +56,10 @@ def wgmma_ptx(
         row: types and K.
         n: extent along N.
         a_in_registers: A from registers instead of shared memory.
-        satfinite: with the suffix.
+        satfinite: whether the mnemonic has the suffix.
         scales: whether the two scale immediates are written; by default where the row has them.
         transposes: the transpose immediates as written; by default zeros, where the row has them.
-        registers: how many accumulators are named; by default as many as the row needs.
+        registers: accumulators named; by default as many as the row needs.
     """
     count = row.accumulator_registers(n) if registers is None else registers
     if transposes is None:

@@ -1,4 +1,4 @@
-"""cuBLASLt as a family: its heuristic's candidates, launched like ours, through nvmath-python's bindings."""
+"""cuBLASLt as a family: its heuristic's candidates, launched like ours through nvmath-python's bindings."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def opened() -> tuple[Handle | None, str]:
 
 
 def unsupported(problem: Gemm) -> str:
-    """Why the library has no such product at all; empty when it may have. The heuristic has the last word."""
+    """Why the library cannot have such a product; empty where it may. The heuristic decides."""
     if missing := {problem.dtype_a, problem.dtype_b, problem.dtype_c} - set(_TYPES):
         return f"cuBLASLt has no {', '.join(sorted(missing))}"
     if "silu" in problem.epilogue_parts:
@@ -78,9 +78,9 @@ def unsupported(problem: Gemm) -> str:
 class Matmul:
     """The product of one problem, described to the library.
 
-    What is row-major to us is column-major and transposed to the library, so that it computes Cᵀ = op(B)·op(A):
-    B is its first operand. B stored [N,K] is its matrix [K,N] and has to be transposed, B stored [K,N] does not;
-    for A it is the other way round.
+    Our row-major matrices are column-major and transposed to the library, which computes Cᵀ = op(B)·op(A): B is its
+    first operand. B stored [N,K] is its matrix [K,N] and must be transposed; B stored [K,N] must not. For A it is the
+    other way round.
     """
 
     def __init__(self, library: Handle, problem: Gemm) -> None:
@@ -100,7 +100,7 @@ class Matmul:
 
     @property
     def ranks(self) -> range:
-        """Places in the heuristic's list; empty where the library has no such product."""
+        """Indices into the heuristic's list; empty where the library has no such product."""
         return range(self._count)
 
     def launch(self, stream: Stream, copy: Copy, rank: int) -> None:
@@ -125,7 +125,7 @@ class Matmul:
             raise CudaError(f"cublasLtMatmul ({error})", "CUDA_ERROR_NOT_SUPPORTED") from error
 
     def note(self, rank: int) -> str:
-        """What the library says of a candidate: algorithm, tile, stages, cluster, split-K."""
+        """The library's description of a candidate: algorithm, tile, stages, cluster, split-K."""
         lt = self._library.lt
         kinds = lt.MatmulAlgoConfigAttribute
         tile = _name(lt.MatmulTile, self._attribute(rank, kinds.TILE_ID, np.uint32))
@@ -181,7 +181,7 @@ class Matmul:
                     preference, MOST_RANKS, results.ptr, count.ctypes.data,
                 )  # fmt: skip
             except lt.cuBLASLtError:
-                # Not supported: the library has nothing to offer, which is an answer.
+                # Not supported is an answer: the library has no candidates.
                 return results, 0
         return results, int(count[0])
 

@@ -1,4 +1,4 @@
-"""The pass that makes an operand K-major and aligned, where TMA or wgmma can't take it as it lies."""
+"""The pass that makes an operand K-major and aligned where TMA or wgmma can't take its layout."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class PackJob(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class Lying:
-    """How an operand lies where the kernel reads it: lines of contiguous elements.
+class Layout:
+    """Layout of an operand as the kernel reads it: lines of contiguous elements.
 
     Attributes:
-        columns: contiguous elements of a line: K, or M or N where the operand is MN-major.
-        lines: of one matrix.
+        columns: contiguous elements per line: K, or M or N where the operand is MN-major.
+        lines: lines of one matrix.
         pitch: elements from line to line.
     """
 
@@ -47,7 +47,7 @@ class Lying:
 
 
 class Packing:
-    """The pass of one problem; does nothing where both operands lie well."""
+    """The packing pass of one problem; empty where neither operand needs it."""
 
     def __init__(self, problem: Gemm, module: Module, sm_count: int, shared: Shared) -> None:
         self._problem = problem
@@ -63,31 +63,31 @@ class Packing:
             self._launch.set_grid(BLOCKS_PER_SM * sm_count)
 
     def address(self, name: OperandName, copy: Copy) -> int:
-        """Where the kernel finds the problem's `a` or `b`."""
+        """Address at which the kernel reads the problem's `a` or `b`."""
         return self._to.get(name) or (copy.a if name == "a" else copy.b)
 
-    def lying(self, name: OperandName) -> Lying:
-        """How the kernel finds it there."""
+    def layout(self, name: OperandName) -> Layout:
+        """Layout at that address."""
         p = self._problem
         rows = p.m if name == "a" else p.n
         if name in self._to:
-            return Lying(p.k, rows, self._pitch(name))
+            return Layout(p.k, rows, self._pitch(name))
         if majors_of(p.layout)[name == "b"] == "mn":
-            return Lying(rows, p.k, rows)
-        return Lying(p.k, rows, p.k)
+            return Layout(rows, p.k, rows)
+        return Layout(p.k, rows, p.k)
 
     def prepare(self, copy: Copy) -> tuple[tuple[Launch, Arguments], ...]:
-        """The pass over one copy; none where there is nothing to pack."""
+        """The pass over one copy; empty where there is nothing to pack."""
         return ((self._launch, Arguments(self._job("a", copy), self._job("b", copy))),) if self._to else ()
 
     def places(
         self, passes: Sequence[tuple[Launch, Arguments]], maps: Mapping[OperandName, TensorMap]
     ) -> dict[str, Place]:
-        """Where the operands stand, and what they are packed into.
+        """Places of the addresses of the operands and of their packed copies.
 
         Args:
             passes: of `prepare`.
-            maps: by operand, what the kernel reads it by.
+            maps: the kernel's descriptors, by operand.
         """
         found = {str(name): Place([each]) for name, each in maps.items() if name not in self._to}
         for _, arguments in passes:

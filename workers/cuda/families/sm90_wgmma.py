@@ -161,16 +161,16 @@ class WgmmaLauncher(PreparedLauncher):
         number, p = self._config.number, self._problem
         is_a = kernel_operand == "a"
         name: OperandName = "a" if is_a != self._swapped else "b"
-        lying, size = self._packing.lying(name), element_bytes(p)
+        layout, size = self._packing.layout(name), element_bytes(p)
         swizzle, rows, sharers = (
             (number("swizzle_a"), number("tile_m"), number("cluster_n"))
             if is_a
             else (number("swizzle_b"), number("tile_n"), number("cluster_m"))
         )
         lines = number("tile_k") if lies_mn_major(p, name) else rows
-        pitch = lying.pitch * size
+        pitch = layout.pitch * size
         box = Box(
-            size, lying.columns, lying.lines, p.batch, pitch, pitch * lying.lines, max(swizzle, 16) // size,
+            size, layout.columns, layout.lines, p.batch, pitch, pitch * layout.lines, max(swizzle, 16) // size,
             lines // sharers, swizzle, number("l2_promotion"),
         )  # fmt: skip
         return name, self._shared.maps(box)

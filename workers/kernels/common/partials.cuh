@@ -39,7 +39,7 @@ struct PartialSums {
     }
 };
 
-/// Partial sums in the workspace. split_k.cuh and a family's stream-K say who adds them up, and when.
+/// Partial sums in the workspace. split_k.cuh and a family's stream-K decide which block adds them up, and when.
 template <class Config>
 struct Partials {
     using Acc = Accumulator<Config>;

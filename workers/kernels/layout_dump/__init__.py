@@ -1,1 +1,1 @@
-"""Kernels that show who holds what: they run one instruction and dump registers or shared memory."""
+"""Kernels that show how data lies: each runs one instruction and dumps registers or shared memory."""

@@ -16,7 +16,7 @@ __device__ __forceinline__ void dump_ldmatrix(const u32* image, int words, const
     for (int i = 0; i < kCount; ++i) registers[threadIdx.x * kCount + i] = r[i];
 }
 
-/// What stmatrix does not write keeps the bits that `image` had.
+/// Bytes that stmatrix does not write keep those of `image`.
 template <int kCount, bool kTrans>
 __device__ __forceinline__ void dump_stmatrix(u32* image, int words, const u32* offsets, const u32* registers) {
     u32* const smem = load_image(image, words);

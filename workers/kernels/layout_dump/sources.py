@@ -1,6 +1,6 @@
-"""Sources of the dump kernels: each is one translation unit, made for the instruction that it runs.
+"""Sources of the dump kernels: one translation unit each, made for the instruction that it runs.
 
-`mma.sync` and `wgmma` name every register, type and shape, so that their one wrapper is generated here.
+`mma.sync` and `wgmma` name every register, type and shape: their wrapper is generated here.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 #include "common/types.cuh"
 
-/// kPrefetchBytes is what L2 is asked to fetch at least: 0 (as needed), 128 or 256.
+/// kPrefetchBytes is the least that L2 fetches: 0 (as needed), 128 or 256.
 #define LD_GLOBAL_NC(name, type, width, outputs, constraints)                                                          \
     template <int kPrefetchBytes>                                                                                      \
     __device__ __forceinline__ void name(type outputs, const void* from, u64 policy) {                                 \
@@ -27,7 +27,7 @@ LD_GLOBAL_NC(ld_global_nc_u32, u32, "u32 %0, [%1], %2;", (&words)[1], "=r"(words
 LD_GLOBAL_NC(ld_global_nc_u16, u32, "u16 %0, [%1], %2;", (&words)[1], "=r"(words[0]))
 LD_GLOBAL_NC(ld_global_nc_u8, u32, "u8 %0, [%1], %2;", (&words)[1], "=r"(words[0]))
 
-/// Brings the line at `from` into L2. What another kernel is still writing is not held back by it.
+/// Prefetches the line at `from` into L2. Later writes of other kernels are still seen.
 /// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-prefetch-prefetchu
 __device__ __forceinline__ void prefetch_global_l2(const void* from) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));

@@ -19,7 +19,7 @@ __device__ __forceinline__ void tma_load_3d(void* to, const CUtensorMap* map, u6
         : "memory");
 }
 
-/// Asks L2 for one box. All multiprocessors read and write there, so that what is written later is seen.
+/// Prefetches one box into L2, which all multiprocessors share: later writes are still seen.
 /// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk-prefetch-tensor
 __device__ __forceinline__ void tma_prefetch_3d(const CUtensorMap* map, int x, int y, int z, u64 policy) {
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile.L2::cache_hint [%0, {%1, %2, %3}], %4;" ::"l"(map),

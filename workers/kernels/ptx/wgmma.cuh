@@ -17,7 +17,7 @@ __device__ __forceinline__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-/// No instruction: ties one accumulator to its place in the program.
+/// Emits no instruction; ties one accumulator to its place in the program.
 __device__ __forceinline__ void wgmma_settle(float& accumulator) { asm volatile("" : "+f"(accumulator)::"memory"); }
 __device__ __forceinline__ void wgmma_settle(int& accumulator) { asm volatile("" : "+r"(accumulator)::"memory"); }
 
@@ -34,8 +34,8 @@ __device__ __forceinline__ u64 wgmma_descriptor(u32 address, u32 leading_bytes, 
            (kMode << 62);
 }
 
-/// The descriptor of what lies `bytes` further in the same tile. Addresses of shared memory never carry out of their
-/// field, so that only the low word changes.
+/// The descriptor moved by `bytes` within the same tile. Shared-memory addresses never carry out of their field, so that
+/// only the low word changes.
 __device__ __forceinline__ u64 wgmma_advance(u64 descriptor, u32 bytes) {
     return (descriptor & 0xFFFFFFFF00000000) | (u32(descriptor) + (bytes >> 4));
 }

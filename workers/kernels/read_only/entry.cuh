@@ -1,7 +1,7 @@
-// A kernel that reads a range of memory once and does nothing else: what a launch takes at least.
+// A kernel that reads a range of memory once and does nothing else: the least time of a launch that reads as much.
 //
-// One thread a block asks TMA for pieces of the block's share, a ring of them at a time. `prefetched` pieces are asked into
-// L2 while the kernel before may still run.
+// One thread per block loads the block's share by TMA, a ring of pieces at a time. `prefetched` pieces are prefetched into
+// L2 while the kernel before may still be running.
 #pragma once
 
 #include "common/types.cuh"

@@ -1,4 +1,4 @@
-// TMA without descriptors: ranges of memory that begin at multiples of 16 and are as long.
+// TMA without descriptors: ranges of memory whose start and length are multiples of 16.
 // https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk
 #pragma once
 
@@ -12,7 +12,7 @@ __device__ __forceinline__ void bulk_load(void* to, const void* from, u32 bytes,
                  : "memory");
 }
 
-/// Asks L2 for a range.
+/// Prefetches a range into L2.
 /// https://docs.nvidia.com/cuda/parallel-thread-execution/#data-movement-and-conversion-instructions-cp-async-bulk-prefetch
 __device__ __forceinline__ void bulk_prefetch(const void* from, u32 bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");

@@ -1,0 +1,57 @@
+"""KernelSource: a family's files wherever they lie, and how constants enter them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from space.errors import FamilyError
+from space.registry import family_named
+from workers.kernels.source import KernelSource, source_of_family
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> KernelSource:
+    (tmp_path / "entry.cuh").write_text('#include "common/types.cuh"\n#include "own.cuh"\n#include "made.cuh"\nbody\n')
+    (tmp_path / "own.cuh").write_text("enum class Walk { kRows, kColumns };\n")
+    (tmp_path / "more.cuh").write_text("more\n")
+    return KernelSource(
+        "entry.cuh",
+        root=tmp_path,
+        enumerators={"walk": "Walk"},
+        not_members=frozenset({"packs"}),
+        extra_entries={"packs": "more.cuh"},
+        generate=lambda constants: {"made.cuh": f"made for {constants['tile_m']}"},
+    )
+
+
+def test_includes_resolve_in_the_own_folder_first_and_then_among_the_kernels(source: KernelSource) -> None:
+    text = source.render({"tile_m": 64, "walk": "rows", "packs": 0})
+    assert "using u32 = unsigned int;" in text
+    places = [text.index(part) for part in ("enum class Walk", "made for 64", "struct Config {", "body")]
+    assert places == sorted(places)
+    assert "static constexpr int kTileM = 64;" in text
+    assert "static constexpr Walk kWalk = Walk::kRows;" in text
+    assert "kPacks" not in text
+
+
+def test_an_extra_entry_is_part_of_the_program_where_its_constant_is_not_0(source: KernelSource) -> None:
+    constants = {"tile_m": 64, "walk": "rows"}
+    assert "more" not in source.render(constants | {"packs": 0})
+    assert source.render(constants | {"packs": 1}).endswith("more\n")
+
+
+def test_the_digest_knows_the_files_and_not_the_constants(source: KernelSource, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in tmp_path.glob("*.cuh"):
+        (other / path.name).write_text(path.read_text())
+    same = KernelSource("entry.cuh", root=other, extra_entries={"packs": "more.cuh"})
+    assert same.digest == source.digest
+    assert KernelSource("entry.cuh", root=other).digest != source.digest
+
+
+def test_a_library_has_no_source() -> None:
+    with pytest.raises(FamilyError, match="cublaslt has no kernel of ours"):
+        source_of_family(family_named("cublaslt"))
