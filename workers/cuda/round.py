@@ -242,7 +242,7 @@ class CudaRound:
         return None
 
     def _asked_twice(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Asks a question that involves no candidate, twice if the process ends: something outside may have ended it."""
+        """Asks a question that involves no candidate; twice if the process ends, since something outside may end it."""
         try:
             return self._gpu.ask(question, self._patience_seconds)
         except Died as death:
