@@ -29,11 +29,12 @@ from workers.builder import Builder, source_of
 
 PROBLEM = Gemm.parse("4096x4096x4096")
 CONFIG = FAMILY.config({})
+ARCH = "sm_90a"
 
 
 @pytest.fixture(scope="module")
 def made() -> Build:
-    build = compile_source(source_of(PROBLEM, CONFIG), FAMILY.arch, None)
+    build = compile_source(source_of(PROBLEM, CONFIG), ARCH, None)
     assert isinstance(build, Build)
     return build
 
@@ -55,7 +56,7 @@ def http(store: Store) -> Iterator[TestClient]:
 
 def offer(build: Build, **change: object) -> dict[str, Any]:
     return {
-        "digest": build.digest, "problem": PROBLEM.key, "config": CONFIG.key, "arch": FAMILY.arch,
+        "digest": build.digest, "problem": PROBLEM.key, "config": CONFIG.key, "arch": ARCH,
         "nvrtc": build.nvrtc, "registers": build.registers, "warnings": list(build.warnings), "seconds": build.seconds,
         "cubin": base64.b64encode(build.cubin).decode(),
     } | change  # fmt: skip
@@ -69,7 +70,7 @@ def test_a_build_is_kept_once_and_given_to_workers(http: TestClient, made: Build
     assert first.json()["offered_by"] == "node-7"
     found = http.get(f"/v1/builds/{made.digest}/cubin").json()
     assert base64.b64decode(found["cubin"]) == made.cubin
-    assert [item["digest"] for item in http.get("/v1/builds", params={"arch": FAMILY.arch}).json()["items"]] == [
+    assert [item["digest"] for item in http.get("/v1/builds", params={"arch": ARCH}).json()["items"]] == [
         made.digest
     ]
     assert http.get("/v1/builds", params={"arch": "sm_80"}).json()["items"] == []
@@ -123,18 +124,18 @@ def test_unknown_builds_and_other_scopes(store: Store, http: TestClient, made: B
 
 
 def test_verify_finds_what_was_forged_before_anybody_else_offered_it(store: Store, made: Build) -> None:
-    builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, FAMILY.arch, made), "node-7")
+    builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, ARCH, made), "node-7")
     assert [why for _, why in builds.verify(store, 10, 0)] == [""]
     with store.transaction(writes=True) as session:
         session.execute(update(BuildRow).values(cubin=made.cubin[:-1] + b"\x01"))
-    assert [why for _, why in builds.verify(store, 10, 0)] == ["its bytes are not what the source gives"]
+    assert [why for _, why in builds.verify(store, 10, 0)] == ["its bytes differ from what its source compiles to"]
 
 
 class TestBuildCache:
     def test_one_worker_compiles_and_the_other_takes(self, store: Store, tmp_path: Path) -> None:
         _, secret = tokens.make(store, "nodes", ["work"])
         with serving(create_app(store, AccessPolicy(tokens=True))) as url, ServiceClient(url, secret) as service:
-            first, second = HttpBuildCache(service, FAMILY.arch), HttpBuildCache(service, FAMILY.arch)
+            first, second = HttpBuildCache(service, ARCH), HttpBuildCache(service, ARCH)
             one = self.built(Builder(tmp_path / "one", 1, first))
             first.close()
             two = self.built(Builder(tmp_path / "two", 1, second))
@@ -144,18 +145,18 @@ class TestBuildCache:
 
     def test_a_service_that_is_away_costs_nothing_but_the_compiling(self, tmp_path: Path) -> None:
         with ServiceClient("http://127.0.0.1:9") as service:
-            build_cache = HttpBuildCache(service, FAMILY.arch)
+            build_cache = HttpBuildCache(service, ARCH)
             assert self.built(Builder(tmp_path, 1, build_cache)).seconds > 0
             build_cache.close()
 
     def test_bytes_that_were_changed_in_the_store_are_not_used(
         self, store: Store, made: Build, tmp_path: Path
     ) -> None:
-        builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, FAMILY.arch, made), "node-7")
+        builds.offer(store, builds.Offer(PROBLEM, CONFIG.key, ARCH, made), "node-7")
         with store.transaction(writes=True) as session:
             session.execute(update(BuildRow).values(cubin=made.cubin[:-1] + b"\x01"))
         with serving(create_app(store)) as url, ServiceClient(url) as service:
-            build_cache = HttpBuildCache(service, FAMILY.arch)
+            build_cache = HttpBuildCache(service, ARCH)
             assert self.built(Builder(tmp_path, 1, build_cache)).cubin == made.cubin
             build_cache.close()
         assert build_cache.fetched == 0
