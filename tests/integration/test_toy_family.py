@@ -102,9 +102,10 @@ def test_its_kernel_compiles_wherever_it_says(arch: str, epilogue: str) -> None:
 
 
 def test_it_is_recorded_and_replayed(folder: Path) -> None:
-    with RecordedWorker(folder / "recorded" / "toy", folder / "cache") as worker, Store.open(f"sqlite:///{folder}/store.db") as store:
+    store = Store.open(f"sqlite:///{folder}/store.db")
+    with RecordedWorker(folder / "recorded" / "toy", folder / "cache") as worker, store:
         report = tune(store, worker, PROBLEM, Budget(candidates=57))
-        assert report.best.config.family == TOY.name
+    assert report.best.config.family == TOY.name
     recording = read_recording(folder / "recorded" / "toy" / file_name(PROBLEM))
     assert {measurement.config.family for measurement, _ in recording.measurements} == {TOY.name}
 
