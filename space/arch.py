@@ -6,13 +6,27 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from space.errors import ArchError
+
+WARP_THREADS: Final = 32
+#: A register, an f32 or s32 sum, a word of a bank.
+WORD_BYTES: Final = 4
+#: Widest load or store of one thread on every arch (PTX ISA 9.0, ld and st: `.v4.b32`).
+VECTOR_BYTES: Final = 16
+#: L2 looks up lines and moves sectors (CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory").
+LINE_BYTES, SECTOR_BYTES = 128, 32
+#: Registers of a thread are allocated in steps of this (CUDA Occupancy Calculator: 256 a warp).
+REGISTER_STEP: Final = 8
+#: Largest x extent of a grid (CUDA C++ Programming Guide, compute capabilities).
+MAX_GRID_BLOCKS: Final = 2**31 - 1
 
 #: What an arch may have beside the instructions that every one of ours has.
 Feature = Literal[
     "cp_async", "mma_fp8", "mma_fp4", "clusters", "tma", "stmatrix", "setmaxnreg", "wgmma", "matrix_b8", "tcgen05"
 ]
-
 
 
 def _also(base: frozenset[Feature], *names: Feature) -> frozenset[Feature]:
@@ -81,6 +95,11 @@ class Arch:
     def smem_per_sm_bytes(self) -> int:
         """Shared memory of one SM: one block's most, and what the driver keeps beside it."""
         return self.smem_per_block_bytes + self.smem_reserved_bytes
+
+    def registers_for(self, threads: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Registers that each of `threads` resident threads gets when a kernel starts."""
+        shared: npt.NDArray[np.int64] = self.registers_per_block // threads // REGISTER_STEP * REGISTER_STEP
+        return np.minimum(shared, self.registers_per_thread)
 
 
 ARCHS: Final[dict[str, Arch]] = {

@@ -99,6 +99,10 @@ class Columns:
             column = self._known[name] = self._knob(name) if name in self._places else self._computed(name)
         return column
 
+    def first(self, name: str) -> int:
+        """A value of the first row, as a plain number."""
+        return int(self[name][0])
+
     def once(self, compute: Callable[[Columns], T]) -> T:
         """What a function makes of these columns alone: made when it is first asked for, and kept."""
         if compute not in self._made:

@@ -72,7 +72,7 @@ def explain(family: Family, problem: Problem, config: Config, device: DeviceProf
     # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
     not_worth = [] if broken else [rule for rule in family.rules if rule.kind == "worth" and not rule.mask(columns)[0]]
     change = near.nearest_legal(MOST_CHANGES) if broken else {}
-    derived = {value.name: int(columns[value.name][0]) for value in family.derived}
+    derived = {value.name: columns.first(value.name) for value in family.derived}
     return Explanation(
         config, problem, device.arch.name, _told(broken, columns), _told(not_worth, columns),
         config.changed(change) if change else None,

@@ -171,7 +171,7 @@ class Family:
     def derive(self, problem: Problem, config: Config, device: DeviceProfile | None = None) -> dict[str, int]:
         """All derived values of one config."""
         columns = self.columns(problem, [config], device)
-        return {value.name: int(columns[value.name][0]) for value in self.derived}
+        return {value.name: columns.first(value.name) for value in self.derived}
 
     def compile_constants(
         self, problem: Problem, config: Config, device: DeviceProfile | None = None
@@ -183,7 +183,7 @@ class Family:
         alike = problem.class_of_alignment()
         columns = self.columns(alike, [config], device)
         constants = {knob.name: config[knob.name] for knob in self.knobs if knob.decides == "compile"}
-        constants |= {value.name: int(columns[value.name][0]) for value in self.derived if value.in_kernel}
+        constants |= {value.name: columns.first(value.name) for value in self.derived if value.in_kernel}
         return constants | dict(self.problem_constants(alike, config))
 
     def structure_of(self, config: Config) -> tuple[KnobValue, ...]:

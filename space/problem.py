@@ -13,16 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
+from space.elements import element_bytes
 from space.errors import ProblemError
 
 #: A problem of the kind that a family takes: its rules read fields that only that kind has.
 OwnProblem: TypeAlias = Any
 
-#: Bytes of one element. tf32 travels and is stored as 32-bit words.
+#: Bytes of one element of each dtype that operands have. tf32 travels and is stored as 32-bit words.
 DTYPE_BYTES: Final[dict[str, int]] = {
-    "bf16": 2, "fp16": 2, "tf32": 4, "f32": 4, "s32": 4,
-    "fp8_e4m3": 1, "fp8_e5m2": 1, "int8": 1, "uint8": 1,
-}  # fmt: skip
+    dtype: element_bytes(dtype)
+    for dtype in ("bf16", "fp16", "tf32", "f32", "s32", "fp8_e4m3", "fp8_e5m2", "int8", "uint8")
+}
 #: Digits behind the point of a distance, so that shapes that are equally far in theory are equally far here.
 DISTANCE_DIGITS: Final = 9
 

@@ -58,7 +58,7 @@ def worth_of(knobs: Sequence[Knob]) -> MakeWorth:
     by_name = {knob.name: knob for knob in knobs}
 
     def value(c: Columns, name: str) -> str:
-        number = int(c[name][0])
+        number = c.first(name)
         return str(by_name[name].decode(number)) if name in by_name else f"{number:,}"
 
     def make(

@@ -11,11 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from space.arch import ARCHS
+from space.arch import ARCHS, WARP_THREADS
+from space.elements import element_bits
 from space.instructions.operand import FP8, INT8, NARROW, PTX_DTYPES, accumulator_of
-from space.layouts.elements import element_bits
 
-WARP_THREADS: Final = 32
 SOURCE: Final = "PTX ISA 9.0 §9.7.14.5.14, mma"
 
 _ALL: Final = tuple(ARCHS)

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from space.elements import element_bits
 from space.instructions.operand import ANY_MAJOR, INT8, K_MAJOR, NARROW, Major, accumulator_of
-from space.layouts.elements import element_bits
 
 ARCHS: Final = ("sm_100a",)
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.2.1 table 39, tcgen05.mma"

@@ -16,8 +16,8 @@ from typing import Final
 SOURCE: Final = "CUDA driver API, cuTensorMapEncodeTiled"
 #: What its documentation does not say.
 OBSERVED: Final = "observed on driver 580.159.04 by tests/gpu/test_tensor_map_limits.py"
-#: The map itself lies at a multiple of this, in parameters, constant or global memory.
-MAP_ALIGN_BYTES: Final = 64
+#: Size of a map, and where it may lie in parameters, constant or global memory.
+MAP_BYTES, MAP_ALIGN_BYTES = 128, 64
 MOST_RANK: Final = 5
 ADDRESS_STEP_BYTES: Final = 16
 MOST_EXTENT: Final = 2**32
@@ -34,6 +34,15 @@ MOST_BOX_BYTES: Final = 228 * 1024
 SMEM_STEP_BYTES: Final = 128
 #: Swizzle spans in bytes; 0 is no swizzle.
 SWIZZLE_SPANS: Final = (0, 32, 64, 128)
+#: Bytes that a copy asks L2 to fetch at least; 0 is only what it needs.
+L2_PROMOTIONS: Final = (0, 64, 128, 256)
+#: Size of the mbarrier that a copy signals, and the most bytes that one phase of it counts (PTX ISA 9.0, "mbarrier").
+MBARRIER_BYTES, MAX_TRANSACTION_BYTES = 8, 2**20 - 1
+
+
+def stride_gap_bytes(stride_bytes: int) -> int:
+    """Bytes by which a stride misses the multiple that TMA asks for; 0 for a stride that it takes."""
+    return stride_bytes % STRIDE_STEP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +132,7 @@ class TensorMap:
     def _strides(self) -> Iterator[tuple[str, str]]:
         for place, stride in enumerate(self.strides_bytes, start=1):
             named = f"stride {stride:,} B of dimension {place}"
-            if past := stride % STRIDE_STEP_BYTES:
+            if past := stride_gap_bytes(stride):
                 multiple = f"{past} B past a multiple of {STRIDE_STEP_BYTES}"
                 yield "stride", f"{named} is {multiple}: pad the leading dimension"
             if not 0 <= stride < STRIDE_END_BYTES:

@@ -8,23 +8,34 @@ out: no problem that we describe uses them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from space.arch import WARP_THREADS
+from space.elements import element_bits
 from space.instructions.operand import ANY_MAJOR, FP8, INT8, K_MAJOR, PTX_DTYPES, Major, accumulator_of
 
 #: Rows of D of every shape: four warps with 16 rows each.
 M: Final = 64
 #: Threads that execute one instruction together.
-WARPGROUP_THREADS: Final = 128
+WARPGROUP_THREADS: Final = 4 * WARP_THREADS
+#: K of every shape, in bytes of A.
+K_BYTES: Final = 32
+#: Columns of the narrowest shape, and the step between shapes.
+N_STEP: Final = 8
 ARCHS: Final = ("sm_90a",)
 SOURCE: Final = "PTX ISA 9.0 §9.7.15.5, wgmma.mma_async"
 #: 32-bit registers of A a thread holds when A comes from registers; the same for every K.
 A_REGISTERS: Final = 4
 
 #: N of the floating-point types.
-FLOAT_N: Final = tuple(range(8, 257, 8))
+FLOAT_N: Final = tuple(range(N_STEP, 257, N_STEP))
 #: N of the integer types: past 32, multiples of 16 only. 24 is in, 40, 56, 72 … are not.
 INTEGER_N: Final = (8, 16, 24, *range(32, 257, 16))
+
+Count = TypeVar("Count", int, npt.NDArray[np.int64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,7 @@ class Wgmma:
 
     Attributes:
         dtype_a, dtype_b, dtype_acc: words of `space.problem`; accumulators are `f32`, `fp16` or `s32`.
-        k: extent of one instruction along K, in elements; 32 bytes of it.
+        k: extent of one instruction along K, in elements.
         n: legal extents along N.
         majors_a, majors_b: major modes of an operand in shared memory.
         a_in_registers: whether A may come from registers (then it has no major mode of its own).
@@ -59,7 +70,7 @@ class Wgmma:
         """Whether the immediates `imm-trans-a` and `imm-trans-b` are there: with 16-bit operands only."""
         return "mn" in self.majors_b
 
-    def accumulator_registers(self, n: int) -> int:
+    def accumulator_registers(self, n: Count) -> Count:
         """32-bit registers a thread holds of D[64,n]: n/2, or n/4 where two fp16 share one."""
         return M * n // WARPGROUP_THREADS // (2 if self.dtype_acc == "fp16" else 1)
 
@@ -69,17 +80,23 @@ class Wgmma:
         return f"wgmma.mma_async.sync.aligned.m{M}n{n}k{self.k}.{types}" + (".satfinite" if satfinite else "")
 
 
-def _integer(a: str, b: str) -> Wgmma:
-    return Wgmma(a, b, "s32", 32, INTEGER_N, saturates=True, negates=False)
+def _row(a: str, b: str, acc: str) -> Wgmma:
+    """What follows from the types: K of 32 bytes, transposition of 16-bit operands only, fewer N for integers."""
+    bits, integer = element_bits(a), acc == "s32"
+    majors = ANY_MAJOR if bits == 16 else K_MAJOR
+    return Wgmma(
+        a, b, acc, 8 * K_BYTES // bits, INTEGER_N if integer else FLOAT_N, majors, majors, saturates=integer,
+        negates=not integer,
+    )  # fmt: skip
 
 
 WGMMA: Final[tuple[Wgmma, ...]] = (
-    Wgmma("bf16", "bf16", "f32", 16, majors_a=ANY_MAJOR, majors_b=ANY_MAJOR),
-    Wgmma("fp16", "fp16", "f32", 16, majors_a=ANY_MAJOR, majors_b=ANY_MAJOR),
-    Wgmma("fp16", "fp16", "fp16", 16, majors_a=ANY_MAJOR, majors_b=ANY_MAJOR),
-    Wgmma("tf32", "tf32", "f32", 8),
-    *(Wgmma(a, b, acc, 32) for a in FP8 for b in FP8 for acc in ("f32", "fp16")),
-    *(_integer(a, b) for a in INT8 for b in INT8),
+    _row("bf16", "bf16", "f32"),
+    _row("fp16", "fp16", "f32"),
+    _row("fp16", "fp16", "fp16"),
+    _row("tf32", "tf32", "f32"),
+    *(_row(a, b, acc) for a in FP8 for b in FP8 for acc in ("f32", "fp16")),
+    *(_row(a, b, "s32") for a in INT8 for b in INT8),
 )
 
 _BY_DTYPES: Final = {(row.dtype_a, row.dtype_b, row.dtype_acc): row for row in WGMMA}

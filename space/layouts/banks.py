@@ -17,13 +17,14 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import WARP_THREADS, WORD_BYTES
 from space.errors import LayoutError
 from space.layouts.boxes import BoxPlan
 from space.layouts.swizzle import IntArray
 
 BANKS: Final = 32
-BANK_BYTES: Final = 4
-WARP_THREADS: Final = 32
+#: What shared memory and L1 hand to the threads of an SM in a clock: one wavefront.
+BYTES_PER_CLOCK: Final = BANKS * WORD_BYTES
 #: Lanes of one phase by bytes a lane.
 PHASE_LANES: Final = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}
 
@@ -104,7 +105,7 @@ def access(addresses: Sequence[int] | IntArray, width_bytes: int) -> Access:
 def _phase(places: tuple[int, ...], width_bytes: int, lanes: range) -> Phase:
     words: list[set[int]] = [set() for _ in range(BANKS)]
     for lane in lanes:
-        first, last = places[lane] // BANK_BYTES, (places[lane] + width_bytes - 1) // BANK_BYTES
+        first, last = places[lane] // WORD_BYTES, (places[lane] + width_bytes - 1) // WORD_BYTES
         for word in range(first, last + 1):
             words[word % BANKS].add(word)
     return Phase(tuple(lanes), tuple(tuple(sorted(bank)) for bank in words))

@@ -8,19 +8,15 @@ such a column, rows continue across boxes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, overload
+from typing import overload
 
+import numpy as np
+import numpy.typing as npt
+
+from space.elements import element_bytes
 from space.errors import LayoutError
-from space.layouts.elements import element_bytes
+from space.instructions.tma import BOX_STEP_BYTES, MAX_TRANSACTION_BYTES, MOST_BOX_EXTENT, SMEM_STEP_BYTES
 from space.layouts.swizzle import SWIZZLES, IntArray, Swizzle
-
-#: Limits of `cuTensorMapEncodeTiled` (CUDA driver API, tensor map object management).
-MOST_BOX_ELEMENTS: Final = 256
-BOX_ROW_STEP_BYTES: Final = 16
-#: Where any box may begin in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
-SMEM_ALIGN_BYTES: Final = 128
-#: The transaction count of an mbarrier is below this (PTX ISA 9.0, "Tracking asynchronous operations").
-MOST_BARRIER_BYTES: Final = 2**20 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +55,7 @@ class BoxPlan:
     @property
     def alignment_bytes(self) -> int:
         """What the tile's start in shared memory is a multiple of."""
-        return max(self.swizzle.pattern_bytes, SMEM_ALIGN_BYTES)
+        return max(self.swizzle.pattern_bytes, SMEM_STEP_BYTES)
 
     @property
     def column_stride_bytes(self) -> int:
@@ -70,16 +66,16 @@ class BoxPlan:
     @property
     def smem_bytes(self) -> int:
         """Shared memory of the tile."""
-        return self.columns // self.box_columns * self.column_stride_bytes
+        return boxes_across(self.columns * self.element_bytes, self.pitch_bytes) * self.column_stride_bytes
 
     @property
     def boxes(self) -> tuple[Box, ...]:
         """In the order in which they lie in shared memory."""
         return tuple(
-            Box(column, row, self.box_columns, min(MOST_BOX_ELEMENTS, self.rows - row),
+            Box(column, row, self.box_columns, min(MOST_BOX_EXTENT, self.rows - row),
                 column // self.box_columns * self.column_stride_bytes + row * self.pitch_bytes)
             for column in range(0, self.columns, self.box_columns)
-            for row in range(0, self.rows, MOST_BOX_ELEMENTS)
+            for row in range(0, self.rows, MOST_BOX_EXTENT)
         )  # fmt: skip
 
     @overload
@@ -91,6 +87,24 @@ class BoxPlan:
         across, within = column // self.box_columns, column % self.box_columns
         linear = across * self.column_stride_bytes + row * self.pitch_bytes + within * self.element_bytes
         return self.swizzle.apply(linear)
+
+
+@overload
+def boxes_across(row_bytes: int, box_bytes: int) -> int: ...
+@overload
+def boxes_across(row_bytes: IntArray, box_bytes: IntArray) -> IntArray: ...
+def boxes_across(row_bytes: int | IntArray, box_bytes: int | IntArray) -> int | IntArray:
+    """Boxes side by side that cover rows of `row_bytes`; the last one may reach past them."""
+    return -(-row_bytes // box_bytes)
+
+
+@overload
+def whole_boxes(row_bytes: int, box_bytes: int) -> bool: ...
+@overload
+def whole_boxes(row_bytes: IntArray, box_bytes: IntArray) -> npt.NDArray[np.bool_]: ...
+def whole_boxes(row_bytes: int | IntArray, box_bytes: int | IntArray) -> bool | npt.NDArray[np.bool_]:
+    """Whether boxes side by side cover rows of `row_bytes` without reaching past them."""
+    return row_bytes % box_bytes == 0
 
 
 def plan_boxes(rows: int, columns: int, dtype: str, swizzle: Swizzle, box_columns: int | None = None) -> BoxPlan:
@@ -112,9 +126,9 @@ def plan_boxes(rows: int, columns: int, dtype: str, swizzle: Swizzle, box_column
     _check_box(columns, wide, size, swizzle, dtype)
     plan = BoxPlan(rows, columns, size, swizzle, wide)
     moved = rows * columns * size
-    if moved > MOST_BARRIER_BYTES:
+    if moved > MAX_TRANSACTION_BYTES:
         raise LayoutError(
-            f"{rows}·{columns}·{size} B = {moved:,} B > {MOST_BARRIER_BYTES:,} B, which one mbarrier counts: "
+            f"{rows}·{columns}·{size} B = {moved:,} B > {MAX_TRANSACTION_BYTES:,} B, which one mbarrier counts: "
             f"use a smaller tile, or a barrier for each part"
         )
     return plan
@@ -122,15 +136,15 @@ def plan_boxes(rows: int, columns: int, dtype: str, swizzle: Swizzle, box_column
 
 def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str) -> None:
     row_bytes = wide * size
-    if wide < 1 or row_bytes % BOX_ROW_STEP_BYTES:
+    if wide < 1 or row_bytes % BOX_STEP_BYTES:
         raise LayoutError(
-            f"a box of {wide} {dtype} is {row_bytes} B wide: TMA moves multiples of {BOX_ROW_STEP_BYTES} B; "
-            f"make it a multiple of {BOX_ROW_STEP_BYTES // size} elements"
+            f"a box of {wide} {dtype} is {row_bytes} B wide: TMA moves multiples of {BOX_STEP_BYTES} B; "
+            f"make it a multiple of {BOX_STEP_BYTES // size} elements"
         )
-    if wide > MOST_BOX_ELEMENTS:
+    if wide > MOST_BOX_EXTENT:
         raise LayoutError(
-            f"a box of {wide} elements is wider than {MOST_BOX_ELEMENTS}, the most that boxDim takes: "
-            f"cut the tile into boxes of {MOST_BOX_ELEMENTS}"
+            f"a box of {wide} elements is wider than {MOST_BOX_EXTENT}, the most that boxDim takes: "
+            f"cut the tile into boxes of {MOST_BOX_EXTENT}"
         )
     if swizzle.bits and row_bytes != swizzle.span_bytes:
         how = "wider than TMA allows for" if row_bytes > swizzle.span_bytes else "narrower than"
@@ -139,7 +153,7 @@ def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str)
             f"a box of {wide} {dtype} is {row_bytes} B wide, {how} the {swizzle.span_bytes} B rows that {swizzle.name} "
             f"swizzles: use boxes of {swizzle.span_bytes // size} elements" + (f", or {fits[0]}" if fits else "")
         )
-    if columns % wide:
+    if not whole_boxes(columns * size, row_bytes):
         raise LayoutError(
             f"{columns} columns are no whole number of boxes of {wide} {dtype} ({row_bytes} B, {swizzle.name}): "
             f"use {-(-columns // wide) * wide} columns, or a narrower swizzle"

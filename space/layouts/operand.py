@@ -17,17 +17,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, overload
 
+from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.layouts.boxes import BoxPlan, plan_boxes
-from space.layouts.elements import element_bytes
-from space.layouts.swizzle import IntArray, Swizzle
+from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, IntArray, Swizzle, whole_patterns
 from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
 from space.layouts.wgmma_descriptor import WgmmaDescriptor
 
-#: A core matrix is this many rows of this many bytes.
-CORE_ROWS: Final = 8
-CORE_BYTES: Final = 16
 #: What stands in a leading field that is not read.
 UNREAD_LEADING_BYTES: Final = 16
 
@@ -70,7 +67,7 @@ class OperandTile:
                 f"described here; use 128B, 64B, 32B or none"
             )
         name, rows = ("mn", self.mn) if self.major == "k" else ("k", self.k)
-        if rows % CORE_ROWS:
+        if not whole_patterns(rows):
             raise LayoutError(
                 f"{name} = {rows} rows are no whole core matrices of {CORE_ROWS} rows: use {-(-rows // 8) * 8}"
             )

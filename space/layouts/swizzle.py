@@ -14,8 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from space.errors import LayoutError
+from space.instructions.tma import SWIZZLE_SPANS
 
 IntArray = npt.NDArray[np.int64]
+
+#: A core matrix is this many rows of this many bytes. Patterns repeat after as many rows; without a swizzle, 16-byte
+#: columns of core matrices lie side by side.
+CORE_ROWS: Final = 8
+CORE_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +79,42 @@ SWIZZLES: Final[dict[str, Swizzle]] = {
         Swizzle("128B", 3, 4, 3, 128),
         Swizzle("64B", 2, 4, 3, 64),
         Swizzle("32B", 1, 4, 3, 32),
-        Swizzle("none", 0, 4, 3, 16),
+        Swizzle("none", 0, 4, 3, CORE_BYTES),
         # Blackwell only: 32 bytes stay together, for 32-bit elements that are transposed on the way.
         Swizzle("128B_atom32B", 2, 5, 2, 128),
     )
 }
+
+
+#: The mode whose pattern is longest on Hopper: where its pattern starts, every other one does too.
+WIDEST: Final = SWIZZLES["128B"]
+
+
+@overload
+def row_bytes_of(span_bytes: int) -> int: ...
+@overload
+def row_bytes_of(span_bytes: IntArray) -> IntArray: ...
+def row_bytes_of(span_bytes: int | IntArray) -> int | IntArray:
+    """Bytes of a tile's row that one box holds, by swizzle span; 0 is no swizzle."""
+    return max(span_bytes, CORE_BYTES) if isinstance(span_bytes, int) else np.maximum(span_bytes, CORE_BYTES)
+
+
+def widest_span(row_bytes: IntArray) -> IntArray:
+    """The widest swizzle span that rows of `row_bytes` fill; the narrowest where they fill none."""
+    narrowest, *wider = SWIZZLE_SPANS[1:]
+    span = np.full_like(row_bytes, narrowest)
+    for each in wider:
+        span = np.where(row_bytes >= each, each, span)
+    return span
+
+
+@overload
+def whole_patterns(rows: int, parts: int = 1) -> bool: ...
+@overload
+def whole_patterns(rows: IntArray, parts: IntArray) -> npt.NDArray[np.bool_]: ...
+def whole_patterns(rows: int | IntArray, parts: int | IntArray = 1) -> bool | npt.NDArray[np.bool_]:
+    """Whether each of equal parts of a tile's rows is made of whole swizzle patterns, or of whole core matrices."""
+    return rows % (CORE_ROWS * parts) == 0
 
 
 def swizzle_named(name: str) -> Swizzle:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from space.config import Config
+from space.families.element_sizes import input_bytes
 from space.families.sm90_wgmma.estimate import split_trips
-from space.families.sm90_wgmma.operands import element_bytes, stores_chunks
+from space.families.sm90_wgmma.operands import stores_chunks
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.build import Build, compile_source
@@ -53,7 +54,7 @@ def test_a_split_products_trips_to_l2_are_those_of_the_estimate(knobs: dict[str,
 )
 def test_c_is_aligned_where_the_kernel_stores_it_by_chunks(shape: str, dtype: str, swap_ab: int) -> None:
     problem = Gemm.parse(shape, dtype)
-    tile_k = FAMILY.config({}).number("swizzle_a") // element_bytes(problem)
+    tile_k = FAMILY.config({}).number("swizzle_a") // input_bytes(problem)
     config = FAMILY.config({"epilogue": "direct", "swap_ab": swap_ab, "tile_k": tile_k})
     said = str(stores_chunks(problem, config)).lower()
     compiles(problem, config, [f"DirectStore<Config>::kChunks == {said}"])

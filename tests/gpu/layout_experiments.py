@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from space.elements import element_bytes
 from space.instructions.wgmma import M, Wgmma
-from space.layouts.elements import element_bytes
 from space.layouts.fragments.mma_sync import Shape, mma_fragment
 from space.layouts.fragments.wgmma import wgmma_fragment
 from space.layouts.operand import OperandTile

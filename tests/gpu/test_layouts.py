@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from space.elements import element_bytes
 from space.instructions.operand import Major
 from space.instructions.wgmma import WGMMA, Wgmma, wgmma_for
 from space.layouts.boxes import plan_boxes
-from space.layouts.elements import element_bytes
 from space.layouts.fragments.matrix_moves import COUNTS, matrix_fragment
 from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES, Shape, mma_fragment
 from space.layouts.operand import OperandTile

@@ -10,9 +10,9 @@ import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from space.config import Config
+from space.instructions.tma import MAP_ALIGN_BYTES, MAP_BYTES
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
@@ -21,9 +21,6 @@ from workers.cuda.driver import Stream
 from workers.cuda.families import prepared_launcher_of
 from workers.cuda.families.prepared import PreparedLauncher
 from workers.cuda.families.shared import Box, Shared, TensorMap
-
-#: Descriptors lie at multiples of this (CUDA driver API, cuTensorMapReplaceAddress: tensorMap).
-MAP_ALIGN_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ class _Wanted(Shared):
 
 
 def _placed(box: Box, address: int) -> TensorMap:
-    room = ctypes.create_string_buffer(128 + MAP_ALIGN_BYTES)
+    room = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGN_BYTES)
     aligned = -ctypes.addressof(room) % MAP_ALIGN_BYTES
     made = (ctypes.c_char * 128).from_buffer(room, aligned)
     ctypes.memmove(made, box.encode(address), 128)

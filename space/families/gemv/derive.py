@@ -6,32 +6,23 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import VECTOR_BYTES, WARP_THREADS, WORD_BYTES
 from space.columns import BoolColumn, Columns, Derived, IntColumn
 from space.config import Config
+from space.families.element_sizes import input_bytes
 from space.families.epilogue import epilogue_constants
 from space.families.gemv.knobs import A_SMEM
 from space.families.split_k import SEMAPHORE_BYTES
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
-from space.problem import DTYPE_BYTES
 
-WARP_THREADS: Final = 32
-#: Bytes of a register, and of one sum.
-WORD_BYTES: Final = 4
-#: What starts in shared memory starts at multiples of this: the widest load.
-ALIGN_BYTES: Final = 16
 #: Registers beside what `held_registers` counts: indices, the arguments at hand, what an epilogue computes.
 BESIDE_REGISTERS, EPILOGUE_REGISTERS = 30, 16
 
 
-def element_bytes(problem: Gemm) -> int:
-    """Bytes of one element of A, and of B: no product mixes widths."""
-    return DTYPE_BYTES[problem.dtype_a]
-
-
 def row_bytes(problem: Gemm) -> int:
     """From one row of B to the next."""
-    return problem.k * element_bytes(problem)
+    return problem.k * input_bytes(problem)
 
 
 def transposed_a(problem: Gemm) -> bool:
@@ -52,18 +43,18 @@ def _gathers(c: Columns) -> BoolColumn:
 def _reduction_bytes(c: Columns) -> IntColumn:
     """Sums of every warp of a team, and a word that says who came last."""
     sums = np.where(_gathers(c), c["split_warps"] * c["outputs"], 1) * WORD_BYTES
-    return -(-(sums + WORD_BYTES) // ALIGN_BYTES) * ALIGN_BYTES
+    return -(-(sums + WORD_BYTES) // VECTOR_BYTES) * VECTOR_BYTES
 
 
 def _staged_pitch(c: Columns) -> IntColumn:
-    pitch = -(-c["slice_pieces"] * c["load_bytes"] // ALIGN_BYTES) * ALIGN_BYTES
+    pitch = -(-c["slice_pieces"] * c["load_bytes"] // VECTOR_BYTES) * VECTOR_BYTES
     return np.where(c["a_path"] == A_SMEM, pitch, 0)
 
 
 def _held_registers(c: Columns) -> IntColumn:
     """Sums, and promoted ones beside them; the loads under way, those of less than a word with what puts them in place;
     a piece of each row of A, addresses of the rows of B, elements as f32."""
-    per_word = np.minimum(c["load_bytes"], WORD_BYTES) // element_bytes(c.problem)
+    per_word = np.minimum(c["load_bytes"], WORD_BYTES) // input_bytes(c.problem)
     unpacked = 0 if c.problem.dtype_acc == "s32" else (c["columns"] + 1) * np.maximum(per_word, 1)
     loads = c["buffers"] * c["unroll"] * c["columns"] * words(c)
     loads = np.where(c["load_bytes"] < WORD_BYTES, loads * 3 // 2, loads)
@@ -74,8 +65,7 @@ def _held_registers(c: Columns) -> IntColumn:
 
 
 def _entry_registers(c: Columns) -> IntColumn:
-    shared: IntColumn = c.arch.registers_per_block // (c["threads"] * c["blocks_per_sm"]) // 8 * 8
-    return np.minimum(shared, c.arch.registers_per_thread)
+    return c.arch.registers_for(c["threads"] * c["blocks_per_sm"])
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:

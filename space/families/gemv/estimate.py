@@ -11,8 +11,10 @@ import numpy as np
 
 from space.columns import Columns, FloatColumn
 from space.devices import DeviceProfile
-from space.families.gemv.derive import element_bytes, row_bytes
+from space.families.element_sizes import input_bytes
+from space.families.gemv.derive import row_bytes
 from space.families.gemv.knobs import A_SMEM
+from space.layouts.banks import BYTES_PER_CLOCK
 
 #: From asking memory to having, as the recordings under `recorded/h200` have it.
 LATENCY_US: Final = 1.0
@@ -22,8 +24,6 @@ STAGE_US: Final = 0.3
 FINISH_US, SPLIT_US = 0.3, 1.5
 #: f32 operations that one multiprocessor starts in a clock, and what of that a real loop gets.
 FLOPS_PER_CLOCK, SHARE_OF_IT = 128, 0.5
-#: What one multiprocessor reads of shared memory, or of L1.
-SMEM_BYTES_PER_CLOCK: Final = 128
 
 
 def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
@@ -56,7 +56,7 @@ def _work_us(c: Columns, device: DeviceProfile, slots: FloatColumn) -> FloatColu
     """Of an element of B: a conversion, a product a row, and its share of converting A; narrow loads take more."""
     elements = c.problem.n * c.problem.k * c.problem.batch
     work = (c["rows"] + 1 + c["rows"] / c["columns"]) * elements / (4 if c.problem.dtype_acc == "s32" else 1)
-    loads = 4 * elements * element_bytes(c.problem) / c["load_bytes"]
+    loads = 4 * elements * input_bytes(c.problem) / c["load_bytes"]
     rate = FLOPS_PER_CLOCK * SHARE_OF_IT * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
     column: FloatColumn = (work + loads) / rate
     return column
@@ -66,6 +66,6 @@ def _a_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatCol
     """A from L2, once a tile, and again for every few columns from shared memory or L1."""
     slice_bytes = c["rows"] * row_bytes(c.problem) / c["split_k"]
     again = c["tile_n"] / c["columns"] * slice_bytes * tiles
-    rate = SMEM_BYTES_PER_CLOCK * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
+    rate = BYTES_PER_CLOCK * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
     column: FloatColumn = tiles * slice_bytes / (device.l2_tbs * 1e6) + again / rate
     return column

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from space.arch import LINE_BYTES, VECTOR_BYTES, WARP_THREADS
 from space.knobs import Knob
 
 A_PATHS: Final = ("smem", "cache")
@@ -16,10 +17,10 @@ MOST_ROWS: Final = 4
 
 KNOBS: Final[tuple[Knob, ...]] = (
     Knob("rows", tuple(range(1, MOST_ROWS + 1)), 1, "compile", "rows of A, each a sum a column that a thread holds"),
-    Knob("load_bytes", (1, 2, 4, 8, 16), 16, "compile", "bytes of a row of B that one load brings"),
+    Knob("load_bytes", (1, 2, 4, 8, VECTOR_BYTES), VECTOR_BYTES, "compile", "bytes of a row of B that one load brings"),
     Knob("warps", (1, 2, 4, 8, 16), 8, "compile", "warps of a block"),
     Knob("split_warps", (1, 2, 4, 8, 16), 1, "compile", "warps of a block that share the K of their columns"),
-    Knob("lanes", (4, 8, 16, 32), 32, "compile", "lanes of a warp that share a column"),
+    Knob("lanes", (4, 8, 16, WARP_THREADS), WARP_THREADS, "compile", "lanes of a warp that share a column"),
     Knob("columns", (1, 2, 4), 2, "compile",
          "neighbouring columns of C that a lane works on; they share what it reads of A"),
     Knob("unroll", (1, 2, 4, 8, 16), 4, "compile", "loads of each column that are under way together"),
@@ -29,7 +30,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("a_path", A_PATHS, "smem", "compile", "where A is read: staged in shared memory, or through L1"),
     Knob("split_k", (1, 2, 4, 8, 16, 32), 1, "launch",
          "slices of K that different blocks sum; the last to finish adds them in order"),
-    Knob("prefetch_bytes", (0, 128, 256), 256, "compile",
+    Knob("prefetch_bytes", (0, LINE_BYTES, 2 * LINE_BYTES), 2 * LINE_BYTES, "compile",
          "bytes that a load asks L2 to fetch at least; 0 is as needed"),
     Knob("persistent", (0, 1), 0, "launch", "whether blocks walk over tiles; otherwise each has one"),
     Knob("cache_hint", CACHE_HINTS, "none", "launch", "whether B passes through L2 without displacing what is there"),

@@ -6,9 +6,11 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import LINE_BYTES, VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn
 from space.families import dependent_launch
-from space.families.gemv.derive import element_bytes, row_bytes
+from space.families.element_sizes import input_bytes
+from space.families.gemv.derive import row_bytes
 from space.families.gemv.knobs import A_CACHE, KNOBS
 from space.rules import Rule, worth_of
 
@@ -21,7 +23,7 @@ LEAST_THREADS: Final = 256
 
 def _widest(c: Columns) -> int:
     """Bytes of the widest load that rows are aligned for."""
-    return min(row_bytes(c.problem) & -row_bytes(c.problem), 16)
+    return min(row_bytes(c.problem) & -row_bytes(c.problem), VECTOR_BYTES)
 
 
 def _tiles(c: Columns) -> IntColumn:
@@ -55,14 +57,14 @@ def _whole_steps(c: Columns) -> BoolColumn:
 
 def _one_name(c: Columns) -> BoolColumn:
     """Warps share K only once all lanes of a warp do."""
-    column: BoolColumn = (c["split_warps"] == 1) | (c["lanes"] == 32)
+    column: BoolColumn = (c["split_warps"] == 1) | (c["lanes"] == WARP_THREADS)
     return column
 
 
 def _team_wide(c: Columns) -> BoolColumn:
     """Lanes side by side read whole lines."""
-    line = c["lanes"] * c["load_bytes"] >= 128
-    column: BoolColumn = line | (c["lanes"] * c["load_bytes"] * 2 > row_bytes(c.problem)) | (c["lanes"] == 32)
+    line = c["lanes"] * c["load_bytes"] >= LINE_BYTES
+    column: BoolColumn = line | (c["lanes"] * c["load_bytes"] * 2 > row_bytes(c.problem)) | (c["lanes"] == WARP_THREADS)
     return column
 
 
@@ -74,7 +76,7 @@ def _smem_resident(c: Columns) -> BoolColumn:
 
 def _a_cached(c: Columns) -> BoolColumn:
     """Through L1 only while A stays there beside what passes."""
-    a_bytes = c.problem.m * c.problem.k * element_bytes(c.problem)
+    a_bytes = c.problem.m * c.problem.k * input_bytes(c.problem)
     column: BoolColumn = (c["a_path"] != A_CACHE) | np.bool_(a_bytes <= 64 * 1024)
     return column
 

@@ -6,44 +6,44 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import WORD_BYTES
 from space.columns import BoolColumn, Columns, Derived, IntColumn, kept
-from space.families.sm90_wgmma.knobs import (
-    A_REGISTERS,
-    SCHEDULE_MULTISTAGE,
-    SCHEDULE_PINGPONG,
+from space.families.element_sizes import input_bytes, output_bytes
+from space.families.sm90_wgmma.knobs import A_REGISTERS, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
+from space.families.sm90_wgmma.operands import (
+    extent_m,
+    extent_n,
+    instruction,
+    lies_mn_major,
+    mn_major_a,
+    mn_major_b,
 )
-from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, lies_mn_major, mn_major_a, mn_major_b
 from space.families.split_k import SEMAPHORE_BYTES
-from space.problem import DTYPE_BYTES
+from space.instructions import setmaxnreg, wgmma
+from space.instructions.tma import MBARRIER_BYTES
+from space.layouts.boxes import boxes_across
+from space.layouts.swizzle import SWIZZLES, WIDEST, row_bytes_of
 
-#: Operand tiles start at multiples of this, so that the 128-byte swizzle pattern starts with them
-#: (PTX ISA, "Shared Memory Matrix Layout": the pattern of the widest mode repeats every 1,024 bytes).
-TILE_ALIGN_BYTES: Final = 1024
-#: One full and one empty mbarrier, 8 bytes each, per stage.
-BARRIER_BYTES_PER_STAGE: Final = 16
+#: Operand tiles start at multiples of this, so that every swizzle's pattern starts with them.
+TILE_ALIGN_BYTES: Final = WIDEST.pattern_bytes
+#: One full and one empty mbarrier per stage.
+BARRIER_BYTES_PER_STAGE: Final = 2 * MBARRIER_BYTES
 #: What split-K and clusters along K tell each consumer warpgroup: whose shares of a tile it writes, in a word, and
 #: that the sums of its share are there, an mbarrier.
-FLAG_BYTES: Final = 4 + 8
-#: What memory is written by.
-SECTOR_BYTES: Final = 32
+FLAG_BYTES: Final = WORD_BYTES + MBARRIER_BYTES
 #: Widths of a box of a TMA store of C that a swizzle spreads over the banks, best first. What none of them divides is
 #: one box, as wide as what is staged: of an odd number of 16-byte groups its lines meet all banks, of twice an odd
 #: number half of them, and memory is written in whole sectors but at the tile's edges.
-STORE_BOX_BYTES: Final = (128, 64)
-#: Without a swizzle, TMA lays 16-byte columns of core matrices side by side.
-UNSWIZZLED_SPAN_BYTES: Final = 16
-WARPGROUP_THREADS: Final = 128
-#: 32-bit sums of eight columns of 64 rows.
-GROUP_BYTES: Final = 64 * 8 * 4
-#: K of one wgmma is 32 bytes of it, and a thread holds 4 registers of A for it.
-INSTRUCTION_K_BYTES: Final = 32
+STORE_BOX_BYTES: Final = (SWIZZLES["128B"].span_bytes, SWIZZLES["64B"].span_bytes)
+#: The same of a transposed tile, whose boxes run along its rows.
+SWAPPED_STORE_BYTES: Final = WIDEST.span_bytes
+#: 32-bit sums of the narrowest instruction: eight columns of 64 rows.
+GROUP_BYTES: Final = wgmma.M * wgmma.N_STEP * WORD_BYTES
 #: Registers for the addresses of ldmatrix, and for what an epilogue loads or computes, until ptxas no longer spills.
 FRAGMENT_ADDRESSES: Final = 16
 FINISH_REGISTERS, ERF_REGISTERS = 104, 112
 #: Halves of a tile of C that are staged at a time, by epilogue: `direct`, `tma`, `tma_half`.
 _STAGED_HALVES: Final = np.array([0, 2, 1])
-#: Largest count that a thread can use of what setmaxnreg takes, 24 to 256 in steps of 8 (PTX ISA, setmaxnreg).
-MOST_SETMAXNREG: Final = 248
 
 
 def _align(value: IntColumn) -> IntColumn:
@@ -53,33 +53,36 @@ def _align(value: IntColumn) -> IntColumn:
 
 def _tile_bytes(c: Columns, rows: IntColumn, swizzle: str, mn_major: BoolColumn) -> IntColumn:
     """Shared memory of one operand tile; MN-major ones are whole spans of rows; elsewhere no swizzle is looked at."""
-    size = element_bytes(c.problem)
+    size = input_bytes(c.problem)
     if not any(lies_mn_major(c.problem, operand) for operand in "ab"):
         return rows * stage_k_bytes(c)
-    span = np.where(c[swizzle] == 0, UNSWIZZLED_SPAN_BYTES, c[swizzle]) // size
-    return np.where(mn_major, -(-rows // span) * span, rows) * stage_k_bytes(c)
+    row_bytes, span = rows * size, row_bytes_of(c[swizzle])
+    return np.where(mn_major, boxes_across(row_bytes, span) * span, row_bytes) * c["tile_k"]
 
 
 @kept
 def stage_k_bytes(c: Columns) -> IntColumn:
     """Bytes of K that one stage holds."""
-    return c["tile_k"] * element_bytes(c.problem)
-
-
-def _entry_registers(c: Columns) -> IntColumn:
-    return np.minimum(c.arch.registers_per_block // c["threads"] // 8 * 8, c.arch.registers_per_thread)
+    return c["tile_k"] * input_bytes(c.problem)
 
 
 def _consumer_registers(c: Columns) -> IntColumn:
-    pool = c["entry_registers"] * c["threads"] // WARPGROUP_THREADS
-    most = (pool - c["producer_registers"]) // c["consumer_warpgroups"] // 8 * 8
-    return np.where(c["producer_registers"] == 0, 0, np.minimum(most, MOST_SETMAXNREG))
+    pool = c["entry_registers"] * c["threads"] // wgmma.WARPGROUP_THREADS
+    share = (pool - c["producer_registers"]) // c["consumer_warpgroups"]
+    settable = setmaxnreg.settable(share, c.arch.registers_per_thread)
+    return np.where(c["producer_registers"] == 0, 0, settable)
+
+
+def _accumulator_registers(c: Columns) -> IntColumn:
+    one_block = instruction(c.problem).accumulator_registers(c["tile_n"])
+    column: IntColumn = one_block * c["tile_m"] // (wgmma.M * c["team"])
+    return column
 
 
 @kept
 def m64_blocks(c: Columns) -> IntColumn:
     """Blocks of 64 rows, an instruction's, that one consumer warpgroup owns of a tile."""
-    column: IntColumn = np.maximum(c["tile_m"] // (64 * c["team"]), 1)
+    column: IntColumn = np.maximum(c["tile_m"] // (wgmma.M * c["team"]), 1)
     return column
 
 
@@ -87,8 +90,9 @@ def _held_registers(c: Columns) -> IntColumn:
     """Accumulators, a second set where sums are promoted, A's fragments of a stage where it comes by registers, and
     what an epilogue that reads a source or a bias has in flight."""
     sums = 2 if c.problem.numerics == "promoted" else 1
-    steps = stage_k_bytes(c) // INSTRUCTION_K_BYTES
-    fragments = np.where(c["a_source"] == A_REGISTERS, 4 * steps * m64_blocks(c) + FRAGMENT_ADDRESSES, 0)
+    steps = stage_k_bytes(c) // wgmma.K_BYTES
+    held_a = wgmma.A_REGISTERS * steps * m64_blocks(c) + FRAGMENT_ADDRESSES
+    fragments = np.where(c["a_source"] == A_REGISTERS, held_a, 0)
     column: IntColumn = sums * c["accumulator_registers"] + fragments + finish_registers(c)
     return column
 
@@ -106,7 +110,7 @@ def _staged_columns(c: Columns) -> IntColumn:
 
 def _store_box_n(c: Columns) -> IntColumn:
     """The first width that divides what is staged, or all of it."""
-    size = DTYPE_BYTES[c.problem.dtype_c]
+    size = output_bytes(c.problem)
     staged = np.where(c["staged_columns"] == 0, c["tile_n"], c["staged_columns"])
     box = staged
     for width in (width_bytes // size for width_bytes in reversed(STORE_BOX_BYTES)):
@@ -128,12 +132,12 @@ def slice_stages(c: Columns) -> IntColumn:
 
 def stored_row_bytes(c: Columns) -> IntColumn:
     """What TMA writes of a row of C at a time; a transposed tile's boxes run along its rows."""
-    return np.where(c["swap_ab"] == 1, 128, c["store_box_n"] * DTYPE_BYTES[c.problem.dtype_c])
+    return np.where(c["swap_ab"] == 1, SWAPPED_STORE_BYTES, c["store_box_n"] * output_bytes(c.problem))
 
 
 def _staged_bytes(c: Columns) -> IntColumn:
     parts = c["consumer_warpgroups"] // c["team"]
-    staged = parts * c["tile_m"] * c["staged_columns"] * DTYPE_BYTES[c.problem.dtype_c]
+    staged = parts * c["tile_m"] * c["staged_columns"] * output_bytes(c.problem)
     alone = c["cluster_k"] == 1
     if alone.all():
         return staged
@@ -142,7 +146,7 @@ def _staged_bytes(c: Columns) -> IntColumn:
 
 def _share_groups(c: Columns) -> IntColumn:
     """Of a warpgroup's groups of eight columns of m64 blocks, those that one block of a cluster along K writes."""
-    column: IntColumn = -(-m64_blocks(c) * (c["tile_n"] // 8) // c["cluster_k"])
+    column: IntColumn = -(-m64_blocks(c) * (c["tile_n"] // wgmma.N_STEP) // c["cluster_k"])
     return column
 
 
@@ -154,7 +158,7 @@ def _smem_bytes(c: Columns) -> IntColumn:
 def _workspace_bytes(c: Columns) -> IntColumn:
     """Split-K: every slice's sums of a tile, and its semaphores. Stream-K: the same for every owner of a shared tile
     and for every part of one that a peer multiplies; there are fewer of each than multiprocessors."""
-    sums, semaphores = c["tile_m"] * c["tile_n"] * 4, c["team"] * SEMAPHORE_BYTES
+    sums, semaphores = c["tile_m"] * c["tile_n"] * WORD_BYTES, c["team"] * SEMAPHORE_BYTES
     blocks = c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
     split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + semaphores), 0)
     return np.where(c["stream_k"] == 1, c.device.sm_count * (2 * sums + semaphores), split)
@@ -165,11 +169,12 @@ DERIVED: Final[tuple[Derived, ...]] = (
             lambda c: np.where(c["schedule"] == SCHEDULE_PINGPONG, 1, c["consumer_warpgroups"]), False,
             "consumer warpgroups that work on one tile together"),
     Derived("threads", ("schedule", "consumer_warpgroups"),
-            lambda c: WARPGROUP_THREADS * (c["consumer_warpgroups"] + (c["schedule"] != SCHEDULE_MULTISTAGE)), True,
-            "threads of a block: the consumers, and a producer warpgroup unless the schedule has none"),
-    Derived("entry_registers", ("threads",), _entry_registers, False, "registers that a thread starts with"),
+            lambda c: wgmma.WARPGROUP_THREADS * (c["consumer_warpgroups"] + (c["schedule"] != SCHEDULE_MULTISTAGE)),
+            True, "threads of a block: the consumers, and a producer warpgroup unless the schedule has none"),
+    Derived("entry_registers", ("threads",), lambda c: c.arch.registers_for(c["threads"]), False,
+            "registers that a thread starts with"),
     Derived("accumulator_registers", ("tile_m", "tile_n", "team"),
-            lambda c: c["tile_m"] * c["tile_n"] // (WARPGROUP_THREADS * c["team"]), False,
+            _accumulator_registers, False,
             "32-bit accumulators that one consumer thread holds"),
     Derived("held_registers",
             ("accumulator_registers", "tile_m", "tile_k", "team", "a_source"), _held_registers, False,

@@ -12,21 +12,21 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import LINE_BYTES, SECTOR_BYTES, WORD_BYTES
 from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
 from space.families.dependent_launch import saved_us
-from space.families.sm90_wgmma.derive import SECTOR_BYTES, slice_stages, stored_row_bytes
+from space.families.element_sizes import input_bytes, output_bytes
+from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
-from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, needs_packing, pitch_bytes
+from space.families.sm90_wgmma.operands import extent_m, extent_n, needs_packing, pitch_bytes
 from space.families.sm90_wgmma.stream_k import sharing
-from space.problem import DTYPE_BYTES
+from space.instructions import wgmma
+from space.layouts.banks import BYTES_PER_CLOCK
 
-SMEM_BYTES_PER_CLOCK: Final = 128
 #: What one multiprocessor gets from L2, at most.
 L2_BYTES_PER_CLOCK: Final = 64
-#: L2 answers in lines; a 128-byte row of a box that starts in the middle of one touches two.
-LINE_BYTES: Final = 128
 #: Time of the products as a multiple of what the tensor core's rate says.
 TENSOR_SLOWDOWN: Final = 1.2
 #: The same for three consumer warpgroups, and for a walk along N.
@@ -118,9 +118,9 @@ def _blocks_together(c: Columns) -> IntColumn:
 
 def _resident(c: Columns) -> IntColumn:
     """Blocks that a multiprocessor holds: as many as shared memory and registers allow."""
-    by_smem = (c.arch.smem_per_block_bytes + 1024) // (c["shared_memory_bytes"] + 1024)
+    by_smem = c.arch.smem_per_sm_bytes // (c["shared_memory_bytes"] + c.arch.smem_reserved_bytes)
     beside = BESIDE_REGISTERS + SPLIT_REGISTERS * (c["split_k"] > 1)
-    registers = np.minimum(c["accumulator_registers"] + beside, 255)
+    registers = np.minimum(c["accumulator_registers"] + beside, c.arch.registers_per_thread)
     by_registers = c.arch.registers_per_block // (c["threads"] * registers)
     blocks: IntColumn = np.maximum(np.minimum(by_smem, by_registers), 1)
     return blocks
@@ -137,11 +137,11 @@ def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
     """Clocks that a stage takes inside the multiprocessor, its bytes from L2, its latency, what nothing hides, and by
     how much all of it is slower."""
     tile_m, tile_n, tile_k = (c[name].astype(np.float64) for name in ("tile_m", "tile_n", "tile_k"))
-    bytes_k = tile_k * element_bytes(c.problem)
+    bytes_k = tile_k * input_bytes(c.problem)
     tensor = tile_m * tile_n * bytes_k / 4096 * TENSOR_SLOWDOWN
     loaded = (tile_m + tile_n) * bytes_k
-    read = (tile_m + tile_n * tile_m / 64) * bytes_k
-    smem = (read + loaded) / SMEM_BYTES_PER_CLOCK
+    read = (tile_m + tile_n * tile_m / wgmma.M) * bytes_k
+    smem = (read + loaded) / BYTES_PER_CLOCK
     lines_a, lines_b = _lines_touched(c)
     from_l2 = (tile_m * lines_a / c["cluster_n"] + tile_n * lines_b / c["cluster_m"]) * bytes_k
     latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
@@ -162,7 +162,7 @@ def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
 def _epilogue_clocks(c: Columns, busy: FloatColumn, hbm_bytes_per_clock: float) -> FloatColumn:
     """Converting and handing over C; a TMA store itself runs beside the next tile."""
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64) / c["cluster_k"]
-    written = elements * DTYPE_BYTES[c.problem.dtype_c] * busy / hbm_bytes_per_clock
+    written = elements * output_bytes(c.problem) * busy / hbm_bytes_per_clock
     handover = elements / (HANDOVER_ELEMENTS * c["team"])
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, handover + STORES_EXPOSED * written, handover)
 
@@ -171,7 +171,7 @@ def _store_clocks(c: Columns) -> FloatColumn:
     """TMA writes C a row of a box at a time, beside the next tile: boxes are as wide as the tile can be cut."""
     row_bytes = stored_row_bytes(c)
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
-    rows = elements * DTYPE_BYTES[c.problem.dtype_c] / row_bytes
+    rows = elements * output_bytes(c.problem) / row_bytes
     least = np.where(row_bytes % SECTOR_BYTES > 0, PART_ROW_CLOCKS, ROW_CLOCKS)
     clocks = np.maximum(row_bytes / STORED_BYTES_PER_CLOCK, least)
     return np.where(c["epilogue"] == EPILOGUE_DIRECT, 0.0, rows * clocks)
@@ -179,14 +179,14 @@ def _store_clocks(c: Columns) -> FloatColumn:
 
 def _split_clocks(c: Columns) -> FloatColumn:
     """A slice brings a tile's sums, and fetches as much: one share of it from every slice."""
-    sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
+    sums = (c["tile_m"] * c["tile_n"] * WORD_BYTES).astype(np.float64)
     clocks = SPLIT_CLOCKS + TRIP_CLOCKS * split_trips(c) + 2 * sums / SPLIT_BYTES_PER_CLOCK
     return np.where(c["split_k"] > 1, clocks, 0.0)
 
 
 def _cluster_k_clocks(c: Columns) -> FloatColumn:
     """A block sends its sums to the others of its cluster, and adds up what they send."""
-    sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
+    sums = (c["tile_m"] * c["tile_n"] * WORD_BYTES).astype(np.float64)
     moved = 2 * sums * (c["cluster_k"] - 1) / c["cluster_k"]
     return np.where(c["cluster_k"] > 1, CLUSTER_K_CLOCKS + moved / CLUSTER_K_BYTES_PER_CLOCK, 0.0)
 
@@ -203,18 +203,18 @@ def split_trips(c: Columns) -> IntColumn:
     `Partials` in workers/kernels/common/partials.cuh says how many column groups make a unit, and how many slices it
     requests together.
     """
-    groups = c["tile_n"] // 8
+    groups = c["tile_n"] // wgmma.N_STEP
     single = (c["swap_ab"] == 1) | (groups % 2 == 1)
     unit = np.where(single, 1, np.where(groups % 4 > 0, 2, 4))
     ahead = np.where(single, 16, np.where(groups % 4 > 0, 4, 2))
-    units = groups // unit * (c["tile_m"] // (64 * c["team"]))
+    units = groups // unit * (c["tile_m"] // (wgmma.M * c["team"]))
     trips: IntColumn = -(-units // c["split_k"]) * -(-c["split_k"] // ahead)
     return trips
 
 
 def _pack_us(c: Columns) -> float:
     p = c.problem
-    size = p.k * p.batch * element_bytes(p)
+    size = p.k * p.batch * input_bytes(p)
     moved = sum(2 * rows * size for name, rows in (("a", p.m), ("b", p.n)) if needs_packing(p, name))
     return moved / PACK_TBS / 1e6 + PACK_US if moved else 0.0
 
@@ -234,7 +234,7 @@ def _operands_moved(c: Columns) -> FloatColumn:
     m, n = extent_m(c), extent_n(c)
     m_passes = np.maximum(n / np.maximum(n_side, 1), 1)
     n_passes = np.maximum(m / np.maximum(m_side, 1), 1)
-    size = element_bytes(c.problem) * c.problem.k * c.problem.batch
+    size = input_bytes(c.problem) * c.problem.k * c.problem.batch
     a_bytes, b_bytes = m * size, n * size
     l2_bytes = c.device.l2_bytes // 2
     a_moved = np.where(a_bytes > l2_bytes, a_bytes * m_passes, a_bytes)
@@ -246,7 +246,7 @@ def _operands_moved(c: Columns) -> FloatColumn:
 def _reread(c: Columns) -> FloatColumn:
     """How often memory's bytes are moved: operands that come again, and C that goes in parts of sectors."""
     parts = (c["epilogue"] != EPILOGUE_DIRECT) & (stored_row_bytes(c) % SECTOR_BYTES > 0)
-    c_bytes = c.problem.m * c.problem.n * c.problem.batch * DTYPE_BYTES[c.problem.dtype_c]
+    c_bytes = c.problem.m * c.problem.n * c.problem.batch * output_bytes(c.problem)
     written = c_bytes * np.where(parts, PART_SECTORS, 1)
     moved: FloatColumn = (_operands_moved(c) + written) / c.problem.min_bytes
     return np.maximum(moved, 1)

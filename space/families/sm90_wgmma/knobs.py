@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from space.instructions import setmaxnreg, tma, wgmma
 from space.knobs import Knob
 
 SCHEDULES: Final = ("cooperative", "pingpong", "multistage")
@@ -28,13 +29,13 @@ KNOBS: Final[tuple[Knob, ...]] = (
          "who loads and who multiplies: a producer and consumers that split a tile, consumers that take turns with "
          "tiles, or no producer"),
     Knob("consumer_warpgroups", (1, 2, 3), 2, "compile", "warpgroups that multiply"),
-    Knob("tile_n", tuple(range(8, 257, 8)), 128, "compile", "columns of C that are computed together"),
+    Knob("tile_n", wgmma.FLOAT_N, 128, "compile", "columns of C that are computed together"),
     Knob("instructions_n", (1, 2), 1, "compile", "wgmmas side by side across tile_n"),
     Knob("tile_k", (16, 32, 64, 128, 256), 64, "compile", "elements of K that one pipeline stage holds"),
-    Knob("swizzle_a", (0, 32, 64, 128), 128, "compile", "shared-memory swizzle span of A, in bytes; 0 is none"),
-    Knob("swizzle_b", (0, 32, 64, 128), 128, "compile", "shared-memory swizzle span of B, in bytes; 0 is none"),
+    Knob("swizzle_a", tma.SWIZZLE_SPANS, 128, "compile", "shared-memory swizzle span of A, in bytes; 0 is none"),
+    Knob("swizzle_b", tma.SWIZZLE_SPANS, 128, "compile", "shared-memory swizzle span of B, in bytes; 0 is none"),
     Knob("a_source", A_SOURCES, "smem", "compile", "where wgmma reads A: shared memory, or registers after ldmatrix"),
-    Knob("producer_registers", (0, 24, 40), 40, "compile",
+    Knob("producer_registers", (0, setmaxnreg.MIN_REGISTERS, 40), 40, "compile",
          "registers a thread that the producer keeps (setmaxnreg), consumers get the rest; 0 moves none"),
     Knob("cluster_m", (1, 2, 4), 1, "compile", "blocks of a cluster along M; they share B by multicast"),
     Knob("cluster_n", (1, 2, 4), 1, "compile", "blocks of a cluster along N; they share A by multicast"),
@@ -50,7 +51,7 @@ KNOBS: Final[tuple[Knob, ...]] = (
     Knob("raster", RASTERS, "along_m", "launch", "direction in which consecutive tiles walk inside a group"),
     Knob("raster_group", (1, 2, 4, 8, 16), 8, "launch", "width of a raster group, in cluster tiles"),
     Knob("cache_hint", CACHE_HINTS, "none", "launch", "which operand passes through L2 without displacing the other"),
-    Knob("l2_promotion", (0, 64, 128, 256), 256, "launch", "bytes that TMA asks L2 to fetch at least; 0 is as needed"),
+    Knob("l2_promotion", tma.L2_PROMOTIONS, 256, "launch", "bytes that TMA asks L2 to fetch at least; 0 is as needed"),
     Knob("pdl", (0, 1), 0, "launch", "programmatic dependent launch: set up while the kernel before still runs; "
          "not where stream_k launches all blocks together"),
     Knob("prefetch_stages", (0, 4), 0, "compile",

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
 
 import numpy as np
 
+from space.arch import LINE_BYTES, VECTOR_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, kept
 from space.config import Config
+from space.families.element_sizes import input_bytes, output_bytes
 from space.families.epilogue import epilogue_constants
 from space.instructions.operand import majors_of
+from space.instructions.tma import stride_gap_bytes
 from space.instructions.wgmma import Wgmma, wgmma_for
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
-from space.problem import DTYPE_BYTES
-
-#: TMA strides are multiples of this many bytes (CUDA driver API, cuTensorMapEncodeTiled: globalStrides).
-TMA_ALIGN_BYTES: Final = 16
-#: What a thread stores at once.
-STORE_BYTES: Final = 16
-#: Packed rows start at lines of L2: a 128-byte row of a box then touches one line, not two.
-PACKED_ALIGN_BYTES: Final = 128
 
 
 @lru_cache(maxsize=1024)
@@ -31,11 +25,6 @@ def instruction(problem: Gemm) -> Wgmma:
     if row is None:
         raise AssertionError(f"no wgmma multiplies {problem.dtype}, though space.problem.PARTNERS says so")
     return row
-
-
-def element_bytes(problem: Gemm) -> int:
-    """Bytes of one element of A, and of B: no wgmma mixes widths."""
-    return DTYPE_BYTES[problem.dtype_a]
 
 
 def row_elements(problem: Gemm, operand: str) -> int:
@@ -52,20 +41,20 @@ def needs_packing(problem: Gemm, operand: str) -> bool:
     Rows that don't start at multiples of 16 bytes are TMA's limit; MN-major operands other than 16-bit are
     wgmma's. Products of a batch must start at multiples of 16 bytes too.
     """
-    size = element_bytes(problem)
+    size = input_bytes(problem)
     extent = problem.m if operand == "a" else problem.n
-    if row_elements(problem, operand) * size % TMA_ALIGN_BYTES:
+    if stride_gap_bytes(row_elements(problem, operand) * size):
         return True
-    if problem.batch > 1 and extent * problem.k * size % TMA_ALIGN_BYTES:
+    if problem.batch > 1 and stride_gap_bytes(extent * problem.k * size):
         return True
     return majors_of(problem.layout)[operand == "b"] == "mn" and not instruction(problem).transposes
 
 
 def pitch_bytes(problem: Gemm, operand: str) -> int:
     """From row to row of the `a` or `b` that the kernel reads; a packed one is K-major, its rows whole L2 lines."""
-    size = element_bytes(problem)
+    size = input_bytes(problem)
     if needs_packing(problem, operand):
-        return -(-problem.k * size // PACKED_ALIGN_BYTES) * PACKED_ALIGN_BYTES
+        return -(-problem.k * size // LINE_BYTES) * LINE_BYTES
     return row_elements(problem, operand) * size
 
 
@@ -108,13 +97,13 @@ def extent_n(c: Columns) -> IntColumn:
 
 def rows_anywhere(problem: Gemm) -> bool:
     """Whether rows of a 16-bit C begin at other places than multiples of what a thread stores at once."""
-    size = DTYPE_BYTES[problem.dtype_c]
-    return size == 2 and problem.n * size % STORE_BYTES != 0
+    size = output_bytes(problem)
+    return size == 2 and problem.n * size % VECTOR_BYTES != 0
 
 
 def stores_chunks(problem: Gemm, config: Config) -> bool:
-    """Whether direct stores move `STORE_BYTES` of a row of C at once, so that C has to begin at a multiple of them."""
-    return DTYPE_BYTES[problem.dtype_c] == 2 and not config["swap_ab"] and not rows_anywhere(problem)
+    """Whether direct stores move `VECTOR_BYTES` of a row of C at once, so that C has to begin at a multiple of them."""
+    return output_bytes(problem) == 2 and not config["swap_ab"] and not rows_anywhere(problem)
 
 
 def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
@@ -122,7 +111,7 @@ def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
     a, b = (problem.dtype_b, problem.dtype_a) if config["swap_ab"] else (problem.dtype_a, problem.dtype_b)
     constants: dict[str, KnobValue] = {
         "packs": int(needs_packing(problem, "a") or needs_packing(problem, "b")),
-        "element_bytes": element_bytes(problem),
+        "element_bytes": input_bytes(problem),
         "input_a": a,
         "input_b": b,
         "output": problem.dtype_c,

@@ -6,7 +6,9 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import MAX_GRID_BLOCKS
 from space.columns import BoolColumn, Columns, IntColumn, among, kept
+from space.families.element_sizes import input_bytes, output_bytes
 from space.families.sm90_wgmma.derive import finish_registers, m64_blocks, slices, stage_k_bytes
 from space.families.sm90_wgmma.knobs import (
     A_SMEM,
@@ -15,20 +17,14 @@ from space.families.sm90_wgmma.knobs import (
     SCHEDULE_MULTISTAGE,
     SCHEDULE_PINGPONG,
 )
-from space.families.sm90_wgmma.operands import (
-    TMA_ALIGN_BYTES,
-    element_bytes,
-    instruction,
-    mn_major_a,
-    mn_major_b,
-)
+from space.families.sm90_wgmma.operands import instruction, mn_major_a, mn_major_b
 from space.families.split_k import WORKSPACE_BYTES
+from space.instructions import setmaxnreg, tma, wgmma
 from space.kinds.gemm import Gemm
-from space.problem import DTYPE_BYTES
+from space.layouts.boxes import whole_boxes
+from space.layouts.swizzle import CORE_ROWS, WIDEST, row_bytes_of, whole_patterns
 from space.rules import Rule
 
-#: A TMA box has at most this many elements in a dimension (CUDA driver API, cuTensorMapEncodeTiled).
-TMA_BOX_LINES: Final = 256
 #: Bytes of K that a stage may hold: less than 64 pays a barrier for two instructions, more than 256 is another stage.
 STAGE_K_BYTES: Final = (64, 128, 256)
 #: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills.
@@ -46,20 +42,15 @@ LEAST_SHARED_K_BYTES, LEAST_SHARED_N, MOST_SHARED_M = 128, 64, 128
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
 #: An fp8 sum is promoted every 128 elements of K.
 PROMOTION_K: Final = 128
-MOST_BLOCKS: Final = 2**31 - 1
 
-_TMA = "CUDA driver API, cuTensorMapEncodeTiled"
-_WGMMA = "PTX ISA 9.0 §9.7.15.5, wgmma.mma_async"
+_SPAN = f"{tma.SOURCE}: inner box ≤ swizzle span"
+_PATTERN = f"{CORE_ROWS} lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout"
 _KERNEL = "workers/kernels/sm90_wgmma"
-
-
-def _one(c: Columns, name: str) -> int:
-    return int(c[name][0])
 
 
 def _c_pitch_bytes(c: Columns) -> int:
     problem: Gemm = c.problem
-    return problem.n * DTYPE_BYTES[problem.dtype_c]
+    return problem.n * output_bytes(problem)
 
 
 @kept
@@ -75,7 +66,7 @@ def _share_registers(c: Columns) -> IntColumn:
 def _shared_limit(c: Columns) -> IntColumn:
     """What a consumer may hold that also adds up shared tiles: as much as without where that goes by pairs of column
     groups of floats."""
-    pairs = _plain(c) & (c["tile_n"] % 16 == 0) & (c.problem.dtype_acc != "s32")
+    pairs = _plain(c) & (c["tile_n"] % (2 * wgmma.N_STEP) == 0) & (c.problem.dtype_acc != "s32")
     return np.where(pairs, _held_limit(c), _register_limit(c) - SPLIT_REGISTERS)
 
 
@@ -121,14 +112,19 @@ def _lines_b(c: Columns) -> IntColumn:
 def _span_whole(c: Columns, operand: str) -> BoolColumn:
     """K-major tiles are cut along K into whole spans; MN-major ones may reach past the tile."""
     mn_major = mn_major_a(c) if operand == "a" else mn_major_b(c)
-    column: BoolColumn = mn_major | (stage_k_bytes(c) % np.maximum(c[f"swizzle_{operand}"], 16) == 0)
+    column: BoolColumn = mn_major | whole_boxes(stage_k_bytes(c), row_bytes_of(c[f"swizzle_{operand}"]))
     return column
 
 
 def _instruction_spans(c: Columns) -> BoolColumn:
-    span = np.maximum(c["swizzle_b"], 16) // element_bytes(c.problem)
-    column: BoolColumn = ~mn_major_b(c) | (c["instructions_n"] == 1) | (c["instruction_n"] % span == 0)
+    whole = whole_boxes(c["instruction_n"] * input_bytes(c.problem), row_bytes_of(c["swizzle_b"]))
+    column: BoolColumn = ~mn_major_b(c) | (c["instructions_n"] == 1) | whole
     return column
+
+
+def _instruction_registers(c: Columns) -> IntColumn:
+    """Registers that ptxas needs for one instruction."""
+    return instruction(c.problem).accumulator_registers(c["instruction_n"]) + INSTRUCTION_EXTRA_REGISTERS
 
 
 def _all_slices(c: Columns) -> IntColumn:
@@ -138,67 +134,67 @@ def _all_slices(c: Columns) -> IntColumn:
 
 
 def _smem_numbers(c: Columns) -> str:
-    size, size_c = element_bytes(c.problem), DTYPE_BYTES[c.problem.dtype_c]
-    parts = f"({_one(c, 'tile_m')}·{_one(c, 'tile_k')} + {_one(c, 'tile_n')}·{_one(c, 'tile_k')})·{size} B"
-    parts += f" · {_one(c, 'stages')} stages"
-    if _one(c, "cluster_k") > 1:
-        parts += f" + {_one(c, 'staged_bytes'):,} B of sums"
-    elif _one(c, "staged_columns"):
-        rows = _one(c, "tile_m") * _one(c, "consumer_warpgroups") // _one(c, "team")
-        parts += f" + {rows}·{_one(c, 'staged_columns')}·{size_c} B of C"
-    used, limit = _one(c, "shared_memory_bytes"), c.arch.smem_per_block_bytes
+    size, size_c = input_bytes(c.problem), output_bytes(c.problem)
+    parts = f"({c.first('tile_m')}·{c.first('tile_k')} + {c.first('tile_n')}·{c.first('tile_k')})·{size} B"
+    parts += f" · {c.first('stages')} stages"
+    if c.first("cluster_k") > 1:
+        parts += f" + {c.first('staged_bytes'):,} B of sums"
+    elif c.first("staged_columns"):
+        rows = c.first("tile_m") * c.first("consumer_warpgroups") // c.first("team")
+        parts += f" + {rows}·{c.first('staged_columns')}·{size_c} B of C"
+    used, limit = c.first("shared_memory_bytes"), c.arch.smem_per_block_bytes
     return f"{parts} + barriers = {used:,} B > {limit:,} B on {c.arch.name}"
 
 
 def _held_numbers(c: Columns) -> str:
-    accumulators, held = _one(c, "accumulator_registers"), _one(c, "held_registers")
+    accumulators, held = c.first("accumulator_registers"), c.first("held_registers")
     more = f", {held} with A's fragments or a second sum" if held > accumulators else ""
-    owned = _one(c, "consumer_registers") or _one(c, "entry_registers")
+    owned = c.first("consumer_registers") or c.first("entry_registers")
     return f"{accumulators} accumulators a thread{more} > {int(_held_limit(c)[0])} of its {owned} registers"
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
-    Rule("arch.wgmma", "wgmma and setmaxnreg exist on sm_90a only", _WGMMA, (),
+    Rule("arch.wgmma", "wgmma and setmaxnreg exist on sm_90a only", wgmma.SOURCE, (),
          lambda c: c.arch.wgmma, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
          lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
-         lambda c: f"tile_k {_one(c, 'tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
-    Rule("wgmma.m", "each warpgroup of a tile owns a multiple of the instruction's 64 rows", _WGMMA,
-         ("tile_m", "team"), lambda c: c["tile_m"] % (64 * c["team"]) == 0,
-         lambda c: f"tile_m {_one(c, 'tile_m')} is no multiple of 64·{_one(c, 'team')}"),
+         lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
+    Rule("wgmma.m", f"each warpgroup of a tile owns a multiple of the instruction's {wgmma.M} rows", wgmma.SOURCE,
+         ("tile_m", "team"), lambda c: c["tile_m"] % (wgmma.M * c["team"]) == 0,
+         lambda c: f"tile_m {c.first('tile_m')} is no multiple of {wgmma.M}·{c.first('team')}"),
     Rule("wgmma.n", "N of the instruction is one that the dtypes have: multiples of 8, for integers of 16 above 32",
-         _WGMMA, ("tile_n", "instructions_n"),
+         wgmma.SOURCE, ("tile_n", "instructions_n"),
          lambda c: (c["tile_n"] % c["instructions_n"] == 0) & among(c["instruction_n"], instruction(c.problem).n),
-         lambda c: f"tile_n {_one(c, 'tile_n')} over {_one(c, 'instructions_n')} instructions is N = "
-                   f"{_one(c, 'tile_n') / _one(c, 'instructions_n'):g}"),
+         lambda c: f"tile_n {c.first('tile_n')} over {c.first('instructions_n')} instructions is N = "
+                   f"{c.first('tile_n') / c.first('instructions_n'):g}"),
     Rule("wgmma.n_wide", "instructions stand side by side only where each has N of 64 or more", f"{_KERNEL}: below 64 "
          "an instruction waits for shared memory, and reads A once more",
          ("tile_n", "instructions_n"), lambda c: (c["instructions_n"] == 1) | (c["instruction_n"] >= 64),
-         lambda c: f"{_one(c, 'instructions_n')} instructions of N = {_one(c, 'instruction_n')}"),
+         lambda c: f"{c.first('instructions_n')} instructions of N = {c.first('instruction_n')}"),
     Rule("wgmma.n_span", "instructions side by side start at whole spans of an MN-major B",
          "PTX ISA 9.0, Strides: N of MN-major operands runs span by span",
          ("tile_n", "instructions_n", "swizzle_b", "swap_ab"), _instruction_spans,
-         lambda c: f"N = {_one(c, 'instruction_n')} is no multiple of {_one(c, 'swizzle_b')} B"),
+         lambda c: f"N = {c.first('instruction_n')} is no multiple of {c.first('swizzle_b')} B"),
     Rule("wgmma.a_registers", "A comes by ldmatrix from K-major rows of 128 swizzled bytes, without promotion", _KERNEL,
          ("a_source", "swizzle_a", "swap_ab"),
-         lambda c: (c["a_source"] == A_SMEM) | ((c["swizzle_a"] == 128) & ~mn_major_a(c)
+         lambda c: (c["a_source"] == A_SMEM) | ((c["swizzle_a"] == WIDEST.span_bytes) & ~mn_major_a(c)
                                                 & (c.problem.numerics != "promoted")),
-         lambda c: f"layout {c.problem.layout}, swizzle_a {_one(c, 'swizzle_a')}, {c.problem.numerics} sums"),
+         lambda c: f"layout {c.problem.layout}, swizzle_a {c.first('swizzle_a')}, {c.problem.numerics} sums"),
     Rule("wgmma.promotion", "a stage holds whole stretches of K between promotions", f"{_KERNEL}: every 128 of K",
          ("tile_k",), lambda c: c.problem.numerics != "promoted" or c["tile_k"] % PROMOTION_K == 0,
-         lambda c: f"tile_k {_one(c, 'tile_k')} is no multiple of {PROMOTION_K}"),
+         lambda c: f"tile_k {c.first('tile_k')} is no multiple of {PROMOTION_K}"),
     Rule("schedule.pingpong", "two consumers play ping-pong", _KERNEL, ("schedule", "consumer_warpgroups"),
          lambda c: (c["schedule"] != SCHEDULE_PINGPONG) | (c["consumer_warpgroups"] == 2),
-         lambda c: f"consumer_warpgroups {_one(c, 'consumer_warpgroups')}"),
+         lambda c: f"consumer_warpgroups {c.first('consumer_warpgroups')}"),
     Rule("registers.split", "registers move exactly when a producer feeds several consumers",
          "65,536 registers a block, 255 a thread: up to 256 threads start with all they can address",
          ("producer_registers", "schedule", "consumer_warpgroups"),
          lambda c: (c["producer_registers"] > 0) == _moves_registers(c),
-         lambda c: f"producer_registers {_one(c, 'producer_registers')} with {_one(c, 'threads')} threads"),
+         lambda c: f"producer_registers {c.first('producer_registers')} with {c.first('threads')} threads"),
     Rule("registers.producer", "a producer in a cluster keeps 40 registers", "NVRTC's spill report",
          ("producer_registers", "cluster_size"),
-         lambda c: (c["producer_registers"] != 24) | (c["cluster_size"] == 1),
-         lambda c: f"producer_registers 24 in a cluster of {_one(c, 'cluster_size')}"),
+         lambda c: (c["producer_registers"] != setmaxnreg.MIN_REGISTERS) | (c["cluster_size"] == 1),
+         lambda c: f"producer_registers 24 in a cluster of {c.first('cluster_size')}"),
     Rule("registers.held", "what a consumer holds fits beside its addresses, without spills",
          "65,536 registers a block, 255 a thread; NVRTC's spill report",
          ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n", "tile_m",
@@ -207,84 +203,85 @@ LEGAL: Final[tuple[Rule, ...]] = (
          _held_numbers),
     Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread has at entry",
          "ptxas C7602: it needs N/2 + 26 of them before setmaxnreg has given any", ("instruction_n", "entry_registers"),
-         lambda c: c["instruction_n"] // 2 + INSTRUCTION_EXTRA_REGISTERS <= c["entry_registers"],
-         lambda c: f"{_one(c, 'instruction_n')}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
-                   f"{_one(c, 'instruction_n') // 2 + INSTRUCTION_EXTRA_REGISTERS} registers > "
-                   f"{_one(c, 'entry_registers')} at entry of {_one(c, 'threads')} threads"),
+         lambda c: _instruction_registers(c) <= c["entry_registers"],
+         lambda c: f"{c.first('instruction_n')}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
+                   f"{int(_instruction_registers(c)[0])} registers > "
+                   f"{c.first('entry_registers')} at entry of {c.first('threads')} threads"),
     Rule("block.threads", "a block has at most 1,024 threads", "CUDA C++ Programming Guide, compute capabilities",
-         ("threads",), lambda c: c["threads"] <= c.arch.threads_per_block, lambda c: f"{_one(c, 'threads')} threads"),
-    Rule("swizzle.a", "a stage is a whole number of a K-major A's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
+         ("threads",), lambda c: c["threads"] <= c.arch.threads_per_block, lambda c: f"{c.first('threads')} threads"),
+    Rule("swizzle.a", "a stage is a whole number of a K-major A's swizzle spans", _SPAN,
          ("tile_k", "swizzle_a", "swap_ab"), lambda c: _span_whole(c, "a"),
-         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_a')} B"),
-    Rule("swizzle.b", "a stage is a whole number of a K-major B's swizzle spans", f"{_TMA}: inner box ≤ swizzle span",
+         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {c.first('swizzle_a')} B"),
+    Rule("swizzle.b", "a stage is a whole number of a K-major B's swizzle spans", _SPAN,
          ("tile_k", "swizzle_b", "swap_ab"), lambda c: _span_whole(c, "b"),
-         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {_one(c, 'swizzle_b')} B"),
+         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {c.first('swizzle_b')} B"),
     Rule("cluster.size", "a cluster has at most 16 blocks, the largest that this arch can be asked for",
          "CUDA Hopper Tuning Guide: cudaFuncAttributeNonPortableClusterSizeAllowed above 8",
          ("cluster_size",), lambda c: c["cluster_size"] <= c.arch.cluster_largest,
-         lambda c: f"{_one(c, 'cluster_m')}·{_one(c, 'cluster_n')}·{_one(c, 'cluster_k')} = "
-                   f"{_one(c, 'cluster_size')} blocks"),
+         lambda c: f"{c.first('cluster_m')}·{c.first('cluster_n')}·{c.first('cluster_k')} = "
+                   f"{c.first('cluster_size')} blocks"),
     Rule("cluster.k_alone", "blocks of a cluster along K share nothing but the tile, and meet in no other way",
          f"{_KERNEL}/cluster_k.cuh", ("cluster_k", "cluster_m", "cluster_n", "split_k"),
          lambda c: (c["cluster_k"] == 1) | ((c["cluster_m"] == 1) & (c["cluster_n"] == 1) & (c["split_k"] == 1)),
-         lambda c: f"cluster_k {_one(c, 'cluster_k')} with cluster {_one(c, 'cluster_m')}x{_one(c, 'cluster_n')} and "
-                   f"split_k {_one(c, 'split_k')}"),
+         lambda c: f"cluster_k {c.first('cluster_k')} with cluster {c.first('cluster_m')}x{c.first('cluster_n')} and "
+                   f"split_k {c.first('split_k')}"),
     Rule("cluster.k_schedule", "a block of a cluster along K has one tile, so that nobody takes turns",
          f"{_KERNEL}/cluster_k.cuh", ("cluster_k", "schedule"),
          lambda c: (c["cluster_k"] == 1) | (c["schedule"] != SCHEDULE_PINGPONG),
-         lambda c: f"cluster_k {_one(c, 'cluster_k')}; use schedule=cooperative"),
+         lambda c: f"cluster_k {c.first('cluster_k')}; use schedule=cooperative"),
     Rule("cluster.k_epilogue", "shares of a cluster along K leave by direct stores", f"{_KERNEL}/cluster_k.cuh",
          ("cluster_k", "epilogue"), lambda c: (c["cluster_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
-         lambda c: f"cluster_k {_one(c, 'cluster_k')}; use epilogue=direct"),
+         lambda c: f"cluster_k {c.first('cluster_k')}; use epilogue=direct"),
     Rule("cluster.k", "every block of a cluster along K has a stage of its own", _KERNEL, ("cluster_k", "k_iterations"),
          lambda c: c["cluster_k"] <= c["k_iterations"],
-         lambda c: f"cluster_k {_one(c, 'cluster_k')} > {_one(c, 'k_iterations')} stages in K"),
+         lambda c: f"cluster_k {c.first('cluster_k')} > {c.first('k_iterations')} stages in K"),
     Rule("multicast.slice_a", "each block of a cluster row loads a slice of A that is whole swizzle patterns",
-         "8 lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_m", "tile_k", "cluster_n", "swap_ab"),
-         lambda c: _lines_a(c) % (8 * c["cluster_n"]) == 0,
-         lambda c: f"{int(_lines_a(c)[0])} lines over {_one(c, 'cluster_n')} blocks"),
+         _PATTERN, ("tile_m", "tile_k", "cluster_n", "swap_ab"),
+         lambda c: whole_patterns(_lines_a(c), c["cluster_n"]),
+         lambda c: f"{int(_lines_a(c)[0])} lines over {c.first('cluster_n')} blocks"),
     Rule("multicast.slice_b", "each block of a cluster column loads a slice of B that is whole swizzle patterns",
-         "8 lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout", ("tile_n", "tile_k", "cluster_m", "swap_ab"),
-         lambda c: _lines_b(c) % (8 * c["cluster_m"]) == 0,
-         lambda c: f"{int(_lines_b(c)[0])} lines over {_one(c, 'cluster_m')} blocks"),
-    Rule("tma.box", "a TMA box has at most 256 lines", f"{_TMA}: boxDim",
+         _PATTERN, ("tile_n", "tile_k", "cluster_m", "swap_ab"),
+         lambda c: whole_patterns(_lines_b(c), c["cluster_m"]),
+         lambda c: f"{int(_lines_b(c)[0])} lines over {c.first('cluster_m')} blocks"),
+    Rule("tma.box", f"a TMA box has at most {tma.MOST_BOX_EXTENT} lines", f"{tma.SOURCE}: boxDim",
          ("tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "swap_ab"),
-         lambda c: (_lines_a(c) // c["cluster_n"] <= TMA_BOX_LINES)
-         & (_lines_b(c) // c["cluster_m"] <= TMA_BOX_LINES),
-         lambda c: f"boxes of {int(_lines_a(c)[0]) // _one(c, 'cluster_n')} and "
-                   f"{int(_lines_b(c)[0]) // _one(c, 'cluster_m')} lines"),
+         lambda c: (_lines_a(c) // c["cluster_n"] <= tma.MOST_BOX_EXTENT)
+         & (_lines_b(c) // c["cluster_m"] <= tma.MOST_BOX_EXTENT),
+         lambda c: f"boxes of {int(_lines_a(c)[0]) // c.first('cluster_n')} and "
+                   f"{int(_lines_b(c)[0]) // c.first('cluster_m')} lines"),
     Rule("epilogue.bytes", "C of 8-bit elements leaves by direct stores", _KERNEL, ("epilogue",),
-         lambda c: DTYPE_BYTES[c.problem.dtype_c] > 1 or c["epilogue"] == EPILOGUE_DIRECT,
+         lambda c: output_bytes(c.problem) > 1 or c["epilogue"] == EPILOGUE_DIRECT,
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
     Rule("epilogue.swapped", "a swapped tile is staged by stmatrix, which moves 16-bit elements",
          "PTX ISA 9.0, stmatrix: .b16", ("epilogue", "swap_ab"),
-         lambda c: DTYPE_BYTES[c.problem.dtype_c] == 2 or (c["epilogue"] == EPILOGUE_DIRECT) | (c["swap_ab"] == 0),
+         lambda c: output_bytes(c.problem) == 2 or (c["epilogue"] == EPILOGUE_DIRECT) | (c["swap_ab"] == 0),
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
     Rule("epilogue.half", "half a tile is a whole number of 16-byte groups of columns", _KERNEL,
          ("epilogue", "tile_n"),
-         lambda c: (c["epilogue"] != EPILOGUE_TMA_HALF) | (c["tile_n"] % 16 == 0),
-         lambda c: f"tile_n {_one(c, 'tile_n')}; use epilogue=tma"),
-    Rule("tma.store_stride", "the TMA epilogues need rows of C at multiples of 16 bytes", f"{_TMA}: globalStrides",
-         ("epilogue",), lambda c: _c_pitch_bytes(c) % TMA_ALIGN_BYTES == 0 or c["epilogue"] == EPILOGUE_DIRECT,
+         lambda c: (c["epilogue"] != EPILOGUE_TMA_HALF) | (c["tile_n"] % (2 * wgmma.N_STEP) == 0),
+         lambda c: f"tile_n {c.first('tile_n')}; use epilogue=tma"),
+    Rule("tma.store_stride", "the TMA epilogues need rows of C at multiples of 16 bytes",
+         f"{tma.SOURCE}: globalStrides", ("epilogue",),
+         lambda c: not tma.stride_gap_bytes(_c_pitch_bytes(c)) or c["epilogue"] == EPILOGUE_DIRECT,
          lambda c: f"n = {c.problem.n} makes rows of {_c_pitch_bytes(c):,} B; use epilogue=direct"),
     Rule("smem.capacity", "all stages, the staged C and the barriers fit the opt-in shared memory of a block",
          "CUDA C++ Programming Guide, compute capabilities: 227 KiB on 9.0", ("shared_memory_bytes",),
          lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes, _smem_numbers),
     Rule("split.k", "every slice of K has a stage of its own", _KERNEL, ("split_k", "k_iterations"),
          lambda c: c["split_k"] <= c["k_iterations"],
-         lambda c: f"split_k {_one(c, 'split_k')} > {_one(c, 'k_iterations')} stages in K"),
+         lambda c: f"split_k {c.first('split_k')} > {c.first('k_iterations')} stages in K"),
     Rule("split.workspace", "the slices' sums fit the workspace", f"{_KERNEL}: 64 MiB, what the library is given",
          ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
-         lambda c: f"{_one(c, 'workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+         lambda c: f"{c.first('workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
     Rule("split.registers", "what adds up slices fits beside a slice's own sums", "NVRTC's spill report",
          ("split_k", "cluster_k", "held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab"),
          lambda c: (slices(c) == 1) | (c["held_registers"] + _share_registers(c) <= _register_limit(c)),
-         lambda c: f"{_one(c, 'held_registers')} + {int(_share_registers(c)[0])} registers > "
-                   f"{int(_register_limit(c)[0])}; tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for "
-                   f"split_k {_one(c, 'split_k')}, cluster_k {_one(c, 'cluster_k')}"),
+         lambda c: f"{c.first('held_registers')} + {int(_share_registers(c)[0])} registers > "
+                   f"{int(_register_limit(c)[0])}; tile {c.first('tile_m')}x{c.first('tile_n')} is too large for "
+                   f"split_k {c.first('split_k')}, cluster_k {c.first('cluster_k')}"),
     Rule("stream_k.alone", "a tile's K is cut in one way", f"{_KERNEL}/stream_k.cuh",
          ("stream_k", "split_k", "cluster_k"), lambda c: (c["stream_k"] == 0) | (slices(c) == 1),
-         lambda c: f"stream_k 1 with split_k {_one(c, 'split_k')} and cluster_k {_one(c, 'cluster_k')}"),
+         lambda c: f"stream_k 1 with split_k {c.first('split_k')} and cluster_k {c.first('cluster_k')}"),
     Rule("stream_k.schedule", "a shared tile is written while the other consumer multiplies the next: in ping-pong",
          f"{_KERNEL}/stream_k.cuh", ("stream_k", "schedule"),
          lambda c: (c["stream_k"] == 0) | (c["schedule"] == SCHEDULE_PINGPONG),
@@ -296,18 +293,19 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("stream_k", "held_registers", "consumer_registers", "entry_registers", "schedule", "producer_registers",
           "tile_n", "swap_ab", "instructions_n", "tile_m", "team"),
          lambda c: (c["stream_k"] == 0) | (c["held_registers"] <= _shared_limit(c)),
-         lambda c: f"{_one(c, 'held_registers')} registers > {int(_shared_limit(c)[0])}; a tile of "
-                   f"{_one(c, 'tile_m')}x{_one(c, 'tile_n')} is too large for stream_k 1"),
+         lambda c: f"{c.first('held_registers')} registers > {int(_shared_limit(c)[0])}; a tile of "
+                   f"{c.first('tile_m')}x{c.first('tile_n')} is too large for stream_k 1"),
     Rule("stream_k.loop", "a shared tile: one instruction of 64 columns or more, up to 128 rows, stages of 128 bytes",
          "ptxas C7517: in shorter loops, and of more instructions, it moves sums about while they are multiplied",
          ("stream_k", "tile_m", "tile_k", "tile_n", "instructions_n"),
          lambda c: (c["stream_k"] == 0) | _keeps_sums(c),
-         lambda c: f"tile {_one(c, 'tile_m')}x{_one(c, 'tile_n')}, {_one(c, 'instructions_n')} instructions wide, in "
+         lambda c: f"tile {c.first('tile_m')}x{c.first('tile_n')}, {c.first('instructions_n')} instructions wide, in "
                    f"stages of {int(stage_k_bytes(c)[0])} B of K"),
     Rule("split.epilogue", "shares of a split tile leave by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
-         lambda c: f"split_k {_one(c, 'split_k')}; use epilogue=direct"),
+         lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
     Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k", "cluster_k"),
-         lambda c: _all_slices(c) <= MOST_BLOCKS, lambda c: f"{int(_all_slices(c)[0]):,} tiles, slices of K counted"),
+         lambda c: _all_slices(c) <= MAX_GRID_BLOCKS,
+         lambda c: f"{int(_all_slices(c)[0]):,} tiles, slices of K counted"),
 )  # fmt: skip
 

@@ -6,12 +6,13 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import LINE_BYTES, SECTOR_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
 from space.families import dependent_launch
+from space.families.element_sizes import input_bytes, output_bytes
 from space.families.sm90_wgmma.derive import (
     BARRIER_BYTES_PER_STAGE,
     FLAG_BYTES,
-    SECTOR_BYTES,
     slice_stages,
     stage_k_bytes,
     stored_row_bytes,
@@ -30,9 +31,10 @@ from space.families.sm90_wgmma.knobs import (
     SCHEDULE_MULTISTAGE,
     SCHEDULE_PINGPONG,
 )
-from space.families.sm90_wgmma.operands import element_bytes, extent_m, extent_n, mn_major_a, mn_major_b
+from space.families.sm90_wgmma.operands import extent_m, extent_n, mn_major_a, mn_major_b
+from space.instructions import wgmma
 from space.kinds.gemm import Gemm
-from space.problem import DTYPE_BYTES
+from space.layouts.swizzle import widest_span
 from space.rules import Rule, worth_of
 
 #: Deeper rings than this hide no more latency: 12 stages of 16 KiB are in flight long before they are used.
@@ -56,8 +58,6 @@ STREAMED_ROWS: Final = 64
 STREAMED_BYTES: Final = 11_000_000
 #: Of operands that pass through once: more take so long that nothing is gained by asking for the first ones earlier.
 MOST_PREFETCHED_BYTES: Final = 20_000_000
-#: Bytes of K that one pipeline stage and one swizzle span hold best: a cache line.
-LINE_BYTES: Final = 128
 
 
 def _most_stages(c: Columns) -> IntColumn:
@@ -74,7 +74,7 @@ def _padded(c: Columns) -> IntColumn:
 
 def _least_padded(c: Columns) -> IntColumn:
     """Elements that the smallest tile computes, so that tiny problems keep candidates."""
-    return -(-extent_m(c) // 64) * 64 * -(-extent_n(c) // 8) * 8
+    return -(-extent_m(c) // wgmma.M) * wgmma.M * -(-extent_n(c) // wgmma.N_STEP) * wgmma.N_STEP
 
 
 def _blocks(c: Columns) -> IntColumn:
@@ -167,12 +167,10 @@ def _tiles(extent: int, tile: IntColumn) -> IntColumn:
 
 def _swizzle_widest(c: Columns, operand: str) -> BoolColumn:
     """The widest span that a stage is made of, or that an MN-major tile fills."""
-    size = element_bytes(c.problem)
+    size = input_bytes(c.problem)
     mn_major, rows = (mn_major_a(c), "tile_m") if operand == "a" else (mn_major_b(c), "tile_n")
-    k_major_span = np.minimum(c["tile_k"] * size, LINE_BYTES)
-    row_bytes = c[rows] * size
-    mn_major_span = np.select([row_bytes >= 128, row_bytes >= 64], [128, 64], 32)
-    widest: BoolColumn = c[f"swizzle_{operand}"] == np.where(mn_major, mn_major_span, k_major_span)
+    row_bytes = np.where(mn_major, c[rows], c["tile_k"]) * size
+    widest: BoolColumn = c[f"swizzle_{operand}"] == widest_span(row_bytes)
     return widest
 
 
@@ -205,7 +203,7 @@ def _schedule_useful(c: Columns) -> BoolColumn:
 
 def _epilogue_useful(c: Columns) -> BoolColumn:
     """Whole unless half buys a stage, and only by boxes of whole sectors; direct stores for all."""
-    size = DTYPE_BYTES[c.problem.dtype_c]
+    size = output_bytes(c.problem)
     sectors = stored_row_bytes(c) >= SECTOR_BYTES
     whole = c["tile_m"] * (c["consumer_warpgroups"] // c["team"]) * c["tile_n"] * size
     free = c.arch.smem_per_block_bytes - FLAG_BYTES * c["consumer_warpgroups"]
@@ -301,7 +299,7 @@ WORTH: Final[tuple[Rule, ...]] = (
            _hint_useful),
     _worth("worth.l2_promotion", "TMA asks L2 for lines of 128 bytes",
            "a line of either operand is used whole; asking for its neighbour too was 1 % slower", ("l2_promotion",),
-           lambda c: c["l2_promotion"] == 128),
+           lambda c: c["l2_promotion"] == LINE_BYTES),
     _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY,
            ("pdl", "stream_k", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
     _worth("worth.prefetch_stages", "stages are asked into L2 ahead only where weights pass through once, and are few",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from space.arch import WARP_THREADS
 from space.layouts.draw.canvas import FAINT, PAD, UNUSED, Canvas, color_of
-from space.layouts.fragments.fragment import WARP_THREADS, Fragment
+from space.layouts.fragments.fragment import Fragment
 from space.layouts.fragments.scale_factors import PARTITION_LANES, ScaleFactors
 from space.layouts.swizzle import IntArray
 

@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from space.layouts.banks import BANK_BYTES, BANKS, Access, Phase
+from space.arch import WORD_BYTES
+from space.layouts.banks import BANKS, BYTES_PER_CLOCK, Access, Phase
 from space.layouts.boxes import BoxPlan
 from space.layouts.draw.canvas import FAINT, PAD, UNUSED, WARNING, Canvas, color_of
+from space.layouts.swizzle import CORE_BYTES
 
-_CHUNK_BYTES: Final = 16
-_LINE_BYTES: Final = 128
 _CELL: Final = (52.0, 18.0)
 _HEAD: Final = 40.0
 #: Rows of a tile that are drawn; the pattern has repeated by then.
@@ -22,7 +22,7 @@ _MOST_ROWS: Final = 64
 def swizzle_svg(plan: BoxPlan) -> str:
     """Left the tile as the program sees it, right shared memory as banks see it; one colour a 16-byte column."""
     rows = min(plan.rows, _MOST_ROWS)
-    chunks = plan.columns * plan.element_bytes // _CHUNK_BYTES
+    chunks = plan.columns * plan.element_bytes // CORE_BYTES
     note = f"a cell is 16 bytes, row.column; {plan.pitch_bytes} B from row to row; a 128-byte line is all 32 banks"
     canvas = Canvas(f"swizzle {plan.swizzle.name}: {plan.rows} x {plan.columns} of {plan.element_bytes} B", note)
     width, height = _CELL
@@ -32,22 +32,22 @@ def swizzle_svg(plan: BoxPlan) -> str:
     canvas.text(right, top - 24, "shared memory: 128-byte lines, banks", size=11, bold=True)
     for chunk in range(chunks):
         canvas.text(left + (chunk + 0.5) * width, top - 5, str(chunk), size=9, fill=FAINT, anchor="middle")
-    for place in range(_LINE_BYTES // _CHUNK_BYTES):
+    for place in range(BYTES_PER_CLOCK // CORE_BYTES):
         banks = f"{4 * place}-{4 * place + 3}"
         canvas.text(right + (place + 0.5) * width, top - 5, banks, size=9, fill=FAINT, anchor="middle")
     every_row, every_chunk = np.indices((rows, chunks), dtype=np.int64)
-    offsets = plan.offset(every_row, every_chunk * (_CHUNK_BYTES // plan.element_bytes))
+    offsets = plan.offset(every_row, every_chunk * (CORE_BYTES // plan.element_bytes))
     for r in range(rows):
         canvas.text(left - 6, top + (r + 0.68) * height, str(r), size=9, fill=FAINT, anchor="end")
         for c in range(chunks):
-            line, byte = divmod(int(offsets[r, c]), _LINE_BYTES)
+            line, byte = divmod(int(offsets[r, c]), BYTES_PER_CLOCK)
             fill, label = color_of(c, chunks), f"{r}.{c}"
             canvas.cell(left + c * width, top + r * height, width, height, fill, label)
-            canvas.cell(right + byte // _CHUNK_BYTES * width, top + line * height, width, height, fill, label,
+            canvas.cell(right + byte // CORE_BYTES * width, top + line * height, width, height, fill, label,
                         f"row {r}, bytes {16 * c}-{16 * c + 15}: offset {offsets[r, c]:#x}")  # fmt: skip
-    for line in range(int(offsets.max()) // _LINE_BYTES + 1):
+    for line in range(int(offsets.max()) // BYTES_PER_CLOCK + 1):
         y = top + (line + 0.68) * height
-        canvas.text(right - 6, y, f"{line * _LINE_BYTES:#x}", size=9, fill=FAINT, anchor="end")
+        canvas.text(right - 6, y, f"{line * BYTES_PER_CLOCK:#x}", size=9, fill=FAINT, anchor="end")
     return canvas.svg()
 
 
@@ -100,8 +100,8 @@ def _phase(canvas: Canvas, each: Access, phase: Phase, title: str, y: float) -> 
     width, height, left = 30.0, 18.0, PAD + 2.4 * _HEAD
     askers: dict[int, list[int]] = {}
     for lane in phase.lanes:
-        first = each.addresses[lane] // BANK_BYTES
-        last = (each.addresses[lane] + each.width_bytes - 1) // BANK_BYTES
+        first = each.addresses[lane] // WORD_BYTES
+        last = (each.addresses[lane] + each.width_bytes - 1) // WORD_BYTES
         for word in range(first, last + 1):
             askers.setdefault(word, []).append(lane)
     for wavefront in range(phase.wavefronts):

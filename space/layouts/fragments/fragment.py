@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import WARP_THREADS
 from space.layouts.swizzle import IntArray
 
-WARP_THREADS: Final = 32
 REGISTER_BITS: Final = 32
 
 

@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import WARP_THREADS
 from space.errors import LayoutError
-from space.layouts.fragments.fragment import WARP_THREADS, Fragment
+from space.layouts.fragments.fragment import Fragment
 
 SOURCES: Final = {
     "ldmatrix": "PTX ISA 9.0 §9.7.14.5.15, ldmatrix",

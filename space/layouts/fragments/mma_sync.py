@@ -6,9 +6,10 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import WARP_THREADS
+from space.elements import element_bits
 from space.errors import LayoutError
-from space.layouts.elements import element_bits
-from space.layouts.fragments.fragment import REGISTER_BITS, WARP_THREADS, Fragment, by_quads
+from space.layouts.fragments.fragment import REGISTER_BITS, Fragment, by_quads
 
 SOURCE: Final = "PTX ISA 9.0 §9.7.14.5, Matrix multiply-accumulate operation using mma instruction"
 

@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from space.arch import WARP_THREADS
 from space.errors import LayoutError
 from space.instructions.tcgen05 import TMEM_COLUMNS, TMEM_LANES, TMEM_LOAD_REPEATS
-from space.layouts.fragments.fragment import WARP_THREADS, Fragment
+from space.layouts.fragments.fragment import Fragment
 from space.layouts.swizzle import IntArray
 
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.2.3, Data Movement Shape; CUTLASS include/cute/atom/copy_traits_sm100.hpp"

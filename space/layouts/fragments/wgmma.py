@@ -6,14 +6,12 @@ from typing import Final
 
 import numpy as np
 
+from space.elements import element_bits
 from space.errors import LayoutError
-from space.instructions.wgmma import FLOAT_N, INTEGER_N, WARPGROUP_THREADS, M
-from space.layouts.elements import element_bits
+from space.instructions.wgmma import A_REGISTERS, FLOAT_N, INTEGER_N, K_BYTES, WARPGROUP_THREADS, M
 from space.layouts.fragments.fragment import REGISTER_BITS, Fragment, by_quads
 
 SOURCE: Final = "PTX ISA 9.0 §9.7.15.5.1.1, Register Fragments"
-#: K of an instruction is 32 bytes of A.
-K_BITS: Final = 256
 #: A by dtype; every K gives four registers.
 A_DTYPES: Final = ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8", "uint8", "b1")
 #: K of the instructions that accumulate in a dtype.
@@ -56,10 +54,11 @@ def _operand_a(n: int, k: int, dtype: str) -> Fragment:
     if dtype not in A_DTYPES:
         raise LayoutError(f"wgmma does not read A of {dtype!r}: use one of {', '.join(A_DTYPES)}")
     bits = element_bits(dtype)
-    if k != K_BITS // bits:
-        raise LayoutError(f"no wgmma with k = {k} reads {dtype}: k is {K_BITS // bits}, 32 bytes")
+    extent = 8 * K_BYTES // bits
+    if k != extent:
+        raise LayoutError(f"no wgmma with k = {k} reads {dtype}: k is {extent}, {K_BYTES} bytes")
     _check_n(n, INTEGER_N if dtype in ("int8", "uint8", "b1") else FLOAT_N, dtype)
-    row, column = by_quads(WARPGROUP_THREADS, 4, REGISTER_BITS // bits, tall=2)
+    row, column = by_quads(WARPGROUP_THREADS, A_REGISTERS, REGISTER_BITS // bits, tall=2)
     return Fragment(f"wgmma m{M}n{n}k{k} A {dtype}", SOURCE, M, k, bits, row, column, np.zeros_like(row))
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from space.config import Config
 from space.explain import explain
+from space.instructions.tma import MAP_ALIGN_BYTES
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.cuda import calls, copies, families
@@ -44,7 +45,7 @@ class Driver:
 
     @staticmethod
     def replace_address(tensor_map: int, address: int) -> int:
-        assert tensor_map % calls.MAP_ALIGN_BYTES == 0
+        assert tensor_map % MAP_ALIGN_BYTES == 0
         ctypes.memmove(tensor_map, address.to_bytes(8, "little"), 8)
         return 0
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from space.config import Config
 from space.families.cublaslt import CUBLASLT, MOST_RANKS
+from space.families.split_k import WORKSPACE_BYTES
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Buffer, CudaError, Stream
 from workers.cuda.families.launcher import Launcher, Library
 from workers.cuda.families.shared import Shared
 
-WORKSPACE_BYTES: Final = 64 * 2**20
 #: library_types.h: cudaDataType_t.
 _TYPES: Final = {
     "f32": 0, "tf32": 0, "fp16": 2, "int8": 3, "s32": 10, "bf16": 14, "fp8_e4m3": 28, "fp8_e5m2": 29,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from space.families.sm90_wgmma.operands import element_bytes, needs_packing, pitch_bytes
+from space.families.element_sizes import input_bytes
+from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
@@ -98,7 +99,7 @@ class Packing:
         return found
 
     def _pitch(self, name: OperandName) -> int:
-        return pitch_bytes(self._problem, name) // element_bytes(self._problem)
+        return pitch_bytes(self._problem, name) // input_bytes(self._problem)
 
     def _job(self, name: OperandName, copy: Copy) -> PackJob:
         if name not in self._to:

@@ -9,19 +9,15 @@ from typing import Final, cast
 
 import numpy as np
 
+from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
 from space.config import Config
-from space.families.sm90_wgmma.operands import (
-    STORE_BYTES,
-    TMA_ALIGN_BYTES,
-    element_bytes,
-    lies_mn_major,
-    needs_packing,
-    stores_chunks,
-)
+from space.families.element_sizes import input_bytes, output_bytes
+from space.families.sm90_wgmma.derive import SWAPPED_STORE_BYTES
+from space.families.sm90_wgmma.operands import lies_mn_major, needs_packing, stores_chunks
 from space.families.sm90_wgmma.stream_k import sharing
-from space.instructions.tma import SWIZZLE_SPANS
+from space.instructions.tma import ADDRESS_STEP_BYTES, MAP_BYTES, SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
-from space.problem import DTYPE_BYTES
+from space.layouts.swizzle import row_bytes_of
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import (
@@ -44,10 +40,6 @@ _HINTS: Final = {
 }
 
 
-#: More than there are tiles.
-_MOST_TILES: Final = 2**31 - 1
-
-
 class SharedTiles(ctypes.Structure):
     """Mirrors `SharedTiles` of sm90_wgmma/arguments.cuh."""
 
@@ -58,8 +50,8 @@ class SharedTiles(ctypes.Structure):
 
     @classmethod
     def none(cls) -> SharedTiles:
-        """Every tile is multiplied by one cluster."""
-        return cls(_MOST_TILES, 0, 0, Divider.of(1), Divider.of(1))
+        """Every tile is multiplied by one cluster: the first shared tile lies past the last one."""
+        return cls(MAX_GRID_BLOCKS, 0, 0, Divider.of(1), Divider.of(1))
 
     @classmethod
     def of(cls, tiles: int, clusters: int, k_stages: int) -> SharedTiles:
@@ -125,10 +117,10 @@ class WgmmaLauncher(PreparedLauncher):
     @property
     def alignment_bytes(self) -> dict[str, int]:
         """TMA asks for 16 bytes, and so does a direct store of eight 16-bit elements at once."""
-        found = {name: TMA_ALIGN_BYTES for name in "ab" if not needs_packing(self._problem, name)}
+        found = {name: ADDRESS_STEP_BYTES for name in "ab" if not needs_packing(self._problem, name)}
         if not self._direct:
-            return found | {"c": TMA_ALIGN_BYTES}
-        return found | {"c": STORE_BYTES} if stores_chunks(self._problem, self._config) else found
+            return found | {"c": ADDRESS_STEP_BYTES}
+        return found | {"c": VECTOR_BYTES} if stores_chunks(self._problem, self._config) else found
 
     def _grid(self, resident: int) -> int:
         """Clusters to launch: all that the device holds, or those that have something to do."""
@@ -161,7 +153,7 @@ class WgmmaLauncher(PreparedLauncher):
         number, p = self._config.number, self._problem
         is_a = kernel_operand == "a"
         name: OperandName = "a" if is_a != self._swapped else "b"
-        layout, size = self._packing.layout(name), element_bytes(p)
+        layout, size = self._packing.layout(name), input_bytes(p)
         swizzle, rows, sharers = (
             (number("swizzle_a"), number("tile_m"), number("cluster_n"))
             if is_a
@@ -170,20 +162,20 @@ class WgmmaLauncher(PreparedLauncher):
         lines = number("tile_k") if lies_mn_major(p, name) else rows
         pitch = layout.pitch * size
         box = Box(
-            size, layout.columns, layout.lines, p.batch, pitch, pitch * layout.lines, max(swizzle, 16) // size,
+            size, layout.columns, layout.lines, p.batch, pitch, pitch * layout.lines, row_bytes_of(swizzle) // size,
             lines // sharers, swizzle, number("l2_promotion"),
         )  # fmt: skip
         return name, self._shared.maps(box)
 
     def _map_c(self, copy: Copy) -> TensorMap:
-        return ctypes.create_string_buffer(128) if self._direct else self._maps_c(copy.c)
+        return ctypes.create_string_buffer(MAP_BYTES) if self._direct else self._maps_c(copy.c)
 
     @cached_property
     def _maps_c(self) -> Callable[[int], TensorMap]:
         p, derived, number = self._problem, self._derived, self._config.number
-        size = DTYPE_BYTES[p.dtype_c]
+        size = output_bytes(p)
         if self._swapped:
-            box_columns, box_lines = 128 // size, derived["staged_columns"]
+            box_columns, box_lines = SWAPPED_STORE_BYTES // size, derived["staged_columns"]
         else:
             box_columns, box_lines = derived["store_box_n"], number("tile_m") // derived["team"]
         pitch, swizzle = p.n * size, box_columns * size

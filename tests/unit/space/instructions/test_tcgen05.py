@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from space.elements import element_bits
 from space.instructions.tcgen05 import (
     TCGEN05,
     TMEM_ALLOCATIONS,
@@ -13,7 +14,6 @@ from space.instructions.tcgen05 import (
     accumulator_stages,
     tcgen05_for,
 )
-from space.layouts.elements import element_bits
 
 STEP_8, STEP_16, STEP_32 = (set(range(step, 257, step)) for step in (8, 16, 32))
 #: (kind, cta_group, .ws) → K, M, N

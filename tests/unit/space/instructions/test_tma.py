@@ -8,7 +8,6 @@ import pytest
 
 from space.instructions import tma
 from space.instructions.tma import TensorMap
-from space.layouts import boxes
 
 #: K-major bf16 A of a 4096-cubed problem, 128 rows of one 128-byte span at a time.
 OPERAND = TensorMap(0x7F00_0000_0000, 2, (4096, 4096), (8192,), (64, 128), 128)
@@ -89,9 +88,3 @@ def test_every_limit_that_a_map_can_break_is_in_the_table_and_broken_here() -> N
 def test_every_broken_limit_is_named_not_just_the_first() -> None:
     said = TensorMap(4, 2, (0, 2**33), (2001,), (128, 300), 128, (9, 9)).broken()
     assert len(said) == 8
-
-
-def test_box_plans_have_the_same_limits() -> None:
-    assert boxes.MOST_BOX_ELEMENTS == tma.MOST_BOX_EXTENT
-    assert boxes.BOX_ROW_STEP_BYTES == tma.BOX_STEP_BYTES
-    assert boxes.SMEM_ALIGN_BYTES == tma.SMEM_STEP_BYTES

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from space.elements import element_bytes
 from space.errors import LayoutError
 from space.layouts.boxes import plan_boxes
-from space.layouts.elements import element_bytes
 from space.layouts.swizzle import SWIZZLES, swizzle_named
 
 #: (rows, columns, dtype, swizzle, boxes, columns of a box)

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from space.elements import element_bytes
 from space.instructions.wgmma import Wgmma, wgmma_for
-from space.layouts.elements import element_bytes
 from space.layouts.fragments import Fragment
 from space.layouts.fragments.mma_sync import Shape, mma_fragment
 from space.layouts.fragments.wgmma import wgmma_fragment

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
-from space.layouts.elements import element_bytes
 from space.layouts.operand import OperandTile, Strides, read_address
 from space.layouts.swizzle import SWIZZLES
 

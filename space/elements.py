@@ -1,4 +1,4 @@
-"""How many bits an element takes in a register and in shared memory."""
+"""Bits and bytes of one element of each dtype, in a register and in shared memory."""
 
 from __future__ import annotations
 
