@@ -72,7 +72,7 @@ class Wgmma:
 
     def accumulator_registers(self, n: Count) -> Count:
         """32-bit registers a thread holds of D[64,n]: n/2, or n/4 where two fp16 share one."""
-        return M * n // WARPGROUP_THREADS // (2 if self.dtype_acc == "fp16" else 1)
+        return M * n // (WARPGROUP_THREADS * (2 if self.dtype_acc == "fp16" else 1))
 
     def mnemonic(self, n: int, *, satfinite: bool = False) -> str:
         """The instruction's full name, as in `wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16`."""
