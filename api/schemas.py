@@ -11,8 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from space.config import Config
 from space.explain import Broken, Explanation
-from space.kinds.gemm import DTYPES, LAYOUTS, MAX_EXTENT, Gemm
-from space.problem import Problem
+from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
+from space.problem import MAX_EXTENT, Problem
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from space.elements import element_bytes
@@ -26,6 +27,9 @@ DTYPE_BYTES: Final[dict[str, int]] = {
 }
 #: Digits behind the point of a distance, so that shapes that are equally far in theory are equally far here.
 DISTANCE_DIGITS: Final = 9
+
+#: TMA extents and our kernels' loop counters are 32-bit.
+MAX_EXTENT: Final = 2**31 - 1
 
 Role = Literal["input", "output", "source", "bias"]
 
@@ -179,6 +183,7 @@ class Field:
         default: the value where nothing is said; None where it must be.
         meaning: one sentence.
         choices: what a text may be, where that is a short list. Other texts may be legal too: the kind decides.
+        least, most: what a number may be.
     """
 
     name: str
@@ -187,6 +192,15 @@ class Field:
     meaning: str
     choices: tuple[str, ...] = ()
 
+    least: int = 1
+    most: int = MAX_EXTENT
+
+    @property
+    def help(self) -> str:
+        """The meaning, and the choices unless it explains each of them."""
+        explained = all(f"{choice}: " in self.meaning for choice in self.choices)
+        return self.meaning if explained else f"{self.meaning} One of {', '.join(self.choices)}."
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProblemKind:
@@ -194,6 +208,7 @@ class ProblemKind:
 
     Attributes:
         name: as in keys, URLs and SQL.
+        product: what is computed, as a formula.
         problem: the class of its problems.
         fields: those of `shape` first.
         shape: names of the extents, in the order in which text joins them by `x`.
@@ -204,6 +219,7 @@ class ProblemKind:
     """
 
     name: str
+    product: str
     problem: type[Problem]
     fields: tuple[Field, ...]
     shape: tuple[str, ...]
@@ -223,9 +239,20 @@ class ProblemKind:
         """
         names = [field.name for field in self.fields]
         if unknown := [name for name in given if name not in names]:
-            raise ProblemError(f"{unknown[0]!r} is no field of a {self.name} problem: it has {', '.join(names)}")
+            near = get_close_matches(unknown[0], names, n=1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise ProblemError(
+                f"{unknown[0][:80]!r} is no field of a {self.name} problem: {hint}it has {', '.join(names)}"
+            )
         if missing := [field.name for field in self.fields if field.default is None and field.name not in given]:
             raise ProblemError(f"a {self.name} problem needs {', '.join(missing)}: it has {', '.join(names)}")
+        for field in self.fields:
+            value = given.get(field.name, field.type())
+            if not isinstance(value, field.type) or isinstance(value, bool):
+                raise ProblemError(
+                    f"{field.name} = {repr(value)[:80]} is no {'whole number' if field.type is int else 'text'}: "
+                    f"{field.help}"
+                )
         return self.from_fields(**given)
 
     def parse_shape(self, text: str) -> dict[str, int]:

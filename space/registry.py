@@ -24,6 +24,8 @@ from space.problem import Problem, ProblemKind
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, GEMV, CUBLASLT)}
 #: A new problem kind is one line here.
 KINDS: Final[dict[str, ProblemKind]] = {kind.name: kind for kind in (GEMM,)}
+#: The kind of a question, file or table that names none.
+DEFAULT_KIND: Final = GEMM.name
 
 #: Tables, reports and answers ask for the same few configs again and again, and configs never change.
 _KEPT_CONFIGS: Final = 16_384
@@ -164,7 +166,7 @@ def problem_of(given: Mapping[str, Any]) -> Problem:
         ProblemError: an unknown kind, or fields that do not describe a problem of it.
     """
     fields = dict(given)
-    return kind_named(str(fields.pop("kind", GEMM.name))).of(fields)
+    return kind_named(str(fields.pop("kind", DEFAULT_KIND))).of(fields)
 
 
 def _remember(module: str) -> None:

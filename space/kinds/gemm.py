@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from space.errors import ProblemError
-from space.problem import DTYPE_BYTES, Field, Operand, Problem, ProblemKind
+from space.problem import DTYPE_BYTES, MAX_EXTENT, Field, Operand, Problem, ProblemKind
 
 #: What A may be, and what B and C may be beside it.
 PARTNERS: Final[dict[str, tuple[str, ...]]] = {
@@ -41,9 +41,6 @@ LAYOUTS: Final = ("nt", "nn", "tn", "tt")
 ACTIVATIONS: Final = ("relu", "gelu", "silu")
 #: Parts of an epilogue, in the order in which they are applied and written: `alpha+bias+gelu`.
 EPILOGUE_PARTS: Final = ("alpha", "beta", "bias", *ACTIVATIONS)
-
-#: TMA extents and our kernels' loop counters are 32-bit.
-MAX_EXTENT: Final = 2**31 - 1
 
 #: Neither digits of other scripts nor numbers without end are extents.
 _NUMBER: Final = "[0-9]{1,20}"
@@ -271,6 +268,7 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
 
 GEMM: Final = ProblemKind(
     name="gemm",
+    product="C[M,N] = A·B over K",
     problem=Gemm,
     fields=(
         Field("m", int, None, "Rows of A and C."),

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A command whose options are known once it is called.
+
+    Attributes:
+        function: makes the function that Typer reads the options of.
+    """
+
+    function: Callable[[], Callable[..., None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class Command:
         found = getattr(import_module(module), attribute)
         if not isinstance(found, typer.Typer):
             function, found = found, typer.Typer(add_completion=False)
+            if isinstance(function, Deferred):
+                function = function.function()
             found.command(self.name)(function)
         return typer.main.get_command(found)
 

@@ -14,23 +14,19 @@ from space.explain import Broken, Explanation
 from space.explain import explain as explain_config
 from space.family import Family
 from space.nearest import MOST_CHANGES
+from space.problem import Problem
 from space.registry import families_for, family_named, family_with
 from space.rules import Rule
 from tuner.cli.options import (
     ArchName,
-    Batch,
     ConfigText,
     DeviceName,
-    Dtype,
-    Epilogue,
     Json,
-    Layout,
     NoRule,
-    Shape,
-    problem_from,
     profile_from_words,
 )
 from tuner.cli.output import config_json, console, emit, problem_json, table
+from tuner.cli.problem_options import asks_problem
 from tuner.exits import EXIT_ILLEGAL
 
 _FamilyName = Annotated[
@@ -38,13 +34,10 @@ _FamilyName = Annotated[
 ]
 
 
+@asks_problem
 def explain(
-    shape: Shape,
+    problem: Problem,
     config: ConfigText = "",
-    dtype: Dtype = "bf16",
-    layout: Layout = "nt",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
     device: DeviceName = DEFAULT_DEVICE,
     arch: ArchName = None,
     family: _FamilyName = None,
@@ -54,24 +47,20 @@ def explain(
 
     Exits with code 1 if the config is illegal.
     """
-    problem = problem_from(shape, dtype, layout, batch, epilogue)
     profile, knobs = profile_from_words(device, arch), parse_knobs(config)
     plug = family_named(family) if family else family_with(profile.arch.name, knobs)
     said = explain_config(plug, problem, plug.config(knobs), profile)
     if as_json:
         emit(_explanation_json(said))
     else:
-        _print_explanation(said, shape)
+        _print_explanation(said)
     if not said.legal:
         raise typer.Exit(EXIT_ILLEGAL)
 
 
+@asks_problem
 def space(
-    shape: Shape,
-    dtype: Dtype = "bf16",
-    layout: Layout = "nt",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
+    problem: Problem,
     device: DeviceName = DEFAULT_DEVICE,
     arch: ArchName = None,
     family: _FamilyName = None,
@@ -83,7 +72,6 @@ def space(
 
     A config that breaks several rules counts under the first rule applied.
     """
-    problem = problem_from(shape, dtype, layout, batch, epilogue)
     profile = profile_from_words(device, arch)
     plugs = (family_named(family),) if family else families_for(profile.arch.name, problem)
     spaces = enumerate_all(plugs, problem, profile, pruned=not unpruned, without=no_rule or ())
@@ -92,7 +80,7 @@ def space(
               "families": [_space_json(found) for found in spaces]})  # fmt: skip
         return
     for found in spaces:
-        console.print(f"{found.family.name} on {profile.arch.name}, {dtype} {layout} {shape}: {found.total:,} configs "
+        console.print(f"{found.family.name} on {profile.arch.name}, {problem.title}: {found.total:,} configs "
                       "in the product of all knobs")  # fmt: skip
         rules = _rules(found.family)
         rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
@@ -123,7 +111,7 @@ def _explanation_json(said: Explanation) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _print_explanation(said: Explanation, shape: str) -> None:
+def _print_explanation(said: Explanation) -> None:
     console.print(f"{'legal' if said.legal else 'illegal'} for {said.problem.title} "
                   f"on {said.arch}: {said.config.knobs_text}", markup=False)  # fmt: skip
     for entry in said.broken:

@@ -9,21 +9,21 @@ import typer
 
 from space.devices import DEFAULT_DEVICE
 from space.errors import ProblemError
-from space.kinds.gemm import Gemm
+from space.problem import Problem
 from tuner.answering.answers import Answer, answer
 from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
-from tuner.cli.options import Db, Dtype, Json, Layout, open_store
+from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import config_json, console, emit, table
+from tuner.cli.problem_options import asks_weight
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 
 
+@asks_weight
 def ladder(
-    weight: Annotated[str, typer.Argument(metavar="NxK", help="Extents of the weight, as in 28672x4096.")],
+    problem: Problem,
     ms: Annotated[str, typer.Option("--m", help="Comma-separated values of M. [default: 25 from 1 to 16384]")] = "",
-    dtype: Dtype = "bf16",
-    layout: Layout = "nt",
     device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
@@ -33,9 +33,7 @@ def ladder(
     A smaller M never takes longer than a larger one, whose kernel computes it with padding; a larger M never takes
     longer than repeating a smaller one. If measurements contradict this, the configs to measure again are listed.
     """
-    if weight.lower().count("x") != 1:
-        raise ProblemError(f"weight {weight!r} is not NxK: write two whole numbers, as in 28672x4096")
-    rungs = problems(Gemm.parse(f"1x{weight}", dtype, layout), _numbers(ms) if ms else MS)
+    rungs = problems(problem, _numbers(ms) if ms else MS)
     model = model_for(device, settings().model_dir).model
     with open_store(db) as store:
         answers = [answer(store, problem, device, model=model) for problem in rungs]

@@ -9,8 +9,6 @@ import typer
 
 from space.arch import arch_named
 from space.devices import DeviceProfile, profile_named, reference_profile
-from space.kinds.gemm import Gemm
-from space.problem import Problem
 
 # Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
 if TYPE_CHECKING:
@@ -18,11 +16,6 @@ if TYPE_CHECKING:
     from tuner.fleet.campaigns.records import Timing
     from tuner.settings import Settings
 
-Shape = Annotated[str, typer.Argument(metavar="MxNxK", help="Extents of C[M,N] = A·B over K, as in 4096x4096x4096.")]
-Dtype = Annotated[str, typer.Option(help="dtype of A and B, which implies those of C and the accumulator.")]
-Layout = Annotated[str, typer.Option(help="nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N].")]
-Batch = Annotated[int, typer.Option(min=1, help="Number of independent products of this shape.")]
-Epilogue = Annotated[str, typer.Option(help="none; or alpha, beta, bias, activation in this order, joined by +.")]
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
 DeviceName = Annotated[str, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'.")]
 ArchName = Annotated[
@@ -36,11 +29,6 @@ NoRule = Annotated[
     typer.Option("--no-rule", metavar="ID", help="Worth rule to disable, by its id in `gemmtune space`; repeatable."),
 ]
 ConfigText = Annotated[str, typer.Option("--config", help="knob=value,…; missing knobs take their defaults.")]
-
-
-def problem_from(shape: str, dtype: str, layout: str, batch: int = 1, epilogue: str = "none") -> Problem:
-    """The problem that a command's arguments describe."""
-    return Gemm.parse(shape, dtype, layout, batch, epilogue)
 
 
 def profile_from_words(device: str, arch: str | None) -> DeviceProfile:

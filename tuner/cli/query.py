@@ -7,26 +7,24 @@ from typing import Annotated
 import typer
 
 from space.devices import DEFAULT_DEVICE
+from space.problem import Problem
 from tuner.answering.answers import answer
-from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
+from tuner.cli.problem_options import asks_problem
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 
 
+@asks_problem
 def best(
-    shape: Shape,
-    dtype: Dtype = "bf16",
-    layout: Layout = "nt",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
+    problem: Problem,
     device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Prints the best known config: measured, else nearest, else predicted, else default, and says which."""
-    problem = problem_from(shape, dtype, layout, batch, epilogue)
     with open_store(db) as store:
         found = answer(store, problem, device, model=model_for(device, settings().model_dir).model)
     if as_json:

@@ -11,12 +11,12 @@ from typing import Annotated, Any, Final, TypeVar
 import typer
 
 from space.errors import ProblemError
-from space.kinds.gemm import Gemm
 from space.problem import Problem
 from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import console, emit, notes
 from tuner.cli.tune import say_device
 from tuner.errors import NothingCorrect
+from tuner.fleet.campaigns.problems import from_fields
 from tuner.settings import settings
 from tuner.studying import recorder
 from tuner.studying.open_worker import open_worker
@@ -91,23 +91,17 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
     """
     try:
         entries = json.loads(path.read_text())
-        named = [(str(entry["name"]), _problem(entry)) for entry in entries]
+        named = [(str(entry["name"]), from_fields(entry, str(entry["name"]))) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ProblemError):
             raise
         raise ProblemError(
-            f"{path} is not a list of problems ({error}): give a JSON list with name, m, n, k, layout, dtype "
-            f"(batch and epilogue may stand beside)"
+            f"{path} is not a list of problems ({error}): give a JSON list of objects with name and the "
+            f"fields of a problem"
         ) from error
     if missing := set(only or ()) - {name for name, _ in named}:
         raise ProblemError(f"{', '.join(sorted(missing))}: not in {path}")
     return [(name, problem) for name, problem in named if not only or name in only]
-
-
-def _problem(entry: dict[str, Any]) -> Problem:
-    extents = entry["m"], entry["n"], entry["k"]
-    batch, epilogue = entry.get("batch", 1), entry.get("epilogue", "none")
-    return Gemm.of(*extents, entry["dtype"], entry["layout"], batch, epilogue)
 
 
 def _watch(name: str, problem: Problem) -> recorder.Watch:

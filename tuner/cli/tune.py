@@ -12,19 +12,14 @@ from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.live import LiveLine
 from tuner.cli.options import (
-    Batch,
     Db,
     Device,
-    Dtype,
-    Epilogue,
     Json,
-    Layout,
     NoRule,
-    Shape,
     open_store,
-    problem_from,
 )
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
+from tuner.cli.problem_options import asks_problem
 from tuner.evidence.picks import LIBRARY
 from tuner.hints import flags_of
 from tuner.settings import settings
@@ -42,12 +37,9 @@ _NO_SAMPLER = (
 )
 
 
+@asks_problem
 def tune(
-    shape: Shape,
-    dtype: Dtype = "bf16",
-    layout: Layout = "nt",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
+    problem: Problem,
     device: Device = "auto",
     candidates: Annotated[int, typer.Option(help="Candidates to measure, including those of earlier runs.")] = 96,
     seconds: Annotated[float | None, typer.Option(help="Stop screening after this many seconds.")] = None,
@@ -66,7 +58,6 @@ def tune(
 
     Can be interrupted at any time: the same command resumes where it stopped and measures nothing twice.
     """
-    problem = problem_from(shape, dtype, layout, batch, epilogue)
     budget = Budget(candidates, seconds, rounds, gain=gain)
     if sampler is not None or seed is not None:
         notes.print(_NO_SAMPLER, markup=False)

@@ -8,26 +8,24 @@ from typing import Annotated, Any
 import typer
 
 from space.devices import DEFAULT_DEVICE
+from space.problem import Problem
 from tuner.answering import importance
 from tuner.answering.importance import Change, Why
-from tuner.cli.options import Batch, Db, Dtype, Epilogue, Json, Layout, Shape, open_store, problem_from
+from tuner.cli.options import Db, Json, open_store
 from tuner.cli.output import config_json, console, emit, problem_json, table
+from tuner.cli.problem_options import asks_problem
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 
 
+@asks_problem
 def why(
-    shape: Shape,
-    dtype: Dtype = "bf16",
-    layout: Layout = "nt",
-    batch: Batch = 1,
-    epilogue: Epilogue = "none",
+    problem: Problem,
     device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Explains why a tuned problem's winner won, from the measurements in the store."""
-    problem = problem_from(shape, dtype, layout, batch, epilogue)
     with open_store(db) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
     if as_json:

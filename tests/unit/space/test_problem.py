@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space.errors import ProblemError
-from space.kinds.gemm import DTYPES, LAYOUTS, MAX_EXTENT, Gemm
+from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
+from space.problem import MAX_EXTENT
 from space.registry import problem_from_key
 
 extents = st.integers(1, MAX_EXTENT)

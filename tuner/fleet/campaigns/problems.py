@@ -6,20 +6,18 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from space.errors import ProblemError
-from space.kinds.gemm import MAX_EXTENT, Gemm
-from space.problem import Problem
+from space.problem import MAX_EXTENT, Problem, ProblemKind
+from space.registry import DEFAULT_KIND, KINDS, kind_named
 
 #: Most problems per campaign: as many as one request creates in a few seconds.
 MOST_PROBLEMS: Final = 20_000
-FIELDS: Final = ("m", "n", "k", "dtype", "layout", "batch", "epilogue")
-_NUMBERS: Final = ("m", "n", "k", "batch")
 #: Fields of a list entry that are ignored, for its human readers.
 _REMARKS: Final = frozenset({"name", "class", "source", "comment", "key"})
 #: No digits of other scripts, and no overlong numbers.
@@ -36,26 +34,35 @@ def ladder(expression: str) -> list[Problem]:
     Raises:
         ProblemError: a field is unknown, missing or malformed, or there are too many problems.
     """
-    fields: dict[str, list[Any]] = {}
+    fields: dict[str, str] = {}
     for part in expression.split():
         name, equals, text = part.partition("=")
-        if name not in FIELDS or not equals or not text:
-            raise ProblemError(
-                f"{part[:80]!r} in {expression[:120]!r} is not part of a ladder: write m=1..8192:x2 n=4096 k=4096, "
-                f"and any of {', '.join(FIELDS[3:])}"
-            )
         if name in fields:
             raise ProblemError(f"{name} is given twice in {expression[:120]!r}: give each field once")
-        fields[name] = _numbers(part, text) if name in _NUMBERS else text.split(",")
-    if missing := [name for name in ("m", "n", "k") if name not in fields]:
-        raise ProblemError(f"{expression[:120]!r} lacks {', '.join(missing)}: a ladder gives m, n and k")
-    if (count := prod(map(len, fields.values()))) > MOST_PROBLEMS:
+        fields[name] = text if equals else ""
+    kind = kind_named(fields.pop("kind", DEFAULT_KIND))
+    values = {name: _values(kind, name, text, expression) for name, text in fields.items()}
+    if (count := prod(map(len, values.values()))) > MOST_PROBLEMS:
         raise ProblemError(f"{expression[:120]!r} means {count:,} problems: give at most {MOST_PROBLEMS:,}")
-    return [Gemm.of(**dict(zip(fields, values, strict=True))) for values in product(*fields.values())]
+    return [kind.of(dict(zip(values, chosen, strict=True))) for chosen in product(*values.values())]
+
+
+def _values(kind: ProblemKind, name: str, text: str, expression: str) -> Sequence[int | str]:
+    """The values in one part of a ladder."""
+    field = next((field for field in kind.fields if field.name == name), None)
+    part = f"{name}={text}"
+    if field is None or not text:
+        example = " ".join(f"{extent}=4096" for extent in kind.shape[1:])
+        others = ", ".join(field.name for field in kind.fields if field.name not in kind.shape)
+        raise ProblemError(
+            f"{part[:80]!r} in {expression[:120]!r} is not part of a ladder: write {kind.shape[0]}=1..8192:x2 "
+            f"{example}, and any of {others}"
+        )
+    return _numbers(part, text) if field.type is int else text.split(",")
 
 
 def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
-    """One problem from its fields; dtype, layout, batch and epilogue are optional.
+    """One problem from its fields; those with a default are optional, and `kind` is `gemm` by default.
 
     Args:
         where: place of the entry, for messages.
@@ -63,14 +70,11 @@ def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
     Raises:
         ProblemError: a field is missing, unknown, or outside its domain.
     """
-    unknown = sorted(entry.keys() - set(FIELDS) - _REMARKS)
-    missing = [name for name in ("m", "n", "k") if name not in entry]
-    if unknown or missing:
-        wrong = f"lacks {', '.join(missing)}" if missing else f"has the unknown field {unknown[0]!r}"
-        raise ProblemError(f"{where} {wrong}: a problem has {', '.join(FIELDS)}; m, n and k are needed")
     try:
-        return Gemm.of(**{name: entry[name] for name in FIELDS if entry.get(name) not in (None, "")})
-    except (ProblemError, TypeError, AttributeError) as error:
+        kind = kind_named(str(entry.get("kind") or DEFAULT_KIND))
+        empty = {field.name for field in kind.fields if entry.get(field.name) in (None, "")}
+        return kind.of({name: entry[name] for name in entry if name not in {"kind", *empty, *_REMARKS}})
+    except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from error
 
 
@@ -86,13 +90,13 @@ def from_csv(text: str, where: str = "the CSV") -> list[Problem]:
             place = f"{where}, row {len(problems) + 1}"
             if None in row or None in row.values():
                 raise ProblemError(f"{place} and the header differ in length: give every field, or leave it empty")
+            numbers = _number_fields(row.get("kind"))
             fields: dict[str, Any] = {
-                name: _number(value.strip()) if name in _NUMBERS else value.strip()
-                for name, value in row.items()
+                name: _number(value.strip()) if name in numbers else value.strip() for name, value in row.items()
             }
             problems.append(from_fields(fields, place))
     except csv.Error as error:
-        raise ProblemError(f"{where} is not valid CSV ({error}): give a header with {', '.join(FIELDS)}") from error
+        raise ProblemError(f"{where} is not valid CSV ({error}): give a header that names the fields") from error
     return problems
 
 
@@ -136,6 +140,12 @@ def distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     if len(found) > MOST_PROBLEMS:
         raise ProblemError(f"{len(found):,} problems are too many for one campaign: give at most {MOST_PROBLEMS:,}")
     return found
+
+
+def _number_fields(kind: str | None) -> set[str]:
+    """Names of the whole-number fields of a row's kind; none if the kind is unknown, which `from_fields` reports."""
+    known = KINDS.get((kind or DEFAULT_KIND).strip())
+    return {field.name for field in known.fields if field.type is int} if known else set()
 
 
 def _number(text: str) -> int | str:

@@ -44,8 +44,8 @@ def test_steps_stay_within_their_ends(first: int, more: int, factor: int) -> Non
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        ("", "lacks m, n, k"),
-        ("m=64 n=64", "lacks k"),
+        ("", "needs m, n, k"),
+        ("m=64 n=64", "needs k"),
         ("m=64 n=64 k=64 m=32", "given twice"),
         ("m=64 n=64 k=64 q=1", "'q=1'"),
         ("m= n=64 k=64", "'m='"),
@@ -82,7 +82,7 @@ def test_csv_and_json_mean_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("m,n\n1,2\n", "lacks k"),
+        ("m,n\n1,2\n", "needs k"),
         ("m,n,k,colour\n1,2,3,red\n", "'colour'"),
         ("m,n,k\n1,2,x\n", "k = 'x'"),
         ("m,n,k\n1,2\n", "differ in length"),
@@ -104,7 +104,7 @@ def test_bad_csv_is_named_with_its_row(text: str, said: str) -> None:
         ("{}", "not a list"),
         ("[1]", "not a list"),
         ("[", "not valid JSON"),
-        ('[{"m": 1, "n": 2}]', "entry 1 lacks k"),
+        ('[{"m": 1, "n": 2}]', "entry 1: a gemm problem needs k"),
         ('[{"m": 1.5, "n": 2, "k": 3}]', "m = 1.5"),
         ('[{"m": true, "n": 2, "k": 3}]', "m = True"),
         ('[{"m": 1, "n": 2, "k": 3, "dtype": 7}]', "entry 1"),
