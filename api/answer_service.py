@@ -13,17 +13,14 @@ from api.http_errors import HttpError
 from api.snapshot import CachedBest, Snapshot
 from api.snapshot_follower import SnapshotFollower
 from space.devices import DEFAULT_DEVICE
-from space.kinds.gemm import DTYPES
 from space.problem import Problem
+from space.registry import DEFAULT_KIND, KINDS
 from tuner.answering.answers import answer
 from tuner.prediction.files import model_for
 from tuner.tables.entries import canonical
 
 #: Computed answers in the cache; each takes one to three KiB.
 _CACHED_ANSWERS: Final = 4096
-#: Optional query parameters of a problem, with their defaults.
-_OPTIONAL: Final = {"dtype": "bf16", "layout": "nt", "batch": "1", "epilogue": "none"}
-_REQUIRED: Final = ("m", "n", "k")
 _REQUIRE: Final = ("any", "measured")
 
 
@@ -77,20 +74,18 @@ class AnswerService:
             given = dict([part.split("=") for part in parts])
             if len(given) != len(parts):
                 return None
-            fields = _OPTIONAL | given
-            four = DTYPES[fields.pop("dtype")]
-            shape = "x".join([fields.pop(name) for name in _REQUIRED])
+            kind = KINDS[given.pop("kind", DEFAULT_KIND)]
         except (ValueError, KeyError):
             return None
-        layout, batch, epilogue = fields.pop("layout"), fields.pop("batch"), fields.pop("epilogue")
-        device, required = fields.pop("device", None), fields.pop("require", "any")
-        if fields or required not in _REQUIRE or not self._follower.loaded.is_set():
+        device, required = given.pop("device", None), given.pop("require", "any")
+        key = kind.key_of(given)
+        if key is None or required not in _REQUIRE or not self._follower.loaded.is_set():
             return None
         snapshot = self._follower.snapshot
         known = snapshot.only_device if device is None else snapshot.device_spelled(device)
         if known is None:
             return None
-        held = snapshot.held(f"gemm:{','.join(four)}:{layout}:{shape}:b{batch}:{epilogue}", known)
+        held = snapshot.held(key, known)
         return held.answer if held else None
 
     def answer(self, problem: Problem, device: str) -> RenderedAnswer:

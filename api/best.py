@@ -18,7 +18,8 @@ from api.auth import Caller, require
 from api.http_errors import FieldError, HttpError, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
-from api.schemas import Absent, BestOut, DeviceName, ProblemIn, ProblemQuery, Strict
+from api.problem_schemas import Absent, ProblemIn, ProblemQuery
+from api.schemas import BestOut, DeviceName, Strict
 from api.snapshot import CachedBest
 from space.errors import ProblemError
 from tuner.evidence.tokens import Scope
@@ -134,7 +135,7 @@ def answer_all(answer_service: AnswerService, body: bytes) -> list[CachedBest | 
         raise RequestValidationError([entry | {"loc": ("body", *entry["loc"])} for entry in shown]) from None
     device = answer_service.device(batch.device)
     answers: list[CachedBest | RenderedAnswer | None] = [
-        answer_service.held(asked.key, device) for asked in batch.problems
+        answer_service.held(asked.key or "", device) for asked in batch.problems
     ]
     missing = [place for place, found in enumerate(answers) if found is None]
     problems = _problems(batch.problems, missing)

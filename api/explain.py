@@ -7,7 +7,8 @@ from pydantic import Field
 
 from api.auth import require
 from api.http_errors import responses
-from api.schemas import ExplanationOut, ProblemIn, Strict
+from api.problem_schemas import ProblemIn
+from api.schemas import ExplanationOut, Strict
 from space.arch import arch_named
 from space.devices import DEFAULT_DEVICE, profile_named, reference_profile
 from space.explain import explain

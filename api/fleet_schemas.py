@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 
-from api.schemas import ProblemOut, Strict
+from api.problem_schemas import ProblemIn, ProblemOut
+from api.schemas import Strict
 from space.errors import ProblemError
 from tuner.fleet.campaigns.documents import document
 from tuner.fleet.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
@@ -28,18 +29,6 @@ from tuner.fleet.campaigns.records import (
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Text = Annotated[str, Field(max_length=4_000)]
 Model = TypeVar("Model", bound=BaseModel)
-
-
-class CampaignProblemIn(Strict):
-    """One problem of a campaign."""
-
-    m: Annotated[int, Field(ge=1, strict=True)]
-    n: Annotated[int, Field(ge=1, strict=True)]
-    k: Annotated[int, Field(ge=1, strict=True)]
-    dtype: Annotated[str, Field(max_length=80)] = "bf16"
-    layout: Annotated[str, Field(max_length=2)] = "nt"
-    batch: Annotated[int, Field(ge=1, strict=True)] = 1
-    epilogue: Annotated[str, Field(max_length=40)] = "none"
 
 
 class DeviceIn(Strict):
@@ -66,7 +55,7 @@ class CampaignIn(Strict):
     """A campaign to create, with problems listed one by one, as ladders, or both."""
 
     name: Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
-    problems: Annotated[list[CampaignProblemIn], Field(max_length=MOST_PROBLEMS, default_factory=list)]
+    problems: Annotated[list[ProblemIn], Field(max_length=MOST_PROBLEMS, default_factory=list)]
     ladders: Annotated[
         list[Annotated[str, Field(max_length=1_000, examples=["m=1..8192:x2 n=4096 k=4096 dtype=bf16"])]],
         Field(
@@ -85,7 +74,8 @@ class CampaignIn(Strict):
         Raises:
             ProblemError: a problem or a ladder is invalid.
         """
-        problems = [from_fields(entry.model_dump(), f"problem {n}") for n, entry in enumerate(self.problems, 1)]
+        listed = [entry.given() | {"kind": entry.kind} for entry in self.problems]
+        problems = [from_fields(entry, f"problem {n}") for n, entry in enumerate(listed, 1)]
         for expression in self.ladders:
             problems += ladder(expression)
             if len(problems) > 10 * MOST_PROBLEMS:

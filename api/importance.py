@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field
 from api.answer_service import AnswerService
 from api.auth import require
 from api.http_errors import HttpError, responses
-from api.schemas import Absent, ConfigOut, DeviceName, ProblemOut, ProblemQuery
+from api.problem_schemas import Absent, ProblemOut, ProblemQuery
+from api.schemas import ConfigOut, DeviceName
 from tuner.answering.importance import Why, why
 from tuner.errors import NothingMeasured
 from tuner.evidence.store import Store

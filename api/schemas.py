@@ -7,103 +7,25 @@ from datetime import datetime
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
-from pydantic.json_schema import SkipJsonSchema
 
+from api.problem_schemas import Absent as Absent
+from api.problem_schemas import ProblemOut
 from space.config import Config
 from space.explain import Broken, Explanation
-from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
-from space.problem import MAX_EXTENT, Problem
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 
 #: Text without control characters, which every database can store and a log line can show.
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
-Extent = Annotated[int, Field(ge=1, le=MAX_EXTENT)]
-DtypeWord = Annotated[
-    str, Field(max_length=60, description=f"one of {', '.join(DTYPES)}; or those of A, B, C, accumulator with commas")
-]
-LayoutWord = Annotated[
-    str, Field(max_length=2, description=f"one of {', '.join(LAYOUTS)}; row-major letters of A and B")
-]
-EpilogueWord = Annotated[
-    str, Field(max_length=60, description="none, or alpha, beta, bias, an activation, in this order, joined by +")
-]
 DeviceName = Annotated[
     str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model as the driver reports it")
 ]
-
-#: A query parameter is present or absent but never null; its JSON schema leaves null out.
-Absent = SkipJsonSchema[None]
 
 
 class Strict(BaseModel):
     """Input that rejects unknown fields, so that a typo is not mistaken for a default."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class ProblemQuery(Strict):
-    """A problem in a query string."""
-
-    m: Extent
-    n: Extent
-    k: Extent
-    dtype: DtypeWord = "bf16"
-    layout: LayoutWord = "nt"
-    batch: Extent = 1
-    epilogue: EpilogueWord = "none"
-
-    def problem(self) -> Problem:
-        """The problem.
-
-        Raises:
-            ProblemError: an unknown dtype, layout or epilogue, or some that don't go together.
-        """
-        # A + in a query string decodes to a space, which no epilogue contains.
-        epilogue = self.epilogue.replace(" ", "+")
-        return Gemm.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, epilogue)
-
-
-class ProblemIn(ProblemQuery):
-    """A problem in a JSON body, where extents must be numbers, not strings or booleans."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    def problem(self) -> Problem:
-        """The problem.
-
-        Raises:
-            ProblemError: an unknown dtype, layout or epilogue, or some that don't go together.
-        """
-        return Gemm.of(self.m, self.n, self.k, self.dtype, self.layout, self.batch, self.epilogue)
-
-    @property
-    def key(self) -> str:
-        """The problem's key, provided the problem is valid: for lookups, at a tenth of the cost of a `Problem`."""
-        dtypes = ",".join(DTYPES.get(self.dtype, (self.dtype,)))
-        return f"gemm:{dtypes}:{self.layout}:{self.m}x{self.n}x{self.k}:b{self.batch}:{self.epilogue}"
-
-
-class ProblemOut(BaseModel):
-    """A problem with its key."""
-
-    key: str
-    m: int
-    n: int
-    k: int
-    batch: int
-    layout: str
-    dtype: str
-    dtype_a: str
-    dtype_b: str
-    dtype_c: str
-    dtype_acc: str
-    epilogue: str
-
-    @classmethod
-    def of(cls, problem: Problem) -> ProblemOut:
-        """From the value."""
-        return cls(**problem.document())
 
 
 class ConfigOut(BaseModel):

@@ -216,6 +216,7 @@ class ProblemKind:
         from_key: the problem from its key; raises ProblemError.
         baselines: families of other people's kernels that users have for it.
         runtime: module of its runtime in a GPU process, `workers.cuda.kinds.<name>` unless it says otherwise.
+        quick_key: the key from fields that are valid, without making the problem; numbers may be text.
     """
 
     name: str
@@ -227,9 +228,17 @@ class ProblemKind:
     from_key: Callable[[str], Problem]
     baselines: tuple[str, ...]
     runtime: str = ""
+    quick_key: Callable[..., str] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "runtime", self.runtime or f"workers.cuda.kinds.{self.name}")
+
+    def key_of(self, given: Mapping[str, Any]) -> str | None:
+        """The key of the problem that these fields describe if they are valid; None, or no problem's key, if not."""
+        try:
+            return self.quick_key(**given) if self.quick_key else self.of(given).key
+        except (TypeError, ProblemError):
+            return None
 
     def of(self, given: Mapping[str, Any]) -> Problem:
         """The problem that fields by name describe; those left out take their defaults.

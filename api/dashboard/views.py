@@ -15,10 +15,9 @@ from api.snapshot import Snapshot
 from api.tables import TableView, TableViews
 from space.devices import find_profile
 from space.errors import SpaceError
-from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.problem import Problem
 from space.rank import roofline_us
-from space.registry import problem_from_key
+from space.registry import DEFAULT_KIND, KINDS, problem_from_key, problem_of
 from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import Progress
@@ -178,7 +177,7 @@ def question(answer_service: AnswerService, asked: Question) -> Question:
     except ValueError:
         return Question(*typed, wrong="M, N and K are whole numbers, as in 4096")
     try:
-        problem = Gemm.of(m, n, k, asked.dtype, asked.layout)
+        problem = problem_of({"m": m, "n": n, "k": k, "dtype": asked.dtype, "layout": asked.layout})
     except SpaceError as error:
         return Question(*typed, wrong=str(error))
     return Question(*typed, answer=orjson.loads(answer_service.answer(problem, asked.device).text))
@@ -203,4 +202,4 @@ def numbers(store: Store) -> FleetStatistics:
 
 
 #: What the form offers.
-CHOICES: Final = {"dtypes": tuple(DTYPES), "layouts": LAYOUTS}
+CHOICES: Final = {f"{field.name}s": field.choices for field in KINDS[DEFAULT_KIND].fields if field.choices}

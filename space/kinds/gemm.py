@@ -266,6 +266,14 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}")
 
 
+def _quick_key(
+    m: int | str, n: int | str, k: int | str, dtype: str = "bf16", layout: str = "nt", batch: int | str = 1,
+    epilogue: str = "none",
+) -> str:  # fmt: skip
+    dtypes = ",".join(DTYPES[dtype]) if dtype in DTYPES else dtype
+    return f"gemm:{dtypes}:{layout}:{m}x{n}x{k}:b{batch}:{epilogue}"
+
+
 GEMM: Final = ProblemKind(
     name="gemm",
     product="C[M,N] = A·B over K",
@@ -284,4 +292,5 @@ GEMM: Final = ProblemKind(
     from_fields=Gemm.of,
     from_key=Gemm.from_key,
     baselines=("cublaslt",),
+    quick_key=_quick_key,
 )  # fmt: skip
