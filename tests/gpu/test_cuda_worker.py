@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.faults import FAULTS, Fault, FaultyBuilder, run
+from benchmarks.faults import FAULTS, NO_POLLS, Fault, FaultyBuilder, run
 from space.config import Config
 from space.devices import profile_named
 from space.enumerate import enumerate_space
@@ -119,13 +119,12 @@ def test_a_planted_fault_costs_one_candidate(worker: CudaWorker, fault: Fault) -
 
 
 @pytest.mark.parametrize("splits", [2, 8])
-def test_slices_out_of_patience_leave_their_share_to_the_last(worker: CudaWorker, splits: int) -> None:
-    impatient = Fault("impatience", "kPatience = 64", "kPatience = 0", (Outcome.CORRECT,))
+def test_slices_that_give_up_polling_leave_their_share_to_the_last(worker: CudaWorker, splits: int) -> None:
     problem = Gemm.parse("500x1000x2048")
     config = FAMILY.config({"split_k": splits, "epilogue": "direct", "tile_n": 96})
     assert is_legal(FAMILY, problem, config)
     patient = worker.builder
-    worker.builder = FaultyBuilder(worker.cache_dir, impatient)
+    worker.builder = FaultyBuilder(worker.cache_dir, NO_POLLS)
     try:
         (measured,) = measure(worker, problem, [config])
     finally:

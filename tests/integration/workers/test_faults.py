@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.faults import FAULTS, AnchorLost, Fault, Found
+from benchmarks.faults import FAULTS, NO_POLLS, AnchorLost, Fault, Found
 from space.explain import is_legal
 from space.registry import family_named
 from tests.support import measured
@@ -17,7 +17,7 @@ from workers.measurement import Outcome
 FAMILY = family_named("sm90_wgmma")
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", [*FAULTS, NO_POLLS], ids=lambda fault: fault.name)
 def test_a_fault_is_one_change_of_the_real_kernel_that_compiles(fault: Fault) -> None:
     assert is_legal(FAMILY, fault.problem, fault.config)
     sound = source_of_family(FAMILY).render(FAMILY.compile_constants(fault.problem, fault.config))
