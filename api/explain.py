@@ -31,5 +31,6 @@ class ExplainIn(Strict):
 def explain_config(body: ExplainIn) -> ExplanationOut:
     """What the rules say. An illegal config is an answer with `legal: false`; only a malformed one is an error."""
     device = profile_named(body.device) if body.device else reference_profile(arch_named(body.arch).name)
-    family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs)
-    return ExplanationOut.of(explain(family, body.problem.problem(), family.config(body.knobs), device))
+    problem = body.problem.problem()
+    family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs, problem)
+    return ExplanationOut.of(explain(family, problem, family.config(body.knobs), device))

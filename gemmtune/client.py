@@ -86,21 +86,27 @@ class Client:
         )
 
     def best(
-        self, m: int, n: int, k: int, dtype: str = "bf16", layout: str = "nt", device: str | None = None
-    ) -> BestAnswer:
-        """The best known config for C[M,N] = A·B over K.
+        self, m: int, n: int, k: int, dtype: str | None = None, layout: str | None = None, device: str | None = None,
+        *, kind: str | None = None, **fields: int | str,
+    ) -> BestAnswer:  # fmt: skip
+        """The best known config for C[M,N] = A·B over K, or for a problem of another kind.
+
+        Args:
+            dtype, layout: of the operands; bf16 and nt if left out.
+            kind: the problem's kind; `gemm` if left out.
+            fields: further fields of the kind, as in `batch=8`.
 
         Raises:
             GemmtuneError: the problem is invalid, or the service can't be reached.
         """
-        query: dict[str, str | int] = {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout}
-        return BestAnswer.of(self._json("GET", "/v1/best", **query | ({"device": device} if device else {})))
+        query = _problem(m, n, k, dtype, layout, kind, fields) | ({"device": device} if device else {})
+        return BestAnswer.of(self._json("GET", "/v1/best", **query))
 
     def best_many(self, problems: Sequence[Mapping[str, int | str]], device: str | None = None) -> list[BestAnswer]:
         """The best known configs for any number of problems, in the same order.
 
         Args:
-            problems: each with `m`, `n`, `k` and, unless the defaults hold, `dtype`, `layout`, `batch` or `epilogue`.
+            problems: each with `m`, `n`, `k` and, unless the defaults hold, `kind` and the other fields of its kind.
 
         Raises:
             GemmtuneError: a problem is invalid, or the service can't be reached.
@@ -129,14 +135,18 @@ class Client:
         return list(self._json("GET", "/v1/devices")["items"])
 
     def explain(
-        self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str = "bf16", layout: str = "nt"
-    ) -> dict[str, Any]:
+        self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str | None = None,
+        layout: str | None = None, *, kind: str | None = None, **fields: int | str,
+    ) -> dict[str, Any]:  # fmt: skip
         """Checks a config against the rules: `legal`, `broken`, `nearest`, `derived`.
+
+        Args:
+            dtype, layout, kind, fields: as for `best`.
 
         Raises:
             GemmtuneError: the problem or the config is malformed.
         """
-        problem = {"m": m, "n": n, "k": k, "dtype": dtype, "layout": layout}
+        problem = _problem(m, n, k, dtype, layout, kind, fields)
         return self._json("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)})
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:
@@ -184,3 +194,11 @@ class Client:
 
     def _json(self, method: str, path: str, body: object = None, **query: str | int) -> dict[str, Any]:
         return dict(self._service.call(method, path, body, params=query or None))
+
+
+def _problem(
+    m: int, n: int, k: int, dtype: str | None, layout: str | None, kind: str | None, fields: Mapping[str, int | str]
+) -> dict[str, int | str]:
+    """What was said of a problem; the service knows the defaults."""
+    words = {"dtype": dtype, "layout": layout, "kind": kind}
+    return {"m": m, "n": n, "k": k} | {name: word for name, word in words.items() if word is not None} | dict(fields)

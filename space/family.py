@@ -12,6 +12,7 @@ import numpy as np
 from space.columns import Columns, Derived, FloatColumn, IntTable
 from space.config import Config, assign
 from space.devices import DeviceProfile, reference_profile
+from space.errors import FamilyError
 from space.knobs import Knob, KnobValue
 from space.problem import Problem
 from space.rules import Rule
@@ -144,7 +145,14 @@ class Family:
         return self.rows_of(problem, np.array(codes, dtype=self.codes.dtype).T.copy(), device)
 
     def rows_of(self, problem: Problem, table: IntTable, device: DeviceProfile | None = None) -> Columns:
-        """Columns from `configs x knobs`, words as their codes (see `Knob.encode`)."""
+        """Columns from `configs x knobs`, words as their codes (see `Knob.encode`).
+
+        Raises:
+            FamilyError: the family does not take the problem's kind.
+        """
+        if problem.kind not in self.kinds:
+            kinds = ", ".join(sorted(self.kinds))
+            raise FamilyError(f"family {self.name} does not take {problem.kind} problems: it takes {kinds}")
         return Columns(problem, device or self.reference, self._by_name, self.places, table)
 
     def empty_columns(self, problem: Problem, device: DeviceProfile, held: Iterable[Knob] = ()) -> Columns:

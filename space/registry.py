@@ -29,7 +29,8 @@ DEFAULT_KIND: Final = GEMM.name
 
 #: Tables, reports and answers ask for the same few configs again and again, and configs never change.
 _KEPT_CONFIGS: Final = 16_384
-_registered: Final[list[str]] = []
+#: Modules by the name of the family or kind that they registered.
+_registered: Final[dict[str, str]] = {}
 
 
 def register_family(family: Family, module: str) -> None:
@@ -44,7 +45,7 @@ def register_family(family: Family, module: str) -> None:
     if FAMILIES.get(family.name, family) is not family:
         raise FamilyError(f"family {family.name!r} is registered already: choose another name")
     FAMILIES[family.name] = family
-    _remember(module)
+    _registered[family.name] = module
 
 
 def register_kind(kind: ProblemKind, module: str) -> None:
@@ -59,18 +60,19 @@ def register_kind(kind: ProblemKind, module: str) -> None:
     if KINDS.get(kind.name, kind) is not kind:
         raise ProblemError(f"problem kind {kind.name!r} is registered already: choose another name")
     KINDS[kind.name] = kind
-    _remember(module)
+    _registered[kind.name] = module
 
 
 def unregister(name: str) -> None:
     """Takes back what `register_family` or `register_kind` added under this name."""
     FAMILIES.pop(name, None)
     KINDS.pop(name, None)
+    _registered.pop(name, None)
 
 
 def registered_modules() -> tuple[str, ...]:
     """Modules that registered families or kinds from outside this package, in order."""
-    return tuple(_registered)
+    return tuple(dict.fromkeys(_registered.values()))
 
 
 def family_named(name: str) -> Family:
@@ -95,42 +97,72 @@ def config_named(key: str) -> Config:
     return family_named(family).config(parse_knobs(knobs))
 
 
+def families_taking(kind: str) -> tuple[Family, ...]:
+    """Our own families that take problems of a kind.
+
+    Raises:
+        FamilyError: none takes them.
+    """
+    found = tuple(family for family in FAMILIES.values() if family.own and kind in family.kinds)
+    if not found:
+        kinds = sorted({taken for family in FAMILIES.values() for taken in family.kinds})
+        raise FamilyError(f"no kernel family takes {kind} problems: families take {', '.join(kinds)}")
+    return found
+
+
 def families_for(arch: str, problem: Problem | None = None) -> tuple[Family, ...]:
     """Our own families whose kernels compile for `arch`, grounded ones first.
 
     Args:
-        problem: leaves out families that have no config for it, whatever their knobs. If none has, all stay, so that
-            a caller that looks for candidates learns which rules remove them.
+        problem: leaves out families that do not take its kind, and those that have no config for it, whatever their
+            knobs. If every family that takes its kind has none, these stay, so that a caller that looks for candidates
+            learns which rules remove them.
 
     Raises:
-        FamilyError: no family compiles for it.
+        FamilyError: no family compiles for it, or none of those takes the problem's kind.
     """
+    found = _compiled_for(arch, problem)
+    return found if problem is None else tuple(family for family in found if family.takes(problem)) or found
+
+
+def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:
+    """Our own families that compile for `arch` and take the problem's kind."""
     own = [family for family in FAMILIES.values() if family.own]
-    found = tuple(sorted((family for family in own if arch in family.targets), key=lambda each: not each.grounded))
+    found = [family for family in own if arch in family.targets]
     if not found:
         known = ", ".join(sorted({target for family in own for target in family.targets}))
         raise FamilyError(f"no kernel family is built for {arch}: families exist for {known}")
-    if problem is None:
-        return found
-    return tuple(family for family in found if family.takes(problem)) or found
+    if problem is not None:
+        taking = families_taking(problem.kind)
+        found = [family for family in found if family in taking]
+        if not found:
+            known = ", ".join(sorted({target for family in taking for target in family.targets}))
+            raise FamilyError(f"no kernel family for {arch} takes {problem.kind} problems: families exist for {known}")
+    return tuple(sorted(found, key=lambda family: not family.grounded))
 
 
-def family_for(arch: str) -> Family:
+def family_for(arch: str, problem: Problem | None = None) -> Family:
     """Our own family that answers on `arch` for what was not measured.
 
+    Args:
+        problem: leaves out families that do not take its kind.
+
     Raises:
-        FamilyError: no family compiles for it.
+        FamilyError: no family compiles for it, or none of those takes the problem's kind.
     """
-    return families_for(arch)[0]
+    return _compiled_for(arch, problem)[0]
 
 
-def family_with(arch: str, knobs: Iterable[str]) -> Family:
+def family_with(arch: str, knobs: Iterable[str], problem: Problem | None = None) -> Family:
     """Our own family for `arch` that has all of these knobs; the first one where several have, or none.
 
+    Args:
+        problem: leaves out families that do not take its kind.
+
     Raises:
-        FamilyError: no family compiles for it.
+        FamilyError: no family compiles for it, or none of those takes the problem's kind.
     """
-    families, named = families_for(arch), set(knobs)
+    families, named = _compiled_for(arch, problem), set(knobs)
     return next((family for family in families if named <= family.knob_named.keys()), families[0])
 
 
@@ -167,8 +199,3 @@ def problem_of(given: Mapping[str, Any]) -> Problem:
     """
     fields = dict(given)
     return kind_named(str(fields.pop("kind", DEFAULT_KIND))).of(fields)
-
-
-def _remember(module: str) -> None:
-    if module not in _registered:
-        _registered.append(module)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from space.kinds.gemm import GEMM
 from space.problem import Problem
-from space.registry import kind_named
+from space.registry import DEFAULT_KIND, kind_named
 
 
 def flags_of(problem: Problem) -> str:
@@ -14,7 +13,7 @@ def flags_of(problem: Problem) -> str:
         f" --{field.name.replace('_', '-')} {given[field.name]}" for field in kind.fields
         if field.name not in kind.shape and given[field.name] != field.default
     ]  # fmt: skip
-    return "".join([*([] if kind is GEMM else [f" --kind {kind.name}"]), *flags])
+    return "".join([*([] if kind.name == DEFAULT_KIND else [f" --kind {kind.name}"]), *flags])
 
 
 def tune_command(problem: Problem) -> str:

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from space.config import parse_knobs
 from space.errors import SpaceError
 from space.problem import Problem
-from space.registry import family_named, problem_from_key
+from space.registry import DEFAULT_KIND, KINDS, family_named
 from workers.errors import RecordingError
 from workers.measurement import (
     Clocks,
@@ -116,6 +116,7 @@ def write_recording(
     provenances = list(dict.fromkeys(provenance for _, provenance in measurements))
     meta = {
         "schema": SCHEMA_VERSION,
+        "kind": problem.kind,
         "problem": problem.key,
         "facts": json.loads(to_json(facts)),
         "provenance": [json.loads(to_json(provenance)) for provenance in provenances],
@@ -173,8 +174,13 @@ def read_recording(path: Path) -> Recording:
     meta = _meta(path, table)
     if missing := [name for name in _COLUMNS.names if name not in (*table.column_names, *_ADDED)]:
         raise RecordingError(f"{path} lacks the columns {', '.join(missing)}: fetch it again or record again")
+    # Files from before there were kinds name none: each is of a GEMM.
+    if (kind := str(meta.get("kind", DEFAULT_KIND))) not in KINDS:
+        raise RecordingError(
+            f"{path} has problem kind {kind[:80]!r}, this version knows {', '.join(KINDS)}: upgrade gemmtune"
+        )
     try:
-        problem = problem_from_key(meta["problem"])
+        problem = KINDS[kind].from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
         provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
         rows = table.to_pylist()

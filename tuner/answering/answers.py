@@ -19,7 +19,7 @@ from space.explain import nearest_config
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank
-from space.registry import families_for, family_named
+from space.registry import family_for, family_named
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.evidence.records import Best
 from tuner.evidence.stats import order_interval_us
@@ -138,9 +138,9 @@ class _Asked:
 
     @property
     def unserved(self) -> str:
-        """Why no family of ours has a kernel for the device; empty where one has."""
+        """Why no family of ours has a kernel for the problem's kind and the device; empty where one has."""
         try:
-            families_for(self._known.arch.name)
+            _ = self.family
         except FamilyError as error:
             return f"{self.device} is {self._known.arch.name}: {error}"
         return ""
@@ -148,7 +148,7 @@ class _Asked:
     @property
     def family(self) -> Family:
         """The family whose configs are predicted."""
-        return families_for(self._known.arch.name)[0]
+        return family_for(self._known.arch.name, self.problem)
 
     @property
     def _known(self) -> DeviceProfile:

@@ -48,7 +48,7 @@ def explain(
     Exits with code 1 if the config is illegal.
     """
     profile, knobs = profile_from_words(device, arch), parse_knobs(config)
-    plug = family_named(family) if family else family_with(profile.arch.name, knobs)
+    plug = family_named(family) if family else family_with(profile.arch.name, knobs, problem)
     said = explain_config(plug, problem, plug.config(knobs), profile)
     if as_json:
         emit(_explanation_json(said))

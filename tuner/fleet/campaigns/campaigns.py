@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from space.devices import find_profile, known_names
+from space.registry import families_taking
 from tuner.errors import CampaignEnded, CampaignError, KeyReused, StoreError, UnknownCampaign
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, WorkerRow
 from tuner.evidence.codec import utc
@@ -48,12 +49,15 @@ class Campaigns:
 
         Raises:
             CampaignError: an unknown device, or a malformed key.
+            FamilyError: no kernel family takes a problem's kind.
             KeyReused: the key was used with another request.
         """
         if idempotency_key is not None and not (
             1 <= len(idempotency_key) <= MOST_KEY and idempotency_key.isprintable()
         ):
             raise CampaignError(f"idempotency key {idempotency_key[:80]!r}: give 1 to {MOST_KEY} printable characters")
+        for kind in {problem.kind for problem in request.problems}:
+            families_taking(kind)
         try:
             return self._create(request, idempotency_key)
         except StoreError as error:

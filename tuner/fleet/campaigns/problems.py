@@ -72,7 +72,9 @@ def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
     """
     try:
         kind = kind_named(str(entry.get("kind") or DEFAULT_KIND))
-        empty = {field.name for field in kind.fields if entry.get(field.name) in (None, "")}
+        # A list of several kinds has columns for the fields of all.
+        fields = {field.name for each in KINDS.values() for field in each.fields}
+        empty = {name for name in fields if entry.get(name) in (None, "")}
         return kind.of({name: entry[name] for name in entry if name not in {"kind", *empty, *_REMARKS}})
     except ProblemError as error:
         raise ProblemError(f"{where}: {error}") from error
