@@ -42,7 +42,7 @@ class BudgetIn(Strict):
     """When the campaign stops; see docs/fleet.md."""
 
     candidates: Annotated[int, Field(ge=1, le=100_000, description="most candidates to screen per problem")] = 96
-    rounds: Annotated[int, Field(ge=5, le=1_000, description="interleaved rounds of the finals")] = 30
+    rounds: Annotated[int, Field(ge=5, le=1_000, description="fewest turns that the finalists take")] = 30
     target: Annotated[float, Field(gt=0, le=1, description="share of the roofline bound that is enough")] | None = None
     gpu_seconds: Annotated[float, Field(gt=0, le=1e9, description="GPU time of all workers together")] | None = None
 

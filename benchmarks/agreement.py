@@ -37,7 +37,7 @@ HEADER: Final = (
 )
 #: What was promised.
 WITHIN: Final = 0.02
-ROUNDS: Final = 5
+TURNS: Final = 5
 #: Launches that cost nothing but themselves.
 _EMPTY: Final = 400
 
@@ -110,7 +110,7 @@ def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float
     that was idle runs faster for a while.
     """
     ours, theirs = [], []
-    for _ in range(ROUNDS):
+    for _ in range(TURNS):
         ours.append(timed.heat_up(stream)[-1])
         theirs.append(recorded_us(lambda: len(timed.heat_up(stream)), profiler) / timed.launches)
     return statistics.median(ours), statistics.median(theirs)

@@ -29,7 +29,7 @@ from space.registry import family_named
 
 RUNS, EXPLANATIONS = 3, 200
 #: Random illegal configs, and how often each is explained.
-RANDOM, ROUNDS = 2000, 9
+RANDOM, TURNS = 2000, 9
 #: A ping-pong of three consumers needs two of them, with less to hold each; and a shorter ring.
 PINGPONG: Final = {"schedule": "pingpong", "consumer_warpgroups": 3, "tile_n": 256}
 
@@ -71,9 +71,9 @@ def explanations(family: Family, problem: Gemm, legal: Config) -> Iterator[tuple
     seconds = best(lambda: explain_often(family, islice(others, EXPLANATIONS), config))
     yield "the last one, for a problem that was never asked about", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"
     configs = random_illegal(family, problem, legal)
-    # In rounds: the best of runs one after another would still be that of a slow moment.
-    rounds = [[seconds_of(partial(explain, family, problem, config)) for config in configs] for _ in range(ROUNDS)]
-    taken = sorted(map(min, zip(*rounds, strict=True)))
+    # In turn: the best of consecutive runs would still be that of a slow moment.
+    turns = [[seconds_of(partial(explain, family, problem, config)) for config in configs] for _ in range(TURNS)]
+    taken = sorted(map(min, zip(*turns, strict=True)))
     for name, seconds in (("half", taken[RANDOM // 2]), ("99 of 100", taken[RANDOM * 99 // 100]), ("all", taken[-1])):
         yield f"explain one of {RANDOM:,} random illegal configs: {name} within", f"{seconds * 1e3:.2f} ms"
 

@@ -144,7 +144,7 @@ class FaultyBuilder(Builder):
 
 
 @dataclass(frozen=True)
-class Found:
+class FaultResult:
     """The outcome of one fault."""
 
     fault: Fault
@@ -170,7 +170,7 @@ class Found:
         return "| " + " | ".join(cells) + " |"
 
 
-def run(worker: CudaWorker, cache_dir: Path, faults: tuple[Fault, ...] = FAULTS) -> Iterator[Found]:
+def run(worker: CudaWorker, cache_dir: Path, faults: tuple[Fault, ...] = FAULTS) -> Iterator[FaultResult]:
     """Runs each fault once, with the sound kernel before and after it."""
     sound = worker.builder
     for fault in faults:
@@ -185,7 +185,7 @@ def run(worker: CudaWorker, cache_dir: Path, faults: tuple[Fault, ...] = FAULTS)
             worker.builder = sound
         seconds = time.perf_counter() - started
         (after,) = round_.screen([fault.config])
-        yield Found(fault, broken, seconds, before, after)
+        yield FaultResult(fault, broken, seconds, before, after)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""A fleet on one host: PostgreSQL, the service and a crew with one worker a GPU; one killed and one hung on the way.
+"""A fleet on one host: PostgreSQL, the service and an agent pool with one worker per GPU; one is killed and one hangs.
 
     python -m benchmarks.fleet --out benchmarks/results/fleet_h200.md
     python -m benchmarks.fleet --devices recorded:h200:realtime recorded:h200:realtime
@@ -84,7 +84,7 @@ class Options:
 
 @dataclass
 class Host:
-    """Service and crew on a fresh database, until `stop`."""
+    """Service and agent pool on a fresh database, until `stop`."""
 
     folder: Path
     url: str
@@ -105,10 +105,10 @@ class Host:
         with within(_READY_SECONDS, "the service is ready", self.folder):
             until(lambda: self._ready(service))
 
-    def start_crew(self, devices: Sequence[str]) -> subprocess.Popen[bytes]:
+    def start_pool(self, devices: Sequence[str]) -> subprocess.Popen[bytes]:
         """Starts `gemmtune worker run` on these devices."""
-        self.processes.append(crew := self._installed.start_worker(*devices))
-        return crew
+        self.processes.append(pool := self._installed.start_worker(*devices))
+        return pool
 
     def stop(self) -> None:
         """Stops every process that was started here, workers first."""
@@ -146,7 +146,7 @@ class Run:
             host = Host(self._folder, self._url, options)
             stack.callback(host.stop)
             host.start_service()
-            crew = host.start_crew(self._devices)
+            pool = host.start_pool(self._devices)
             with within(_READY_SECONDS + 60, f"{len(self._devices)} workers are there", self._folder):
                 until(lambda: _workers(store) == len(self._devices))
             use = stack.enter_context(GpuUse(first_gpus(0 if options.recorded else len(self._devices))))
@@ -154,7 +154,7 @@ class Run:
             struck: Faulted | None = None
             with within(options.seconds, f"{self._name}: the campaign has ended", self._folder):
                 if faults is not None:
-                    struck = faults(store, host, crew)
+                    struck = faults(store, host, pool)
                 until(lambda: self._ended(store, campaign, host))
             seconds = time.monotonic() - started
             found = audit(store, campaign, struck.struck if struck else (), options.limit_seconds)
@@ -173,7 +173,7 @@ class Run:
 
     def _ended(self, store: Store, campaign_id: int, host: Host) -> bool:
         if any(process.poll() is not None for process in host.processes):
-            give_up("the service or the crew ended", [self._folder])
+            give_up("the service or the agent pool ended", [self._folder])
         found = results.progress(store, campaign_id)
         time.sleep(0.2)
         return found.campaign.status is CampaignStatus.FINISHED
@@ -182,18 +182,18 @@ class Run:
 def strike(options: Options) -> Callable[[Store, Host, subprocess.Popen[bytes]], Faulted]:
     """Kills one worker at a third of the campaign, and stops a GPU process at two thirds."""
 
-    def faults(store: Store, host: Host, crew: subprocess.Popen[bytes]) -> Faulted:
+    def faults(store: Store, host: Host, pool: subprocess.Popen[bytes]) -> Faulted:
         until(lambda: _ended_problems(store) >= len(options.problems) // 3)
-        agent, key = _holder(store, crew)
+        agent, key = _holder(store, pool)
         killed_at = datetime.now(UTC)
         agent.kill()
         say(f"worker {agent.pid} was killed -9 in a round of {key}")
         anew = (_claimed_again(store, key, killed_at) - killed_at).total_seconds()
-        until(lambda: _workers(store) == len(options.devices) and len(_agents(crew)) == len(options.devices))
+        until(lambda: _workers(store) == len(options.devices) and len(_agents(pool)) == len(options.devices))
         back = (datetime.now(UTC) - killed_at).total_seconds()
         say(f"its round began anew after {anew:.1f} s, and another worker is there after {back:.1f} s")
         until(lambda: _ended_problems(store) >= 2 * len(options.problems) // 3)
-        agent, hung_key = _holder(store, crew)
+        agent, hung_key = _holder(store, pool)
         gpu_process = gpu_process_of(agent.pid)
         hung_at, victim = datetime.now(UTC), psutil.Process(gpu_process) if gpu_process else agent
         victim.suspend()
@@ -223,14 +223,14 @@ def _ended_problems(store: Store) -> int:
     return found["done"] + found["parked"] + found["skipped"]
 
 
-def _agents(crew: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    return [child for child in psutil.Process(crew.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
+def _agents(pool: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    return [child for child in psutil.Process(pool.pid).children() if child.status() != psutil.STATUS_ZOMBIE]
 
 
-def _holder(store: Store, crew: subprocess.Popen[bytes]) -> tuple[psutil.Process, str]:
+def _holder(store: Store, pool: subprocess.Popen[bytes]) -> tuple[psutil.Process, str]:
     """A worker process that holds a round, and the round's problem."""
     while True:
-        agents = {agent.pid: agent for agent in _agents(crew)}
+        agents = {agent.pid: agent for agent in _agents(pool)}
         for name, key in running(store):
             if agent := agents.get(int(name.rpartition("-")[2])):
                 return agent, key

@@ -1,10 +1,10 @@
-"""How well the winner is picked: from half of the rounds of the finals, judged by the other half.
+"""How well the winner is picked: from half of the finals' turns, judged by the other half.
 
 python -m benchmarks.picking --out benchmarks/results/picking_h200.md
 
-Reads the finals of every recording. They are cut into even and odd rounds, and a winner is picked from either half.
-`same`: both halves name one config. `apart`: how far apart the two winners are in all rounds. `behind`: how far the
-winner of one half is behind the fastest of the other half. Real picks see twice as many rounds.
+Reads the finals of every recording. A winner is picked from their even turns and one from their odd turns.
+`same`: both halves name one config. `apart`: how far apart the two winners are over all turns. `behind`: how far the
+winner of one half is behind the fastest of the other half. Real picks see twice as many turns.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Halves:
 
 
 def halves(problem: Problem, finals: Sequence[Measurement], device: str) -> Halves:
-    """The winners of the even and of the odd rounds."""
+    """The winners of the even and of the odd turns."""
     even, odd = ([replace(one, samples_us=one.samples_us[first::2]) for one in finals] for first in (0, 1))
     of_even, of_odd = (half.index(pick(half, problem, device)) for half in (even, odd))
     whole = standings(finals)

@@ -52,7 +52,7 @@ def main() -> None:
     options.add_argument("--configs", type=int, default=20)
     options.add_argument("--processes", type=int, default=5)
     options.add_argument("--candidates", type=int, default=200, help="budget of each tune")
-    options.add_argument("--rounds", type=int, default=30)
+    options.add_argument("--turns", "--rounds", type=int, default=30)
     options.add_argument("--repeated", nargs="*", default=list(REPEATED), help="DTYPE:MxNxK")
     options.add_argument("--tuned", nargs="*", default=list(TUNED), help="DTYPE:MxNxK")
     options.add_argument("--device", type=int, default=0)
@@ -108,7 +108,7 @@ def repeated(problems: Sequence[Gemm], given: argparse.Namespace, cache: Path) -
 
 
 def tuned_twice(problems: Sequence[Gemm], given: argparse.Namespace, cache: Path, folder: Path) -> Iterator[str]:
-    """Two whole tunes of each problem, in fresh stores and processes; winners that differ meet in rounds."""
+    """Two whole tunes of each problem, in fresh stores and processes; winners that differ take turns."""
     if not problems:
         return
     yield f"\nTwo tunes of {given.candidates} candidates, each with its own store and GPU process:\n"
@@ -135,7 +135,7 @@ def _fresh(problem: Gemm, given: argparse.Namespace, cache: Path) -> dict[Config
     """Finals of the same configs in a GPU process of their own."""
     with CudaWorker(given.device, cache) as worker:
         configs = spread(candidates_for(problem, worker), given.configs)
-        finals = worker.begin(problem, Policy.COLD_GRAPH).finals(configs, given.rounds)
+        finals = worker.begin(problem, Policy.COLD_GRAPH).finals(configs, given.turns)
     return {final.config: final for final in finals if final.outcome is Outcome.CORRECT}
 
 
@@ -147,13 +147,13 @@ def _library_us(run: dict[Config, Measurement]) -> float:
 def _tuned(problem: Gemm, given: argparse.Namespace, cache: Path, db: Path) -> Config:
     with Store.open(database_url(str(db))) as store, CudaWorker(given.device, cache) as worker:
         guidance = guidance_for(worker.facts.name, settings().model_dir)
-        report = tune(store, worker, problem, Budget(given.candidates, None, given.rounds), guidance=guidance)
+        report = tune(store, worker, problem, Budget(given.candidates, None, given.turns), guidance=guidance)
     return report.best.config
 
 
 def _compared(problem: Gemm, first: Config, second: Config, given: argparse.Namespace, cache: Path) -> Ratio:
     with CudaWorker(given.device, cache) as worker:
-        finals = worker.begin(problem, Policy.COLD_GRAPH).finals([first, second], 2 * given.rounds)
+        finals = worker.begin(problem, Policy.COLD_GRAPH).finals([first, second], 2 * given.turns)
     one, other = (next(final for final in finals if final.config == config) for config in (first, second))
     return ratio(other.samples_us, one.samples_us)
 

@@ -58,7 +58,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--bests", type=int, default=100_000)
     options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
-    options.add_argument("--rounds", type=int, default=5, help="service and bare endpoint in turn")
+    options.add_argument("--turns", type=int, default=5, help="turns of service and bare endpoint")
     options.add_argument("--db", type=Path, help="kept, and used again when it is there")
     add_out(options)
     given = options.parse_args()
@@ -71,7 +71,7 @@ def main() -> None:
         with Store.open(database_url(str(db))) as store:
             problems = stored_problems(store) or list(fill(store, given.bests))
             _, secret = tokens.make(store, f"load-{time.time_ns()}", ["read"])
-        found = measure(folder, db, problems, secret, given.seconds, given.rounds)
+        found = measure(folder, db, problems, secret, given.seconds, given.turns)
     text = "\n".join(report(found, len(problems)))
     print(text)
     publish("service_load", given.out, text, read=read)
@@ -88,11 +88,11 @@ def stored_problems(store: Store) -> list[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Figures:
     """All measured figures.
 
     Attributes:
-        service, plain: requests a second of our service and of the bare endpoint, round by round in turn.
+        service, plain: requests a second of our service and of the bare endpoint, turn by turn.
         slow, plain_slow: of runs at half of our service's load: requests a second, p50 and p99 in ms.
         batches: ms of each batch, and its bytes.
         fresh_ms: from a best's commit to its answer.
@@ -114,7 +114,7 @@ class Found:
 
     @property
     def ratios(self) -> list[float]:
-        """Our service's requests a second over the bare endpoint's, round by round."""
+        """Our service's requests a second over the bare endpoint's, turn by turn."""
         return [ours / bare for ours, bare in zip(self.service, self.plain, strict=True)]
 
     @property
@@ -123,7 +123,7 @@ class Found:
         return statistics.median(self.service) / 2
 
 
-def measure(folder: Path, db: Path, problems: list[Problem], secret: str, seconds: float, rounds: int) -> Found:
+def measure(folder: Path, db: Path, problems: list[Problem], secret: str, seconds: float, turns: int) -> Figures:
     """Every figure."""
     paths = folder / "paths.txt"
     queries = [f"/v1/best?{urlencode(p.fields())}" for p in problems]
@@ -136,11 +136,11 @@ def measure(folder: Path, db: Path, problems: list[Problem], secret: str, second
         (folder / "answer.json").write_bytes(answer)
         with serving_bare(folder / "answer.json") as bare:
             load = Load(paths, folder, secret, seconds)
-            turns = [(load.run(bare.port)[0], load.run(ours.port)[0]) for _ in range(rounds)]
-            plain, service = [turn[0] for turn in turns], [turn[1] for turn in turns]
+            pairs = [(load.run(bare.port)[0], load.run(ours.port)[0]) for _ in range(turns)]
+            plain, service = [turn[0] for turn in pairs], [turn[1] for turn in pairs]
             half = statistics.median(service) / 2
-            slow = [(load.run(ours.port, half), load.run(bare.port, half)) for _ in range(rounds)]
-        return Found(
+            slow = [(load.run(ours.port, half), load.run(bare.port, half)) for _ in range(turns)]
+        return Figures(
             ours.seconds_to_ready, service, plain, [turn[0] for turn in slow], [turn[1] for turn in slow],
             [batch_ms(http, problems, turn) for turn in range(15)],
             [freshness_ms(http, db, turn) for turn in range(10)],
@@ -148,7 +148,7 @@ def measure(folder: Path, db: Path, problems: list[Problem], secret: str, second
         )  # fmt: skip
 
 
-def report(found: Found, bests: int) -> list[str]:
+def report(found: Figures, bests: int) -> list[str]:
     """The table, as lines of Markdown."""
     rate, p50, p99 = (statistics.median(run[place] for run in found.slow) for place in range(3))
     bare99 = statistics.median(run[2] for run in found.plain_slow)
@@ -161,10 +161,10 @@ def report(found: Found, bests: int) -> list[str]:
         "| figure | value |",
         "| --- | --- |",
         f"| from start to ready | {found.seconds_to_ready:.1f} s |",
-        f"| GET /v1/best, random problems, {_CONNECTIONS} connections (median of {len(found.service)} rounds) "
+        f"| GET /v1/best, random problems, {_CONNECTIONS} connections (median of {len(found.service)} turns) "
         f"| {statistics.median(found.service):,.0f} requests/s |",
         f"| bare FastAPI endpoint, in turn with it | {statistics.median(found.plain):,.0f} requests/s |",
-        f"| ratio (median of the rounds' ratios; lowest {min(found.ratios):.2f}) "
+        f"| ratio (median of the turns' ratios; lowest {min(found.ratios):.2f}) "
         f"| {statistics.median(found.ratios):.2f} |",
         f"| latency at half that load (of {found.half:,.0f} requests/s, {rate:,.0f} came about): p50, p99 "
         f"| {p50:.2f} ms, {p99:.2f} ms |",

@@ -1,10 +1,10 @@
-"""Our best kernel beside cuBLASLt's first choice and the best of its candidates, in interleaved rounds of one run.
+"""Our best kernel beside cuBLASLt's first choice and the best of its candidates, in turn in one run.
 
-python -m benchmarks.speed --candidates 320 --seconds 10 --rounds 20 --out benchmarks/results/speed_h200.md
+python -m benchmarks.speed --candidates 320 --seconds 10 --turns 20 --out benchmarks/results/speed_h200.md
 
 The list of problems is benchmarks/problems/dev.json, or another JSON list of {name, m, n, k, dtype, layout, class},
 where batch and epilogue may be added. Each problem is tuned (or resumed from the store of --db), then its finalists and
-the library are timed in rounds that take each of them once. Only our own families count as ours. A line is printed
+the library take turns. Only our own families count as ours. A line is printed
 as soon as it is measured.
 
 On a host with several GPUs run one process a GPU: --part 1/2 --device cuda:0 and --part 2/2 --device cuda:1, each with
@@ -100,7 +100,7 @@ def main() -> None:
         url = database_url(given.db or f"{folder}/speed.db")
         with Store.open(url) as store, open_worker(given.device, settings()) as worker:
             for one in wanted:
-                made = measure(store, worker, one, Budget(given.candidates, given.seconds, given.rounds))
+                made = measure(store, worker, one, Budget(given.candidates, given.seconds, given.turns))
                 if isinstance(made, str):
                     print(f"| {one['name']} | {made} |", flush=True)
                     continue
@@ -121,7 +121,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--candidates", type=int, default=192)
     parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--turns", "--rounds", type=int, default=40)
     parser.add_argument("--db", help="keep the store in this file")
     add_out(parser)
     return parser.parse_args()

@@ -23,8 +23,7 @@ from benchmarks.throughput import build
 from space.kinds.gemm import Gemm
 from tuner.evidence.store import Store
 from tuner.settings import database_url, settings
-from tuner.studying import screening as rounds
-from tuner.studying import study
+from tuner.studying import screening, study
 from tuner.studying.candidates import candidates_for, spread
 from tuner.studying.guidance import guidance_for
 from workers.builder import Builder, Builds
@@ -51,10 +50,10 @@ class Timeline:
             (cuda_round, "legal_among", "check candidates"),
             (Builds, "take", "take a build"),
             (Builder, "submit", "begin a build"),
-            (rounds.Search, "__init__", "set up: search"),
-            (rounds.Search, "propose", "propose"),
-            (rounds.Search, "tell", "tell the search"),
-            (rounds.Search, "outlook", "conclude: outlook"),
+            (screening.Search, "__init__", "set up: search"),
+            (screening.Search, "propose", "propose"),
+            (screening.Search, "tell", "tell the search"),
+            (screening.Search, "outlook", "conclude: outlook"),
             (study, "candidates_for", "set up: candidates"),
             (study, "best_of", "conclude: best"),
             (study, "chance_within", "conclude: chance"),

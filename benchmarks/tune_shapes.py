@@ -1,4 +1,4 @@
-"""Tunes shapes on one device and prints our best beside cuBLASLt, measured in the same interleaved rounds.
+"""Tunes shapes on one device and prints our best beside cuBLASLt, measured in turn in the same run.
 
 python -m benchmarks.tune_shapes 4096x4096x4096 8192x8192x8192 --device cuda:0 --out benchmarks/results/F.md
 """
@@ -38,7 +38,7 @@ def main() -> None:
     options.add_argument("--dtype", default="bf16")
     options.add_argument("--device", default="cuda:0")
     options.add_argument("--candidates", type=int, default=256)
-    options.add_argument("--rounds", type=int, default=40)
+    options.add_argument("--turns", "--rounds", type=int, default=40)
     options.add_argument("--db", help="keep the store in this file")
     add_out(options)
     given = options.parse_args()
@@ -49,7 +49,7 @@ def main() -> None:
             for shape in given.shapes:
                 problem = Gemm.parse(shape, given.dtype)
                 started = time.perf_counter()
-                budget = Budget(given.candidates, None, given.rounds)
+                budget = Budget(given.candidates, None, given.turns)
                 guidance = guidance_for(worker.facts.name, settings().model_dir)
                 report = tune(store, worker, problem, budget, guidance=guidance)
                 lines.append(row(problem, report, worker, time.perf_counter() - started))

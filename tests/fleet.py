@@ -94,7 +94,7 @@ class FakeRound:
                 raise Crash(config.key)
             yield measured(config, time_of(config), self._problem)
 
-    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
         library = [family_named("cublaslt").config({"rank": rank}) for rank in (0, 3)]
         ours = [measured(config, time_of(config), self._problem, "final", samples=11) for config in finalists]
         return (*ours, *(measured(config, 40.0, self._problem, "final", samples=11) for config in library))
@@ -228,8 +228,8 @@ class _SlowRound:
             self._device.measured += 1
             yield measurement
 
-    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
-        return self._quick.finals(finalists, rounds)
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
+        return self._quick.finals(finalists, turns)
 
 
 class Listening:

@@ -30,7 +30,7 @@ MOST_COMPILERS: Final = 32
 #: Builds before the first process is started: a caller that wants only a few does not wait for it.
 FEW: Final = 4
 
-Made = Build | BuildFailure
+BuildResult = Build | BuildFailure
 
 
 class BuildCache(Protocol):
@@ -78,7 +78,7 @@ class Builder:
         """Starts building candidates."""
         return Builds(self, problem, candidates, self._threads)
 
-    def builds(self, problem: Problem, candidates: Sequence[Config]) -> Iterator[tuple[Config, Made]]:
+    def builds(self, problem: Problem, candidates: Sequence[Config]) -> Iterator[tuple[Config, BuildResult]]:
         """Yields each candidate with its build as soon as that is done.
 
         Raises:
@@ -95,7 +95,7 @@ class Builder:
         """The text that is compiled for a candidate with these constants."""
         return source_of_family(family_named(config.family)).render(constants)
 
-    def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[Made]:
+    def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[BuildResult]:
         """Compiles one candidate, given its constants, on one of the threads."""
         return self._pool.submit(self._compile, problem, config, constants)
 
@@ -104,7 +104,7 @@ class Builder:
         self._pool.shutdown(cancel_futures=True)
         self._compilers.close()
 
-    def _compile(self, problem: Problem, config: Config, constants: Constants) -> Made:
+    def _compile(self, problem: Problem, config: Config, constants: Constants) -> BuildResult:
         source = self.source_of(config, constants)
         arch = self.arch or min(family_named(config.family).targets)
         if self._build_cache is None:
@@ -125,8 +125,8 @@ class Builds:
     def __init__(self, builder: Builder, problem: Problem, candidates: Sequence[Config], compilers: int) -> None:
         self._builder, self._problem, self._compilers = builder, problem, compilers
         self._waiting = list(reversed(candidates))
-        self._begun: dict[tuple[str, tuple[tuple[str, object], ...]], Future[Made]] = {}
-        self._done: SimpleQueue[tuple[Config, Future[Made]]] = SimpleQueue()
+        self._begun: dict[tuple[str, tuple[tuple[str, object], ...]], Future[BuildResult]] = {}
+        self._done: SimpleQueue[tuple[Config, Future[BuildResult]]] = SimpleQueue()
         self._under_way = 0
 
     @property
@@ -149,7 +149,7 @@ class Builds:
         self._waiting[:0] = reversed(candidates)
         self._begin_waiting()
 
-    def take(self, wait: bool = True) -> tuple[Config, Made] | None:
+    def take(self, wait: bool = True) -> tuple[Config, BuildResult] | None:
         """Takes a candidate with its build; None when all were taken, or when none is done and `wait` is False.
 
         Raises:

@@ -117,7 +117,7 @@ class Measurement:
             sample i of the others.
         policy: how the time was taken.
         outcome: how it ended.
-        samples_us: microseconds of one launch, one sample per graph replay or round; empty unless correct.
+        samples_us: microseconds of one launch, one sample per graph replay or turn; empty unless correct.
         detail: what went wrong, in one sentence; empty when correct.
         verification: present whenever the kernel ran to its end.
         clocks: present whenever samples are.

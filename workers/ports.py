@@ -43,16 +43,16 @@ class Round(Protocol):
         """
         ...
 
-    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
-        """Measures the finalists and the libraries' first choice and best candidate in interleaved rounds.
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
+        """Measures the finalists and the libraries' first choice and best candidate in turn.
 
         Args:
-            rounds: fewest rounds that count; more are run where the leaders are too close to tell apart.
+            turns: fewest turns that count; more are taken where the leaders are too close to tell apart.
 
         Returns:
             One `final` measurement each. Those of family `cublaslt` come last: its first choice
             (`rank=0`), then the best of its candidates where that is another one. None of that family
-            where the library is not installed. Sample i of every measurement is from round i.
+            where the library is not installed. Sample i of every measurement is from turn i.
         """
         ...
 

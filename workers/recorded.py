@@ -96,7 +96,7 @@ class RecordedRound:
             else:
                 yield recorded
 
-    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
         """Recorded finals of the finalists and the library; a finalist that was only screened is scaled to finals.
 
         Finals keep the GPU hotter than screening does: such a finalist's samples are multiplied by the median ratio of

@@ -1,11 +1,11 @@
 """The tuned kernels on torch tensors: `from gemmtune.torch import gemm`. Needs the extra `torch`.
 
-A call looks the best config for its problem up once, builds and loads it once, and launches it on the current stream
-from then on. Where no kernel of ours is known, torch computes, and one log line says why.
+The first call of a kind looks up the best config, builds it and loads it; later calls only launch it on the current
+stream. If gemmtune has no kernel for a call, torch computes it, and one log line says why.
 """
 
 try:
-    import torch as _torch  # noqa: F401  (whether it is there)
+    import torch as _torch  # noqa: F401  (only tests that it is installed)
 except ImportError as error:
     raise ImportError("gemmtune.torch needs PyTorch: install gemmtune[torch]") from error
 

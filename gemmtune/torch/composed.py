@@ -1,4 +1,4 @@
-"""What torch computes where no kernel of ours does: the same product and epilogue, by its own operators."""
+"""The fallback: the same product and epilogue, computed by torch's own operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def composed(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
     dtype: torch.dtype,
 ) -> Tensor:  # fmt: skip
-    """act(alpha · A·B + beta · source + bias) in `dtype`; differentiable where torch's operators are."""
+    """act(alpha · A·B + beta · source + bias) in `dtype`, differentiable if torch's operators are."""
     plain = bias is None and source is None and alpha == 1.0 and activation == "none"
     if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in _EIGHT:
         return torch.matmul(a, b)
@@ -32,7 +32,7 @@ def composed(
 
 
 def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
-    """Exact sums for integers; operands of 8 bits, or of fewer bits than C, as f32."""
+    """A·B: in f64 for integers, which is exact; in f32 for 8-bit floats and for an f32 C."""
     if a.dtype in _WHOLE:
         return torch.matmul(a.double(), b.double())
     if a.dtype in _EIGHT or dtype == torch.float32:
@@ -42,7 +42,7 @@ def _product(a: Tensor, b: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _converted(x: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype in _EIGHT or not dtype.is_floating_point:
-        # Kernels saturate where torch's conversions wrap around, or give NaN.
+        # Kernels saturate; torch's conversions wrap around or give NaN.
         limits = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
         x = x.clamp(limits.min, limits.max)
     return x.to(dtype) if dtype.is_floating_point else x.round().to(dtype)

@@ -1,4 +1,4 @@
-"""What was prepared: for each kind of call on each GPU, the loaded kernel, or why torch computes."""
+"""Prepared calls: for each kind of call on each GPU, the loaded kernel or the reason why torch computes it."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from workers.errors import WorkerError
 
 log = logging.getLogger("gemmtune.torch")
 
-#: Scratch memory up to this is kept for a stream's next call; it is what the library is given for its workspace, too.
+#: A stream keeps at most this much scratch memory for its next call. cuBLASLt gets a workspace of the same size.
 KEPT_BYTES: Final = 64 << 20
-#: Parts of scratch memory start at multiples of this, as torch's allocations do.
+#: Alignment of each part of scratch memory, the same as that of torch's allocations.
 _ALIGN_BYTES: Final = 512
 _NONE: Final = (0, 0)
 
 
 class _Thread(threading.local):
-    """The device whose context this thread has been given."""
+    """The device whose context is current on this thread; -1 before the first call."""
 
     device = -1
 
@@ -52,8 +52,8 @@ class _Bound:
     """A kernel on one stream.
 
     Attributes:
-        call: launches it there (`workers.cuda.calls.CallOn`).
-        grown: `Queue.grown` when it was shown its scratch memory.
+        call: launches it on that stream (`workers.cuda.calls.CallOn`).
+        grown: value of `Queue.grown` when the call last received its scratch addresses.
     """
 
     queue: Queue
@@ -68,9 +68,9 @@ class Kernel:
     Attributes:
         call: launches it (`workers.cuda.calls.Call`).
         shape, dtype: of C.
-        aligned: names of operands, in the order of `Copy`, with what each address must be a multiple of.
-        zeroed: names of scratch memory that begins as zeros, with its bytes.
-        passing: the same for memory whose content nobody needs between calls.
+        aligned: each operand's name and the alignment of its address in bytes, in the order of `Copy`.
+        zeroed: name and bytes of each scratch buffer that must hold zeros before a call.
+        passing: name and bytes of each scratch buffer whose content does not outlive a call.
     """
 
     config: Config
@@ -96,17 +96,17 @@ class Kernel:
         self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
         out: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Puts it on the current stream; gives C, which is `out` where one is given.
+        """Launches it on the current stream; returns C, which is `out` if given.
 
         Raises:
-            Refused: an address is not aligned as the config needs it.
+            Refused: an address lacks the alignment that the config needs.
         """
         device = self.device
         if current_device() != device:
             with torch.cuda.device(device):
                 return self.launch(a, b, bias, source, alpha, beta, out)
         if _THREAD.device != device:
-            # A thread that has allocated nothing yet has no context either.
+            # A thread that has not allocated anything yet has no context.
             torch.cuda.set_device(device)
             _THREAD.device = device
         if out is None:
@@ -120,14 +120,14 @@ class Kernel:
         stream = current_stream(device)
         bound = self._bound.get(stream) or self._bind(stream)
         with bound.queue.lock:
-            # What this keeps may go after the launch: torch hands it out again to later work of this stream only.
+            # May be freed after the launch: torch reuses it only for later work on this stream.
             held = self._bring(bound) if self._room != _NONE else None
             bound.call(at_a, at_b, at_c, at_source, at_bias, alpha, beta)
             del held
         return out
 
     def writes(self, out: Tensor) -> bool:
-        """Whether C may be written there: to a plain tensor like it, on its device."""
+        """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
         return bool(
             type(out) is Tensor and out.is_cuda and out.get_device() == self.device and out.dtype is self.dtype
             and out.shape == self.shape and out.is_contiguous() and not out.requires_grad
@@ -136,7 +136,7 @@ class Kernel:
     def _refuse(self, addresses: tuple[int, ...]) -> None:
         for (name, bytes_), address in zip(self.aligned, addresses, strict=False):
             if address % bytes_:
-                raise Refused(f"{name} starts at {address:#x}, which is no multiple of the {bytes_} bytes that "
+                raise Refused(f"{name} starts at {address:#x}, which is not a multiple of the {bytes_} bytes that "
                               f"{self.config.family} loads or stores at a time: copy it with clone()")  # fmt: skip
 
     def _bind(self, stream: int) -> _Bound:
@@ -147,10 +147,10 @@ class Kernel:
             return self._bound[stream]
 
     def _bring(self, bound: _Bound) -> object:
-        """Shows a call its scratch memory, where that moved; gives what must not be freed before the launch."""
+        """Gives the call its scratch addresses if they changed; returns the memory to keep until the launch."""
         passing_bytes, zeroed_bytes = self._room
         if torch.cuda.is_current_stream_capturing():
-            # Of the graph alone, and zeroed by each replay, which eager calls of this stream don't wait for.
+            # The graph needs memory of its own: each replay zeroes it, unordered with eager calls on this stream.
             memory = streams.allocated(passing_bytes, self.device)
             memories = memory, streams.allocated(zeroed_bytes, self.device).zero_()
             grown = -1
@@ -173,7 +173,7 @@ def _room(parts: Mapping[str, int]) -> int:
 
 
 def _places(parts: Mapping[str, int], memory: Tensor) -> dict[str, int]:
-    """Addresses of the parts, one behind the other."""
+    """Address of each part; the parts are contiguous, each aligned."""
     found, address = {}, memory.data_ptr()
     for name, size in parts.items():
         found[name] = address
@@ -183,53 +183,53 @@ def _places(parts: Mapping[str, int], memory: Tensor) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Absent:
-    """No kernel of ours: torch computes.
+    """A call that torch computes.
 
     Attributes:
-        why: one sentence.
+        why: the reason, as one sentence.
     """
 
     why: str
 
 
 _PREPARED: Final[dict[Hashable, Kernel | Absent]] = {}
-#: What was prepared for calls of a kind; None where nothing was yet.
+#: The prepared call of a kind; None before its first call.
 prepared: Final[Callable[[Hashable], Kernel | Absent | None]] = _PREPARED.get
 _LOGGED: Final[set[str]] = set()
 _LOCK: Final = threading.Lock()
 
 
 def everything() -> list[Kernel | Absent]:
-    """All that was prepared, oldest first."""
+    """Every prepared call, oldest first."""
     return list(_PREPARED.values())
 
 
 def prepare(
     key: Hashable, problem: Gemm, device: int, shape: Sequence[int], dtype: torch.dtype, forbidden: str = ""
 ) -> Kernel | Absent:
-    """Looks the best config up, builds and loads it; kept for calls of this kind.
+    """Looks up the best config, builds it, loads it, and keeps it for calls of this kind.
 
     Args:
         shape, dtype: of C.
-        forbidden: why no kernel of ours may compute it; empty where one may.
+        forbidden: why torch has to compute it; empty if a kernel may.
     """
     with _LOCK:
         if key not in _PREPARED:
             if torch.cuda.is_current_stream_capturing():
-                # Loading is no part of a graph; the next call outside of one prepares it.
-                return _told(problem, Absent("the stream is being captured and nothing is loaded yet: call it once "
-                                             "before"))  # fmt: skip
-            made = Absent(forbidden) if forbidden else _made(problem, device, tuple(shape), dtype)
-            _PREPARED[key] = _told(problem, made) if isinstance(made, Absent) else made
+                # A graph can't contain loading; the next call outside of a capture prepares the kernel.
+                return _logged(problem, Absent("the stream is being captured and the kernel is not loaded yet: call it "
+                                             "once before the capture"))  # fmt: skip
+            made = Absent(forbidden) if forbidden else _looked_up(problem, device, tuple(shape), dtype)
+            _PREPARED[key] = _logged(problem, made) if isinstance(made, Absent) else made
         return _PREPARED[key]
 
 
 def absent(problem: Gemm | str, why: str) -> None:
-    """Says once why torch computes."""
-    _told(problem, Absent(why))
+    """Logs once why torch computes a problem."""
+    _logged(problem, Absent(why))
 
 
-def _told(problem: Gemm | str, found: Absent) -> Absent:
+def _logged(problem: Gemm | str, found: Absent) -> Absent:
     name = problem if isinstance(problem, str) else f"{problem.title}"
     line = f"{name} is computed by torch: {found.why}"
     if line not in _LOGGED:
@@ -238,7 +238,7 @@ def _told(problem: Gemm | str, found: Absent) -> Absent:
     return found
 
 
-def _made(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | Absent:
+def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | Absent:
     about = torch.cuda.get_device_properties(device)
     try:
         arch = arch_of_capability(about.major, about.minor).name
@@ -252,7 +252,7 @@ def _made(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype
         return Absent(found.why)
     family = family_named(config.family)
     if not family.own:
-        return Absent(f"the library's is the fastest known ({found.why})")
+        return Absent(f"cuBLASLt's kernel is the fastest known ({found.why})")
     if arch not in family.targets:
         return Absent(f"{family.name} is built for {', '.join(sorted(family.targets))}, {about.name} is {arch}")
     if broken := explain(family, problem, config, profile).broken:
@@ -263,7 +263,7 @@ def _made(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype
 def _loaded(
     problem: Gemm, config: Config, device: int, profile: DeviceProfile, shape: tuple[int, ...], dtype: torch.dtype
 ) -> Kernel | Absent:
-    # The driver's bindings: not asked for where nothing is launched.
+    # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.calls import Call
     from workers.cuda.driver import CudaError
 

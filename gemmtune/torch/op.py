@@ -1,4 +1,4 @@
-"""`gemm`, registered with torch: under `torch.compile` it is one opaque operator, in graphs it is a launch."""
+"""`gemm`, registered with torch: one opaque operator under `torch.compile`, one launch in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ARGUMENTS: Final = (
 )
 _ACTIVATIONS: Final = ("none", *ACTIVATIONS)
 _LIBRARY: Final = torch.library.Library("gemmtune", "DEF")
-#: Why f32 operands are left to torch unless it was told otherwise.
+#: Why torch computes f32 products by default.
 _EXACT: Final = "kernels multiply f32 as tf32, which torch.set_float32_matmul_precision('high') allows"
 _PLAIN: Final = (Tensor, Parameter)
 
@@ -44,30 +44,30 @@ def gemm(
     source: Tensor | None = None, beta: float = 1.0, out_dtype: torch.dtype | None = None, promoted: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """C = act(alpha · A·B + beta · source + bias), by the best kernel known.
+    """C = act(alpha · A·B + beta · source + bias), computed by the best known kernel.
 
-    Not differentiable: where gradients are asked for, torch's own operators compute.
+    The kernels have no backward pass: if a gradient is needed, torch's own operators compute C.
 
     Args:
-        a: [..., M, K], or [batch, M, K] where b has three dimensions; rows or columns dense.
-        b: [K, N] or [batch, K, N]; `weight.t()` of a Linear's [N, K] is taken as it lies.
-        bias: [N], of C's dtype, or f32 where C is 8-bit or int32.
+        a: [..., M, K], or [batch, M, K] if b has three dimensions; dense rows or dense columns.
+        b: [K, N] or [batch, K, N]; `weight.t()` of a Linear's [N, K] needs no copy.
+        bias: [N], of C's dtype, or f32 if C is 8-bit or int32.
         activation: `none`, `relu`, `gelu` or `silu`.
-        source: like C; what beta multiplies.
-        out_dtype: of C; by default that of a, bf16 behind 8-bit floats, int32 behind integers.
-        promoted: 8-bit floats are summed in true f32 every 128 of K.
-        out: C is written here, in its dtype; it shares no memory with what is read.
+        source: the tensor that beta multiplies, with C's shape and dtype.
+        out_dtype: dtype of C. Default: dtype of a; bf16 for 8-bit floats, int32 for integers.
+        promoted: add partial sums of 8-bit floats in full f32 after every 128 elements of K.
+        out: receives C in its own dtype; must not share memory with an operand.
 
     Raises:
-        Refused: operands that no kernel takes as they lie, with the reason; nothing was launched.
+        Refused: no kernel accepts these operands; the message gives the reason. Nothing was launched.
     """
-    # The dispatcher would only bring plain tensors back here, and takes as long as the launch.
+    # Skip the dispatcher for plain tensors: it would only call back here, and costs as much as the launch.
     direct = not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
     graded = is_grad_enabled() and _wants_gradient(a, b, bias, source)
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype
         kernel = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted))
-        # Calls of this kind were checked when it was prepared; what is wrong with `out` is said below.
+        # This kind of call was checked when it was prepared; a wrong `out` is reported below.
         if type(kernel) is Kernel:
             if out is None or (
                 out_dtype in (None, dtype) and kernel.writes(out) and apart(out, a, b, bias, source)
@@ -79,10 +79,10 @@ def gemm(
         raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")
     dtype = output_dtype(a, out_dtype)
     if out is not None and out_dtype is not None and out.dtype != out_dtype:
-        raise Refused(f"out is {out.dtype}, out_dtype {out_dtype}: leave out_dtype away")
+        raise Refused(f"out is {out.dtype}, out_dtype {out_dtype}: omit out_dtype")
     if graded:
         if out is not None:
-            raise Refused("out has no gradient: call under torch.no_grad(), or leave out away")
+            raise Refused("out has no gradient: call under torch.no_grad(), or omit out")
         return composed(a, b, bias, source, alpha, beta, activation, dtype)
     if out is not None:
         torch.ops.gemmtune.gemm_out.default(a, b, bias, source, alpha, beta, activation, promoted, out)
@@ -122,7 +122,7 @@ def _kind(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str,
     out_dtype: torch.dtype | None, promoted: bool,
 ) -> Hashable:  # fmt: skip
-    """All that decides which kernel computes a call, and whether it may: what differs in this is checked anew."""
+    """Key of a call's kind: everything that decides which kernel computes it and whether it is legal."""
     dtype = a.dtype
     kind = (
         a.shape, a.stride(), dtype, a.device, b.shape, b.stride(), b.dtype, b.device, out_dtype or OUTPUT_OF.get(dtype),
@@ -138,7 +138,7 @@ def _key(tensor: Tensor | None) -> object:
 
 
 def _tf32() -> bool:
-    """Whether the user allows f32 to be multiplied with the 10 bits of tf32."""
+    """Whether the user allows f32 products in tf32, with 10 bits of mantissa."""
     return bool(torch.get_float32_matmul_precision() != "highest")
 
 
@@ -166,7 +166,7 @@ def _out(
 ) -> None:  # fmt: skip
     check_output(out, output_shape(a, b), output_dtype(a, out.dtype), a.device)
     if shared := overlapping(out, (("a", a), ("b", b), ("bias", bias), ("source", source))):
-        raise Refused(f"out shares memory with {shared}, which is read while C is written: give another one")
+        raise Refused(f"out shares memory with {shared}, which is read while C is written: give another tensor")
     if a.is_cuda:
         _on_gpu(a, b, bias, source, alpha, beta, activation, out.dtype, promoted, out)
     else:

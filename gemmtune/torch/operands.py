@@ -1,4 +1,4 @@
-"""From tensors to the problem that they pose, or why they pose none that a kernel takes as it lies."""
+"""Operands: turns tensors into a problem, or says why no kernel accepts them without a copy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from space.errors import ProblemError
 from space.kinds.gemm import ACTIVATIONS, Gemm
 
-#: torch's dtypes by our words. f32 operands are multiplied as tf32, where torch is allowed to do so.
+#: Our name of each torch dtype. f32 operands are multiplied as tf32 if torch may use tf32.
 INPUTS: Final = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "tf32", torch.float8_e4m3fn: "fp8_e4m3",
     torch.float8_e5m2: "fp8_e5m2", torch.int8: "int8", torch.uint8: "uint8",
@@ -22,7 +22,7 @@ OUTPUTS: Final = {
     torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "f32", torch.float8_e4m3fn: "fp8_e4m3",
     torch.float8_e5m2: "fp8_e5m2", torch.int32: "s32", torch.int8: "int8",
 }  # fmt: skip
-#: What C is where nobody says: as wide as the operands, bf16 behind 8-bit floats, s32 behind integers.
+#: C's default dtype by the operands': the same, but bf16 for 8-bit floats and s32 for integers.
 OUTPUT_OF: Final = {dtype: dtype for dtype in INPUTS} | {
     torch.float8_e4m3fn: torch.bfloat16, torch.float8_e5m2: torch.bfloat16, torch.int8: torch.int32,
     torch.uint8: torch.int32,
@@ -30,20 +30,20 @@ OUTPUT_OF: Final = {dtype: dtype for dtype in INPUTS} | {
 
 
 class Refused(ValueError):
-    """These tensors can't be multiplied by a kernel; nothing was launched. The text says why, and what to change."""
+    """No kernel accepts these tensors; nothing was launched. The message says why and what to change."""
 
 
 def output_dtype(a: Tensor, out_dtype: torch.dtype | None) -> torch.dtype:
-    """dtype of C.
+    """The dtype of C.
 
     Raises:
-        Refused: it is none that C can have.
+        Refused: C can't have this dtype.
     """
     if a.dtype not in INPUTS:
         raise Refused(f"a is {a.dtype}: {_MULTIPLIED}")
     dtype = out_dtype or OUTPUT_OF[a.dtype]
     if dtype not in OUTPUTS:
-        raise Refused(f"out_dtype {dtype} is none that C can have: use one of {', '.join(map(str, OUTPUTS))}")
+        raise Refused(f"C can't have out_dtype {dtype}: use one of {', '.join(map(str, OUTPUTS))}")
     return dtype
 
 
@@ -59,8 +59,8 @@ def output_shape(a: Tensor, b: Tensor) -> list[int]:
         raise Refused(f"a is {tuple(a.shape)} and b {tuple(b.shape)}: a's columns must be b's rows")
     if b.dim() > 3 or (b.dim() == 3 and (a.dim() != 3 or a.shape[0] != b.shape[0])):
         raise Refused(
-            f"a is {tuple(a.shape)} and b {tuple(b.shape)}: b is one matrix, or both are batches of as many; nothing "
-            f"is broadcast, expand and reshape first"
+            f"a is {tuple(a.shape)} and b {tuple(b.shape)}: b must be one matrix, or both must have the same batch; "
+            f"batches are not broadcast: expand and reshape first"
         )
     return [*a.shape[:-1], b.shape[-1]]
 
@@ -69,10 +69,10 @@ def problem_of(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str,
     dtype: torch.dtype, promoted: bool,
 ) -> Gemm:  # fmt: skip
-    """The problem, with layouts read off the strides.
+    """The problem that the tensors define; the strides give the layouts.
 
     Raises:
-        Refused: a dtype, device, shape or stride that no kernel takes, with the reason.
+        Refused: no kernel accepts a dtype, device, shape or stride; the message gives the reason.
     """
     shape = output_shape(a, b)
     for name, tensor in (("a", a), ("b", b)):
@@ -80,7 +80,7 @@ def problem_of(
             raise Refused(f"{name} is {tensor.dtype}: {_MULTIPLIED}")
     check_devices(a, b, bias, source)
     batch = a.shape[0] if b.dim() == 3 else 1
-    # Rows of any number of dimensions are rows of one matrix, where they follow one another.
+    # Contiguous rows of any number of dimensions are rows of one matrix.
     rows = math.prod(a.shape[:-1]) // batch
     flat = a if a.dim() == b.dim() else _flattened(a, rows)
     letters = _lies("a", flat), "n" if _lies("b", b) == "n" else "t"
@@ -104,10 +104,10 @@ def problem_of(
 
 
 def check_devices(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None) -> None:
-    """Whether all operands are on one device.
+    """Checks that all operands are on one device.
 
     Raises:
-        Refused: one is not where `a` is.
+        Refused: an operand is not on the device of `a`.
     """
     for name, tensor in (("b", b), ("bias", bias), ("source", source)):
         if tensor is not None and tensor.device != a.device:
@@ -115,7 +115,7 @@ def check_devices(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | No
 
 
 def overlapping(out: Tensor, others: Sequence[tuple[str, Tensor | None]]) -> str:
-    """Which of the inputs shares memory with `out`; empty when none does."""
+    """Name of the first input that shares memory with `out`; empty if none does."""
     begin, end = _range(out)
     for name, tensor in others:
         if tensor is not None and tensor.device == out.device:
@@ -126,7 +126,7 @@ def overlapping(out: Tensor, others: Sequence[tuple[str, Tensor | None]]) -> str
 
 
 def apart(out: Tensor, *others: Tensor | None) -> bool:
-    """Whether `out` shares no memory with any of the inputs, where none of them has gaps."""
+    """Whether `out` shares no memory with any input; valid only for tensors without gaps."""
     begin = out.data_ptr()
     end = begin + out.nbytes
     for tensor in others:
@@ -138,18 +138,18 @@ def apart(out: Tensor, *others: Tensor | None) -> bool:
 
 
 def check_output(out: Tensor, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> None:
-    """Whether C may be written to `out`.
+    """Checks that `out` can hold C.
 
     Raises:
-        Refused: another shape, dtype or device, or rows that don't follow one another.
+        Refused: it has another shape, dtype or device, or is not contiguous.
     """
     if list(out.shape) != list(shape) or out.dtype != dtype or out.device != device:
         raise Refused(
             f"out is {tuple(out.shape)} {out.dtype} on {out.device}, C is {tuple(shape)} {dtype} on {device}: "
-            f"leave out away, or give one like C"
+            f"omit out, or give a tensor like C"
         )
     if not out.is_contiguous():
-        raise Refused(f"out has strides {out.stride()}: C is written row after row, give a contiguous one")
+        raise Refused(f"out has strides {out.stride()}: C is written row by row: give a contiguous tensor")
 
 
 def _range(tensor: Tensor) -> tuple[int, int]:
@@ -168,7 +168,7 @@ def _flattened(a: Tensor, rows: int) -> Tensor:
 
 
 def _lies(name: str, matrix: Tensor) -> str:
-    """`n` where rows follow one another, `t` where columns do."""
+    """`n` if rows are contiguous, `t` if columns are."""
     rows, columns = matrix.shape[-2:]
     down, along = matrix.stride()[-2:]
     whole = matrix.dim() == 2 or matrix.shape[0] == 1 or matrix.stride(0) == rows * columns
@@ -181,8 +181,8 @@ def _lies(name: str, matrix: Tensor) -> str:
 
 def _strided(name: str, tensor: Tensor) -> str:
     return (
-        f"{name} is {tuple(tensor.shape)} with strides {tensor.stride()}: kernels read matrices whose rows, or "
-        f"columns, follow one another without gaps; call {name}.contiguous()"
+        f"{name} is {tuple(tensor.shape)} with strides {tensor.stride()}: kernels read matrices with dense rows "
+        f"or dense columns, without gaps; call {name}.contiguous()"
     )
 
 
@@ -193,7 +193,7 @@ def _check_epilogue(
         wanted = dtype if problem.dtype_bias == problem.dtype_c else torch.float32
         if bias.shape != (problem.n,) or bias.dtype != wanted or not bias.is_contiguous():
             raise Refused(
-                f"bias is {tuple(bias.shape)} {bias.dtype}: it must be ({problem.n},) {wanted}, one element a column"
+                f"bias is {tuple(bias.shape)} {bias.dtype}: it must be ({problem.n},) {wanted}, one element per column"
             )
     if source is not None and (list(source.shape) != list(shape) or source.dtype != dtype
                                or not source.is_contiguous()):  # fmt: skip

@@ -19,17 +19,17 @@ from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
 from tuner.tables.tables import TableBests, read_table
 
-#: Answers whose configs are launched: `default` ones were made legal, and nothing more is known of them.
+#: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
 TRUSTED: Final = ("measured", "nearest", "predicted")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a source says.
+class Lookup:
+    """A source's answer.
 
     Attributes:
-        config: to launch; None where there is none.
-        why: one sentence.
+        config: the config to launch; None if there is none.
+        why: the reason, as one sentence.
     """
 
     config: Config | None
@@ -37,56 +37,54 @@ class Found:
 
 
 class Source(Protocol):
-    """Answers one question."""
+    """Finds configs."""
 
-    def find(self, problem: Problem, device: str) -> Found:
-        """The best config for a problem on a device model; never raises for what is not known."""
+    def find(self, problem: Problem, device: str) -> Lookup:
+        """The best config for a problem on a device model; an unknown problem or device is an answer, not an error."""
         ...
 
 
 @dataclass
 class Bests:
-    """A store, or a table, in this process."""
+    """A store or a table, read in this process."""
 
     bests: Any
     trusted: Sequence[str] = TRUSTED
 
-    def find(self, problem: Problem, device: str) -> Found:
-        """See `Source`."""
+    def find(self, problem: Problem, device: str) -> Lookup:
         try:
             said: Answer = answer(self.bests, problem, device, model=model_for(device, settings().model_dir).model)
         except TunerError as error:
-            return Found(None, str(error))
+            return Lookup(None, str(error))
         return _trusted(said.source, said.config, said.why, self.trusted)
 
 
 @dataclass
 class Service:
-    """A service, asked over HTTP; what it says is checked like everything that comes over a wire."""
+    """A service over HTTP. Its answers are checked like any input from a network."""
 
     client: Client
     trusted: Sequence[str] = TRUSTED
 
-    def find(self, problem: Problem, device: str) -> Found:
-        """See `Source`."""
+    def find(self, problem: Problem, device: str) -> Lookup:
         question = problem.fields()
         try:
             (said,) = self.client.best_many([question], device)
             config = family_named(said.family).config(said.knobs) if said.family else None
         except (GemmtuneError, SpaceError) as error:
-            return Found(None, str(error))
+            return Lookup(None, str(error))
         return _trusted(said.source, config, said.why, self.trusted)
 
 
-def _trusted(source: str, config: Config | None, why: str, trusted: Sequence[str]) -> Found:
+def _trusted(source: str, config: Config | None, why: str, trusted: Sequence[str]) -> Lookup:
     if config is not None and source not in trusted:
-        return Found(None, f"the answer is {source}, not {' or '.join(trusted)} ({why})")
-    return Found(config, f"{source}: {why}")
+        return Lookup(None, f"the answer is {source}, not {' or '.join(trusted)} ({why})")
+    return Lookup(config, f"{source}: {why}")
 
 
 @dataclass
-class _Chosen:
-    """The source of this process, opened when it is first asked; `generation` counts how often it was replaced."""
+class _Configuration:
+    """This process's source, opened at its first use; `generation` counts the calls of `configure`."""
 
     named: str | Path | None = None
     trusted: Sequence[str] = TRUSTED
@@ -95,31 +93,31 @@ class _Chosen:
     generation: int = field(default=0)
 
 
-CHOSEN: Final = _Chosen()
+CHOSEN: Final = _Configuration()
 
 
 def configure(
     source: str | Path | Source | None = None, *, trusted: Sequence[str] = TRUSTED, token: str | None = None
 ) -> None:
-    """Says where `gemm` finds its configs; what it has loaded is forgotten.
+    """Sets where `gemm` finds its configs, and forgets the kernels that it has loaded.
 
     Args:
-        source: a service's URL (`http://…`), a table (`….json`, of `gemmtune export --format json`), a database (a
-            path, or a URL of SQLAlchemy); the store of the settings by default.
-        trusted: kinds of answers whose configs are launched, of `measured`, `nearest` and `predicted`.
-        token: for the service.
+        source: a service's URL (`http://…`), a table from `gemmtune export --format json` (`….json`), or a
+            database (a path or a SQLAlchemy URL). Default: the store of the settings.
+        trusted: sources of configs that may be launched, some of `measured`, `nearest` and `predicted`.
+        token: the service's token.
     """
     if unknown := set(trusted) - set(TRUSTED):
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
     CHOSEN.named = source if isinstance(source, str | Path) else None
     CHOSEN.opened = None if isinstance(source, str | Path | None) else source
     CHOSEN.trusted, CHOSEN.token = tuple(trusted), token
-    # Whatever was prepared is of another generation now; programs stay loaded, as graphs may hold them.
+    # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
     CHOSEN.generation += 1
 
 
 def chosen() -> Source:
-    """The source that was configured.
+    """The configured source.
 
     Raises:
         TunerError: it can't be opened.

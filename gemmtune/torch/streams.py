@@ -1,4 +1,4 @@
-"""What is kept for each stream: the order of its launches, and scratch memory that its calls share."""
+"""Streams: a lock that orders each stream's launches, and the scratch memory that its calls share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 _LOCK: Final = threading.Lock()
-#: Asked for memory where it grows, which is seldom.
+#: Allocates scratch memory when it grows, which is rare.
 _ELSEWHERE: Final = ThreadPoolExecutor(1, "gemmtune-memory")
 
 
 @dataclass
 class Queue:
-    """One stream of one device. Calls on it run one after another, so that one's scratch memory serves the next.
+    """One stream of one device. Its calls run one after another, so they can share scratch memory.
 
     Attributes:
-        stream: as launches take it (`workers.cuda.driver.Stream`).
-        lock: held from where arguments are written until they are launched, so that the passes of a call follow one
-            another: the next call's would overwrite what they hand on.
-        grown: how often scratch memory moved; 0 where there is none.
+        stream: for launches (`workers.cuda.driver.Stream`).
+        lock: held while a call writes its arguments and launches its passes. Another call's pass in between would
+            overwrite the data that they share.
+        grown: how often the scratch memory moved; 0 before the first allocation.
     """
 
     device: int
@@ -35,10 +35,10 @@ class Queue:
     _zeros: Tensor | None = None
 
     def scratch(self, passing_bytes: int, zeroed_bytes: int) -> tuple[Tensor, Tensor]:
-        """Memory for what a call hands to its next pass, and for counters that are zero between calls.
+        """Scratch memory for data between a call's passes, and zeros for its counters.
 
-        At least as much as asked for, the same for every call until it grows. The stream must be the current one,
-        and not be captured.
+        Each tensor has at least the requested size and stays the same until a call needs more. The stream must be
+        current and must not be capturing.
         """
         if self._passing is None or self._passing.numel() < passing_bytes:
             self._passing = self._kept(passing_bytes)
@@ -49,8 +49,8 @@ class Queue:
         return self._passing, self._zeros
 
     def _kept(self, size_bytes: int) -> Tensor:
-        # Another thread asks for it: pools that this one allocates from, as of graphs that are being warmed up, count
-        # on getting everything back.
+        # Another thread allocates it: a memory pool that is active on this thread, as while a graph warms up, expects
+        # all its memory back.
         stream = torch.cuda.current_stream(self.device)
         return _ELSEWHERE.submit(_allocated_on, stream, max(size_bytes, 1), self.device).result()
 
@@ -59,7 +59,7 @@ _QUEUES: Final[dict[tuple[int, int], Queue]] = {}
 
 
 def queue(device: int, handle: int) -> Queue:
-    """That of a stream, by its handle, which for each device's default stream is 0."""
+    """The queue of a stream handle; 0 is the device's default stream."""
     from workers.cuda.driver import Borrowed
 
     with _LOCK:
@@ -70,12 +70,12 @@ def queue(device: int, handle: int) -> Queue:
 
 
 def allocated(size_bytes: int, device: int) -> Tensor:
-    """Memory of the current stream."""
+    """Bytes on the current stream."""
     return torch.empty(size_bytes, dtype=torch.uint8, device=_device(device))
 
 
 def _allocated_on(stream: torch.cuda.Stream, size_bytes: int, device: int) -> Tensor:
-    """What was there before was used by earlier work of that stream, and by no other stream's that may still run."""
+    """Bytes on `stream`: only earlier work of that stream can have used this memory before."""
     with torch.cuda.stream(stream):
         return allocated(size_bytes, device)
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, configure, gemm, kernels, private  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
-from gemmtune.torch.sources import Found  # noqa: E402
+from gemmtune.torch.sources import Lookup  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.explain import is_legal  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
@@ -35,12 +35,12 @@ class Given:
     family: str
     knobs: dict[str, object]
 
-    def find(self, problem: Gemm, device: str) -> Found:
+    def find(self, problem: Gemm, device: str) -> Lookup:
         family = family_named(self.family)
         config: Config | None = family.config({"rows": problem.m, **self.knobs} if family is GEMV else self.knobs)
         if config is not None and not is_legal(family, problem, config):
             config = default_config(family, problem)
-        return Found(config, "planted")
+        return Lookup(config, "planted")
 
 
 @pytest.fixture(autouse=True)
@@ -207,7 +207,7 @@ def test_an_output_is_refused_after_others_were_written_just_as_before() -> None
         with pytest.raises(Refused, match="out shares memory with a"):
             gemm(a, b, out=a)
         for out in (random(256, 128), random(256, 256).t()):
-            with pytest.raises(Refused, match=r"leave out away|row after row"):
+            with pytest.raises(Refused, match=r"omit out|row by row"):
                 gemm(a, b, out=out)
         assert right(gemm(a, b, out=torch.empty_like(a)), a, b)
     assert torch.equal(a, kept)

@@ -91,7 +91,7 @@ def answer(
     device = profile.name if profile else device
     if best := bests.best(problem, device, policy):
         return measured(best)
-    asked = _Asked(problem, device, policy, model if model and model.facts.device == device else None, profile)
+    asked = _Question(problem, device, policy, model if model and model.facts.device == device else None, profile)
     if profile is None:
         return asked.on_unknown_card(bests)
     if why := asked.unserved:
@@ -118,7 +118,7 @@ def measured(best: Best) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Guess:
+class _Prediction:
     """A predicted config with its time."""
 
     config: Config
@@ -127,7 +127,7 @@ class _Guess:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Question:
     """One question that was not measured, and what there is to answer it with."""
 
     problem: Problem
@@ -179,21 +179,21 @@ class _Asked:
         )
         return learned, self.model.domain(self.problem).sentence
 
-    def predicted(self) -> _Guess | None:
+    def predicted(self) -> _Prediction | None:
         """The model's first choice; None when nothing is legal."""
         if self.model and (found := first_choice(self.model, self.problem, self._known)):
             config, prediction, place = found
             low, high = float(prediction.low_us[place]), float(prediction.high_us[place])
-            return _Guess(config, float(prediction.time_us[place]), (low, high))
+            return _Prediction(config, float(prediction.time_us[place]), (low, high))
         ranked = rank(self._space(), self._known)
         if not len(ranked):
             return None
         time_us = float(ranked.estimates_us[0])
         # How far estimates err was seen on measured cards alone.
         interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if self._known.measured else None
-        return _Guess(ranked.config(0), time_us, interval)
+        return _Prediction(ranked.config(0), time_us, interval)
 
-    def beats(self, predicted: _Guess, neighbour: Neighbour) -> bool:
+    def beats(self, predicted: _Prediction, neighbour: Neighbour) -> bool:
         """Whether the neighbour's config is so much slower here that its having won there does not weigh.
 
         By as much as the model thinks it slower at the neighbour's own shape too, it is the model that is wrong:
@@ -219,7 +219,7 @@ class _Asked:
         return self._answer("nearest", neighbour.config, neighbour.time_us, neighbour.interval_us, why,
                             neighbour.best, grounds)  # fmt: skip
 
-    def told(self, predicted: _Guess | None, neighbour: Neighbour | None) -> Answer:
+    def told(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The prediction, or why there is none."""
         if predicted:
             near = f"nothing near {self.problem.shape} was measured on {self.device}"

@@ -45,7 +45,9 @@ Ladder = Annotated[
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the campaign. [default: the file or the ladders]")]
 Candidates = Annotated[int, typer.Option(help="Most candidates per problem, including earlier studies.")]
-FinalRounds = Annotated[int, typer.Option("--rounds", help="Interleaved rounds of the finals.")]
+Turns = Annotated[
+    int, typer.Option("--turns", "--rounds", help="Turns that each problem's finalists take, at least.")
+]
 Target = Annotated[float | None, typer.Option(help="Stop a problem at this share of its roofline bound, as in 0.9.")]
 GpuSeconds = Annotated[float | None, typer.Option(help="Limit on the GPU time of all workers together.")]
 Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
@@ -63,7 +65,7 @@ def create(
     ] = None,
     name: Name = None,
     candidates: Candidates = 96,
-    rounds: FinalRounds = 30,
+    turns: Turns = 30,
     target: Target = None,
     gpu_seconds: GpuSeconds = None,
     priority: Priority = 0,
@@ -76,7 +78,7 @@ def create(
 ) -> None:
     """Creates a campaign for the workers of a service or of this store."""
     devices = tuple(_device(word) for word in device or [DEFAULT_DEVICE])
-    budget = CampaignBudget(candidates, rounds, target, gpu_seconds)
+    budget = CampaignBudget(candidates, turns, target, gpu_seconds)
     request = _request(file, ladder, name, devices, budget, priority)
     with campaign_client_at(db, url, insecure) as client:
         if dry_run:
@@ -92,7 +94,7 @@ def run(
     device: Device = "auto",
     name: Name = None,
     candidates: Candidates = 96,
-    rounds: FinalRounds = 30,
+    turns: Turns = 30,
     target: Target = None,
     gpu_seconds: GpuSeconds = None,
     again: Annotated[bool, typer.Option("--again", help="Create a new one even if the same one ran before.")] = False,
@@ -104,7 +106,7 @@ def run(
 
     Can be interrupted at any time: the same command resumes where it stopped and measures nothing twice.
     """
-    config, budget = settings(), CampaignBudget(candidates, rounds, target, gpu_seconds)
+    config, budget = settings(), CampaignBudget(candidates, turns, target, gpu_seconds)
     timing = timing_of(config)
     with open_store(db) as store:
         opened: list[Worker] = [open_worker(device, config)]

@@ -35,7 +35,7 @@ def record(
     part: Annotated[str, typer.Option(help="I/N: every Nth problem from the Ith on, for one process per GPU.")] = "1/1",
     device: Device = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
+    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Turns that the finalists take, at least.")] = 30,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +54,7 @@ def record(
                 notes.print(f"{name}: already recorded")
                 continue
             try:
-                result = recorder.record(store, worker, problem, out, candidates, rounds, _watch(name, problem))
+                result = recorder.record(store, worker, problem, out, candidates, turns, _watch(name, problem))
             except NothingCorrect as error:
                 failed.append(f"{name}: {error}")
                 notes.print(failed[-1], markup=False)

@@ -46,7 +46,7 @@ def tune(
     gain: Annotated[
         float | None, typer.Option(help="Stop screening once the expected gain falls below this, as in 0.01 for 1 %.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Interleaved rounds of the finals.")] = 30,
+    turns: Annotated[int, typer.Option("--turns", "--rounds", help="Turns that the finalists take, at least.")] = 30,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start over instead of resuming.")] = False,
     sampler: Annotated[str | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
     seed: Annotated[int | None, typer.Option(help="Deprecated: has no effect.", hidden=True)] = None,
@@ -58,7 +58,7 @@ def tune(
 
     Can be interrupted at any time: the same command resumes where it stopped and measures nothing twice.
     """
-    budget = Budget(candidates, seconds, rounds, gain=gain)
+    budget = Budget(candidates, seconds, turns, gain=gain)
     if sampler is not None or seed is not None:
         notes.print(_NO_SAMPLER, markup=False)
     with open_store(db) as store, open_worker(device, settings()) as worker:
@@ -107,7 +107,7 @@ class Watcher(LiveLine):
             tflops = self._problem.tflops(progress.best.median_us)
             parts.append(f"best {progress.best.median_us:.1f} µs, {tflops:.0f} TFLOP/s")
         if progress.phase == "finals":
-            parts.append("finals: interleaved rounds against cuBLASLt")
+            parts.append("finals: in turn with cuBLASLt")
         elif progress.seconds_left is not None:
             parts.append(f"{progress.seconds_left:.0f} s left")
         return " · ".join(parts)

@@ -2,7 +2,7 @@
 
 Rivals within the tie band of the fastest are ordered by a fixed rule, never by noise: our own families before the
 library (their source can be exported), then by how much slower they are in steps of half a percent, if they are slower
-round by round at all, then by the analytic estimate, which is free of noise, then by the family's enumeration order.
+turn by turn at all, then by the analytic estimate, which is free of noise, then by the family's enumeration order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
-from tuner.evidence.stats import by_round, ratio, surely_slower
+from tuner.evidence.stats import by_turn, ratio, surely_slower
 from workers.measurement import Measurement, Outcome
 
 #: Rivals this close to the fastest tie with it.
@@ -66,8 +66,8 @@ class Standing:
 
 
 def standings(correct: Sequence[Measurement]) -> list[Standing]:
-    """Each rival compared with the fastest, round by round: at the power limit, rounds differ more than rivals do."""
-    typical = [statistics.median(shares) for shares in by_round([rival.samples_us for rival in correct])]
+    """Each rival compared with the fastest, turn by turn: at the power limit, turns differ more than rivals do."""
+    typical = [statistics.median(shares) for shares in by_turn([rival.samples_us for rival in correct])]
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
     return [
         Standing(rival, typical[place] / typical[first] - 1, surely_slower(rival.samples_us, correct[first].samples_us))

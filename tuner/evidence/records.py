@@ -73,7 +73,7 @@ class Ratio:
     Attributes:
         value: ratio of medians.
         low, high: 95 % bootstrap interval.
-        paired: from interleaved rounds of one run; an unpaired ratio carries the drift between runs too.
+        paired: from turns of one run; an unpaired ratio carries the drift between runs too.
     """
 
     value: float

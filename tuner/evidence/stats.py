@@ -22,7 +22,7 @@ Samples = Sequence[float]
 def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
     """Baseline median over our median, with its 95 % bootstrap interval.
 
-    Samples of equal length are treated as paired (sample i of both from round i) and resampled together, so that common
+    Samples of equal length are treated as paired (sample i of both from turn i) and resampled together, so that common
     drift cancels.
     """
     baseline, ours = np.asarray(baseline_us), np.asarray(ours_us)
@@ -35,10 +35,10 @@ def ratio(baseline_us: Samples, ours_us: Samples) -> Ratio:
     return Ratio(float(np.median(baseline) / np.median(ours)), low, high, paired)
 
 
-def by_round(rivals_us: Sequence[Samples]) -> list[list[float]]:
-    """Each rival's samples as shares of their round's median, so that rounds can be compared with one another.
+def by_turn(rivals_us: Sequence[Samples]) -> list[list[float]]:
+    """Each rival's samples as shares of their turn's median, so that turns can be compared with one another.
 
-    Rivals of equal length are taken as paired (sample i of each from round i); others stay as they are.
+    Rivals of equal length are taken as paired (sample i of each from turn i); others stay as they are.
     """
     if len({len(samples) for samples in rivals_us}) > 1:
         return [list(samples) for samples in rivals_us]
@@ -50,14 +50,14 @@ def by_round(rivals_us: Sequence[Samples]) -> list[list[float]]:
 def surely_slower(one_us: Samples, other_us: Samples) -> bool:
     """Whether the 95 % bootstrap interval of `one` / `other` lies above 1.
 
-    Samples of equal length are taken as paired, and the ratio is the median of the rounds' ratios; otherwise it is that
+    Samples of equal length are taken as paired, and the ratio is the median of the turns' ratios; otherwise it is that
     of the medians.
     """
     if len(one_us) != len(other_us):
         return ratio(one_us, other_us).low > 1
-    rounds = np.asarray(one_us) / np.asarray(other_us)
-    rows = np.random.default_rng(_SEED).integers(len(rounds), size=(RESAMPLES, len(rounds)))
-    return _interval(np.median(rounds[rows], axis=1))[0] > 1
+    turns = np.asarray(one_us) / np.asarray(other_us)
+    rows = np.random.default_rng(_SEED).integers(len(turns), size=(RESAMPLES, len(turns)))
+    return _interval(np.median(turns[rows], axis=1))[0] > 1
 
 
 def order_interval_us(samples_us: Samples) -> tuple[float, float]:
@@ -74,8 +74,8 @@ def chance_within(rivals_us: Sequence[Samples], winner: int, band: float) -> flo
     """Chance that `rivals_us[winner]` is within `band` of the fastest of the rivals, by bootstrap.
 
     Args:
-        rivals_us: samples of each rival. Where all are equally long, sample i of each is from round i and
-            rounds are resampled; otherwise each rival is resampled alone.
+        rivals_us: samples of each rival. Where all are equally long, sample i of each is from turn i and
+            turns are resampled; otherwise each rival is resampled alone.
         band: relative, 0.02 for 2 %.
     """
     rng = np.random.default_rng(_SEED)

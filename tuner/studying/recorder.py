@@ -49,7 +49,7 @@ def record(
     problem: Problem,
     folder: Path,
     most: int,
-    rounds: int,
+    turns: int,
     watch: Watch = lambda done, total, last: None,
     policy: Policy = Policy.COLD_GRAPH,
 ) -> Recorded:
@@ -77,7 +77,7 @@ def record(
     finals = store.final_series(own.study.id)
     if not finals:
         ahead = sorted(correct, key=lambda m: (m.median_us, enumeration_order(m.config)))[:RECORDED_FINALISTS]
-        taken = round_.finals([m.config for m in ahead], rounds)
+        taken = round_.finals([m.config for m in ahead], turns)
         finals = store.record_many(own.study.id, taken, round_.provenance)
     store.finish_study(own.study.id, f"recorded {len(own.rows())} candidates")
     path = folder / file_name(problem)

@@ -37,9 +37,9 @@ FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
 NEAR_STRUCTURE: Final = 0.05
 #: Candidates that are tried before anything is said about what more of them may gain.
 JUDGED_AFTER: Final = 12
-#: Bounds of a budget: more rounds of finals, or more candidates of one problem, have no use.
+#: Bounds of a budget: more turns of the finals, or more candidates of one problem, have no use.
 MOST_CANDIDATES: Final = 100_000
-MOST_ROUNDS: Final = 1_000
+MOST_TURNS: Final = 1_000
 
 #: (candidates tried so far, size of the next batch): small while each result still changes what comes next, then large
 #: enough to keep the compilers ahead of the device.
@@ -62,7 +62,7 @@ class Budget:
     Attributes:
         candidates: how many are measured.
         seconds: wall time of this run, set-up excluded; None for no limit.
-        rounds: interleaved rounds of the finals.
+        turns: fewest turns that the finalists take.
         target: stop screening once the best reaches this share of the roofline bound; None for no target.
         gain: stop screening once what measuring on is expected to gain falls below this share of the best time;
             None to go on whatever is expected.
@@ -70,12 +70,12 @@ class Budget:
 
     candidates: int = 96
     seconds: float | None = None
-    rounds: int = 30
+    turns: int = 30
     target: float | None = None
     gain: float | None = None
 
     def __post_init__(self) -> None:
-        for name, least, most in (("candidates", 1, MOST_CANDIDATES), ("rounds", 5, MOST_ROUNDS)):
+        for name, least, most in (("candidates", 1, MOST_CANDIDATES), ("turns", 5, MOST_TURNS)):
             if not least <= getattr(self, name) <= most:
                 raise ProblemError(f"{name} = {getattr(self, name)} is no budget: give {least} to {most:,}")
         if self.seconds is not None and not 0 < self.seconds < math.inf:
@@ -92,7 +92,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Trial:
     """What a search has to know of a candidate that was screened.
 
     Attributes:
@@ -106,7 +106,7 @@ class Tried:
     noise: float = 0.0
 
     @classmethod
-    def of(cls, measurement: Measurement) -> Tried:
+    def of(cls, measurement: Measurement) -> Trial:
         """From a measurement."""
         samples = measurement.samples_us
         noise = (max(samples) - min(samples)) / measurement.median_us if samples else 0.0
@@ -134,7 +134,7 @@ class Search:
 
     def __init__(
         self, problem: Problem, device: str, candidates: Sequence[Config], budget: Budget,
-        tried: Sequence[Tried] = (), guidance: Guidance = _ALONE,
+        tried: Sequence[Trial] = (), guidance: Guidance = _ALONE,
     ) -> None:  # fmt: skip
         self._candidates, self._budget = candidates, budget
         limits = find_profile(device)
@@ -186,7 +186,7 @@ class Search:
 
     def tell(self, measurement: Measurement) -> None:
         """How a candidate ended, proposed here or not."""
-        entry = Tried.of(measurement)
+        entry = Trial.of(measurement)
         self.tried.append(entry)
         trial = self._pending.pop(entry.config, None)
         self._order.tell(entry.config, entry.median_us)
@@ -241,7 +241,7 @@ class Search:
             return ""
         return f"measuring on is expected to gain {outlook.gain:.2%}, less than the {self._budget.gain:.2%} asked for"
 
-    def _add_trial(self, entry: Tried) -> None:
+    def _add_trial(self, entry: Trial) -> None:
         correct = entry.outcome is Outcome.CORRECT
         self._optuna.add_trial(
             create_trial(

@@ -25,7 +25,7 @@ from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
 from tuner.studying.order import Outlook
 from tuner.studying.screening import Budget as Budget  # part of what `tune` takes
-from tuner.studying.screening import Search, Tried, screen
+from tuner.studying.screening import Search, Trial, screen
 from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage
 from workers.ports import Round, Worker
 
@@ -51,7 +51,7 @@ class Progress:
     total: int
     resumed: int
     failed: dict[str, int]
-    best: Tried | None
+    best: Trial | None
     last: Measurement | None
     seconds: float
     seconds_left: float | None
@@ -116,7 +116,7 @@ def tune(
     key = StudyKey(problem, facts.name, facts.kind, policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
     guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name))
-    tried = [Tried.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
+    tried = [Trial.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
@@ -179,7 +179,7 @@ class _Run:
         if done:
             return done
         self._tell_watch("finals", None)
-        finals = self._round.finals(finalists, self._budget.rounds)
+        finals = self._round.finals(finalists, self._budget.turns)
         return self._store.record_many(self._record.id, finals, self._round.provenance)
 
     def _tell_watch(self, phase: str, last: Measurement | None) -> None:

@@ -1,4 +1,4 @@
-"""Finals: rivals in interleaved rounds, so that drift of the clock affects all of them alike."""
+"""Finals: rivals take turns, so that drift of the clock affects all of them alike."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from workers.cuda.timing import SCREEN_REPLAYS, StoppingRule
 from workers.cuda.verification import Verdict
 from workers.measurement import Clocks, Measurement, Policy
 
-#: A round whose SM clock is this far from the median of the rounds is repeated. At the power limit readings scatter by
-#: two or three steps of 15 MHz from one round to the next; anything beyond that is drift.
+#: A turn whose SM clock is this far from the median of the turns is repeated. At the power limit readings scatter by
+#: two or three steps of 15 MHz from one turn to the next; anything beyond that is drift.
 CLOCK_BAND: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class RoundOf:
-    """One round: one time per rival, and the clocks while the last of them ran."""
+class Turn:
+    """One turn: one time per rival, and the clocks while the last of them ran."""
 
     times_us: tuple[float, ...]
     clocks: Clocks
@@ -70,23 +70,23 @@ class Finals:
             else:
                 rival.ready.discard()
 
-    def run(self, rounds: int) -> list[Measurement]:
-        """Runs interleaved rounds until the stopping rule is satisfied; disturbed rounds don't count."""
+    def run(self, turns: int) -> list[Measurement]:
+        """Takes turns until the stopping rule is satisfied; disturbed turns don't count."""
         if not self._rivals:
             return []
-        rule, taken = StoppingRule.of(rounds), list[RoundOf]()
+        rule, taken = StoppingRule.of(turns), list[Turn]()
         first = self._rivals[0].ready.timed
         self._bench.busy_us += sum(first.heat_up(self._bench.stream)) * first.launches
-        self._round(0)
-        while len(taken) < rule.most_rounds:
-            taken.append(self._round(len(taken)))
+        self._turn(0)
+        while len(taken) < rule.most_turns:
+            taken.append(self._turn(len(taken)))
             kept = undisturbed(taken)
             if kept and rule.satisfied([[one.times_us[place] for one in kept] for place in range(len(self._rivals))]):
                 break
         kept = undisturbed(taken)
         remark = ""
-        if len(kept) < rounds:
-            remark = f"{len(taken) - len(kept)} of {len(taken)} rounds had an unsteady clock"
+        if len(kept) < turns:
+            remark = f"{len(taken) - len(kept)} of {len(taken)} turns had an unsteady clock"
             kept = taken
         measured = [
             self._bench.measured(
@@ -103,7 +103,7 @@ class Finals:
             rival.ready.discard()
         self._rivals = []
 
-    def _round(self, number: int) -> RoundOf:
+    def _turn(self, number: int) -> Turn:
         """Runs every rival once, in a new order each time, and reads the clocks meanwhile."""
         order = order_of(number, len(self._rivals))
         for place in order:
@@ -114,7 +114,7 @@ class Finals:
             timed = self._rivals[place].ready.timed
             (times[place],) = timed.samples_us()
             self._bench.busy_us += times[place] * timed.launches
-        return RoundOf(tuple(times), clocks)
+        return Turn(tuple(times), clocks)
 
     def _baselines(self, policy: Policy) -> Iterator[tuple[float, Rival]]:
         """The library's correct candidates, each with a brief time; one runs while the next one is made ready."""
@@ -153,18 +153,18 @@ class Finals:
 
 
 def order_of(number: int, count: int) -> list[int]:
-    """The order in which `count` rivals run in a round.
+    """The order in which `count` rivals run in a turn.
 
     Random rather than rotated: a rival that always ran behind the same one would inherit the clock that it leaves.
     """
     return random.Random(number).sample(range(count), count)
 
 
-def undisturbed(rounds: list[RoundOf]) -> list[RoundOf]:
-    """Rounds whose SM clock is near the median of all, and in which the card did not protect itself."""
-    middle = statistics.median(one.clocks.sm_mhz for one in rounds)
+def undisturbed(turns: list[Turn]) -> list[Turn]:
+    """Turns whose SM clock is near the median of all, and in which the card did not protect itself."""
+    middle = statistics.median(one.clocks.sm_mhz for one in turns)
     return [
         one
-        for one in rounds
+        for one in turns
         if abs(one.clocks.sm_mhz - middle) <= CLOCK_BAND * middle and not DISTURBING & set(one.clocks.throttle_reasons)
     ]

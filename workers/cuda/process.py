@@ -249,8 +249,8 @@ class Dispatcher:
             case "baselines":
                 finals.add_baselines(Policy(question["policy"]))
                 return {}
-            case "rounds":
-                return {"measurements": [_json(final) for final in finals.run(question["rounds"])]}
+            case "turns":
+                return {"measurements": [_json(final) for final in finals.run(question["turns"])]}
             case "drop":
                 finals.drop()
                 return {}

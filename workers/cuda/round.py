@@ -114,8 +114,8 @@ class CudaRound:
         random.Random(self._seed).shuffle(own)
         builds.add(own)
 
-    def finals(self, finalists: Sequence[Config], rounds: int) -> tuple[Measurement, ...]:
-        """Interleaved rounds. A finalist that fails is reported as failed, and the others go on without it.
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
+        """Finalists take turns. One that fails is reported as failed, and the others go on without it.
 
         Raises:
             ProcessError: the GPU process died again and again.
@@ -127,7 +127,7 @@ class CudaRound:
             try:
                 bad = self._arm_all(left)
                 if bad is None:
-                    return (*failed, *self._run_finals(rounds))
+                    return (*failed, *self._run_finals(turns))
                 # Each finalist can fail once without using up an attempt of the others.
                 failed.append(bad)
                 left = [config for config in left if config != bad.config]
@@ -214,9 +214,9 @@ class CudaRound:
     def _screened(self, answer: dict[str, Any]) -> Measurement:
         return from_json(Measurement, json.dumps(answer))
 
-    def _run_finals(self, rounds: int) -> tuple[Measurement, ...]:
+    def _run_finals(self, turns: int) -> tuple[Measurement, ...]:
         self._gpu.ask({"do": "baselines", "policy": self._policy.value}, self._patience_seconds)
-        answer = self._gpu.ask({"do": "rounds", "rounds": rounds}, self._patience_seconds + rounds)
+        answer = self._gpu.ask({"do": "turns", "turns": turns}, self._patience_seconds + turns)
         return tuple(self._screened(entry) for entry in answer["measurements"])
 
     def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:

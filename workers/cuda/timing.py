@@ -132,25 +132,25 @@ class StoppingRule:
     """When finals have seen enough.
 
     Attributes:
-        least_rounds: never fewer.
-        most_rounds: never more, disturbed ones included.
+        least_turns: never fewer.
+        most_turns: never more, disturbed ones included.
         width: the 95 % interval of a rival's median, as a share of it, that counts as narrow.
         contenders: rivals whose median is this close to the best have to be narrow; the others may stay wide.
     """
 
-    least_rounds: int
-    most_rounds: int
+    least_turns: int
+    most_turns: int
     width: float = 0.005
     contenders: float = 0.03
 
     @classmethod
-    def of(cls, rounds: int) -> StoppingRule:
-        """At least `rounds`, at most three times as many."""
-        return cls(rounds, 3 * rounds)
+    def of(cls, turns: int) -> StoppingRule:
+        """At least `turns`, at most three times as many."""
+        return cls(turns, 3 * turns)
 
     def satisfied(self, by_rival: Sequence[Sequence[float]]) -> bool:
         """Whether the samples so far, one sequence a rival, are enough."""
-        if len(by_rival[0]) < self.least_rounds:
+        if len(by_rival[0]) < self.least_turns:
             return False
         medians = [statistics.median(samples) for samples in by_rival]
         near = min(medians) * (1 + self.contenders)

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_study_finds_the_recorded_best_and_keeps_it(folder: Path, cache: Path, tmp_path: Path) -> None:
     seen: list[Progress] = []
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(folder, cache) as worker:
-        report = tune(store, worker, PROBLEM, Budget(candidates=24, rounds=10), watch=seen.append)
+        report = tune(store, worker, PROBLEM, Budget(candidates=24, turns=10), watch=seen.append)
         assert report.best.config == CONFIGS[0]
         assert report.best.versus_first is not None
         assert report.best.versus_first.paired

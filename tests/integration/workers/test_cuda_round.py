@@ -12,7 +12,7 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.build import Build, BuildFailure
-from workers.builder import Builder, Constants, Made
+from workers.builder import Builder, BuildResult, Constants
 from workers.cuda.worker import CudaWorker
 from workers.errors import DriverError
 from workers.measurement import Outcome, Policy
@@ -74,7 +74,7 @@ while True:
             if question["do"] == "arm": send(write_fd, dict(reason=""))
             else: send(write_fd, measured(question))
         case "drop" | "baselines": send(write_fd, dict())
-        case "rounds": send(write_fd, dict(measurements=[]))
+        case "turns": send(write_fd, dict(measurements=[]))
 """
 
 def config(tile_n: int, **knobs: object) -> Config:
@@ -152,7 +152,7 @@ def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log
 def test_compilers_that_have_nothing_to_do_are_given_more_before_the_first_build_is_done(worker: CudaWorker) -> None:
     together = threading.Barrier(4)
 
-    def compiled(problem: Gemm, config: Config, constants: Constants) -> Made:
+    def compiled(problem: Gemm, config: Config, constants: Constants) -> BuildResult:
         # Nobody's build is done before four are at work.
         together.wait(60)
         return Build(config.key, b"", 0, (), "", 0.0)

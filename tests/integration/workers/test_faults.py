@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.faults import FAULTS, NO_POLLS, AnchorLost, Fault, Found
+from benchmarks.faults import FAULTS, NO_POLLS, AnchorLost, Fault, FaultResult
 from space.explain import is_legal
 from space.registry import family_named
 from tests.support import measured
@@ -46,8 +46,8 @@ def test_a_fault_counts_as_caught_only_if_the_candidate_behind_it_measured_norma
     wrong = replace(measured(fault.config, outcome=Outcome.WRONG_RESULT), detail=f"elements {fault.said}")
     sound, slow = measured(fault.config, 10.0), measured(fault.config, 12.0)
     failed = measured(fault.config, outcome=Outcome.LAUNCH)
-    assert Found(fault, wrong, 1.0, sound, sound).right
-    assert not Found(fault, wrong, 1.0, sound, slow).right
-    assert not Found(fault, wrong, 1.0, sound, failed).right
-    assert not Found(fault, wrong, 1.0, failed, failed).right
-    assert not Found(fault, sound, 1.0, sound, sound).right
+    assert FaultResult(fault, wrong, 1.0, sound, sound).right
+    assert not FaultResult(fault, wrong, 1.0, sound, slow).right
+    assert not FaultResult(fault, wrong, 1.0, sound, failed).right
+    assert not FaultResult(fault, wrong, 1.0, failed, failed).right
+    assert not FaultResult(fault, sound, 1.0, sound, sound).right

@@ -12,7 +12,7 @@ from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
 from tests.support import FAMILY, PROBLEM
 from workers.build import BuildFailure
-from workers.builder import Builder, Constants, Made, source_of
+from workers.builder import Builder, BuildResult, Constants, source_of
 
 
 class Counting(Builder):
@@ -22,9 +22,9 @@ class Counting(Builder):
         super().__init__(None, threads=1)
         self.compiled: list[Config] = []
 
-    def submit(self, problem: Gemm, config: Config, constants: Constants) -> Future[Made]:
+    def submit(self, problem: Gemm, config: Config, constants: Constants) -> Future[BuildResult]:
         self.compiled.append(config)
-        done: Future[Made] = Future()
+        done: Future[BuildResult] = Future()
         done.set_result(BuildFailure(config.key, "not compiled", ""))
         return done
 
@@ -60,7 +60,7 @@ def test_constants_are_computed_once_a_candidate_and_are_what_is_compiled(monkey
         computed.append(config)
         return compute(family, problem, config)
 
-    def remembered(source: str, *_: object, **__: object) -> Made:
+    def remembered(source: str, *_: object, **__: object) -> BuildResult:
         compiled.append(source)
         return BuildFailure("", "not compiled", "")
 

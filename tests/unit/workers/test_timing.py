@@ -49,7 +49,7 @@ def test_finals_stop_when_the_leaders_are_known_well_enough() -> None:
     assert not rule.satisfied(noisy)
     # A rival that can't win any more may be as noisy as it likes.
     assert rule.satisfied([*quiet, samples(150, 0.05, 10, 3)])
-    assert rule.most_rounds == 30
+    assert rule.most_turns == 30
 
 
 def test_the_interval_of_the_median_covers_it_about_as_often_as_it_says() -> None:
@@ -58,14 +58,14 @@ def test_the_interval_of_the_median_covers_it_about_as_often_as_it_says() -> Non
     assert 0.93 * 400 <= covered < 400
 
 
-def test_rounds_away_from_the_others_clock_are_disturbed() -> None:
+def test_turns_away_from_the_others_clock_are_disturbed() -> None:
     from workers.measurement import Clocks
 
     def one(mhz: int, *reasons: str) -> object:
-        return finals.RoundOf((1.0,), Clocks(mhz, 3201, 600.0, 60, reasons))
+        return finals.Turn((1.0,), Clocks(mhz, 3201, 600.0, 60, reasons))
 
-    rounds = [one(1700), one(1710), one(1500), one(1690, "sw_power_cap"), one(1700, "hw_thermal_slowdown")]
-    assert [kept.clocks.sm_mhz for kept in finals.undisturbed(rounds)] == [1700, 1710, 1690]
+    turns = [one(1700), one(1710), one(1500), one(1690, "sw_power_cap"), one(1700, "hw_thermal_slowdown")]
+    assert [kept.clocks.sm_mhz for kept in finals.undisturbed(turns)] == [1700, 1710, 1690]
 
 
 def test_a_driver_older_than_the_compiler_is_refused_with_both_versions() -> None:

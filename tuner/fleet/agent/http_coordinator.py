@@ -17,7 +17,7 @@ from tuner.fleet.campaigns.records import (
     StudyHistory,
 )
 from tuner.fleet.service_client import ServiceClient
-from tuner.studying.screening import Tried
+from tuner.studying.screening import Trial
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, to_json
 
 
@@ -49,7 +49,7 @@ class HttpCoordinator:
         body = {"lease": task.lease, "provenance": asdict(provenance)}
         said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
         tried = tuple(
-            Tried(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
+            Trial(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
             for entry in said["tried"]
         )
         winners = tuple(config_named(key) for key in said["winners"])

@@ -43,7 +43,7 @@ class ClaimableRound(NamedTuple):
         """What the worker that holds the round is told."""
         budget = CampaignBudget(**self.budget).of_problem(self.tried if self.closing else None)
         return RoundTask(
-            self.id, lease, self.problem_key, Policy(self.policy), budget.candidates, budget.rounds, budget.target,
+            self.id, lease, self.problem_key, Policy(self.policy), budget.candidates, budget.turns, budget.target,
             seconds, suspects_next(self.attempts, self.suspects), finalists_next(self.attempts),
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from space.config import Config
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.evidence.records import Ratio
-from tuner.studying.screening import FINALISTS, Budget, Tried
+from tuner.studying.screening import FINALISTS, Budget, Trial
 from workers.measurement import Clocks as Clocks  # what reports are made of
 from workers.measurement import DeviceFacts as DeviceFacts
 from workers.measurement import Measurement as Measurement
@@ -56,7 +56,7 @@ class CampaignBudget:
 
     Attributes:
         candidates: most candidates screened per problem, including those of earlier studies.
-        rounds: interleaved repetitions of each problem's finals.
+        rounds: fewest turns that each problem's finalists take; stores and JSON have this name.
         target: screening of a problem stops at this share of its roofline bound; None for no target.
         gpu_seconds: total of all workers; when spent, started problems get their finals and the others are
             skipped. None for no limit.
@@ -209,7 +209,7 @@ class RoundTask:
     Attributes:
         lease: proves that the caller holds the round; every later call about it carries the lease.
         problem_key: `Problem.key`.
-        candidates, rounds, target: the study's budget (`tuner.studying.screening.Budget`).
+        candidates, rounds, target: the study's budget; `rounds` are the turns of its finals.
         seconds: after this time no further batch starts.
         only: keys of the only candidates to measure, because an earlier round with them failed; empty for all.
         finalists: how many enter the finals.
@@ -243,7 +243,7 @@ class StudyHistory:
     """
 
     study_id: int
-    tried: tuple[Tried, ...]
+    tried: tuple[Trial, ...]
     finals_done: bool
     winners: tuple[Config, ...] = ()
 

@@ -29,7 +29,7 @@ from tuner.fleet.campaigns.reports import check_report, conclude_study, fresh, o
 from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.port import Queue
-from tuner.studying.screening import Tried
+from tuner.studying.screening import Trial
 from tuner.studying.study import names_of, source_of
 from workers.measurement import Outcome, Provenance
 
@@ -145,11 +145,11 @@ class Rounds:
                 conclude_study(session, row, holder.problem, report, decided, stored, self._timing.attempts, moment)
 
 
-def _past(session: Session, study_id: int) -> tuple[tuple[Tried, ...], bool]:
+def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:
     """What a study has screened, in order, and whether nothing was screened since its last finals."""
     rows = session.execute(_MEASURED, {"study": study_id}).all()
     tried = tuple(
-        Tried(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)
+        Trial(codec.config_of(key), Outcome(outcome), median_us if median_us and outcome == "correct" else math.inf)
         for key, outcome, median_us, stage, _ in rows
         if stage == "screen"
     )

@@ -8,7 +8,7 @@ import pytest
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.evidence.picks import pick
-from tuner.evidence.stats import by_round, chance_within, ratio, surely_slower
+from tuner.evidence.stats import by_turn, chance_within, ratio, surely_slower
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 FAMILY = family_named("sm90_wgmma")
@@ -31,9 +31,9 @@ def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
 
 def test_a_round_that_is_slow_for_all_says_nothing_of_one() -> None:
     clock = np.array([1.0, 1.3, 1.1, 1.2, 1.0])
-    shares = by_round([(8 * clock).tolist(), (10 * clock).tolist(), (9 * clock).tolist()])
+    shares = by_turn([(8 * clock).tolist(), (10 * clock).tolist(), (9 * clock).tolist()])
     assert np.allclose(shares, [[8 / 9] * 5, [10 / 9] * 5, [1.0] * 5])
-    assert by_round([[8.0, 9.0], [10.0]]) == [[8.0, 9.0], [10.0]]
+    assert by_turn([[8.0, 9.0], [10.0]]) == [[8.0, 9.0], [10.0]]
 
 
 def test_sure_is_what_nearly_every_round_says() -> None:

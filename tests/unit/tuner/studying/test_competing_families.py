@@ -17,7 +17,7 @@ from tuner.prediction.correction import Correction
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.trials import distributions_of, params_of
 from tuner.studying.candidates import candidates_for, spread
-from tuner.studying.screening import Budget, Search, Tried
+from tuner.studying.screening import Budget, Search, Trial
 from tuner.studying.study import names_of
 from workers.measurement import DeviceFacts, Outcome, Policy
 
@@ -90,7 +90,7 @@ def test_what_is_known_of_one_family_says_nothing_of_the_others_candidates() -> 
 
 
 def test_what_was_tried_of_a_family_without_candidates_is_passed_over() -> None:
-    tried = [Tried(GEMV.config({"rows": 2}), Outcome.CORRECT, 5.0)]
+    tried = [Trial(GEMV.config({"rows": 2}), Outcome.CORRECT, 5.0)]
     search = Search(PROBLEM, H200.name, [WGMMA.config({"tile_n": n}) for n in (64, 128)], Budget(), tried)
     assert [config.family for config in search.propose()] == ["sm90_wgmma"]
     assert search.finalists() == [tried[0].config]

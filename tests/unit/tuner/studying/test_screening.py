@@ -10,7 +10,7 @@ from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
 from tuner.studying.finals import contenders
-from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Tried, screen
+from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Trial, screen
 from workers.measurement import Measurement, Outcome
 
 H200 = profile_named("NVIDIA H200")
@@ -32,7 +32,7 @@ class FakeRound:
             yield measured(config, 100.0 + (place if self.stride == 1 else shuffled / 8))
 
 
-def search(budget: Budget, tried: list[Tried] | None = None) -> Search:
+def search(budget: Budget, tried: list[Trial] | None = None) -> Search:
     return Search(PROBLEM, DEVICE, CONFIGS, budget, tried or [])
 
 
@@ -56,7 +56,7 @@ def test_everything_is_tried_once_and_then_it_ends() -> None:
 def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
     times = [(128, 1, 100.0), (128, 2, 100.1), (128, 4, 100.2), (128, 8, 100.3), (128, 16, 100.4), (64, 1, 103.0),
              (64, 2, 103.1), (256, 1, 104.0), (32, 1, 120.0)]  # fmt: skip
-    tried = [Tried.of(measured(FAMILY.config({"tile_n": n, "raster_group": group}), time)) for n, group, time in times]
+    tried = [Trial.of(measured(FAMILY.config({"tile_n": n, "raster_group": group}), time)) for n, group, time in times]
     found = search(Budget(), tried)
     assert [config.number("tile_n") for config in found.finalists()] == [128] * 5 + [64, 256]
     assert [config.number("raster_group") for config in found.finalists(2)] == [1, 2], "after a bad end: the fastest"
@@ -93,7 +93,7 @@ def test_a_search_goes_on_where_another_one_stopped() -> None:
     before = run(first, most=1)
     # Of the batch that was open the rest is left.
     assert (len(before), first.ended) == (1, "")
-    second = search(Budget(candidates=40), [Tried.of(m) for m in before])
+    second = search(Budget(candidates=40), [Trial.of(m) for m in before])
     after = run(second)
     assert len(before) + len(after) == 40
     assert not {m.config for m in before} & {m.config for m in after}
@@ -151,7 +151,7 @@ def test_what_was_measured_for_another_reason_is_learned_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"candidates": 0}, {"candidates": 10**9}, {"rounds": 4}, {"seconds": 0.0}, {"seconds": float("nan")},
+    "wrong", [{"candidates": 0}, {"candidates": 10**9}, {"turns": 4}, {"seconds": 0.0}, {"seconds": float("nan")},
               {"gain": 0.0}, {"gain": 1.0}, {"gain": float("nan")},
               {"target": 0.0}, {"target": 1.5}, {"target": float("nan")}],
 )  # fmt: skip
