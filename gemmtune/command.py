@@ -45,7 +45,7 @@ COMMANDS: Final = (
     Command("builds", "tuner.cli.builds:app", "Builds that workers share."),
     Command("model", "tuner.cli.model:app", "The learned model of a GPU: train it, show it."),
     Command("layout", "tuner.cli.layout:app",
-            "Layouts behind the kernels: swizzles, fragments, descriptors, TMA boxes, bank conflicts."),
+            "Layouts of the kernels: swizzles, fragments, descriptors, TMA boxes, bank conflicts."),
 )  # fmt: skip
 
 app = create_app(COMMANDS)

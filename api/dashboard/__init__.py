@@ -1,1 +1,1 @@
-"""The dashboard: one page of HTML, made by the service itself, without scripts."""
+"""The dashboard: one HTML page that the service renders, without scripts."""

@@ -1,4 +1,4 @@
-"""A dot plot of speed-ups with their intervals, as numbers that the template draws; losses are in it too."""
+"""Layout of a dot plot of speed-ups and slow-downs with their intervals; the template draws it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from tuner.evidence.records import Ratio
 
 _WIDTH: Final = 960
-#: Left of the dots, where their labels stand, and right of them.
+#: Margins left of the dots, for labels, and right of them.
 _LEFT: Final = 260
 _RIGHT: Final = 20
 _ROW: Final = 14
@@ -23,7 +23,7 @@ class Dot:
     """One problem: the ratio at `x`, its interval from `low` to `high`, in pixels.
 
     Attributes:
-        side: whether the interval lies above 1, below it, or holds it.
+        side: whether the interval lies above 1, lies below 1, or contains 1.
     """
 
     label: str
@@ -36,12 +36,12 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """What the template draws.
+    """A plot for the template.
 
     Attributes:
-        left: where the labels end.
-        ticks: (x, text) of the scale, which is logarithmic.
-        one: x of no gain and no loss.
+        left: x at which the labels end.
+        ticks: (x, text) of the logarithmic scale.
+        one: x of the ratio 1.
         mean: geometric mean of the ratios.
     """
 
@@ -55,7 +55,7 @@ class Plot:
 
 
 def plot(ratios: Sequence[tuple[str, Ratio]]) -> Plot | None:
-    """The plot of labelled ratios, largest first; None without any."""
+    """The plot of labelled ratios, largest first; None without ratios."""
     if not ratios:
         return None
     ordered = sorted(ratios, key=lambda entry: -entry[1].value)

@@ -1,4 +1,4 @@
-"""GET /: devices, bests with their evidence, campaigns; and a form that asks what the API answers."""
+"""GET /: devices, bests with their evidence, campaigns, and a form that asks for a best config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.evidence.tokens import Scope
 
 _FOLDER: Final = Path(__file__).parent
 _STYLE: Final = (_FOLDER / "style.css").read_text()
-#: Nothing runs, nothing is loaded but our own style sheet, and the form comes back to us.
+#: Allows no scripts, only our own style sheet, and forms only to this service.
 _POLICY: Final = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 _templates = Environment(
     loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -32,7 +32,7 @@ router = APIRouter(include_in_schema=False)
 
 
 class PageQuery(Strict):
-    """Which device and bests are shown, and what is asked. A form sends empty texts for what was left out."""
+    """Selects the device, the bests and the question. A form sends empty strings for empty fields."""
 
     device: Annotated[str, Field(max_length=100, pattern=PRINTABLE)] = ""
     find: Annotated[str, Field(max_length=100, pattern=PRINTABLE)] = ""
@@ -45,9 +45,9 @@ class PageQuery(Strict):
 
 
 async def reader(request: Request) -> Caller:
-    """Who looks at the page: a browser asks for a name and a password, and the password is a token.
+    """The caller of the page: a browser asks for a name and a password, and the password is a token.
 
-    Only pages take a password: a browser sends it by itself, so it must not be good for anything that changes.
+    Only pages accept a password: a browser sends it automatically, so it must not authorize any change.
     """
     token_cache: TokenCache = request.app.state.token_cache
     found: Caller | HttpError = request.state.caller
@@ -55,7 +55,7 @@ async def reader(request: Request) -> Caller:
     if isinstance(found, HttpError) and scheme.lower() == "basic":
         found = token_cache.caller(b"Bearer " + _password(given))
     if isinstance(found, HttpError) or not found.may(Scope.READ):
-        detail = "the page needs a token with the scope read: give it as the password, with any name"
+        detail = "the page needs a token with scope read: enter it as the password, with any name"
         raise HttpError(401, "token-needed", detail, {"WWW-Authenticate": 'Basic realm="gemmtune", charset="UTF-8"'})
     return found
 
@@ -99,5 +99,5 @@ def get_page(
 
 @router.get("/style.css")
 async def get_style() -> Response:
-    """How the page looks."""
+    """The page's style sheet."""
     return Response(_STYLE, media_type="text/css", headers={"Cache-Control": "max-age=300"})

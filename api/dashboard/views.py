@@ -1,4 +1,4 @@
-"""What the page shows, gathered from the snapshot and the store."""
+"""The page's content, from the snapshot and the store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CAMPAIGNS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A GPU model with what works on it."""
+    """A GPU model with its bests, workers and rounds."""
 
     name: str
     bests: int
@@ -47,8 +47,8 @@ class BestRow:
     """A best with its evidence.
 
     Attributes:
-        share: of the roofline bound; None for a device without known rates.
-        entry: the table's entry.
+        share: share of the roofline bound; None if the device's rates are unknown.
+        entry: the best as in a table.
     """
 
     label: str
@@ -64,8 +64,8 @@ class BestsPart:
     """Some bests of one device.
 
     Attributes:
-        total: on this device, and `found` of these.
-        cursor: of those behind; None on the last page.
+        total, found: bests of the device, and how many of them match the search.
+        cursor: cursor of the next page; None on the last page.
     """
 
     device: str
@@ -78,7 +78,7 @@ class BestsPart:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was typed into the form, and what came of it: an answer, or a sentence on what is wrong."""
+    """The form's values with the answer, or with a sentence that says what is wrong."""
 
     m: str = ""
     n: str = ""
@@ -91,7 +91,7 @@ class Question:
 
     @property
     def asked(self) -> bool:
-        """Whether anything was typed."""
+        """Whether the form has a shape."""
         return bool(self.m or self.n or self.k)
 
 
@@ -122,10 +122,10 @@ def _device(name: str, snapshot: Snapshot, numbers: FleetStatistics, queues: lis
 
 
 def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor: str | None) -> BestsPart:
-    """A page of a device's bests whose problem's key has `find` in it.
+    """A page of a device's bests whose problem keys contain `find`.
 
     Raises:
-        HttpError: 400, the cursor is of another page.
+        HttpError: 400, the cursor belongs to another query.
     """
     if device not in snapshot.devices:
         return BestsPart(device, 0, 0, [], None, None)
@@ -168,7 +168,7 @@ def _label(problem: Problem) -> str:
 
 
 def question(answer_service: AnswerService, asked: Question) -> Question:
-    """The question with its answer, or with what is wrong with it."""
+    """The question with its answer, or with a sentence that says what is wrong."""
     if not asked.asked:
         return asked
     typed = (asked.m, asked.n, asked.k, asked.dtype, asked.layout, asked.device)
@@ -193,7 +193,7 @@ def campaigns(store: Store) -> list[Progress]:
 
 
 def numbers(store: Store) -> FleetStatistics:
-    """Of the fleet.
+    """Statistics of the fleet.
 
     Raises:
         StoreError: the store can't be read.
@@ -201,5 +201,5 @@ def numbers(store: Store) -> FleetStatistics:
     return fleet_statistics(store)
 
 
-#: What the form offers.
+#: The form's choices.
 CHOICES: Final = {f"{field.name}s": field.choices for field in KINDS[DEFAULT_KIND].fields if field.choices}

@@ -1,8 +1,8 @@
 """Answers: the best config for a problem on a device, and where it comes from.
 
-`measured` beats `nearest`, which beats `predicted`, which beats `default`. An untuned shape is never an
-error and never a silent guess: every answer names its source and its evidence, and is legal at the asked
-shape, or says that nothing is.
+Order of preference: `measured`, `nearest`, `predicted`, `default`. An untuned shape is neither an error nor a silent
+guess: every answer names its source and its evidence, and its config is legal at the requested shape. If no config is
+legal, the answer says so.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from workers.measurement import Policy
 
 Source = Literal["measured", "nearest", "predicted", "default", "none"]
 
-#: A measured neighbour's config is served unless the prediction's first choice is faster by more than this:
-#: that it was measured, verified and won counts for something.
+#: A neighbour's config was measured, verified and won. It is served unless the predicted first choice is faster than
+#: it by more than this factor.
 NEIGHBOURS_CREDIT: Final = 1.10
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to run.
+    """The config to run, with its source and evidence.
 
     Attributes:
-        source: where `config` comes from; `none` when no config of any family is legal.
-        time_us: the measured median for `measured`, an estimate otherwise; None where there is none.
-        best: the evidence: the best itself for `measured`, the neighbour's for `nearest`.
-        why: one sentence on the source.
-        interval_us: of the median for `measured`, 95 %; of the estimate otherwise, 90 %; None where there is none.
-        grounds: what the estimate and its interval rest on, in sentences.
+        source: origin of `config`; `none` if no config of any family is legal.
+        time_us: measured median for `measured`, estimate otherwise; None if unknown.
+        best: evidence: the best itself for `measured`, the neighbour's best for `nearest`.
+        why: one sentence about the source.
+        interval_us: 95 % interval of the median for `measured`, 90 % interval of the estimate otherwise; None if
+            unknown.
+        grounds: sentences that say what the estimate and its interval are based on.
     """
 
     problem: Problem
@@ -66,7 +67,7 @@ class Answer:
 
 
 class Bests(Protocol):
-    """Where measured answers come from: the store, or what a service keeps of it in memory."""
+    """Source of measured answers: the store, or a service's copy of it in memory."""
 
     def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
         """The best of one problem on a device model."""
@@ -81,11 +82,11 @@ def answer(
     """The best known config for `problem` on a device.
 
     Args:
-        device: its identity, or a name that people use for it (see `space.devices.profile_named`).
-        model: of that device; the analytic model predicts where there is none.
+        device: the card's name, or a common name for it (`space.devices.profile_named` lists them).
+        model: learned model of the device; without one the analytic model predicts.
 
     Raises:
-        ProfileError: nobody knows the device, and nothing was measured on it.
+        ProfileError: the device is unknown and the store has no measurement of it.
     """
     profile = find_profile(device)
     device = profile.name if profile else device
@@ -102,11 +103,11 @@ def answer(
     predicted = asked.predicted()
     if neighbour and not (predicted and asked.beats(predicted, neighbour)):
         return asked.nearest(neighbour)
-    return asked.told(predicted, neighbour)
+    return asked.from_prediction(predicted, neighbour)
 
 
 def measured(best: Best) -> Answer:
-    """The answer for the very problem that a best is of."""
+    """The answer for the problem of a best."""
     replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""
     why = f"measured on {best.device}{replay}: {best.tried} candidates tried, every element verified"
     winner = best.winner.measurement
@@ -119,7 +120,7 @@ def measured(best: Best) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Prediction:
-    """A predicted config with its time."""
+    """A predicted config, its time and the 90 % interval of that time."""
 
     config: Config
     time_us: float
@@ -128,7 +129,7 @@ class _Prediction:
 
 @dataclass(frozen=True)
 class _Question:
-    """One question that was not measured, and what there is to answer it with."""
+    """A question without a measured answer, with everything needed to answer it."""
 
     problem: Problem
     device: str
@@ -138,7 +139,7 @@ class _Question:
 
     @property
     def unserved(self) -> str:
-        """Why no family of ours has a kernel for the problem's kind and the device; empty where one has."""
+        """Why no family supports the problem's kind on the device; empty if one does."""
         try:
             _ = self.family
         except FamilyError as error:
@@ -156,19 +157,19 @@ class _Question:
 
     @property
     def judge(self) -> Judge:
-        """What compares times at two shapes."""
+        """Compares the times of configs at two shapes."""
         return Judge(self.profile, self.model)
 
     @property
-    def whose(self) -> str:
-        """The model that predicts, for people."""
+    def predictor(self) -> str:
+        """The predicting model, in words."""
         return "the learned model" if self.model else "the analytic model"
 
     @property
     def grounds(self) -> tuple[str, ...]:
-        """What a prediction rests on."""
+        """Sentences that say what a prediction is based on."""
         if not self._known.measured:
-            return (f"rates of {self.device} are {self._known.sources['tensor_tflops']}; none was measured",)
+            return (f"rates of {self.device} are {self._known.sources['tensor_tflops']}; none of them was measured",)
         if self.model is None:
             return ("the analytic model's errors on recorded problems",)
         facts = self.model.facts
@@ -180,7 +181,7 @@ class _Question:
         return learned, self.model.domain(self.problem).sentence
 
     def predicted(self) -> _Prediction | None:
-        """The model's first choice; None when nothing is legal."""
+        """The model's first choice; None if no config is legal."""
         if self.model and (found := first_choice(self.model, self.problem, self._known)):
             config, prediction, place = found
             low, high = float(prediction.low_us[place]), float(prediction.high_us[place])
@@ -189,15 +190,15 @@ class _Question:
         if not len(ranked):
             return None
         time_us = float(ranked.estimates_us[0])
-        # How far estimates err was seen on measured cards alone.
+        # The errors of estimates are known only for measured cards.
         interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if self._known.measured else None
         return _Prediction(ranked.config(0), time_us, interval)
 
     def beats(self, predicted: _Prediction, neighbour: Neighbour) -> bool:
-        """Whether the neighbour's config is so much slower here that its having won there does not weigh.
+        """Whether the prediction is so much faster here that it outweighs the neighbour's measured win.
 
-        By as much as the model thinks it slower at the neighbour's own shape too, it is the model that is wrong:
-        that config was measured to win there.
+        The model may also predict that the neighbour's config is slower at the neighbour's own shape. There the config
+        won, so that part of the predicted difference is an error of the model and does not count.
         """
         if predicted.config.family != neighbour.config.family:
             return False
@@ -208,30 +209,30 @@ class _Question:
         return here[0] / here[1] > NEIGHBOURS_CREDIT * max(there[0] / there[1], 1.0)
 
     def nearest(self, neighbour: Neighbour) -> Answer:
-        """The neighbour's config."""
+        """The answer with a neighbour's config."""
         shape = neighbour.best.problem.shape
-        why = f"{self.problem.shape} was not measured; the config of {shape} is legal there, its time is scaled"
+        why = f"{self.problem.shape} was not measured; the config of {shape} is legal for it, and its time is scaled"
         grounds = (
             f"{neighbour.best.median_us:.2f} µs measured at {shape}, {neighbour.octaves:.2f} octaves away; "
-            f"{self.whose} tells how times change from there",
+            f"{self.predictor} scales the time to the new shape",
             *self.grounds,
         )
         return self._answer("nearest", neighbour.config, neighbour.time_us, neighbour.interval_us, why,
                             neighbour.best, grounds)  # fmt: skip
 
-    def told(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
-        """The prediction, or why there is none."""
+    def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
+        """The answer with a prediction, or the reason why no config is legal."""
         if predicted:
             near = f"nothing near {self.problem.shape} was measured on {self.device}"
             if neighbour:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
-            why = f"{near}; {self.whose} ranks this config first"
+            why = f"{near}; {self.predictor} ranks this config first"
             return self._answer("predicted", predicted.config, predicted.time_us, predicted.interval_us, why, None,
                                 self.grounds)  # fmt: skip
         return self.none(self._why_none())
 
     def on_unknown_card(self, bests: Bests) -> Answer:
-        """What was measured on a card that the table does not know: its neighbours' family, at its defaults.
+        """The answer for a card that has measurements but no profile: the neighbours' family with its defaults.
 
         Raises:
             ProfileError: nothing was measured on it.
@@ -247,7 +248,7 @@ class _Question:
         return self.none(f"no {family.name} config is legal for {self.problem.title}")
 
     def none(self, why: str) -> Answer:
-        """That there is nothing to run."""
+        """The answer without a config."""
         return self._answer("none", None, None, None, why)
 
     def _answer(

@@ -18,7 +18,7 @@ from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow,
 from tuner.evidence.records import Best
 from tuner.evidence.studies import device_id, problem_id
 
-#: What `codec.best` reads beside the row itself.
+#: Relations that `codec.best` reads.
 WHOLE: Final = (
     joinedload(BestRow.problem),
     joinedload(BestRow.device),

@@ -18,7 +18,7 @@ from tuner.evidence.records import StoredMeasurement
 from tuner.evidence.rows import id_of, ids_by_key
 from workers.measurement import Measurement, Provenance, Stage
 
-#: What `codec.stored` reads beside the row itself.
+#: Relations that `codec.stored` reads.
 WHOLE: Final = (
     joinedload(MeasurementRow.problem),
     joinedload(MeasurementRow.device),

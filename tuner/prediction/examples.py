@@ -1,6 +1,6 @@
-"""Examples: what a model learns from, one group for each problem and run, from recordings or from the store.
+"""Examples: training data from recordings or the store, one group per problem and run.
 
-Times of two groups were taken at different temperatures and clocks; they are never compared with each other.
+Different groups were measured at different temperatures and clocks, so their times are never compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tuner.evidence.store import Store
 from workers.measurement import Measurement, Outcome, Policy
 from workers.recording import read_recording
 
-#: A group with fewer correct candidates says nothing about how they differ.
+#: Fewest correct candidates of a group; fewer say nothing about differences between candidates.
 LEAST_CANDIDATES: Final = 8
 #: Measurements read from the store at a time.
 _PAGE: Final = 2_000
@@ -36,10 +36,9 @@ class Group:
 
     Attributes:
         device: GPU model.
-        configs: none twice.
-        time_us: of each, on one scale: see `settled`.
-        origin: the recording or the study, for people.
-        digest: of the content.
+        configs: distinct.
+        time_us: (configs,), all on one scale (`settled`).
+        origin: the recording or study, in words.
     """
 
     problem: Problem
@@ -50,13 +49,13 @@ class Group:
 
     @cached_property
     def digest(self) -> str:
-        """Content address."""
+        """SHA-256 of the problem, the device, the configs and their times."""
         lines = sorted(f"{config.key} {time:.6g}" for config, time in zip(self.configs, self.time_us, strict=True))
         return hashlib.sha256("\n".join([self.problem.key, self.device, *lines]).encode()).hexdigest()
 
 
 def from_recordings(folder: Path, family: Family, policy: Policy = Policy.COLD_GRAPH) -> list[Group]:
-    """One group a recording in `folder`.
+    """One group per recording in `folder`.
 
     Raises:
         RecordingError: a file can't be read.
@@ -70,7 +69,7 @@ def from_recordings(folder: Path, family: Family, policy: Policy = Policy.COLD_G
 
 
 def from_store(store: Store, device: str, family: Family, policy: Policy = Policy.COLD_GRAPH) -> list[Group]:
-    """One group for each study that a GPU of this model took; replays of recordings are passed over."""
+    """One group per study that ran on a GPU of this model; replays of recordings are skipped."""
     studies: dict[tuple[str, int], list[Measurement]] = {}
     for study, measurement in _pages(store, device):
         if measurement.policy is policy:
@@ -85,9 +84,9 @@ def from_store(store: Store, device: str, family: Family, policy: Policy = Polic
 def settled(measured: Iterable[Measurement]) -> dict[Config, float]:
     """A time for each correct candidate of one run, in microseconds.
 
-    A candidate that went through the finals keeps its final median, brought to the screen's scale by the ratio
-    that is usual among the finalists (finals run warmer, at lower clocks); the others keep their screen median.
-    Screening is brief and, at the power limit, noisy: without this the fastest is often merely the luckiest.
+    A finalist gets its final median, scaled to screening by the finalists' median ratio, because finals run warmer and
+    at lower clocks. Other candidates keep their screening median. Screening is short and, at the power limit, noisy:
+    without finals the fastest candidate is often just the luckiest.
     """
     correct = [m for m in measured if m.outcome is Outcome.CORRECT]
     screened = {m.config: m.median_us for m in correct if m.stage == "screen"}
@@ -99,7 +98,7 @@ def settled(measured: Iterable[Measurement]) -> dict[Config, float]:
 
 
 def digest_of(groups: Sequence[Group]) -> str:
-    """Content address of a set of groups, in whatever order."""
+    """SHA-256 of a set of groups, independent of their order."""
     return hashlib.sha256("\n".join(sorted(group.digest for group in groups)).encode()).hexdigest()
 
 
@@ -111,7 +110,7 @@ def _pages(store: Store, device: str) -> Iterator[tuple[int, Measurement]]:
 
 
 def _group(problem: Problem, device: str, measured: Sequence[Measurement], family: Family, origin: str) -> Group:
-    """A candidate that ran correctly teaches, whatever rules were added since."""
+    """One group; it keeps correct candidates even if newer rules forbid them."""
     times = settled(_of(family, measured))
     return Group(problem, device, tuple(times), np.array(list(times.values())), origin)
 

@@ -1,4 +1,4 @@
-"""Expectation: the times that a problem's candidates are expected to take before any of them is measured."""
+"""Expectation: expected times of a problem's candidates before any of them is measured."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tuner.prediction.learned import LearnedModel
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
 
-#: Standard deviation of log(time / analytic estimate) within a problem: 0.05 to 0.26 on fifty recorded problems, up to
-#: 0.10 on half of them.
+#: Standard deviation of log(time / analytic estimate) within a problem: 0.05 to 0.26 on fifty recorded problems, at
+#: most 0.10 on half of them.
 ANALYTIC_DOUBT: Final = 0.15
-#: Bounds of time / estimate for the estimate's first choices. On the same problems, to which its constants were
-#: fitted, 90 % of the first sixteen lie within 0.77 and 1.04, and all within these.
+#: Bounds of time / estimate for the estimate's first sixteen choices. On the same problems, which the constants were
+#: fitted to, 90 % lie between 0.77 and 1.04, and all lie within these bounds.
 ANALYTIC_LOW, ANALYTIC_HIGH = 0.70, 1.20
-#: Candidates that the whole forest judges; a few trees judge the rest. Half as many again as a search ranks anew.
+#: Candidates that the whole forest judges; a few trees judge the rest. 1.5 times as many as a search reorders.
 CLOSELY: Final = 6144
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """What is expected of each candidate.
+    """Expected time and features of each candidate.
 
     Attributes:
-        features: (candidates, features). Each family has columns of its own, of unit variance over its candidates and
-            zero for all others; where several families compete, one of them is constant.
+        features: (candidates, features). Each family has its own columns, with unit variance over its candidates and
+            zeros for all others. If several families compete, each also has a constant column.
         log_us: (candidates,), logarithm of the expected time.
         doubt: standard deviation of log(time / expected), apart from an offset common to all.
     """
@@ -49,10 +49,10 @@ class Expectation:
 def expected_of(
     problem: Problem, candidates: Sequence[Config], device: str, model: LearnedModel | None = None
 ) -> Expectation:
-    """What is expected of `candidates`, of one family or of several that compete.
+    """Expected times of `candidates`, which may belong to several competing families.
 
     Args:
-        model: of this device; a family's own estimate serves where there is none, and for families that it lacks.
+        model: learned model of this device. A family that it does not cover uses its own estimate.
     """
     names = np.array([config.family for config in candidates])
     log_us, doubt = np.zeros(len(candidates)), 0.0
@@ -67,7 +67,7 @@ def expected_of(
 
 
 def limits_of(device: str, arch: str) -> DeviceProfile | None:
-    """Rates of a device; those of another of its arch where it has none of its own; None where nothing is near."""
+    """Rates of a device, or of another device of its arch if its own are unknown; None if neither is known."""
     return find_profile(device) or reference_profile(arch)
 
 
@@ -80,13 +80,13 @@ def scaled(features: Floats) -> Floats:
 
 
 def _beside(blocks: Sequence[tuple[Rows, Floats]]) -> Floats:
-    """Features of several families, block by block, each with a column that is the family's own offset."""
+    """Features of several families, one block per family, each with a constant column for the family's offset."""
     width = sum(block.shape[1] + 1 for _, block in blocks)
     features = np.zeros((sum(len(rows) for rows, _ in blocks), width))
     begin = 0
     for rows, block in blocks:
         end = begin + block.shape[1]
-        # The regression divides by the root of the width: a family's columns count as they would alone.
+        # The regression divides by the root of the width; this keeps the weight that a family's columns have alone.
         features[rows, begin:end] = block * np.sqrt(width / max(block.shape[1], 1))
         features[rows, end] = np.sqrt(width)
         begin = end + 1
@@ -96,7 +96,7 @@ def _beside(blocks: Sequence[tuple[Rows, Floats]]) -> Floats:
 def _of_family(
     family: Family, problem: Problem, candidates: Sequence[Config], device: str, model: LearnedModel | None
 ) -> tuple[Floats, Floats, float]:
-    """Scaled features, log of the expected times, and their doubt."""
+    """Scaled features, logarithms of the expected times, and their standard deviation."""
     columns = family.columns(problem, candidates)
     limits = limits_of(device, min(family.targets))
     if limits is None:

@@ -1,8 +1,8 @@
-"""Features: a candidate and its problem as numbers that times follow from. Driven by the family's own tables.
+"""Features: numbers that describe a candidate and its problem, derived from the family's own tables.
 
-Of a candidate: its knobs, its derived values, the geometry of its grid, and what the analytic model says of
-it: the estimate, and by how much the estimate falls when one of the device's rates is quadrupled, which names
-the resource that bounds it. Of a problem: its extents, its bytes and FLOPs, its operands.
+A candidate's features are its knobs, its derived values, the geometry of its grid, its analytic estimate, and how much
+the estimate falls when one of the device's rates is quadrupled, which shows the resource that bounds it. A problem's
+features are its extents, its bytes and FLOPs, and its operands.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from space.rank import roofline_us
 
 Floats = npt.NDArray[np.float64]
 
-#: By how much a rate is raised to see whether the estimate depends on it.
+#: Factor by which a rate is raised to see whether the estimate depends on it.
 RAISED: Final = 4.0
 
 
@@ -32,9 +32,9 @@ class Features:
     """A table of features.
 
     Attributes:
-        names: `knob.…`, `derived.…`, `grid.…`, `model.…` of a candidate, `problem.…` of its problem.
-        rows: one row a candidate.
-        estimate_us: the analytic model's time of each.
+        names: names of the columns: `knob.…`, `derived.…`, `grid.…`, `model.…` and `problem.…`.
+        rows: (candidates, features).
+        estimate_us: (candidates,), the analytic model's times.
     """
 
     names: tuple[str, ...]
@@ -53,7 +53,7 @@ def features_of(
     """Features of every row of `columns`.
 
     Args:
-        estimate_us: of each row, where the family was asked already.
+        estimate_us: the family's estimate of each row, if known.
     """
     estimate = np.asarray(family.estimate_us(columns, limits) if estimate_us is None else estimate_us, dtype=np.float64)
     parts: dict[str, Floats | float] = {}
@@ -80,7 +80,7 @@ def problem_features(problem: Problem, limits: DeviceProfile) -> dict[str, float
 
 
 def _knobs(family: Family, columns: Columns) -> dict[str, Floats]:
-    """Numbers by their logarithm; a choice of two words is one column, of more one a word."""
+    """Logarithms of numeric knobs; one column for a choice of two words, one column per word for more."""
     found: dict[str, Floats] = {}
     for knob in family.knobs:
         column = columns[knob.name].astype(np.float64)
@@ -97,8 +97,8 @@ def _derived(family: Family, columns: Columns) -> dict[str, Floats]:
     return {f"derived.{value.name}": _log(columns[value.name].astype(np.float64)) for value in family.derived}
 
 
-#: Geometry of a grid of tiles: its name, the knobs and derived values it needs, and how it follows from them.
-#: A family that lacks one of them goes without that feature.
+#: Features of a grid of tiles: name, the knobs and derived values that the feature needs, and its formula.
+#: A family that lacks one of those values does not have the feature.
 _GRID: Final[dict[str, tuple[tuple[str, ...], Callable[[dict[str, Floats], Problem, DeviceProfile], Floats]]]] = {
     "waves": (("tiles_m", "tiles_n", "cluster_size"), lambda c, p, d: _log(_waves(c, d))),
     "fill": (("tiles_m", "tiles_n", "cluster_size"),
@@ -130,8 +130,8 @@ def _waves(c: dict[str, Floats], limits: DeviceProfile) -> Floats:
 def _model(
     family: Family, problem: Problem, columns: Columns, limits: DeviceProfile, estimate: Floats
 ) -> dict[str, Floats]:
-    """The estimate beside the roofline, and the share of it that a faster resource would take away."""
-    # Another rate alone: the clock stays the one that the problem runs at.
+    """Logarithms of estimate / roofline, and of estimate / estimate with one rate raised."""
+    # Changes one rate at a time: the clock stays at the value at which the problem runs.
     clock = clock_ghz(problem, limits)
     fixed = replace(limits, clock_ghz=clock, highest_clock_ghz=clock)
     raised = {

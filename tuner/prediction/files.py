@@ -1,4 +1,4 @@
-"""Model files: one NumPy archive a device, arrays and facts, without pickle; and which of them is used."""
+"""Model files: one NumPy archive per device with arrays and facts, without pickle; and the choice between them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tuner.files import write_whole
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel, ModelFacts
 
-#: Models that ship with the package, trained on its recordings.
+#: Models that ship with the package; its recordings trained them.
 SHIPPED: Final = Path(__file__).resolve().parent / "trained"
-#: No model is larger: it travels in the package.
+#: Largest model file; models ship in the package.
 MOST_BYTES: Final = 5 * 10**6
 _FACTS: Final = "facts"
 _FOREST: Final = ("roots", "feature", "threshold", "right", "value")
@@ -30,12 +30,12 @@ _PROBLEMS: Final = ("problem_rows", "levels")
 
 @dataclass(frozen=True)
 class Choice:
-    """The model that is used for a device, or why there is none.
+    """The model in use for a device, or why there is none.
 
     Attributes:
-        model: None where the analytic model has to do.
-        why: one sentence.
-        path: the file; None where there is none.
+        model: None if only the analytic model is available.
+        why: the reason, as one sentence.
+        path: the model's file; None without a model.
     """
 
     model: LearnedModel | None
@@ -52,7 +52,7 @@ def save(model: LearnedModel, path: Path) -> int:
     """Writes a model, whole or not at all; returns its bytes.
 
     Raises:
-        ModelError: it is larger than a model may be, or the disk refuses.
+        ModelError: the model is too large, or the file can't be written.
     """
     arrays: dict[str, Any] = {name: getattr(model.forest, name) for name in _FOREST}
     arrays |= {name: getattr(model, name) for name in _PROBLEMS}
@@ -70,10 +70,10 @@ def save(model: LearnedModel, path: Path) -> int:
 
 
 def load(path: Path) -> LearnedModel:
-    """Reads a model; whether it fits this version of the family is `LearnedModel.check`'s to say.
+    """Reads a model; `LearnedModel.check` then tells whether it fits this version of the family.
 
     Raises:
-        ModelError: it is not there, damaged, or of another version.
+        ModelError: the file is missing, damaged, or of another version.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -93,9 +93,9 @@ def load(path: Path) -> LearnedModel:
 
 
 def model_for(device: str, folder: Path | None = None) -> Choice:
-    """The model of a device: one that was trained here, in `folder`, before the one that ships.
+    """The model of a device: the one trained here, in `folder`, or else the one that ships.
 
-    Never raises: without a usable model the analytic one answers, and the reason is in `why`.
+    Never raises: without a usable model the analytic model answers, and `why` has the reason.
     """
     refused: list[str] = []
     for place in (folder, SHIPPED):
@@ -113,7 +113,7 @@ def model_for(device: str, folder: Path | None = None) -> Choice:
 
 @lru_cache(maxsize=16)
 def _usable(path: Path, modified_ns: int, device: str) -> tuple[LearnedModel | None, str]:
-    """A file's model when it fits, else why not; read again when the file has changed."""
+    """A file's model if it fits, else the reason why not; reads a changed file again."""
     try:
         model = load(path)
         if model.facts.device != device:

@@ -11,22 +11,22 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-#: Rows that walk down all trees at once: the index arrays stay in cache.
+#: Rows that go down all trees at once; keeps the index arrays in cache.
 _ROWS: Final = 512
-#: Steps down the trees between removals of the rows that have reached a leaf.
+#: Steps between removals of the rows that have reached a leaf.
 _STEPS: Final = 4
 
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees one after another. Nodes of a tree are in depth-first order: a left child follows its parent.
+    """Concatenated trees. A tree's nodes are in depth-first order: a left child follows its parent.
 
     Attributes:
         roots: index of each tree's first node.
-        feature: column that a node compares; -1 at a leaf.
-        threshold: a row goes left when its value is not above it.
-        right: index of the right child; at a leaf, its own index.
-        value: the prediction of a leaf.
+        feature: the column that a node compares; -1 for a leaf.
+        threshold: a row with a value up to this goes left.
+        right: index of the right child; a leaf's own index.
+        value: a leaf's prediction.
     """
 
     roots: npt.NDArray[np.int32]
@@ -37,15 +37,14 @@ class Forest:
 
     @property
     def trees(self) -> int:
-        """How many."""
+        """Number of trees."""
         return len(self.roots)
 
     def predict(self, rows: Floats, trees: int | None = None) -> Floats:
-        """Mean over the trees, for each row.
+        """Mean over the trees, one value per row.
 
         Args:
-            trees: how many are asked, the first ones; all of them by default. Fewer know as much of everything, less
-                closely.
+            trees: how many of the first trees to use, all by default. Fewer are faster and less accurate.
         """
         mean = np.empty(len(rows))
         thin = np.ascontiguousarray(rows, dtype=np.float32)
@@ -55,14 +54,14 @@ class Forest:
         return mean
 
     def _leaves(self, rows: npt.NDArray[np.float32], roots: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """The leaf of each tree (first axis) that each row (second axis) ends in."""
+        """Leaf indices, (trees, rows)."""
         count = len(rows)
         leaves = np.repeat(roots, count)
         row = np.tile(np.arange(count, dtype=np.int32) * np.int32(rows.shape[1]), len(roots))
         flat, nodes = rows.ravel(), self._nodes
         walking, here = np.arange(len(leaves)), leaves
-        # `take` and `compress` are half as dear as brackets; to step on the spot at a leaf a few times is cheaper than
-        # to ask after each step who has arrived.
+        # `take` and `compress` cost half as much as indexing with brackets. A few idle steps at a leaf are cheaper than
+        # a check after every step.
         while len(walking):
             for _ in range(_STEPS):
                 node = nodes.take(here, axis=0)
@@ -76,7 +75,7 @@ class Forest:
 
     @cached_property
     def _nodes(self) -> npt.NDArray[np.int32]:
-        """What a step reads of a node: feature, the threshold's bits, right. No row goes left at a leaf."""
+        """(nodes, 4): feature, bits of the threshold, right child, padding. Leaves have NaN: no row goes left."""
         nodes = np.zeros((len(self.feature), 4), dtype=np.int32)
         leaf = self.feature < 0
         nodes[:, 0] = np.where(leaf, 0, self.feature)

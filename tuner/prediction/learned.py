@@ -1,4 +1,4 @@
-"""LearnedModel: predicted times of a family's candidates on one device, with what it knows of its own errors.
+"""LearnedModel: predicts the times of a family's candidates on one device, and knows its own errors.
 
 time = analytic estimate × exp(trust × forest(candidate, problem) + level(problem))
 
@@ -41,28 +41,29 @@ _SAME: Final = 1e-6
 
 
 class ModelFacts(BaseModel):
-    """What a model is and what to expect of it.
+    """A model's training and its known errors.
 
     Attributes:
-        version: of the file format.
-        device, family: whose times it predicts.
-        features: names, in the order in which the forest reads them.
-        problem_features: names, in the order of the arrays of problems.
+        version: version of the file format.
+        device, family: the model predicts times of this family on this device.
+        features: names of the candidates' features, in the forest's order.
+        problem_features: names of the problems' features, in the order of `LearnedModel.problem_rows`.
         problems: keys of the training problems.
-        candidates: measurements that it learned from.
-        data: digest of them.
+        candidates: number of training measurements.
+        data: digest of the training measurements.
         trained_with: library and version.
-        probe_problem, probe_configs, probe_us: analytic estimates at training; others mean that the analytic
-            model has changed, and that this one corrects errors that it no longer makes.
-        doubt: standard deviation of log(time / prediction) inside a problem, on held-out problems.
-        low, high: 5 % and 95 % quantiles of log(time / prediction) of the candidates that it ranks first, on
-            held-out problems, offset of the problem included.
-        bandwidth: of the average over near problems, in standardized units.
-        trust: share of the forest's correction that made the best first choices on held-out problems.
-        reach: how far, in octaves of M, N and K together, a problem may lie from the nearest training problem.
-        held_out_share, held_out_worst: share of the best that its first choice reached on held-out problems,
-            geometric mean and least.
-        portfolio: configs that answers are chosen from (see `tuner.prediction.portfolio`).
+        probe_problem, probe_configs, probe_us: analytic estimates at training time. If they differ now, the analytic
+            model has changed and this model would correct errors that no longer exist.
+        doubt: standard deviation of log(time / prediction) within a held-out problem.
+        low, high: 5 % and 95 % quantiles of log(time / prediction) for the candidates ranked first on held-out
+            problems, including the problem's offset.
+        bandwidth: bandwidth of the average over nearby problems, in standard deviations of their features.
+        trust: share of the forest's correction that gave the best first choices on held-out problems.
+        reach: largest distance from the nearest training problem that counts as covered, in octaves of M, N and K
+            together.
+        held_out_share, held_out_worst: the first choice's share of the best speed on held-out problems, geometric
+            mean and minimum.
+        portfolio: configs that answers are chosen from (`tuner.prediction.portfolio`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -95,9 +96,9 @@ class Prediction:
     """Predicted times of candidates.
 
     Attributes:
-        time_us: of each.
-        low_us, high_us: an interval that held 90 % of the first choices of held-out problems.
-        doubt: standard deviation of log(time / prediction) inside the problem, offset aside.
+        time_us: (candidates,).
+        low_us, high_us: (candidates,), an interval that held 90 % of the first choices on held-out problems.
+        doubt: standard deviation of log(time / prediction) within the problem, without its offset.
     """
 
     time_us: Floats
@@ -111,9 +112,9 @@ class Domain:
     """Whether the training covers a problem.
 
     Attributes:
-        inside: whether it does.
-        nearest: the training problem that is most similar.
-        sentence: for people.
+        inside: whether the training covers it.
+        nearest: the most similar training problem.
+        sentence: the same in words.
     """
 
     inside: bool
@@ -123,12 +124,12 @@ class Domain:
 
 @dataclass(frozen=True)
 class LearnedModel:
-    """See the module.
+    """One trained model.
 
     Attributes:
-        forest: over candidates and problems.
-        problem_rows: features of the training problems, one row each.
-        levels: of each of them, and what first choices turn out to be slower by.
+        forest: predicts a candidate's deviation from the estimate.
+        problem_rows: (training problems, features).
+        levels: (training problems,), error of the estimate, plus the median error of first choices.
     """
 
     facts: ModelFacts
@@ -143,10 +144,10 @@ class LearnedModel:
         return self.predict_features(problem, features_of(family, problem, columns, limits))
 
     def predict_features(self, problem: Problem, features: Features, closely: int | None = None) -> Prediction:
-        """Times from features that were computed already.
+        """Times from given features.
 
         Args:
-            closely: how many of the rows that look fastest are worth asking all trees; all of them by default.
+            closely: how many of the seemingly fastest rows all trees judge; all rows by default.
         """
         rows = features.rows[:, self._columns(features.names)]
         if closely is None or len(rows) <= closely:
@@ -162,7 +163,7 @@ class LearnedModel:
         return Prediction(time, time * low, time * high, self.facts.doubt * wider)
 
     def level(self, problem: Problem) -> float:
-        """Logarithm of the analytic estimate's error for a problem."""
+        """Expected log(time / analytic estimate) of a problem as a whole."""
         row = np.array(list(problem_features(problem, profile_named(self.facts.device)).values()))
         return smoothed(self.problem_rows, self.levels, row, self.facts.bandwidth)
 
@@ -183,7 +184,7 @@ class LearnedModel:
         return Domain(True, nearest, f"{problem.shape} lies {away:.1f} octaves from {nearest.shape} of the training")
 
     def _columns(self, names: tuple[str, ...]) -> list[int]:
-        """Columns that the forest reads; the family may list them in another order by now."""
+        """The forest's columns in its order; the family's order may have changed since the training."""
         if self._order is None or self._order[0] != names:
             place = {name: column for column, name in enumerate(names)}
             object.__setattr__(self, "_order", (names, [place[name] for name in self.facts.features]))
@@ -196,7 +197,7 @@ class LearnedModel:
 
     @cached_property
     def _alike(self) -> dict[tuple[str, ...], list[Problem]]:
-        """Problems of the training by their kind."""
+        """Training problems by kind."""
         found: dict[tuple[str, ...], list[Problem]] = {}
         for problem in self._known:
             found.setdefault(kind_of(problem), []).append(problem)
@@ -206,7 +207,7 @@ class LearnedModel:
         """Whether the model fits the family and the analytic model of this version.
 
         Raises:
-            ModelError: it does not, with what has changed.
+            ModelError: it does not fit; the message says what has changed.
         """
         facts = self.facts
         if find_profile(facts.device) is None:
@@ -229,9 +230,9 @@ def _probe(family: Family, facts: ModelFacts) -> list[Config]:
 
 
 def smoothed(rows: Floats, levels: Floats, row: Floats, bandwidth: float) -> float:
-    """Average of `levels` with weights that fall with the distance of `rows` from `row`.
+    """Average of `levels`, weighted by the distance of each of `rows` from `row`.
 
-    The global mean has the weight of one problem at a distance of two bandwidths.
+    The global mean enters with the weight of one problem two bandwidths away.
     """
     spread = rows.std(axis=0)
     varies = spread > 0

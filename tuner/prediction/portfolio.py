@@ -1,8 +1,8 @@
-"""Portfolio: a few hundred configs that hold a good one for almost every problem, so that an answer takes milliseconds.
+"""Portfolio: about a thousand configs with a good one for almost every problem, so that an answer takes milliseconds.
 
-A family has tens of thousands of legal candidates for a problem, and enumerating them takes a hundred times as long as
-asking the model. The portfolio holds the measured winners and the model's own picks on a grid of shapes. Only
-`gemmtune tune` enumerates.
+A family has tens of thousands of legal candidates for a problem; enumerating them takes a hundred times as long as a
+prediction. The portfolio holds the measured winners and the model's picks on a grid of shapes. Only `gemmtune tune`
+enumerates.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from tuner.prediction.features import features_of
 if TYPE_CHECKING:
     from tuner.prediction.learned import LearnedModel, Prediction
 
-#: Extents of the grid: every octave of M, and what weights of real models have for N and K.
+#: Extents of the grid: octaves of M, and typical N and K of real models' weights.
 GRID_M: Final = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 GRID_N: Final = (576, 1024, 2112, 4096, 7168, 14336, 28672)
 GRID_K: Final = (256, 1024, 2048, 4096, 7168, 14336)
-#: Shapes that are asked, spread over the grid and over the kinds of problems; at least so many of each kind.
+#: Shapes over all kinds of problems, spread over the grid, and the fewest per kind.
 SHAPES, LEAST_SHAPES = 400, 40
-#: Configs that each shape names, and that the portfolio has room for.
+#: Configs per shape, and the portfolio's limit.
 NAMED: Final = 6
 MOST: Final = 1_024
-#: Of a grid shape's legal space, the model judges what the analytic model ranks first.
+#: Legal configs per grid shape that the model judges: those that the analytic model ranks first.
 JUDGED: Final = 1_000
-#: Of the portfolio, the same for an answer; and those of them that look fastest to a few trees, which all are asked of.
+#: Portfolio configs that the model judges for an answer, and how many of them all trees judge.
 ASKED, CLOSELY = 64, 16
 
 
-def made(
+def build_portfolio(
     model: LearnedModel, family: Family, limits: DeviceProfile, winners: Sequence[Config], kinds: Sequence[Problem],
     shapes: int = SHAPES,
 ) -> tuple[str, ...]:  # fmt: skip
     """The portfolio of a model: measured winners, then every shape's first choice, every shape's second, and so on.
 
     Args:
-        winners: measured ones; they are always in it.
-        kinds: one problem for each kind (dtype, layout, epilogue) that is to be served.
-        shapes: that are asked, over all kinds.
+        winners: measured winners; the portfolio always has them.
+        kinds: one problem for each kind (dtype, layout, epilogue) to serve.
+        shapes: number of shapes over all kinds.
     """
     chosen = dict.fromkeys(winners)
     asked = _grid(max(shapes // len(kinds), min(LEAST_SHAPES, shapes)))
@@ -64,7 +64,7 @@ def made(
 
 
 def _grid(most: int) -> list[tuple[int, int, int]]:
-    """Shapes spread over the grid; every fourth one has rows of C, of A or of both that end at odd addresses."""
+    """Shapes spread over the grid; in every fourth one N, K or both are odd."""
     grid = list(itertools.product(GRID_M, GRID_N, GRID_K))
     shapes = [grid[place] for place in np.linspace(0, len(grid) - 1, min(most, len(grid)), dtype=int)]
     odd = itertools.cycle([(1, 0), (0, 1), (1, 1)])
@@ -86,10 +86,10 @@ def _named(model: LearnedModel, family: Family, limits: DeviceProfile, problem: 
 
 
 def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -> tuple[Config, Prediction, int] | None:
-    """The legal config of the portfolio that is predicted to be fastest, its prediction's place; None when none is.
+    """The portfolio's legal config with the shortest predicted time; None if none is legal.
 
     Returns:
-        The config, predictions of all that were judged, and the config's place among them.
+        The config, the predictions of all judged configs, and the config's index among them.
     """
     family = family_named(model.facts.family)
     columns = _columns(model.facts.family, model.facts.portfolio).for_problem(problem)

@@ -1,7 +1,7 @@
-"""Training: from groups of measurements to a model that knows its own errors.
+"""Training: turns groups of measurements into a model that knows its own errors.
 
 scikit-learn grows extremely randomized trees (Geurts, Ernst & Wehenkel, 2006); serving needs only NumPy. Held-out
-problems judge the model: nothing of such a problem reaches its forest, its level, or the numbers that scale them.
+problems judge the model: they do not affect its forest, its levels, or any number that scales these.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from tuner.prediction.examples import Group, digest_of
 from tuner.prediction.features import Features, features_of, problem_features
 from tuner.prediction.forest import Forest
 from tuner.prediction.learned import VERSION, LearnedModel, ModelFacts, limits_named, smoothed
-from tuner.prediction.portfolio import SHAPES, made
+from tuner.prediction.portfolio import SHAPES, build_portfolio
 
 Floats = npt.NDArray[np.float64]
 
-#: Fewer problems can't be split into training and held-out ones.
+#: Fewest problems; fewer can't be split into training and held-out problems.
 LEAST_PROBLEMS: Final = 3
 #: Trees of the final forest.
 TREES: Final = 100
-#: Trees of the forests that judge held-out problems. With 100 each, `doubt` and the interval differ by 1 %, less than
-#: between seeds, and training takes more than twice as long.
+#: Trees of the forests that judge held-out problems. 100 trees change `doubt` and the interval by 1 %, less than
+#: another seed does, and more than double the training time.
 JUDGING_TREES: Final = 40
-#: Most rows that a tree sees: this keeps trees different and the file small.
+#: Most training rows of a tree; keeps trees diverse and the file small.
 ROWS_PER_TREE: Final = 12_000
 LEAST_LEAF: Final = 3
 #: Share of the features that a split chooses from.
 FEATURE_SHARE: Final = 0.5
 #: Most folds of held-out problems.
 MOST_FOLDS: Final = 12
-#: How a candidate's weight falls with its time over its problem's best: exp(-SLOW · (ratio - 1)).
+#: A candidate's weight is exp(-SLOW · (time / best time of its problem - 1)).
 SLOW: Final = 2.0
-#: The level is an average with candidates' weights to this power: it follows those near the best.
+#: Power of the candidates' weights in the average that gives the level, which thus follows the fastest candidates.
 LEVEL_POWER: Final = 4
 BANDWIDTHS: Final = (0.35, 0.7, 1.4, 2.8)
-#: First choices of each held-out problem; their errors give the interval.
+#: First choices per held-out problem whose errors give the interval.
 JUDGED: Final = 16
 PROBES: Final = 8
-#: Candidate shares of the forest's correction: few or unlike problems teach it more noise than truth.
+#: Shares of the forest's correction to choose from; few or dissimilar problems teach it mostly noise.
 TRUSTS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: Predicted times that differ by less than this, as a logarithm, count as the same first choice.
+#: Predicted times whose logarithms differ by less than this count as the same first choice.
 ALIKE: Final = 0.015
-#: Fastest candidates of each group that enter the portfolio, besides those that the model names.
+#: Fastest candidates per group that enter the portfolio.
 WINNERS: Final = 3
 
 
@@ -71,12 +71,12 @@ class _Task:
 
     @property
     def weight(self) -> Floats:
-        """Weight of each candidate: those near the best matter most."""
+        """Weight of each candidate, highest for the fastest."""
         return np.asarray(np.exp(-SLOW * (self.group.time_us / self.group.time_us.min() - 1)))
 
     @property
     def level(self) -> float:
-        """By how much the analytic model errs for the candidates near the best."""
+        """Mean error of the analytic model over the fastest candidates."""
         return float(np.average(self.error, weights=self.weight**LEVEL_POWER))
 
 
@@ -84,14 +84,14 @@ def train(
     groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES,
     judgement: Judgement | None = None,
 ) -> LearnedModel:
-    """A model of `device` from its groups; the groups of other devices are passed over.
+    """A model of `device` from its groups; groups of other devices are ignored.
 
     Args:
-        judgement: of the same groups, where `judge` was asked already: judging takes most of the time, and forests
-            that differ by their seed alone can share it.
+        judgement: result of `judge` for the same groups, if known. Judging takes most of the time, and models that
+            differ only in their seed can share it.
 
     Raises:
-        ModelError: too few problems, a device without known rates, or scikit-learn is not installed.
+        ModelError: there are too few problems, the device's rates are unknown, or scikit-learn is not installed.
     """
     tasks = _tasks(groups, family, device)
     return _fitted(tasks, judgement or _judged(tasks, seed, _judging(trees)), device, family, seed, trees)
@@ -100,10 +100,10 @@ def train(
 def judge(
     groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES
 ) -> Judgement:
-    """By how much a model of these groups errs for problems that it has not seen.
+    """The errors that a model of these groups makes on problems it has not seen.
 
     Args:
-        trees: of the model; each forest that judges has no more than these, and no more than `JUDGING_TREES`.
+        trees: trees of the model; a judging forest has at most this many, and at most `JUDGING_TREES`.
 
     Raises:
         ModelError: as `train`.
@@ -128,7 +128,7 @@ def _tasks(groups: Sequence[Group], family: Family, device: str) -> list[_Task]:
 
 
 def _without_constants(tasks: list[_Task]) -> list[_Task]:
-    """The same without features that no candidate varies: nothing can be learned of a knob that nobody measured."""
+    """The tasks without constant features: a knob with a single measured value teaches nothing."""
     same = tasks[0].features.rows[0]
     varies = np.any([np.any(task.features.rows != same, axis=0) for task in tasks], axis=0)
     names = tuple(name for name, kept in zip(tasks[0].features.names, varies, strict=True) if kept)
@@ -141,20 +141,21 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
 def with_portfolio(
     model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES
 ) -> LearnedModel:
-    """The model with the configs that its answers are chosen from."""
+    """The model with its portfolio."""
     known = [group for group in groups if group.device == model.facts.device]
     winners = [group.configs[place] for group in known for place in np.argsort(group.time_us)[:WINNERS]]
     kinds = {kind_of(group.problem): group.problem for group in known}
-    portfolio = made(model, family, limits_named(model.facts.device), winners, list(kinds.values()), shapes)
+    limits = limits_named(model.facts.device)
+    portfolio = build_portfolio(model, family, limits, winners, list(kinds.values()), shapes)
     return replace(model, facts=model.facts.model_copy(update={"portfolio": portfolio}))
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What held-out problems say; see `ModelFacts`.
+    """Errors on held-out problems, named as in `ModelFacts`.
 
     Attributes:
-        middle: median of log(time / prediction) of first choices: who looks best is partly lucky.
+        middle: median of log(time / prediction) of first choices, which look better than they are.
     """
 
     doubt: float
@@ -197,20 +198,20 @@ def _fitted(
 
 @dataclass(frozen=True)
 class _Held:
-    """One held-out problem, and what a model that never saw it says: the forest's correction, the level."""
+    """One held-out problem with the correction and level that a model without it predicts."""
 
     task: _Task
     correction: Floats
     level: float
 
-    def left(self, trust: float) -> Floats:
-        """log(time / prediction), level aside."""
+    def residual(self, trust: float) -> Floats:
+        """log(time / prediction), without the level."""
         return self.task.error - trust * self.correction
 
     def regret(self, trust: float) -> float:
-        """By how much the first choice is slower than the best, as a logarithm, averaged over near ties."""
+        """log(time of the first choice / best time), averaged over near ties."""
         time = np.log(self.task.group.time_us)
-        predicted = time - self.left(trust)
+        predicted = time - self.residual(trust)
         odds = np.exp((predicted.min() - predicted) / ALIKE)
         return float(np.average(np.minimum(time - time.min(), 1.0), weights=odds))
 
@@ -231,13 +232,13 @@ def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> li
 
 
 def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
-    """Measures by how much predictions of held-out problems err, and how far the forest is to be believed."""
+    """Measures the errors of predictions on held-out problems and chooses the trust in the forest."""
     bandwidth = _bandwidth(tasks)
     found = _held_out(tasks, seed, trees, bandwidth)
     trust = min(TRUSTS, key=lambda trust: np.mean([held.regret(trust) for held in found]))
     squares, ahead, shares = [], [], []
     for held in found:
-        left, time_us = held.left(trust), held.task.group.time_us
+        left, time_us = held.residual(trust), held.task.group.time_us
         weight = held.task.weight**LEVEL_POWER
         squares.append(np.average((left - np.average(left, weights=weight)) ** 2, weights=weight))
         first = np.argsort(np.log(time_us) - left, kind="stable")[:JUDGED]
@@ -251,7 +252,7 @@ def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
 
 
 def _bandwidth(tasks: list[_Task]) -> float:
-    """The one that foretells the level of each problem best from those of the others."""
+    """The bandwidth that best predicts each problem's level from the others' levels."""
     rows, levels = _problem_table(tasks)
     others = [np.arange(len(levels)) != place for place in range(len(levels))]
 
@@ -272,7 +273,7 @@ def _problem_table(tasks: list[_Task]) -> tuple[Floats, Floats]:
 
 
 def _reach(tasks: list[_Task]) -> float:
-    """How far problems of the training lie from their nearest neighbour: the usual gap is covered, twice."""
+    """Twice the median distance between a training problem and its nearest neighbour, in octaves."""
     problems = list(dict.fromkeys(task.group.problem for task in tasks))
     gaps = []
     for problem in problems:
@@ -282,7 +283,7 @@ def _reach(tasks: list[_Task]) -> float:
 
 
 def _forest(tasks: list[_Task], trees: int, seed: int) -> Forest:
-    """How candidates of one problem differ from what the analytic model says of them."""
+    """A forest that predicts how a problem's candidates deviate from their analytic estimates."""
     rows = np.vstack([task.features.rows for task in tasks]).astype(np.float32)
     target = np.concatenate([task.error - task.level for task in tasks])
     weight = np.concatenate([task.weight for task in tasks])
@@ -300,7 +301,7 @@ def flattened(trees: Sequence[Any]) -> Forest:
     inner = [tree.children_left >= 0 for tree in trees]
     for tree, is_inner in zip(trees, inner, strict=True):
         if not np.array_equal(tree.children_left[is_inner], np.flatnonzero(is_inner) + 1):
-            raise ModelError("this scikit-learn does not keep nodes depth first: gemmtune has to be adapted to it")
+            raise ModelError("this scikit-learn does not keep nodes depth first: gemmtune must be adapted to it")
     own = [np.arange(count) for count in counts]
     right = [np.where(i, t.children_right, o) + r for i, t, o, r in zip(inner, trees, own, roots, strict=True)]
     return Forest(

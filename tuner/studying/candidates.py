@@ -20,19 +20,19 @@ from tuner.evidence.picks import enumeration_order
 from tuner.hints import flags_of
 from workers.ports import Worker
 
-#: Only candidates whose estimate is within this many times the best estimate are proposed.
+#: Candidates with a longer estimate than this multiple of the best are not proposed.
 WITHIN_ESTIMATE: Final = 2.0
 
 
 def candidates_for(problem: Problem, worker: Worker, without: Collection[str] = ()) -> list[Config]:
-    """Legal candidates of all families that compete, those that the worker can measure, best estimate first.
+    """Legal candidates of all competing families that the worker can measure, best estimate first.
 
     Args:
-        without: ids of worth rules to switch off; what a recording holds is tried in any case.
+        without: ids of worth rules to switch off; recorded candidates are exempt from worth rules.
 
     Raises:
         FamilyError: `without` names no worth rule.
-        NothingCorrect: there is none, with the rules that emptied the space.
+        NothingCorrect: there is none; the message names the rules that emptied the space.
     """
     families = families_for(worker.facts.arch, problem)
     limits = worker.facts.profile
@@ -48,12 +48,12 @@ def candidates_for(problem: Problem, worker: Worker, without: Collection[str] = 
             for ranked in (rank(space, limits, within=WITHIN_ESTIMATE) for space in spaces)
             for estimate, config in zip(ranked.estimates_us, ranked.configs(), strict=True)
         ]
-    # Stable: each family's own order stays.
+    # A stable sort keeps each family's own order.
     return [config for _, config in sorted(found, key=lambda each: each[0])]
 
 
 def spread(ranked: Sequence[Config], most: int) -> list[Config]:
-    """`most` of the ranked candidates: half from the top, half one of each structure in turn."""
+    """`most` of the ranked candidates: half from the top, half by taking turns among structures."""
     chosen = dict.fromkeys(ranked[: most // 2])
     groups: dict[tuple[KnobValue, ...], list[Config]] = {}
     for config in ranked:
@@ -66,7 +66,7 @@ def spread(ranked: Sequence[Config], most: int) -> list[Config]:
 
 
 def _emptied(space: Space, problem: Problem) -> str:
-    # Rules are applied as soon as they can be: the last to remove anything removed all that was left.
+    # The enumeration applies each rule as early as possible, so the last active rule removed all that was left.
     last = {rule.id: rule for rule in space.family.rules}[next(reversed(space.removed))]
     return (
         f"no {space.family.name} config is legal for {problem.title}: rule {last.id} "
@@ -77,7 +77,7 @@ def _emptied(space: Space, problem: Problem) -> str:
 def _recorded_candidates(
     families: Sequence[Family], problem: Problem, keys: frozenset[str], limits: DeviceProfile
 ) -> list[tuple[float, Config]]:
-    """Estimate and config of what was recorded and is legal now."""
+    """Estimate and config of each recorded candidate that is legal now."""
     found: list[tuple[float, Config]] = []
     recorded, broken = 0, list[str]()
     for family in families:
@@ -108,7 +108,7 @@ def _is_of(key: str, family: Family) -> bool:
 
 
 def _broken_by(family: Family, columns: Columns) -> str:
-    """The legal rules that most candidates break."""
+    """The legality rules that most candidates break."""
     broken = {rule.id: int((~rule.mask(columns)).sum()) for rule in family.rules if rule.kind == "legal"}
     return ", ".join(rule for rule in sorted(broken, key=lambda rule: -broken[rule])[:3] if broken[rule])
 

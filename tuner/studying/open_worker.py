@@ -1,4 +1,4 @@
-"""Opens the worker that a command line names. The only module that knows every kind of worker."""
+"""Opens the worker that a command line names; the only module that knows every kind of worker."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def open_worker(device: str, config: Settings, build_cache: BuildCache | None = 
     """The worker that `device` names: `auto`, `cuda:N`, `recorded:NAME` or `recorded:NAME:realtime`.
 
     `auto` is the first GPU, or the recorded H200 on a machine without one. A recording is replayed at full speed, or
-    in the time that it took.
+    in real time with `:realtime`.
 
     Args:
-        build_cache: builds of other machines, for a worker of a fleet.
+        build_cache: shared builds of other machines, for a fleet's worker.
 
     Raises:
-        DeviceError: the word is none of these forms, or no such device is here.
-        WorkerError: the device is here and can't be used.
+        DeviceError: the word has none of these forms, or this machine has no such device.
+        WorkerError: the device can't be used.
     """
     if device == "auto":
         device = "cuda:0" if driver_present() else "recorded:h200"
@@ -38,12 +38,12 @@ def open_worker(device: str, config: Settings, build_cache: BuildCache | None = 
 
 
 def driver_present() -> bool:
-    """Whether an NVIDIA driver with at least one GPU answers on this machine."""
+    """Whether this machine has an NVIDIA driver with at least one GPU."""
     return gpu_count() > 0
 
 
 def gpu_count() -> int:
-    """GPUs that the driver shows to this process; 0 without a driver."""
+    """Number of GPUs that the driver shows to this process; 0 without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -54,7 +54,7 @@ def gpu_count() -> int:
 
 
 def every_device() -> list[str]:
-    """A word for each GPU of this machine, or for the recorded H200 on a machine without one."""
+    """The device words of this machine's GPUs, or the recorded H200's without a GPU."""
     return [f"cuda:{ordinal}" for ordinal in range(gpu_count())] or ["recorded:h200"]
 
 

@@ -25,9 +25,9 @@ from workers.measurement import Measurement, Outcome, Policy
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording
 
-#: Measurements are stored at least this often; each time costs as much as a dozen more measurements.
+#: Longest time between commits, in seconds. A commit costs as much time as a dozen measurements.
 KEEP_SECONDS: Final = 0.5
-#: Candidates of a recording that enter the interleaved finals.
+#: Candidates of a recording that enter the finals.
 RECORDED_FINALISTS: Final = 16
 
 Watch = Callable[[int, int, Measurement], None]
@@ -35,7 +35,7 @@ Watch = Callable[[int, int, Measurement], None]
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What one recording holds."""
+    """Contents of one recording."""
 
     path: Path
     screened: int
@@ -58,8 +58,8 @@ def record(
     cuBLASLt's candidates are screened beside ours; the finals hold the fastest of ours and the library's best.
 
     Raises:
-        NothingCorrect: nothing legal, or nothing correct.
-        RecordingError: the file exists already, or can't be written.
+        NothingCorrect: no candidate is legal or correct.
+        RecordingError: the file exists or can't be written.
         WorkerError: the device can't be used.
     """
     wanted = spread(candidates_for(problem, worker), most)
@@ -67,7 +67,7 @@ def record(
     library = list(round_.baselines)
     competing = names_of(families_for(worker.facts.arch, problem))
     own = _Screening(store, worker, round_, problem, policy, competing, wanted)
-    # The library's candidates are a study of their own: a tune of ours resumes from ours alone.
+    # The library's candidates get their own study, because a tune resumes only from our candidates.
     theirs = _Screening(store, worker, round_, problem, policy, LIBRARY, library)
     for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
         watch(count, len(own.left) + len(theirs.left), measurement)
@@ -122,5 +122,5 @@ class _Screening:
             taken.clear()
 
     def rows(self) -> list[StoredMeasurement]:
-        """Everything that was screened, by earlier runs too."""
+        """All screenings, including those of earlier runs."""
         return self._store.measurements_of(self.study.id, "screen")

@@ -1,7 +1,7 @@
-"""Study: the main job. Tunes one problem on one device, and can be stopped and resumed at any moment.
+"""Study: tunes one problem on one device; can be stopped and resumed at any moment.
 
-Truth is in the store: each measurement is committed before the next proposal, and the Optuna study is
-rebuilt from the store when a run resumes.
+The store is authoritative: each measurement is committed before the next proposal, and a resumed run rebuilds the
+Optuna study from the store.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _ALONE: Final = Guidance()
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a running study stands; sent after every measurement.
+    """Progress of a running study, sent after every measurement.
 
     Attributes:
         phase: `screen` or `finals`.
         tried, total: candidates measured, earlier runs included, and the budget.
-        resumed: how many of them came from earlier runs.
-        failed: by outcome.
+        resumed: how many of these earlier runs measured.
+        failed: failures by outcome.
         best: the fastest correct one so far.
         last: the measurement just taken; None before the first.
-        seconds, seconds_left: spent in this run, and expected until the end.
+        seconds, seconds_left: time spent in this run, and expected time until its end.
     """
 
     phase: str
@@ -59,16 +59,16 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a study ended.
+    """Result of a study.
 
     Attributes:
         best: the winner with its evidence.
-        chance: that the winner is within the tie band of the fastest finalist, by paired bootstrap.
-        finals: all final measurements, the library's too.
-        candidates: how many were worth trying; `best.tried` of them were.
-        stopped_because: one sentence.
-        outlook: what measuring on may still gain; None before the first correct candidate.
-        new: how many were measured by this run.
+        chance: probability that the winner is within the tie band of the fastest finalist, by paired bootstrap.
+        finals: all final measurements, including the library's.
+        candidates: number of candidates worth trying; `best.tried` of them were tried.
+        stopped_because: the reason, as one sentence.
+        outlook: expected gain of further measurements; None before the first correct candidate.
+        new: number of candidates that this run measured.
     """
 
     best: Best
@@ -101,11 +101,11 @@ def tune(
     Args:
         watch: called after every measurement.
         fresh: start over instead of resuming; earlier measurements stay in the store.
-        guidance: the learned model; without winners in it, those of similar problems come from the store.
+        guidance: learned model and winners; if it has no winners, the store provides those of similar problems.
         without: ids of worth rules whose configs are candidates too.
 
     Raises:
-        NothingCorrect: no candidate is legal, or none that was tried is correct.
+        NothingCorrect: no candidate is legal, or no tried candidate is correct.
         FamilyError: `without` names no worth rule.
         WorkerError: the device can't be used.
         StoreError: the store can't be written.
@@ -124,12 +124,12 @@ def tune(
 
 
 def names_of(families: Sequence[Family]) -> str:
-    """How a study names the families that compete in it: `sm90_wgmma`, or `sm90_wgmma+gemv`."""
+    """Name of a study's competing families: `sm90_wgmma`, or `sm90_wgmma+gemv`."""
     return "+".join(family.name for family in families)
 
 
 def source_of(provenance: Provenance) -> str:
-    """Identity of the kernels, compiler, driver and library: only studies that share it may be merged."""
+    """Digest of kernels, compiler, driver and library; only studies with the same digest may be merged."""
     parts = (provenance.kernel_source_digest, provenance.nvrtc, provenance.driver, provenance.cublaslt)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -154,7 +154,7 @@ class _Run:
         return self._search.ended or f"the time budget of {self._budget.seconds:g} s is spent"
 
     def conclude(self, problem: Problem, candidates: int, because: str) -> Report:
-        """Finals, the pick, and the best in the store."""
+        """Runs the finals, picks the winner and stores it as the best."""
         finalists = self._search.finalists()
         if not finalists:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._search.failed.items()) or "none tried"
@@ -174,7 +174,7 @@ class _Run:
             self._store.reopen_study(self._record.id)
 
     def _finals(self, finalists: Sequence[Config]) -> list[StoredMeasurement]:
-        """The finals of the study as it stands; run again only if something was screened since."""
+        """The study's finals; run again only after new screenings."""
         done = self._store.final_series(self._record.id)
         if done:
             return done

@@ -1,1 +1,1 @@
-"""Tables: the bests of a device as one document, to take away and to read back."""
+"""Tables: a device's bests as one document, to export and to read back."""

@@ -1,4 +1,4 @@
-"""Entries: one best as a document, the same in tables, in answers over HTTP and in exports."""
+"""Entries: one best as a document; tables, exports and HTTP answers share the format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fields(value: Any) -> dict[str, Any]:  # noqa: ANN401  (any of our dataclass
 
 
 def entry(best: Best) -> dict[str, Any]:
-    """One best: what to run, how fast it is, and why to believe it."""
+    """One best as a document: its config, its time and its evidence."""
     measurement, provenance = best.winner.measurement, best.winner.provenance
     return {
         "problem": problem_document(best.problem),
@@ -49,7 +49,7 @@ def entry(best: Best) -> dict[str, Any]:
 
 
 def best_of(device: str, content: Mapping[str, Any]) -> Best:
-    """The best that `entry` described; the inverse of it, for content that this process wrote itself."""
+    """The inverse of `entry`; the content must be trusted, because it is not validated."""
     problem, check, clocks = content["problem"], content["verification"], content["clocks"]
     measurement = Measurement(
         problem_key=problem["key"],
@@ -90,5 +90,5 @@ def _config(content: Mapping[str, Any]) -> Config:
 
 
 def canonical(document: Mapping[str, Any] | str | None) -> bytes:
-    """The one form of a document as bytes: keys in order, no spaces, UTF-8, numbers as short as they can be."""
+    """Canonical bytes of a document: UTF-8 JSON with sorted keys, no spaces and the shortest numbers."""
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)

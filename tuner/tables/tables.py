@@ -1,7 +1,7 @@
 """Tables: every best of one device as one document, with canonical bytes.
 
-`gemmtune export` and `GET /v1/tables/{device}` give the same bytes for the same content; the content hash
-covers everything but itself, and is the strong ETag over HTTP.
+`gemmtune export` and `GET /v1/tables/{device}` give the same bytes for the same content. The content hash covers
+everything but itself and is the strong ETag over HTTP.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ SCHEMA: Final = "gemmtune.table/1"
 
 
 def table(store: Store, device: str) -> dict[str, Any]:
-    """The table of one device model; a GPU's own bests stand in for replayed ones of the same problem.
+    """The table of one device model; a GPU's own best takes precedence over a replayed one.
 
     Raises:
-        UnknownDevice: there is no best of it.
+        UnknownDevice: the store has no best of the device.
     """
     chosen: dict[tuple[str, str], Best] = {}
     for best in store.bests(device):
@@ -37,7 +37,7 @@ def table(store: Store, device: str) -> dict[str, Any]:
     if not chosen:
         known = ", ".join(sorted({name for name, _ in store.devices()})) or "none yet"
         raise UnknownDevice(
-            f"nothing was tuned on {device!r}: the store has bests of {known}; `gemmtune tune` makes some"
+            f"nothing was tuned on {device!r}: the store has bests of {known}; tune it with `gemmtune tune`"
         )
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -51,7 +51,7 @@ def read_table(path: Path) -> list[Best]:
     """The bests of a table that `gemmtune export` wrote.
 
     Raises:
-        TableError: it is not there, no table of this version, or not what was written.
+        TableError: the file is missing, is not a table of this version, or was changed.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -59,16 +59,16 @@ def read_table(path: Path) -> list[Best]:
         if document["schema"] != SCHEMA:
             raise TableError(f"{path} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
         if hashlib.sha256(canonical(known)).hexdigest() != document["content"]:
-            raise TableError(f"{path} is not what was exported: its content does not give its hash; export it again")
+            raise TableError(f"{path} was changed: its content does not match its hash; export it again")
         return [best_of(document["device"], content) for content in document["entries"]]
     except OSError as error:
         raise TableError(f"{path} can't be read ({error.strerror}): export it with `gemmtune export`") from error
     except (ValueError, KeyError, TypeError, AttributeError, SpaceError) as error:
-        raise TableError(f"{path} is no table ({error}): export it with `gemmtune export --format json`") from error
+        raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export --format json`") from error
 
 
 class TableBests:
-    """The bests of a table, asked like a store (`tuner.answering.answers.Bests`)."""
+    """The bests of a table, with the interface of a store (`tuner.answering.answers.Bests`)."""
 
     def __init__(self, bests: Sequence[Best]) -> None:
         self._bests = {(best.problem.key, best.device, best.winner.measurement.policy): best for best in bests}
@@ -78,7 +78,7 @@ class TableBests:
         return self._bests.get((problem.key, device, policy))
 
     def neighbours(self, problem: Problem, device: str) -> list[Best]:
-        """Bests on `device` whose problems differ from `problem` in their extents alone, nearest first."""
+        """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         alike = [
             best for best in self._bests.values()
             if best.device == device and best.problem != problem
@@ -88,7 +88,7 @@ class TableBests:
 
 
 def table_bytes(document: dict[str, Any]) -> bytes:
-    """The document's one form as bytes."""
+    """The document's canonical bytes."""
     return canonical(document) + b"\n"
 
 

@@ -112,7 +112,7 @@ class TestPage:
         with TestClient(create_app(store)) as http:
             text = Page(http.get("/").text).text
         assert "gemmtune tune" in text
-        assert "No campaign yet" in text
+        assert "There are no campaigns yet" in text
 
     def test_what_is_shown_cant_run(self, http: TestClient) -> None:
         nasty = '"><script>alert(1)</script>'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuner.cli.commands import group
 from tuner.cli.layout import memory, registers, words
 
-app = group("Layouts behind the kernels: swizzles, fragments, descriptors, TMA boxes, bank conflicts.")
+app = group("Layouts of the kernels: swizzles, fragments, descriptors, TMA boxes, bank conflicts.")
 app.command()(memory.swizzle)
 app.command()(registers.fragment)
 app.command()(registers.scales)

@@ -39,7 +39,7 @@ def swizzle(
     svg: Svg = None,
     as_json: Json = False,
 ) -> None:
-    """Where a mode puts each 16-byte column of a tile in shared memory, and in which banks."""
+    """Shows the shared-memory offset and the banks of each 16-byte column of a swizzled tile."""
     plan = plan_boxes(rows, cols, dtype, swizzle_named(mode), box_cols)
     draw(svg, lambda: swizzle_svg(plan))
     step = 16 // plan.element_bytes
@@ -70,9 +70,9 @@ def boxes(
     svg: Svg = None,
     as_json: Json = False,
 ) -> None:
-    """How TMA brings a tile: how many boxes, their sizes, where they go, and how wgmma then walks it.
+    """Shows how TMA loads a tile: its boxes, their sizes and offsets, and the strides that wgmma uses.
 
-    With --major k rows are M or N and columns K; with --major mn rows are K and columns M or N.
+    With --major k, rows are M or N and columns are K; with --major mn, rows are K and columns are M or N.
     """
     plan = plan_boxes(rows, cols, dtype, swizzle_named(mode), box_cols)
     draw(svg, lambda: boxes_svg(plan))
@@ -92,7 +92,7 @@ def boxes(
     table(("box", "column", "row", "columns", "rows", "shared memory"), [
         (number, box.column, box.row, box.columns, box.rows, f"{box.smem_offset_bytes:#x}")
         for number, box in enumerate(plan.boxes)])  # fmt: skip
-    console.print(f"as {major}-major operand: " + (
+    console.print(f"as a {major}-major operand: " + (
         f"leading byte offset {walk['leading_bytes']:,}, stride byte offset {walk['stride_bytes']:,}"
         if "leading_bytes" in walk else str(walk["why_not"])))  # fmt: skip
 
@@ -107,13 +107,13 @@ def banks(
     row: Annotated[int, typer.Option(help="First row of the access.")] = 0,
     column: Annotated[int, typer.Option(help="First column of the access.")] = 0,
     addresses: Annotated[str, typer.Option(help="Byte address of each lane, separated by commas.")] = "",
-    width: Annotated[int, typer.Option(help="Bytes a lane, with --addresses.")] = 4,
+    width: Annotated[int, typer.Option(help="Bytes per lane, with --addresses.")] = 4,
     svg: Svg = None,
     as_json: Json = False,
 ) -> None:
-    """Bank conflicts of an access: how many wavefronts it takes, and which lanes ask which bank."""
+    """Shows the bank conflicts of an access: its wavefronts, and the banks that lanes access."""
     if addresses:
-        name = f"{width} B a lane"
+        name = f"{width} B per lane"
         made = [access([number_from("address", part) for part in addresses.split(",")], width)]
     else:
         plan = plan_boxes(rows, cols, dtype, swizzle_named(mode), box_cols)
@@ -138,7 +138,7 @@ def _fullest(phase: Phase) -> int:
 
 
 def _walk(plan: BoxPlan, rows: int, cols: int, dtype: str, major: Major) -> dict[str, Any]:
-    """Strides by which wgmma and tcgen05 walk the plan, or why they can't."""
+    """Strides of the plan for wgmma and tcgen05, or the reason why they can't read it."""
     mn, k = (rows, cols) if major == "k" else (cols, rows)
     try:
         operand = OperandTile(mn, k, dtype, major, plan.swizzle)

@@ -1,4 +1,4 @@
-"""Options that the layout commands share, and how their text is read."""
+"""Options of the layout commands, and the parsers of their values."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from space.layouts.swizzle import SWIZZLES
 from tuner.errors import ExportError
 from tuner.files import write_whole
 
-Svg = Annotated[Path | None, typer.Option("--svg", help="Also draw it into this file.")]
-ElementType = Annotated[str, typer.Option(help="Of one element, as in bf16, fp8_e4m3 or tf32.")]
+Svg = Annotated[Path | None, typer.Option("--svg", help="Also write a drawing to this SVG file.")]
+ElementType = Annotated[str, typer.Option(help="Element type, as in bf16, fp8_e4m3 or tf32.")]
 Mode = Annotated[str, typer.Option("--mode", "--swizzle", help=f"{', '.join(SWIZZLES)}.")]
 Rows = Annotated[int, typer.Option(help="Rows of the tile.")]
 Cols = Annotated[int, typer.Option(help="Columns of the tile, contiguous in global memory.")]
 BoxCols = Annotated[int | None, typer.Option(help="Columns of a TMA box. [default: the span; 16 B without swizzle]")]
-Bytes = Annotated[str, typer.Option(help="Bytes; 0x… is understood.")]
+Bytes = Annotated[str, typer.Option(help="Number of bytes, decimal or 0x….")]
 MajorText = Annotated[str, typer.Option(help="k: K is contiguous; mn: M or N is.")]
 
 
 def draw(path: Path | None, picture: Callable[[], str]) -> None:
-    """Writes the picture where one is wanted.
+    """Writes the picture if a path is given.
 
     Raises:
         ExportError: the path can't be written.
@@ -42,7 +42,7 @@ def number_from(name: str, text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise LayoutError(f"{name} = {text!r} is no whole number: write it like 1024 or 0x400") from None
+        raise LayoutError(f"{name} = {text!r} is not a whole number: write it as in 1024 or 0x400") from None
 
 
 def pair_from(name: str, text: str, by: str) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from tuner.cli.layout.options import Svg, draw
 from tuner.cli.options import Json
 from tuner.cli.output import console, emit, table
 
-#: Registers and threads that a table shows before it says how many are left.
+#: Most registers and threads in a table; a line below it counts the rest.
 _MOST_REGISTERS: Final = 8
 _MOST_THREADS: Final = 32
 
@@ -23,12 +23,12 @@ _MOST_THREADS: Final = 32
 def fragment(
     instruction: Annotated[str, typer.Argument(help=f"As in {', '.join(EXAMPLES)}.")],
     operand: Annotated[str, typer.Option(help="A, B, C or D.")] = "D",
-    dtype: Annotated[str, typer.Option(help="Of the operand. [default: f32 of C and D, bf16 of A and B]")] = "",
-    thread: Annotated[int | None, typer.Option(help="Every register of this thread only.")] = None,
+    dtype: Annotated[str, typer.Option(help="Type of the operand. [default: f32 for C and D, bf16 for A and B]")] = "",
+    thread: Annotated[int | None, typer.Option(help="Show only this thread, with all its registers.")] = None,
     svg: Svg = None,
     as_json: Json = False,
 ) -> None:
-    """Which thread holds which element of an operand, in which register."""
+    """Shows which thread and register hold each element of an operand."""
     made = fragment_named(instruction, operand, dtype)
     if thread is not None and not 0 <= thread < made.threads:
         raise LayoutError(f"thread {thread}: {made.name} has threads 0 to {made.threads - 1}")
@@ -42,11 +42,11 @@ def fragment(
 def scales(
     vector: Annotated[str, typer.Option(help="1X, 2X or 4X, as in .scale_vec::2X.")] = "1X",
     rows: Annotated[int, typer.Option(help="M of A, or N of B.")] = 128,
-    sf_id: Annotated[int, typer.Option("--sf-id", help="Byte of the word at which the factors begin.")] = 0,
+    sf_id: Annotated[int, typer.Option("--sf-id", help="First byte of the factors within the word.")] = 0,
     svg: Svg = None,
     as_json: Json = False,
 ) -> None:
-    """Where scale factors of block-scaled tcgen05.mma lie in tensor memory."""
+    """Shows where block-scaled tcgen05.mma reads its scale factors in tensor memory."""
     made = scale_factors(vector.upper(), rows, sf_id)
     draw(svg, lambda: scale_factors_svg(made))
     blocks = made.lane.shape[1]
@@ -81,7 +81,7 @@ def _print_fragment(made: Fragment, thread: int | None) -> None:
     several = f"{made.matrices} matrices of " if made.matrices > 1 else ""
     packed = made.elements_per_register
     console.print(f"{made.name}: {several}{made.rows} x {made.columns}, {made.threads} threads, {made.registers} "
-                  f"registers each, {packed} element{'s' * (packed > 1)} a register")  # fmt: skip
+                  f"registers each, {packed} element{'s' * (packed > 1)} per register")  # fmt: skip
     console.print(f"  {made.source}", markup=False)
 
     def cell(owner: int, register: int) -> str:

@@ -1,4 +1,4 @@
-"""`gemmtune layout descriptor` and `instruction`: the words that instructions read."""
+"""`gemmtune layout descriptor` and `instruction`: encode and decode descriptors."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from tuner.cli.output import console, emit, table
 
 
 def descriptor(
-    word: Annotated[str, typer.Argument(help="64 bits to decode, as in 0x4000004000010000; without it, encode.")] = "",
+    word: Annotated[str, typer.Argument(help="64-bit word to decode, as in 0x4000004000010000.")] = "",
     target: Annotated[str, typer.Option("--for", help="wgmma or tcgen05.")] = "wgmma",
     start: Bytes = "0",
     leading: Bytes = "16",
     stride: Bytes = "1024",
     mode: Mode = "128B",
     base_offset: Annotated[int, typer.Option(help="0 to 7.")] = 0,
-    tile: Annotated[str, typer.Option(help="MNxK: an operand tile, which gives strides and start.")] = "",
+    tile: Annotated[str, typer.Option(help="MNxK: operand tile that determines the strides and the start.")] = "",
     dtype: ElementType = "bf16",
     major: MajorText = "k",
-    at: Annotated[str, typer.Option(help="MN,K of the tile at which the descriptor begins.")] = "0,0",
+    at: Annotated[str, typer.Option(help="MN,K of the descriptor's first element in the tile.")] = "0,0",
     svg: Svg = None,
     as_json: Json = False,
 ) -> None:
     """Encodes or decodes a shared-memory matrix descriptor of wgmma or tcgen05.
 
-    From a word, from fields, or from an operand tile: `--tile 128x64 --at 0,16 --start 0x400`.
+    Takes a word, the fields, or an operand tile: `--tile 128x64 --at 0,16 --start 0x400`.
     """
     kinds: dict[str, tuple[type[WgmmaDescriptor | Tcgen05Descriptor], Any]] = {
         "wgmma": (WgmmaDescriptor, wgmma_descriptor.FIELDS), "tcgen05": (Tcgen05Descriptor, tcgen05_descriptor.FIELDS),
@@ -73,18 +73,18 @@ def descriptor(
 
 
 def instruction(
-    word: Annotated[str, typer.Argument(help="32 bits to decode; without it, encode.")] = "",
+    word: Annotated[str, typer.Argument(help="32-bit word to decode; without it, encode.")] = "",
     kind: Annotated[str, typer.Option(help=f"{', '.join(KINDS)}.")] = "f16",
     m: Annotated[int, typer.Option(help="Rows of D.")] = 128,
     n: Annotated[int, typer.Option(help="Columns of D.")] = 256,
-    dtype_a: Annotated[str, typer.Option(help="[default: the kind's first]")] = "",
-    dtype_b: Annotated[str, typer.Option(help="[default: that of A]")] = "",
-    dtype_d: Annotated[str, typer.Option(help="[default: f32, or s32 of i8]")] = "",
+    dtype_a: Annotated[str, typer.Option(help="Type of A. [default: the kind's first]")] = "",
+    dtype_b: Annotated[str, typer.Option(help="Type of B. [default: the type of A]")] = "",
+    dtype_d: Annotated[str, typer.Option(help="Type of D. [default: f32; s32 for i8]")] = "",
     major_a: MajorText = "k",
     major_b: MajorText = "k",
     scale_dtype: Annotated[str, typer.Option(help="ue8m0 or ue4m3. [default: the kind's first]")] = "",
-    sf_id_a: Annotated[int, typer.Option(help="Byte at which A's scale factors begin.")] = 0,
-    sf_id_b: Annotated[int, typer.Option(help="Byte at which B's scale factors begin.")] = 0,
+    sf_id_a: Annotated[int, typer.Option(help="First byte of A's scale factors.")] = 0,
+    sf_id_b: Annotated[int, typer.Option(help="First byte of B's scale factors.")] = 0,
     svg: Svg = None,
     as_json: Json = False,
 ) -> None:

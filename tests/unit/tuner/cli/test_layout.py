@@ -92,7 +92,7 @@ def test_banks_give_the_degree(mode: str, degree: int) -> None:
         ("fragment wgmma.m64n60k16", "nearest is 56"),
         ("fragment ldmatrix.x4 --thread 32", "threads 0 to 31"),
         ("scales --vector 8X", "scale_vec::8X"),
-        ("descriptor 0x", "'0x' is no whole number"),
+        ("descriptor 0x", "'0x' is not a whole number"),
         ("descriptor 0x6000000000000000", "reserved bit 61"),
         ("descriptor --for hopper", "'hopper' is unknown"),
         ("descriptor --start 8", "start_address = 8 B"),
