@@ -169,7 +169,7 @@ class _Question:
     def grounds(self) -> tuple[str, ...]:
         """Sentences that say what a prediction is based on."""
         if not self._known.measured:
-            return (f"rates of {self.device} are {self._known.sources['tensor_tflops']}; none of them was measured",)
+            return (f"rates of {self.device} are {self._known.sources['tensor_tflops']}; none was measured",)
         if self.model is None:
             return ("the analytic model's errors on recorded problems",)
         facts = self.model.facts
