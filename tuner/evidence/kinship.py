@@ -13,7 +13,7 @@ REACH: Final = 8
 
 def kind_of(problem: Problem) -> tuple[str, ...]:
     """What two problems must share, extents aside, for measurements of one to be relevant to the other."""
-    return problem.similar
+    return problem.kind, *problem.similar
 
 
 def reaches(one: Problem, other: Problem) -> bool:
