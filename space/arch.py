@@ -1,4 +1,4 @@
-"""Archs: compile targets with their limits, and what assembles for each."""
+"""Archs: compile targets, their limits, and the instructions that assemble for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from space.errors import ArchError
 
 WARP_THREADS: Final = 32
-#: A register, an f32 or s32 sum, a word of a bank.
+#: Size of a register, of an f32 or s32 sum, and of a word of a shared-memory bank.
 WORD_BYTES: Final = 4
 #: Widest load or store of one thread on every arch (PTX ISA 9.0, ld and st: `.v4.b32`).
 VECTOR_BYTES: Final = 16
@@ -23,7 +23,7 @@ REGISTER_STEP: Final = 8
 #: Largest x extent of a grid (CUDA C++ Programming Guide, compute capabilities).
 MAX_GRID_BLOCKS: Final = 2**31 - 1
 
-#: What an arch may have beside the instructions that every one of ours has.
+#: Instructions and units that only some archs have.
 Feature = Literal[
     "cp_async", "mma_fp8", "mma_fp4", "clusters", "tma", "stmatrix", "setmaxnreg", "wgmma", "matrix_b8", "tcgen05"
 ]
@@ -41,24 +41,23 @@ _BLACKWELL: Final = _also(_HOPPER, "matrix_b8")
 
 @dataclass(frozen=True, slots=True)
 class Arch:
-    """What one compile target allows.
+    """Facts about one compile target.
 
     Attributes:
         name: with its suffix; `sm_90` and `sm_90a` are different targets.
         smem_per_block_bytes: opt-in dynamic shared memory of one block.
-        threads_per_sm: resident at once.
-        blocks_per_sm: resident at once.
-        features: what assembles there: `cp_async`; fp8 operands of `mma.sync` (`mma_fp8`); its fp6, fp4 and
-            block-scaled forms (`mma_fp4`); `clusters` and `tma`; `stmatrix`; `setmaxnreg`; `wgmma`;
-            `ldmatrix` and `stmatrix` of 8-bit elements (`matrix_b8`); `tcgen05`.
+        threads_per_sm, blocks_per_sm: most that are resident on an SM at once.
+        features: instructions that assemble: `cp_async`; `mma.sync` with fp8 operands (`mma_fp8`), and with fp6, fp4
+            and block scales (`mma_fp4`); `clusters` and `tma`; `stmatrix`; `setmaxnreg`; `wgmma`; `ldmatrix` and
+            `stmatrix` of 8-bit elements (`matrix_b8`); `tcgen05`.
         cluster_portable: largest cluster that every device of this arch can launch; 1 without clusters.
-        cluster_largest: with `cudaFuncAttributeNonPortableClusterSizeAllowed`, where a source names a larger one.
-        tmem_columns: of tensor memory, 128 lanes of 32 bits each; 0 where there is none.
-        smem_static_bytes: a block may use without opting in.
-        smem_reserved_bytes: that the driver takes of the SM for each block.
-        registers_per_block: 32-bit registers that the threads of one block share; the whole SM's.
-        registers_per_thread: most that one thread addresses.
-        threads_per_block: largest block.
+        cluster_largest: largest cluster with `cudaFuncAttributeNonPortableClusterSizeAllowed`, as far as documented.
+        tmem_columns: columns of tensor memory, 128 lanes of 32 bits each; 0 without tensor memory.
+        smem_static_bytes: shared memory that a block may use without opting in.
+        smem_reserved_bytes: shared memory of the SM that the driver takes for each block.
+        registers_per_block: 32-bit registers of one block, which are all those of the SM.
+        registers_per_thread: most registers that one thread can address.
+        threads_per_block: most threads of one block.
 
     Source: CUDA C++ Programming Guide, table of technical specifications per compute capability (NVIDIA/cccl
     states the same in `cuda/__device/arch_traits.h`); Hopper and Blackwell Tuning Guides for clusters of 16;
@@ -82,7 +81,7 @@ class Arch:
 
     @property
     def compute_capability(self) -> tuple[int, int]:
-        """As the driver reports it: `(9, 0)` for `sm_90a`."""
+        """The compute capability as the driver reports it: `(9, 0)` for `sm_90a`."""
         digits = self.name.removeprefix("sm_").rstrip("af")
         return int(digits[:-1]), int(digits[-1])
 
@@ -93,7 +92,7 @@ class Arch:
 
     @property
     def smem_per_sm_bytes(self) -> int:
-        """Shared memory of one SM: one block's most, and what the driver keeps beside it."""
+        """Shared memory of one SM: the most that a block can have, and what the driver takes for it."""
         return self.smem_per_block_bytes + self.smem_reserved_bytes
 
     def registers_for(self, threads: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -119,10 +118,10 @@ ARCHS: Final[dict[str, Arch]] = {
 
 
 def arch_named(name: str) -> Arch:
-    """The facts of one arch.
+    """The arch of that name.
 
     Raises:
-        ArchError: unknown, or the suffix is missing.
+        ArchError: the name is unknown or lacks its suffix.
     """
     if name in ARCHS:
         return ARCHS[name]
@@ -133,10 +132,10 @@ def arch_named(name: str) -> Arch:
 
 
 def arch_of_capability(major: int, minor: int) -> Arch:
-    """The compile target for a compute capability, as in `9, 0`.
+    """The compile target of a compute capability.
 
     Raises:
-        ArchError: no kernel can be compiled for it.
+        ArchError: no arch of ours has it.
     """
     for arch in ARCHS.values():
         if arch.compute_capability == (major, minor):

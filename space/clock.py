@@ -1,4 +1,4 @@
-"""The clock that a problem runs at: where the tensor cores are kept busy the card's power limit takes it down."""
+"""The clock at which a problem runs: busy tensor cores reach the power limit, which lowers the clock."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 from space.devices import DeviceProfile
 from space.problem import Problem
 
-#: Microseconds of a launch in which the multiprocessors do not draw full power: its start, its fill, its end.
+#: Microseconds at the start and end of a launch in which multiprocessors draw less than full power.
 EDGES_US: Final = 5.0
-#: What memory at its full rate draws, against tensor cores at theirs.
+#: Power of memory at its full rate, relative to tensor cores at theirs.
 MEMORY_SHARE: Final = 0.28
-#: The clock falls between these shares of full load, evenly; fitted to the clocks of the recordings. Those of the
-#: fastest candidates it meets within 4 % for 36 of 50 problems, within 10 % for 44, and within 25 % for all.
+#: The clock falls linearly between these shares of full load, which are fitted to the recorded clocks: for the fastest
+#: candidates, the result is within 4 % for 36 of 50 problems, within 10 % for 44, and within 25 % for all.
 FALLS_FROM, FALLS_TO = 0.76, 1.05
 
 
 def clock_ghz(problem: Problem, device: DeviceProfile) -> float:
-    """Between the device's highest clock and the one under sustained tensor load, by what the problem keeps busy."""
+    """Clock in GHz: between the highest and that of sustained tensor load, by the load of the problem."""
     tensor_us = problem.flops / device.peak_tflops(problem.dtype) / 1e6
     memory_us = problem.min_bytes / device.hbm_tbs / 1e6
     load = (tensor_us + MEMORY_SHARE * memory_us) / (max(tensor_us, memory_us) + EDGES_US)

@@ -1,4 +1,4 @@
-"""Columns: many configs of one family at once, one NumPy array a knob or derived value, made on demand."""
+"""Columns: many configs of one family at once, one NumPy array per knob or derived value, computed on demand."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ IntTable = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A value that follows from knobs; computed, never free.
+    """A value that follows from knobs.
 
     Attributes:
-        name: with its unit.
-        reads: knobs and derived values it needs, so that enumeration knows when it can be computed.
-        compute: the column from the columns read.
-        in_kernel: whether the kernel's `Config` struct has it, and asserts that it agrees.
+        name: ends in its unit.
+        reads: knobs and derived values that it needs; enumeration computes it once they are known.
+        compute: makes the column from the columns that it reads.
+        in_kernel: whether the kernel's `Config` struct has it and asserts its value.
         meaning: one sentence.
     """
 
@@ -41,29 +41,29 @@ class Derived:
 
 
 def kept(compute: Callable[[Columns], T]) -> Callable[[Columns], T]:
-    """The same function of columns, computed once for each and kept with them (see `Columns.once`)."""
+    """Decorates a function of columns: its result is computed once and cached with them."""
     return lambda c: c.once(compute)
 
 
 def among(column: IntColumn, values: tuple[int, ...]) -> BoolColumn:
-    """Whether each of a column of numbers from 0 on is one of a few of them: `np.isin`, where rows are few."""
+    """`np.isin` for non-negative numbers and a few constant values; faster for short columns."""
     return _table_of(values).take(column, mode="clip")
 
 
 @lru_cache(maxsize=256)
 def _table_of(values: tuple[int, ...]) -> BoolColumn:
-    # What lies beyond the largest is looked up as the one behind it.
+    # The entry past the largest value stands for everything above it.
     return np.isin(np.arange(max(values) + 2), values)
 
 
 class Columns:
     """Configs of one family, one row each, for one problem on one device.
 
-    `columns["tile_m"]` is a knob's column, `columns["smem_bytes"]` a derived one, computed on first use.
-    Words stand as their codes (see `Knob.encode`).
+    `columns["tile_m"]` is the column of a knob, `columns["threads"]` that of a derived value, computed on first use.
+    Words are represented by codes (see `Knob.encode`).
 
     Attributes:
-        shape: of a column, `rows`; of a `Grid`, `rows x values`.
+        shape: `(rows,)`, or `(rows, values)` for a `Grid`.
     """
 
     def __init__(
@@ -73,8 +73,8 @@ class Columns:
         """Columns of a table.
 
         Args:
-            places: of each knob that is known, its place in a row of the table.
-            table: `rows x knobs`. Row by row, so that to pick rows is to copy short stretches of memory.
+            places: column of the table for each known knob.
+            table: `rows x knobs`, row-major, so that picking rows copies short contiguous pieces.
         """
         self.problem = problem
         self.device = device
@@ -87,7 +87,7 @@ class Columns:
 
     @property
     def arch(self) -> Arch:
-        """The device's compile target, with its limits."""
+        """The compile target of the device."""
         return self.device.arch
 
     def __len__(self) -> int:
@@ -104,46 +104,46 @@ class Columns:
         return int(self[name][0])
 
     def once(self, compute: Callable[[Columns], T]) -> T:
-        """What a function makes of these columns alone: made when it is first asked for, and kept."""
+        """`compute(self)`, computed on first use and cached; it must depend on these columns alone."""
         if compute not in self._made:
             self._made[compute] = compute(self)
         found: T = self._made[compute]
         return found
 
     def take(self, rows: BoolColumn | npt.NDArray[np.intp]) -> Columns:
-        """The rows that a mask or an index array picks."""
+        """The rows that a mask or an index array selects."""
         return self._with(self._table.take(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows, axis=0))
 
     def part(self, begin: int, end: int) -> Columns:
-        """Rows from `begin` up to `end`."""
+        """Rows from `begin` up to, but not including, `end`."""
         return self._with(self._table[begin:end])
 
     @staticmethod
     def joined(parts: list[Columns]) -> Columns:
-        """The rows of all parts, which are of one family and problem, one after another."""
+        """The rows of all parts, one after another; all parts are of one family, problem and device."""
         first = parts[0]
         return first._with(np.concatenate([part._table for part in parts])) if len(parts) > 1 else first
 
     def only(self, knobs: Collection[str]) -> Columns:
-        """The same rows, of which no other knobs are known."""
+        """The same rows with only these knobs known."""
         places = {name: place for name, place in self._places.items() if name in knobs}
         return Columns(self.problem, self.device, self._derived, places, self._table)
 
     @property
     def knobs_read(self) -> frozenset[str]:
-        """The knobs that somebody has looked at, be it for a derived value."""
+        """Knobs read so far, directly or by a derived value."""
         return frozenset(self._places.keys() & self._known.keys())
 
     def for_problem(self, problem: OwnProblem) -> Columns:
-        """The same knobs for another problem; derived values are computed anew."""
+        """The same configs for another problem, with no derived values computed yet."""
         return Columns(problem, self.device, self._derived, self._places, self._table)
 
     def cross(self, name: str, place: int, domain: IntColumn) -> Grid:
-        """Every row with every value of one more knob, which stands at `place` in the table."""
+        """Every row combined with every value of one more knob, at column `place` of the table."""
         return Grid(self.problem, self.device, self._derived, self._places, self._table, (name, place, domain))
 
     def row(self, index: int) -> dict[str, int]:
-        """One row's knobs as plain numbers."""
+        """The knobs of one row as plain numbers."""
         numbers = self._table[index].tolist()
         return {name: numbers[place] for name, place in self._places.items()}
 
@@ -159,16 +159,17 @@ class Columns:
 
 
 class Grid(Columns):
-    """Rows, each with every value of one more knob: what a rule looks at before there is a row for each.
+    """Rows combined with every value of one more knob, before each combination gets a row of its own.
 
-    What follows from the rows alone is `rows x 1`, and so computed once for all values: it broadcasts.
+    Columns that do not depend on the new knob have shape `(rows, 1)` and broadcast: they are computed once for all of
+    its values.
     """
 
     def __init__(
         self, problem: OwnProblem, device: DeviceProfile, derived: Mapping[str, Derived], places: Mapping[str, int],
         table: IntTable, crossed: tuple[str, int, IntColumn],
     ) -> None:  # fmt: skip
-        """As of `Columns`; `crossed` is the knob, its place in the table, and its values."""
+        """As `Columns`; `crossed` is the new knob, its column in the table, and its values."""
         super().__init__(problem, device, derived, places, table)
         self._crossed = crossed
         name, _, domain = crossed
@@ -176,7 +177,7 @@ class Grid(Columns):
         self.shape = (len(table), len(domain))
 
     def cut(self, mask: BoolColumn) -> Columns:
-        """A row for each place that a mask of the grid's shape picks."""
+        """One row for each cell that a mask of the grid's shape selects."""
         name, place, domain = self._crossed
         picked = np.flatnonzero(mask)
         rows = picked // len(domain)

@@ -1,4 +1,4 @@
-"""Config: one point of a family's space, hashable, with a canonical key."""
+"""Config: one point of a family's space; hashable, with a canonical key."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from space.knobs import Knob, KnobValue
 class Config:
     """A full assignment of a family's knobs.
 
-    Made by `Family.config`, which checks names and domains; whether it is *legal* for a problem is
-    another question, that `explain` answers.
+    `Family.config` makes one and checks names and domains. Whether a config is *legal* for a problem is another
+    question; `explain` answers it.
 
     Attributes:
         family: name of the kernel family.
@@ -31,7 +31,7 @@ class Config:
 
     @property
     def knobs_text(self) -> str:
-        """`knob=value,…`, what `--config` takes."""
+        """`knob=value,…`, as `--config` takes it."""
         return ",".join(f"{name}={value}" for name, value in self.values)
 
     @property
@@ -46,14 +46,18 @@ class Config:
         raise KeyError(knob)
 
     def number(self, knob: str) -> int:
-        """The value of a numeric knob."""
+        """The value of a numeric knob.
+
+        Raises:
+            ConfigError: the value is a word.
+        """
         value = self[knob]
         if not isinstance(value, int):
             raise ConfigError(f"{knob} = {value!r} is a word, not a number")
         return value
 
     def changed(self, values: Mapping[str, KnobValue]) -> Config:
-        """The same with other values of some knobs, each from its knob's domain."""
+        """The config with other values for some knobs; they must be in the domains."""
         return Config(self.family, tuple((name, values.get(name, value)) for name, value in self.values))
 
     def __str__(self) -> str:
@@ -61,7 +65,7 @@ class Config:
 
 
 def parse_knobs(text: str) -> dict[str, str]:
-    """`tile_m=128,stages=4` as a dict of texts.
+    """`tile_m=128,stages=4` as a dict, values still text.
 
     Raises:
         ConfigError: a part is not `knob=value`, or a knob is named twice.
@@ -78,7 +82,7 @@ def parse_knobs(text: str) -> dict[str, str]:
 
 
 def assign(family: str, knobs: tuple[Knob, ...], given: Mapping[str, object]) -> Config:
-    """A config from the values given, and defaults for the rest.
+    """A config from the values given; the other knobs take their defaults.
 
     Raises:
         ConfigError: an unknown knob, or a value outside its domain.

@@ -1,4 +1,4 @@
-"""Distinct rows: what reads few knobs is computed once for all rows that agree in them."""
+"""Distinct rows: a function that reads few knobs is computed once for all rows that agree in them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy.typing as npt
 from space.columns import Columns
 from space.knobs import Knob
 
-#: Rows that are looked at a time, so that they stay in the processor's cache.
+#: Rows per piece, so that a piece stays in the processor's cache.
 _PIECE_ROWS: Final = 1 << 14
-#: Numbers that groups may have, altogether and for each row, before they are numbered anew without gaps.
+#: Most group numbers, in total and per row, before groups are renumbered without gaps.
 _MOST_NUMBERS, _NUMBERS_PER_ROW = 1 << 22, 4
 
 _Rows = npt.NDArray[np.intp]
 
 
 def distinct(columns: Columns, knobs: Sequence[Knob]) -> tuple[Columns, _Rows]:
-    """One row for all that agree in these knobs, the only ones that it knows; and for each row which one that is.
+    """One row, with only these knobs known, for all rows that agree in them; and the group of each row.
 
-    Rows are numbered as places of their values in the domains say, the last knob's fastest.
+    Groups are in the order of the domains; the last knob varies fastest.
     """
     group, groups = np.zeros(len(columns), dtype=np.intp), 1
     most = min(_NUMBERS_PER_ROW * len(columns), _MOST_NUMBERS)
@@ -39,7 +39,7 @@ def distinct(columns: Columns, knobs: Sequence[Knob]) -> tuple[Columns, _Rows]:
 
 
 def _numbered(columns: Columns, group: _Rows, knobs: Sequence[Knob]) -> _Rows:
-    """Groups told apart by these knobs too."""
+    """Group numbers that also distinguish these knobs."""
     places = {knob.name: _places(knob) for knob in knobs}
     numbers = np.empty_like(group)
     for begin in range(0, len(columns), _PIECE_ROWS):
@@ -51,7 +51,7 @@ def _numbered(columns: Columns, group: _Rows, knobs: Sequence[Knob]) -> _Rows:
 
 
 def _places(knob: Knob) -> _Rows:
-    """By code, its place in the knob's domain."""
+    """The place of each code in the knob's domain, indexed by code."""
     codes = knob.column()
     places = np.zeros(codes.max() + 1, dtype=np.intp)
     places[codes] = np.arange(len(codes))
@@ -59,7 +59,7 @@ def _places(knob: Knob) -> _Rows:
 
 
 def _without_gaps(group: _Rows, groups: int) -> tuple[_Rows, int]:
-    """The same groups in the same order, numbered from 0 on; and how many there are."""
+    """The same groups in the same order, numbered without gaps; and their number."""
     there = np.zeros(groups, dtype=np.bool_)
     there[group] = True
     number = np.cumsum(there) - 1

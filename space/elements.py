@@ -6,8 +6,8 @@ from typing import Final
 
 from space.errors import LayoutError
 
-#: fp6 is padded to a byte wherever an instruction reads it; fp4 is packed, save in `kind::f8f6f4`, which
-#: pads it too (PTX ISA 9.0, "Packed formats" of mma and tcgen05.mma).
+#: Instructions read fp6 padded to a byte. fp4 is packed, except in `kind::f8f6f4`, which pads it too (PTX ISA 9.0,
+#: "Packed formats" of mma and tcgen05.mma).
 ELEMENT_BITS: Final[dict[str, int]] = {
     "f64": 64,
     "f32": 32, "s32": 32, "tf32": 32,
@@ -22,7 +22,7 @@ def element_bits(dtype: str) -> int:
     """Bits of one element.
 
     Raises:
-        LayoutError: an unknown dtype.
+        LayoutError: the dtype is unknown.
     """
     if dtype not in ELEMENT_BITS:
         raise LayoutError(f"dtype {dtype!r} is unknown: use one of {', '.join(ELEMENT_BITS)}")
@@ -33,7 +33,7 @@ def element_bytes(dtype: str) -> int:
     """Bytes of one element in shared memory.
 
     Raises:
-        LayoutError: an unknown dtype, or one narrower than a byte.
+        LayoutError: the dtype is unknown or narrower than a byte.
     """
     bits = element_bits(dtype)
     if bits < 8:

@@ -1,4 +1,4 @@
-"""Enumeration: the product of all knob domains, cut by each rule as soon as its knobs are known."""
+"""Enumeration: the product of all knob domains, filtered by each rule as soon as its knobs are known."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from space.knobs import Knob
 from space.problem import Problem
 from space.rules import Rule
 
-#: Rows that are crossed and filtered at a time.
+#: Cells of a grid that are filtered at a time.
 PIECE_ROWS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
 class Space:
-    """The configs of one family that are left for one problem.
+    """The configs of one family that remain for one problem.
 
     Attributes:
-        columns: one row a config; unpruned, one row for all configs that differ in free knobs only.
-        total: size of the plain product of the domains.
-        removed: by rule id, how many configs of the product that rule was the first to remove.
+        columns: one row per config; unpruned, one row for all configs that differ only in free knobs.
+        total: size of the product of all domains.
+        removed: number of configs that each rule, by id, was the first to remove;
             `total - sum(removed.values()) == count`.
-        each: configs that a row stands for: 1, or the product of the free knobs' domains.
+        each: configs per row: 1, or the product of the domains of the free knobs.
     """
 
     family: Family
@@ -43,7 +43,7 @@ class Space:
 
     @property
     def count(self) -> int:
-        """How many configs there are."""
+        """Number of configs."""
         return len(self.columns) * self.each
 
     def __len__(self) -> int:
@@ -60,15 +60,15 @@ def enumerate_space(
 ) -> Space:
     """Every legal config of `family` for `problem`; with `pruned`, only those worth trying.
 
+    A rule is applied at the first knob at which all knobs that it reads are known, so illegal regions are never
+    expanded. Unpruned,
+    free knobs (those that no legal rule reads) stay at their defaults: they only multiply the space.
+
     Args:
-        without: ids of worth rules to switch off. Legal rules can't be switched off.
+        without: ids of worth rules to switch off. Legal rules cannot be switched off.
 
     Raises:
-        FamilyError: `without` names no worth rule of the family.
-
-    Unpruned, free knobs (those that no legal rule reads) stay at their defaults: they multiply the space and
-    change nothing about it. The cost is that of the surviving partial products: a rule is applied at the first
-    knob at which all knobs that it reads are known, so illegal regions are never expanded.
+        FamilyError: `without` names something that is not a worth rule of the family.
     """
     device = device or family.reference
     _check_switches((family,), without)
@@ -78,7 +78,7 @@ def enumerate_space(
     removed: Counter[str] = Counter()
     known = {knob.name for knob in held}
     columns = family.empty_columns(problem, device, held)
-    # Of a row so far, how many configs it stands for.
+    # Configs of the full product that one partial row represents.
     stands_for = total = math.prod(len(knob.domain) for knob in family.knobs)
     for knob in (knob for knob in family.knobs if knob not in held):
         known.add(knob.name)
@@ -95,13 +95,13 @@ def enumerate_all(
     families: Sequence[Family], problem: Problem, device: DeviceProfile, *, pruned: bool = True,
     without: Collection[str] = (),
 ) -> list[Space]:  # fmt: skip
-    """The space of each family that competes.
+    """The space of each of several families.
 
     Args:
-        without: ids of worth rules of any of them.
+        without: ids of worth rules of any of the families.
 
     Raises:
-        FamilyError: `without` names no worth rule of theirs.
+        FamilyError: `without` names something that is not a worth rule of any of them.
     """
     _check_switches(families, without)
     own = [[rule for rule in _worth(family) if rule in without] for family in families]
@@ -118,14 +118,14 @@ def _check_switches(families: Sequence[Family], without: Collection[str]) -> Non
     for wrong in (rule for rule in without if rule not in switches):
         known = any(rule.id == wrong for family in families for rule in family.rules)
         unknown = f"is unknown to {' and '.join(family.name for family in families)}"
-        why = "is a limit that can't be switched off" if known else unknown
-        raise FamilyError(f"rule {wrong!r} {why}: those that can be are {', '.join(switches) or 'none'}")
+        why = "is a hard limit and cannot be switched off" if known else unknown
+        raise FamilyError(f"rule {wrong!r} {why}: rules that can be are {', '.join(switches) or 'none'}")
 
 
 def _expand(columns: Columns, knob: Knob, place: int, rules: list[Rule]) -> tuple[Columns, Counter[str]]:
-    """Every row with every value of one more knob, less the rows that a rule removes, and how many each removed.
+    """Every row with every value of one more knob, filtered by `rules`; and the number of rows that each rule removed.
 
-    Done a piece at a time, so that what is computed for rows that fall stays in the processor's cache.
+    It works piece by piece, so that intermediate columns stay in the processor's cache.
     """
     lost: Counter[str] = Counter()
     kept: list[Columns] = []

@@ -1,15 +1,15 @@
 """Errors of `space`, one tree.
 
     SpaceError
-    ├── ProblemError    a problem that is not a GEMM we can name
-    ├── ConfigError     a config that is malformed (not: illegal; that is an explanation)
-    ├── ArchError       an arch without its suffix, or one we have no facts about
-    ├── ProfileError    a device that no known card is
-    ├── FamilyError     an unknown kernel family, or a rule that it can't do without
+    ├── ProblemError    fields that describe no problem
+    ├── ConfigError     a malformed config
+    ├── ArchError       an unknown arch, or one without its suffix
+    ├── ProfileError    a device that matches no known card
+    ├── FamilyError     an unknown kernel family, or a rule that it lacks or cannot switch off
     └── LayoutError     a tile, access, descriptor or fragment that the hardware has no layout for
 
-A config that is well-formed but illegal raises nothing: `explain` returns what is wrong with it.
-Each message names the value, the rule it breaks and the fix.
+A well-formed but illegal config raises nothing: `explain` says what is wrong with it. Each message names the value,
+the rule that it breaks and the fix.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class SpaceError(ValueError):
 
 
 class ProblemError(SpaceError):
-    """A shape, dtype, layout or epilogue that does not describe a GEMM."""
+    """Fields, or a key, that describe no problem of a known kind."""
 
 
 class ConfigError(SpaceError):
-    """A config that names an unknown knob, or gives a knob a value outside its domain."""
+    """A config with an unknown knob, or with a value outside a knob's domain."""
 
 
 class ArchError(SpaceError):
@@ -32,11 +32,11 @@ class ArchError(SpaceError):
 
 
 class ProfileError(SpaceError):
-    """A device name that no known card has; the message lists the nearest ones."""
+    """A device name that matches no known card; the message lists the nearest ones."""
 
 
 class FamilyError(SpaceError):
-    """A family that is not registered, or a rule that it does not have or can't do without."""
+    """A family that is not registered, or a rule that it does not have or cannot switch off."""
 
 
 class LayoutError(SpaceError):

@@ -1,4 +1,4 @@
-"""Explanations: why a config is illegal for a problem, with numbers and the nearest legal change."""
+"""Why a config is illegal for a problem, with numbers and the nearest legal change."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Broken:
     """One rule that a config breaks.
 
     Attributes:
-        rule: its id.
-        sentence: what must hold.
+        rule: id of the rule.
+        sentence: the condition in words.
         numbers: the arithmetic, as in `245,760 B > 232,448 B on sm_90a`.
-        source: where the limit is written down.
+        source: where the limit is documented.
     """
 
     rule: str
@@ -37,14 +37,14 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything that is to say about one config and one problem.
+    """What the rules say about one config of one problem.
 
     Attributes:
-        broken: every legal rule that it breaks, in the table's order; empty when legal.
-        not_worth: worth rules that it breaks; such a config is legal but not tried.
-        nearest: the legal config that differs in the fewest knobs, and in those least; None when it is legal
-            already, or when no `MOST_CHANGES` knobs make it so.
-        change: the knobs that differ as text, `stages=4` or `tile_m=64,stages=3`; empty where `nearest` is None.
+        broken: every legal rule that the config breaks; empty if it is legal.
+        not_worth: every worth rule that a legal config breaks; tuning does not try such a config.
+        nearest: the legal config that differs in the fewest knobs, and by the smallest steps; None if the config is
+            legal, or if no change of `MOST_CHANGES` knobs makes it so.
+        change: the knobs that differ, as text: `stages=4` or `tile_m=64,stages=3`; empty if `nearest` is None.
         derived: derived values by name.
     """
 
@@ -59,29 +59,29 @@ class Explanation:
 
     @property
     def legal(self) -> bool:
-        """Whether no legal rule is broken."""
+        """Whether the config breaks no legal rule."""
         return not self.broken
 
 
 def explain(family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> Explanation:
-    """What the rules say of one config; never raises for a well-formed one."""
+    """Explains one config. An illegal config is explained, not refused."""
     device = device or family.reference
     near = Neighbourhood(family, problem, config, device)
     columns = near.columns
     broken = [rule for rule, held in zip(family.legal, near.held, strict=True) if not held[0]]
-    # What is illegal is not tried anyway: whether it would be worth it is nobody's question.
+    # Worth rules say nothing about an illegal config.
     not_worth = [] if broken else [rule for rule in family.rules if rule.kind == "worth" and not rule.mask(columns)[0]]
     change = near.nearest_legal(MOST_CHANGES) if broken else {}
     derived = {value.name: columns.first(value.name) for value in family.derived}
     return Explanation(
-        config, problem, device.arch.name, _told(broken, columns), _told(not_worth, columns),
+        config, problem, device.arch.name, _broken(broken, columns), _broken(not_worth, columns),
         config.changed(change) if change else None,
         ",".join(f"{knob}={value}" for knob, value in change.items()), derived,
     )  # fmt: skip
 
 
 def legal_mask(family: Family, columns: Columns) -> BoolColumn:
-    """Rows that break no legal rule."""
+    """True for rows that break no legal rule."""
     mask = np.ones(len(columns), dtype=np.bool_)
     for rule in family.rules:
         if rule.kind == "legal":
@@ -92,7 +92,7 @@ def legal_mask(family: Family, columns: Columns) -> BoolColumn:
 def legal_among(
     problem: Problem, configs: Iterable[Config], device: DeviceProfile | None = None
 ) -> frozenset[Config]:
-    """Those of the configs, of whatever families, that are legal for a problem: at once, as one by one is slow."""
+    """The configs that are legal for a problem, of any families; checked together, which is faster than one by one."""
     by_family: dict[str, list[Config]] = {}
     for config in configs:
         by_family.setdefault(config.family, []).append(config)
@@ -111,7 +111,7 @@ def is_legal(family: Family, problem: Problem, config: Config, device: DevicePro
 def nearest_config(
     family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None, most: int = MOST_CHANGES
 ) -> Config | None:
-    """The config itself where it is legal, else the nearest legal one within so many changes; None without one."""
+    """The config itself if it is legal, else the nearest legal one within `most` changed knobs, or None."""
     near = Neighbourhood(family, problem, config, device)
     if all(held[0] for held in near.held):
         return config
@@ -119,5 +119,5 @@ def nearest_config(
     return config.changed(change) if change else None
 
 
-def _told(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:
+def _broken(rules: Sequence[Rule], columns: Columns) -> tuple[Broken, ...]:
     return tuple(Broken(rule.id, rule.sentence, rule.numbers(columns), rule.source) for rule in rules)

@@ -1,4 +1,4 @@
-"""Knobs: the free choices of a kernel family, each with its domain and what it decides."""
+"""Knobs: the free choices of a kernel family, each with its domain."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KnobValue: TypeAlias = int | str
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """One free choice.
+    """One free choice of a family.
 
     Attributes:
         name: the field's own term, the same in Python, SQL, URLs and on the command line.
-        domain: every value that it may take, in order; all int or all str.
-        default: the value of a config that does not name this knob.
-        decides: `compile` knobs decide the cubin, `launch` knobs do not.
+        domain: all values in order; all int or all str.
+        default: value in a config that does not name this knob.
+        decides: `compile` if the value changes the cubin, `launch` if it does not.
         meaning: one sentence, with the unit.
     """
 
@@ -33,10 +33,10 @@ class Knob:
     meaning: str
 
     def check(self, value: object) -> KnobValue:
-        """`value` as a member of the domain; text of a number is taken as the number.
+        """`value` as a member of the domain; text of a number counts as the number.
 
         Raises:
-            ConfigError: outside the domain.
+            ConfigError: the value is outside the domain.
         """
         for member in self.domain:
             if str(member) == str(value):
@@ -44,15 +44,15 @@ class Knob:
         raise ConfigError(f"{self.name} = {value!r} is outside its domain: use one of {self._domain_text()}")
 
     def column(self) -> npt.NDArray[np.int64]:
-        """The domain as a column: the values themselves, or codes 0, 1, … where they are words."""
+        """The domain as a column: numbers as they are, words as codes 0, 1, …"""
         return np.array([self.encode(value) for value in self.domain], dtype=np.int64)
 
     def encode(self, value: KnobValue) -> int:
-        """The number that stands for `value` in a column."""
+        """The number that represents `value` in a column."""
         return value if isinstance(value, int) else self.domain.index(value)
 
     def encoded(self, values: Sequence[KnobValue]) -> Sequence[KnobValue]:
-        """The numbers that stand for many values."""
+        """The numbers that represent many values."""
         if not isinstance(self.domain[0], str):
             return values
         codes = {word: number for number, word in enumerate(self.domain)}

@@ -1,4 +1,4 @@
-"""Ranking: the time estimate over columns, the roofline bound, and the best guess without a measurement."""
+"""Ranking by estimated time, the roofline bound, and the best guess without a measurement."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from space.problem import Problem
 
 @dataclass(frozen=True)
 class Ranked:
-    """Candidates of one problem, fastest estimate first.
+    """Candidates of one problem by estimated time, fastest first.
 
     Attributes:
-        space: where they come from.
-        order: rows of `space.columns`.
-        estimates_us: estimate of each row in that order.
+        space: the candidates.
+        order: row numbers of `space.columns`, fastest first.
+        estimates_us: estimated time of each row of `order`.
     """
 
     space: Space
@@ -34,19 +34,19 @@ class Ranked:
         return len(self.order)
 
     def config(self, place: int) -> Config:
-        """The candidate at one place of the ranking."""
+        """The candidate at `place` in the ranking, from 0."""
         return self.space.family.config_at(self.space.columns, int(self.order[place]))
 
     def configs(self, most: int | None = None) -> list[Config]:
-        """The first `most` candidates."""
+        """The first `most` candidates, or all."""
         return self.space.family.configs_of(self.space.columns.take(self.order[:most]))
 
 
 def rank(space: Space, device: DeviceProfile, within: float | None = None) -> Ranked:
-    """The candidates of `space` by estimated time; ties keep the enumeration's order.
+    """Ranks the candidates of `space`; ties keep the order of enumeration.
 
     Args:
-        within: keep only estimates up to this many times the best one.
+        within: keep only estimates of up to this many times the best one.
     """
     if not len(space):
         return Ranked(space, np.empty(0, dtype=np.intp), np.empty(0))
@@ -55,7 +55,7 @@ def rank(space: Space, device: DeviceProfile, within: float | None = None) -> Ra
     estimates, level = np.unique(
         np.concatenate([space.family.estimate_us(part, device) for part in parts]), return_inverse=True
     )
-    # One number a row, the level above the row, sorts many times faster than rows by their levels.
+    # Sorting one number per row, its level above its row number, is many times faster than sorting rows by level.
     bits = len(space).bit_length()
     numbers = np.sort((level << bits).take(which) | np.arange(len(space)))
     order, estimates = numbers & ((1 << bits) - 1), estimates.take(numbers >> bits)
@@ -64,9 +64,9 @@ def rank(space: Space, device: DeviceProfile, within: float | None = None) -> Ra
 
 
 def _alike(space: Space, device: DeviceProfile) -> tuple[Columns, npt.NDArray[np.intp]]:
-    """One row for all that agree in the knobs that the estimate reads; and for each row which one that is.
+    """One row for all rows that agree in the knobs that the estimate reads, and the group of each row.
 
-    What it reads for one row it must read for all: of a knob that it didn't look at the others know nothing.
+    One sample row shows which knobs the estimate reads; it must read the same ones for every row.
     """
     sample = space.columns.part(0, 1)
     space.family.estimate_us(sample, device)
@@ -74,12 +74,12 @@ def _alike(space: Space, device: DeviceProfile) -> tuple[Columns, npt.NDArray[np
 
 
 def roofline_us(problem: Problem, device: DeviceProfile) -> float:
-    """The time that no kernel beats: the larger of arithmetic at the sustained rate and unavoidable bytes."""
+    """The larger of the times of arithmetic at the sustained rate and of the least memory traffic."""
     compute = problem.flops / device.peak_tflops(problem.dtype) / 1e6
     return max(compute, problem.min_bytes / device.hbm_read_tbs / 1e6)
 
 
 def predict(family: Family, problem: Problem, device: DeviceProfile) -> tuple[Config, float] | None:
-    """The candidate with the best estimate and that estimate; None when nothing is legal."""
+    """The candidate with the best estimate, and that estimate in microseconds; None if nothing is legal."""
     ranked = rank(enumerate_space(family, problem, device), device)
     return (ranked.config(0), float(ranked.estimates_us[0])) if len(ranked) else None

@@ -1,10 +1,10 @@
-"""Rules: what is legal and what is worth trying, as data.
+"""Rules, as data: which configs are legal, and which are worth trying.
 
-A rule is one predicate over columns. The same predicate filters a million configs in NumPy and, on one
-row, explains one config to a person. Two kinds:
+A rule is one predicate over columns. It filters a million configs in NumPy and, applied to one row, explains one config
+to a person. There are two kinds:
 
 * a *legal* rule states a limit of the hardware, the compiler, the driver or the kernel;
-* a *worth* rule says "legal, but another candidate is never slower"; each can be switched off.
+* a *worth* rule removes legal configs that are never faster than some other candidate; each can be switched off.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from space.knobs import Knob
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One clause of legality, or of dominance.
+    """One condition that configs must meet.
 
     Attributes:
         id: `subject.limit`, stable.
-        sentence: what must hold, for a person.
-        source: where the fact is written down.
-        reads: knobs and derived values that the predicate needs; empty for a rule about the problem alone.
-        holds: true where a row obeys.
-        numbers: the rule's arithmetic for the first row, as in `245,760 B > 232,448 B on sm_90a`.
-        kind: `legal`, or `worth` for dominance.
+        sentence: the condition in words.
+        source: where the fact is documented, or what showed it.
+        reads: knobs and derived values that the predicate reads; empty for a rule about the problem alone.
+        holds: the predicate: true for rows that meet the condition.
+        numbers: the arithmetic of the first row, as in `245,760 B > 232,448 B on sm_90a`.
+        kind: `legal` or `worth`.
     """
 
     id: str
@@ -42,19 +42,19 @@ class Rule:
     kind: Literal["legal", "worth"] = "legal"
 
     def mask(self, columns: Columns) -> BoolColumn:
-        """`holds` for every row, or for every place of a grid."""
+        """The predicate as a full mask: one value per row, or per cell of a grid."""
         held = self.holds(columns)
         if isinstance(held, np.ndarray) and held.shape == columns.shape:
             return held
         return np.full(columns.shape, held, dtype=np.bool_)
 
 
-#: Id, sentence, why, what it reads, and the predicate.
+#: Makes a worth rule from its id, its sentence, the reason, the columns that it reads, and the predicate.
 MakeWorth = Callable[[str, str, str, tuple[str, ...], Callable[[Columns], BoolColumn | bool]], Rule]
 
 
 def worth_of(knobs: Sequence[Knob]) -> MakeWorth:
-    """Makes the worth rules of a family; their numbers are the values that they read, words as a person writes them."""
+    """A function that makes worth rules of a family; their numbers are the values that they read."""
     by_name = {knob.name: knob for knob in knobs}
 
     def value(c: Columns, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The version of this package, which every measurement keeps."""
+"""The version of this package, which every measurement records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 @cache
 def own_version() -> str:
-    """The installed version; `0+source` where nothing is installed."""
+    """The installed version; `0+source` if the package is not installed."""
     try:
         return version("gemmtune")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Device memory that split-K needs, in every family."""
+"""Device memory of split-K in every family."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from typing import Final
 
 #: One semaphore per part of a tile: `Semaphore` in workers/kernels/common/semaphore.cuh.
 SEMAPHORE_BYTES: Final = 16
-#: As much as the library is given for its workspace.
+#: Most that partial sums may take; cuBLASLt gets a workspace of the same size.
 WORKSPACE_BYTES: Final = 64 * 2**20

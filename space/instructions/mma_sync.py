@@ -1,9 +1,10 @@
-"""`mma.sync`: one warp's multiply, D[M,N] = A[M,K] · B[K,N] + C, all operands in registers.
+"""`mma.sync`: a warp computes D[M,N] = A[M,K] · B[K,N] + C, with all operands in registers.
 
-A is always row-major and B column-major: both K-major, so other layouts are a matter of how fragments are
-loaded (`ldmatrix.trans` for 16-bit types). Source of every row: PTX ISA 9.0 §9.7.14.5.14, with the block-scaled
-kinds of §9.7.14.3; each is assembled by the tests, on every arch that it names and on none that it doesn't.
-Left out: sparse, one-bit, four-bit integer and f64 forms, and m8n8k4 of Volta.
+A is always row-major and B column-major, so both are K-major; other layouts depend on how fragments are loaded
+(`ldmatrix.trans` for 16-bit types). Source of every row: PTX ISA 9.0 §9.7.14.5.14,
+and §9.7.14.3 for block-scaled kinds.
+The tests assemble each row on every arch that it names, and check that no other arch assembles it. Left out: sparse,
+one-bit, four-bit integer and f64 forms, and m8n8k4 of Volta.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ class MmaSync:
     """One shape with one pair of operand types and one accumulator type.
 
     Attributes:
-        dtype_a, dtype_b, dtype_acc: words of `space.problem`, and those of fp6 and fp4.
+        dtype_a, dtype_b, dtype_acc: keys of `ELEMENT_BITS`.
         m, n, k: extents of one instruction.
-        archs: where it assembles.
-        kind: PTX's `.kind`, empty for the plain forms. `f8f6f4` and `mxf8f6f4` hold narrower elements one to
-            a byte; `mxf4` and `mxf4nvf4` pack two.
-        scale_dtype: of the block scales of A and B; empty without them.
-        scale_vec: scales per row of A (and column of B) over the instruction's K; 0 without them.
+        archs: archs for which it assembles.
+        kind: PTX's `.kind`; empty for the plain forms. `f8f6f4` and `mxf8f6f4` store one element per byte; `mxf4` and
+            `mxf4nvf4` pack two.
+        scale_dtype: dtype of the block scales of A and B; empty without block scales.
+        scale_vec: scales per row of A, and per column of B, over K of one instruction; 0 without block scales.
         saturates: whether `.satfinite` is allowed.
     """
 
@@ -52,17 +53,17 @@ class MmaSync:
 
     @property
     def a_registers(self) -> int:
-        """32-bit registers a thread holds of A."""
+        """32-bit registers of A per thread."""
         return self.m * self.k * self._operand_bits(self.dtype_a) // (WARP_THREADS * 32)
 
     @property
     def b_registers(self) -> int:
-        """32-bit registers a thread holds of B."""
+        """32-bit registers of B per thread."""
         return self.n * self.k * self._operand_bits(self.dtype_b) // (WARP_THREADS * 32)
 
     @property
     def accumulator_registers(self) -> int:
-        """32-bit registers a thread holds of C, and as many of D."""
+        """32-bit registers of C per thread, and as many of D."""
         return self.m * self.n * element_bits(self.dtype_acc) // (WARP_THREADS * 32)
 
     def mnemonic(self, *, satfinite: bool = False) -> str:
@@ -103,7 +104,7 @@ MMA_SYNC: Final[tuple[MmaSync, ...]] = (
 
 
 def mma_sync_for(arch: str, dtype_a: str, dtype_b: str, dtype_acc: str, *, kind: str = "") -> tuple[MmaSync, ...]:
-    """The rows of these types on `arch`, widest K first; empty where it has none."""
+    """The rows of these dtypes on `arch`, largest K first; empty if there are none."""
     dtypes = (dtype_a, dtype_b, accumulator_of(dtype_acc))
     rows = [row for row in MMA_SYNC if (row.dtype_a, row.dtype_b, row.dtype_acc) == dtypes
             and arch in row.archs and row.kind == kind]  # fmt: skip

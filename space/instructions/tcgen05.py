@@ -1,8 +1,8 @@
-"""`tcgen05.mma`: one thread's asynchronous multiply on data-centre Blackwell, D in tensor memory.
+"""`tcgen05.mma`: one thread of a data-centre Blackwell GPU starts an asynchronous multiply, with D in tensor memory.
 
-Shapes, types and major modes stand in a run-time register, the instruction descriptor: the compiler checks
-kind, `cta_group` and scale vector only, and an illegal shape is undefined behaviour on the GPU. So these
-tables are the only guard. Source: PTX ISA 9.0 §9.7.16.2.1 table 39 (kinds and shapes), §9.7.16.10.1 tables 51
+Shapes, types and major modes are in a run-time register, the instruction descriptor. The compiler checks only kind,
+`cta_group` and scale vector, and an illegal shape is undefined behaviour on the GPU: these tables are the only guard.
+ Source: PTX ISA 9.0 §9.7.16.2.1 table 39 (kinds and shapes), §9.7.16.10.1 tables 51
 and 52 (major modes, N of a transposed 8-bit B), §9.7.16.10.7.1 table 57 (block scales). Left out: sparse
 forms, and K = 96 of `mxf4`, which sm_100a lacks.
 """
@@ -33,9 +33,9 @@ TMEM_LOAD_REPEATS: Final[dict[str, tuple[int, ...]]] = {
 _STEP_8: Final = tuple(range(8, 257, 8))
 _STEP_16: Final = tuple(range(16, 257, 16))
 _STEP_32: Final = tuple(range(32, 257, 32))
-#: Of kind::i8 on one SM: 8, 16, 24, then multiples of 16.
+#: N of kind::i8 on one SM: 8, 16, 24, then multiples of 16.
 _INTEGER: Final = (8, 16, 24, *range(32, 257, 16))
-#: Of the weight-stationary form.
+#: N of the weight-stationary form.
 _STATIONARY: Final = (64, 128, 256)
 
 
@@ -45,15 +45,15 @@ class Tcgen05:
 
     Attributes:
         kind: PTX's `.kind`, without the word.
-        dtype_a, dtype_b, dtype_acc: words of `space.problem`, and those of fp6 and fp4.
+        dtype_a, dtype_b, dtype_acc: keys of `ELEMENT_BITS`.
         k: extent of one instruction along K.
-        cta_group: blocks that multiply together: each then holds half of A's rows and half of B's columns.
-        m: legal extents of M, of both blocks together.
-        n: legal extents of N with A and B in shared memory, B K-major; `n_of` has the other cases.
+        cta_group: blocks that multiply together; each of two holds half of A's rows and half of B's columns.
+        m: legal M, both blocks together.
+        n: legal N with A and B in shared memory and a K-major B; `n_of` gives the other cases.
         majors: major modes of A and of B in shared memory. MN-major tf32 needs the 128-byte swizzle with
             32-byte atoms; every other kind forbids that mode.
-        scale_dtype, scale_vec: of the block scales: type, and number per row over K; empty and 0 without.
-        weight_stationary: the `.ws` form, which keeps B instead of A.
+        scale_dtype, scale_vec: dtype of the block scales, and number per row over K; empty and 0 without block scales.
+        weight_stationary: whether it is the `.ws` form, which keeps B instead of A.
     """
 
     kind: str
@@ -77,9 +77,9 @@ class Tcgen05:
         return self.kind != "i8"
 
     def n_of(self, m: int, *, major_b: Major = "k", a_in_tmem: bool = False) -> tuple[int, ...]:
-        """Legal N for one M; empty where M or the major mode is not legal.
+        """Legal N for one M; empty if M or the major mode is illegal.
 
-        An 8-bit B that is N-major needs N in steps of 16 (32 with two blocks). With A in tensor memory, M of
+        An N-major 8-bit B needs N in steps of 16 (32 with two blocks). With A in tensor memory, M of
         128 on one SM needs steps of 16 and two blocks need steps of 32 (CUTLASS
         `include/cute/arch/mma_sm100_umma.hpp`: asserts of the `_TS` forms; the ISA is silent).
         """
@@ -94,15 +94,15 @@ class Tcgen05:
 
     @property
     def mnemonic(self) -> str:
-        """The instruction's name; dtypes and shape are not part of it."""
+        """The instruction's name, which contains neither dtypes nor shape."""
         name = f"tcgen05.mma{'.ws' if self.weight_stationary else ''}.cta_group::{self.cta_group}.kind::{self.kind}"
         return f"{name}.block_scale.scale_vec::{self.scale_vec}X" if self.scale_vec else name
 
 
 def accumulator_stages(n: int) -> int:
-    """Accumulators of 128 rows a block and `n` columns that tensor memory holds at once: 2 of N = 256.
+    """Accumulators of 128 rows per block and `n` columns that fit in tensor memory: two for N = 256.
 
-    Each takes one 32-bit column for each of N, whatever its type (§9.7.16.10.5, layouts A and D).
+    Each takes `n` 32-bit columns, whatever its dtype (§9.7.16.10.5, layouts A and D).
     """
     return TMEM_COLUMNS // n
 
@@ -142,7 +142,7 @@ TCGEN05: Final[tuple[Tcgen05, ...]] = (
 
 
 def tcgen05_for(dtype_a: str, dtype_b: str, dtype_acc: str, *, cta_group: int = 1) -> tuple[Tcgen05, ...]:
-    """The rows of these types, plain kinds first; empty where no `tcgen05.mma` multiplies them."""
+    """The rows of these dtypes, plain kinds first; empty if no `tcgen05.mma` multiplies them."""
     dtypes = (dtype_a, dtype_b, accumulator_of(dtype_acc))
     return tuple(row for row in TCGEN05 if (row.dtype_a, row.dtype_b, row.dtype_acc) == dtypes
                  and row.cta_group == cta_group)  # fmt: skip

@@ -1,8 +1,8 @@
 """`cp.async.bulk.tensor`: which tensor maps the driver encodes.
 
-The limits are those of `cuTensorMapEncodeTiled` (CUDA driver API, "Tensor Map Object Management"), without
-interleaving, which no GEMM here uses. A tensor map that breaks one is refused by the driver at run time with
-`CUDA_ERROR_INVALID_VALUE` and no word on which, hence the sentences here.
+The limits are those of `cuTensorMapEncodeTiled` (CUDA driver API, "Tensor Map Object Management") without interleaving,
+which no GEMM here uses. At run time, the driver refuses a map that breaks one with `CUDA_ERROR_INVALID_VALUE` and does
+not say which; `TensorMap.broken` does.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from itertools import chain
 from typing import Final
 
 SOURCE: Final = "CUDA driver API, cuTensorMapEncodeTiled"
-#: What its documentation does not say.
+#: Source of limits that the documentation does not state.
 OBSERVED: Final = "observed on driver 580.159.04 by tests/gpu/test_tensor_map_limits.py"
-#: Size of a map, and where it may lie in parameters, constant or global memory.
+#: Size of a tensor map, and its alignment in parameters, constant or global memory.
 MAP_BYTES, MAP_ALIGN_BYTES = 128, 64
 MOST_RANK: Final = 5
 ADDRESS_STEP_BYTES: Final = 16
 MOST_EXTENT: Final = 2**32
 STRIDE_STEP_BYTES: Final = 16
-#: Strides are below this.
+#: Strides must be below this.
 STRIDE_END_BYTES: Final = 2**40
 MOST_BOX_EXTENT: Final = 256
 #: The innermost extent of a box is a multiple of this.
 BOX_STEP_BYTES: Final = 16
 MOST_ELEMENT_STRIDE: Final = 8
-#: What one copy brings: the shared memory of an SM, with what the system keeps of it.
+#: Most bytes of one copy: the shared memory of an SM, with the part that the driver reserves.
 MOST_BOX_BYTES: Final = 228 * 1024
-#: Where a box may begin in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
+#: A box starts at a multiple of this in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
 SMEM_STEP_BYTES: Final = 128
 #: Swizzle spans in bytes; 0 is no swizzle.
 SWIZZLE_SPANS: Final = (0, 32, 64, 128)
-#: Bytes that a copy asks L2 to fetch at least; 0 is only what it needs.
+#: Bytes that a copy makes L2 fetch at least; 0 fetches what the copy needs.
 L2_PROMOTIONS: Final = (0, 64, 128, 256)
 #: Size of the mbarrier that a copy signals, and the most bytes that one phase of it counts (PTX ISA 9.0, "mbarrier").
 MBARRIER_BYTES, MAX_TRANSACTION_BYTES = 8, 2**20 - 1
 
 
 def stride_gap_bytes(stride_bytes: int) -> int:
-    """Bytes by which a stride misses the multiple that TMA asks for; 0 for a stride that it takes."""
+    """Bytes past the last multiple that TMA accepts as a stride; 0 for an accepted stride."""
     return stride_bytes % STRIDE_STEP_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What the driver asks of a tensor map.
+    """One condition that the driver sets for a tensor map.
 
     Attributes:
         id: `tensor_map.subject`, stable.
-        sentence: what must hold.
-        source: where that is written down, or what showed it.
+        sentence: the condition in words.
+        source: where it is documented, or what showed it.
     """
 
     id: str
@@ -62,36 +62,36 @@ class Limit:
 
 LIMITS: Final = (
     Limit("tensor_map.rank", f"a tensor has 1 to {MOST_RANK} dimensions"),
-    Limit("tensor_map.lengths", "a stride for each dimension but the innermost, else an entry a dimension"),
-    Limit("tensor_map.address", f"the tensor begins at a multiple of {ADDRESS_STEP_BYTES} B"),
+    Limit("tensor_map.lengths", "strides have an entry per dimension but the innermost, other arrays one per dimension"),
+    Limit("tensor_map.address", f"the tensor starts at a multiple of {ADDRESS_STEP_BYTES} B"),
     Limit("tensor_map.extent", "extents are 1 to 2^32"),
     Limit("tensor_map.stride", f"strides are multiples of {STRIDE_STEP_BYTES} B below 2^40 B"),
-    Limit("tensor_map.strides_array", "the array of strides is there, at rank 1 too, where nothing of it is read",
+    Limit("tensor_map.strides_array", "the array of strides is not null, even at rank 1, where it is not read",
           OBSERVED),
-    Limit("tensor_map.box_extent", f"extents of a box are 1 to {MOST_BOX_EXTENT}"),
-    Limit("tensor_map.box_row", f"rows of a box are multiples of {BOX_STEP_BYTES} B"),
-    Limit("tensor_map.box_bytes", f"the elements that a box copies, those between element strides left out, take at "
+    Limit("tensor_map.box_extent", f"box extents are 1 to {MOST_BOX_EXTENT}"),
+    Limit("tensor_map.box_row", f"box rows are multiples of {BOX_STEP_BYTES} B"),
+    Limit("tensor_map.box_bytes", f"the elements that a box copies, without those that element strides skip, take at "
           f"most {MOST_BOX_BYTES:,} B", OBSERVED),
-    Limit("tensor_map.swizzle", "a swizzle spans 0, 32, 64 or 128 B, and rows of a box fit its span"),
+    Limit("tensor_map.swizzle", "a swizzle spans 0, 32, 64 or 128 B, and box rows fit its span"),
     Limit("tensor_map.element_stride", f"element strides are 1 to {MOST_ELEMENT_STRIDE}"),
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """What `cuTensorMapEncodeTiled` is given; innermost dimension first.
+    """The arguments of `cuTensorMapEncodeTiled`, innermost dimension first.
 
     Attributes:
-        address: of the tensor in global memory.
+        address: address of the tensor in global memory.
         element_bytes: 1, 2, 4 or 8.
         extents: elements in each dimension.
-        strides_bytes: from one element to the next in each dimension but the innermost, which is contiguous.
+        strides_bytes: bytes between neighbours in each dimension but the innermost, which is contiguous.
         box: elements of one copy in each dimension.
         swizzle_bytes: one of `SWIZZLE_SPANS`.
-        element_strides: steps between the elements that are copied; empty for 1. The driver's
-            documentation calls the first one ignored.
+        element_strides: steps between the copied elements in each dimension; empty for 1. According to the
+            documentation, the driver ignores the first.
 
-    `tensor_map.strides_array` is about how the driver is called: no map breaks it.
+    No map breaks `tensor_map.strides_array`, which is about the call.
     """
 
     address: int
@@ -103,13 +103,13 @@ class TensorMap:
     element_strides: tuple[int, ...] = ()
 
     def broken(self) -> tuple[str, ...]:
-        """Every limit that is broken: its id, the numbers and the fix; empty where the driver encodes the map."""
+        """Every broken limit, with its id, the numbers and the fix; empty if the driver encodes the map."""
         return tuple(f"tensor_map.{subject}: {said}" for subject, said in self._broken())
 
     def _broken(self) -> Iterable[tuple[str, str]]:
         rank = len(self.extents)
         if not 1 <= rank <= MOST_RANK:
-            return [("rank", f"rank {rank} is outside 1 to {MOST_RANK}: fold dimensions that are contiguous")]
+            return [("rank", f"rank {rank} is outside 1 to {MOST_RANK}: merge contiguous dimensions")]
         steps = self.element_strides or (1,) * rank
         lengths = {"strides_bytes": (len(self.strides_bytes), rank - 1), "box": (len(self.box), rank),
                    "element_strides": (len(steps), rank)}  # fmt: skip
@@ -127,7 +127,7 @@ class TensorMap:
 
     def _address(self) -> Iterator[tuple[str, str]]:
         if self.address % ADDRESS_STEP_BYTES:
-            yield "address", f"address {self.address:#x} is no multiple of {ADDRESS_STEP_BYTES} B: align the operand"
+            yield "address", f"address {self.address:#x} is not a multiple of {ADDRESS_STEP_BYTES} B: align the operand"
 
     def _strides(self) -> Iterator[tuple[str, str]]:
         for place, stride in enumerate(self.strides_bytes, start=1):
@@ -143,7 +143,7 @@ class TensorMap:
         if row_bytes % BOX_STEP_BYTES:
             step = BOX_STEP_BYTES // self.element_bytes
             yield "box_row", (
-                f"box rows of {row_bytes} B are no multiple of {BOX_STEP_BYTES}: take a multiple of {step} elements"
+                f"box rows of {row_bytes} B are not a multiple of {BOX_STEP_BYTES}: take a multiple of {step} elements"
             )
         if span not in SWIZZLE_SPANS:
             yield "swizzle", f"swizzle {span} B is unknown: use one of {', '.join(map(str, SWIZZLE_SPANS))}"
@@ -154,7 +154,7 @@ class TensorMap:
             )
 
     def _box_bytes(self, steps: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-        # As the driver counts: an extent below its element stride is none, and the whole box nothing.
+        # The driver rounds down: an extent below its element stride counts as none, and makes the whole box empty.
         copied = [extent // max(step, 1) for extent, step in zip(self.box, steps, strict=True)]
         box_bytes = math.prod(copied) * self.element_bytes
         if box_bytes > MOST_BOX_BYTES:

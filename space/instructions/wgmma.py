@@ -1,8 +1,7 @@
-"""`wgmma.mma_async`: the warpgroup's asynchronous multiply of Hopper, D[64,N] (+)= A[64,K] · B[K,N].
+"""`wgmma.mma_async`: a warpgroup of Hopper computes D[64,N] (+)= A[64,K] · B[K,N] asynchronously.
 
-Source of every row: PTX ISA 9.0 §9.7.15.5 (shapes, types, immediates) and §9.7.15.2 (N per type); each
-legal one, and its neighbours, is assembled by the tests. The sparse forms and the one-bit form are left
-out: no problem that we describe uses them.
+Source of every row: PTX ISA 9.0 §9.7.15.5 (shapes, types, immediates) and §9.7.15.2 (N per type). The tests assemble
+each legal row, and its illegal neighbours. Left out: the sparse forms and the one-bit form, which no problem kind uses.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ from space.arch import WARP_THREADS
 from space.elements import element_bits
 from space.instructions.operand import ANY_MAJOR, FP8, INT8, K_MAJOR, PTX_DTYPES, Major, accumulator_of
 
-#: Rows of D of every shape: four warps with 16 rows each.
+#: Rows of D in every shape: four warps with 16 rows each.
 M: Final = 64
-#: Threads that execute one instruction together.
+#: Threads that execute one instruction.
 WARPGROUP_THREADS: Final = 4 * WARP_THREADS
-#: K of every shape, in bytes of A.
+#: K of every shape, in bytes.
 K_BYTES: Final = 32
 #: Columns of the narrowest shape, and the step between shapes.
 N_STEP: Final = 8
 ARCHS: Final = ("sm_90a",)
 SOURCE: Final = "PTX ISA 9.0 §9.7.15.5, wgmma.mma_async"
-#: 32-bit registers of A a thread holds when A comes from registers; the same for every K.
+#: 32-bit registers per thread of an A in registers, the same for every dtype.
 A_REGISTERS: Final = 4
 
-#: N of the floating-point types.
+#: Legal N of the floating-point types.
 FLOAT_N: Final = tuple(range(N_STEP, 257, N_STEP))
-#: N of the integer types: past 32, multiples of 16 only. 24 is in, 40, 56, 72 … are not.
+#: Legal N of the integer types: above 32 only multiples of 16, so 24 is legal but 40, 56, 72 … are not.
 INTEGER_N: Final = (8, 16, 24, *range(32, 257, 16))
 
 Count = TypeVar("Count", int, npt.NDArray[np.int64])
@@ -43,13 +42,13 @@ class Wgmma:
     """One pair of operand types with one accumulator type.
 
     Attributes:
-        dtype_a, dtype_b, dtype_acc: words of `space.problem`; accumulators are `f32`, `fp16` or `s32`.
+        dtype_a, dtype_b, dtype_acc: keys of `ELEMENT_BITS`; accumulators are `f32`, `fp16` or `s32`.
         k: extent of one instruction along K, in elements.
         n: legal extents along N.
         majors_a, majors_b: major modes of an operand in shared memory.
-        a_in_registers: whether A may come from registers (then it has no major mode of its own).
-        saturates: whether `.satfinite` is allowed: s32 accumulators then clamp instead of wrapping.
-        negates: whether the immediates `imm-scale-a` and `imm-scale-b` (1 or -1) are there.
+        a_in_registers: whether A may be in registers, where it has no major mode.
+        saturates: whether `.satfinite` is allowed, with which s32 accumulators clamp instead of wrapping.
+        negates: whether the instruction has the immediates `imm-scale-a` and `imm-scale-b` (1 or -1).
     """
 
     dtype_a: str
@@ -67,11 +66,11 @@ class Wgmma:
 
     @property
     def transposes(self) -> bool:
-        """Whether the immediates `imm-trans-a` and `imm-trans-b` are there: with 16-bit operands only."""
+        """Whether the instruction has the immediates `imm-trans-a` and `imm-trans-b`: with 16-bit operands only."""
         return "mn" in self.majors_b
 
     def accumulator_registers(self, n: Count) -> Count:
-        """32-bit registers a thread holds of D[64,n]: n/2, or n/4 where two fp16 share one."""
+        """32-bit registers of D[64,n] per thread: n/2, or n/4 with fp16, of which two share a register."""
         return M * n // (WARPGROUP_THREADS * (2 if self.dtype_acc == "fp16" else 1))
 
     def mnemonic(self, n: int, *, satfinite: bool = False) -> str:
@@ -81,7 +80,7 @@ class Wgmma:
 
 
 def _row(a: str, b: str, acc: str) -> Wgmma:
-    """What follows from the types: K of 32 bytes, transposition of 16-bit operands only, fewer N for integers."""
+    """The row of these types: K of 32 bytes, any major mode for 16-bit operands only, fewer N for integers."""
     bits, integer = element_bits(a), acc == "s32"
     majors = ANY_MAJOR if bits == 16 else K_MAJOR
     return Wgmma(
@@ -103,5 +102,5 @@ _BY_DTYPES: Final = {(row.dtype_a, row.dtype_b, row.dtype_acc): row for row in W
 
 
 def wgmma_for(dtype_a: str, dtype_b: str, dtype_acc: str) -> Wgmma | None:
-    """The row of a problem's types; None where no `wgmma` multiplies them."""
+    """The row of these dtypes; None if no `wgmma` multiplies them."""
     return _BY_DTYPES.get((dtype_a, dtype_b, accumulator_of(dtype_acc)))

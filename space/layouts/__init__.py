@@ -1,4 +1,4 @@
-"""Layouts as functions: where an element lies in shared memory, and which thread holds it in which register.
+"""Layouts as functions: where an element is in shared memory, and which thread holds it in which register.
 
     swizzle              address → address, for each mode
     boxes                tile → TMA boxes, and the address of every element
@@ -9,5 +9,5 @@
     fragments            instruction and operand → (thread, register) → (row, column)
     draw                 all of these as SVG
 
-The functions are exact: kernels, rules, pictures and the tests that dump registers of a GPU share them.
+The functions are exact. Rules, kernels, drawings and the tests that dump registers of a GPU share them.
 """

@@ -1,9 +1,9 @@
 """Shared-memory bank conflicts: how many wavefronts one access of a warp takes.
 
-The model: shared memory has 32 banks of 4 bytes; one wavefront serves one word of each bank, to as many lanes
-as ask for that word. A warp's access is served in phases of 32 lanes (up to 4 bytes a lane), 16 lanes (8
-bytes) or 8 lanes (16 bytes); lanes of different phases never conflict. ldmatrix and stmatrix move one 8 x 8
-matrix a phase; wgmma and tcgen05 read core matrices of 8 rows x 16 bytes, which the model takes as a phase each.
+Shared memory has 32 banks of 4 bytes. One wavefront reads one word of each bank, for all lanes that access the word. A
+warp accesses it in phases of 32 lanes (up to 4 bytes per lane), 16 lanes (8 bytes) or 8 lanes (16 bytes); lanes of
+different phases never conflict. ldmatrix and stmatrix move one 8 x 8 matrix per phase. wgmma and tcgen05 read core
+matrices of 8 rows x 16 bytes; the model counts each as one phase.
 
 Sources: CUDA C++ Programming Guide, "Shared Memory" of compute capability 5.x and later; phases of wide
 accesses: NVIDIA developer forum 77228; core matrices: PTX ISA 9.0 §9.7.15.5.1.2.
@@ -23,19 +23,19 @@ from space.layouts.boxes import BoxPlan
 from space.layouts.swizzle import IntArray
 
 BANKS: Final = 32
-#: What shared memory and L1 hand to the threads of an SM in a clock: one wavefront.
+#: Bytes that shared memory or L1 delivers to an SM per clock: one wavefront.
 BYTES_PER_CLOCK: Final = BANKS * WORD_BYTES
-#: Lanes of one phase by bytes a lane.
+#: Lanes of one phase, by bytes per lane.
 PHASE_LANES: Final = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Lanes that are served together.
+    """Lanes that access shared memory together.
 
     Attributes:
-        lanes: their numbers.
-        words: distinct 4-byte words that they touch, by bank.
+        lanes: lane numbers.
+        words: distinct 4-byte words that the lanes access, by bank.
     """
 
     lanes: tuple[int, ...]
@@ -43,18 +43,18 @@ class Phase:
 
     @property
     def wavefronts(self) -> int:
-        """How often the fullest bank is asked."""
+        """Wavefronts of the phase: words in the busiest bank."""
         return max((len(words) for words in self.words), default=0)
 
     @property
     def ideal_wavefronts(self) -> int:
-        """The fewest that could serve so many words."""
+        """Wavefronts of as many words without conflicts."""
         return -(-sum(len(words) for words in self.words) // BANKS)
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One access of a warp: byte addresses by lane, `width_bytes` each, and its phases."""
+    """One access of a warp: a byte address per lane, `width_bytes` per lane, and its phases."""
 
     addresses: tuple[int, ...]
     width_bytes: int
@@ -62,35 +62,35 @@ class Access:
 
     @property
     def wavefronts(self) -> int:
-        """What the access takes."""
+        """Wavefronts of the access."""
         return sum(phase.wavefronts for phase in self.phases)
 
     @property
     def ideal_wavefronts(self) -> int:
-        """What it would take without conflicts."""
+        """Wavefronts of the access without conflicts."""
         return sum(phase.ideal_wavefronts for phase in self.phases)
 
     @property
     def degree(self) -> int:
-        """n of "n-way conflict"; 1 is conflict-free."""
+        """The n of an n-way conflict; 1 is conflict-free."""
         return max((-(-phase.wavefronts // max(phase.ideal_wavefronts, 1)) for phase in self.phases), default=1)
 
 
 def access(addresses: Sequence[int] | IntArray, width_bytes: int) -> Access:
-    """The phases of one access.
+    """One access of a warp, with its phases.
 
     Args:
-        addresses: byte address of each lane, at most 32; fewer where only those lanes take part.
-        width_bytes: that each lane moves: 1, 2, 4, 8 or 16.
+        addresses: byte address of each lane that takes part, at most 32.
+        width_bytes: bytes per lane: 1, 2, 4, 8 or 16.
 
     Raises:
-        LayoutError: a width that no instruction has, too many lanes, or an address that is not aligned to it.
+        LayoutError: no instruction has the width, there are too many lanes, or an address is not aligned.
     """
     if width_bytes not in PHASE_LANES:
-        raise LayoutError(f"width = {width_bytes} B a lane: use one of {', '.join(map(str, PHASE_LANES))}")
+        raise LayoutError(f"width = {width_bytes} B per lane: use one of {', '.join(map(str, PHASE_LANES))}")
     places = tuple(int(address) for address in addresses)
     if not 1 <= len(places) <= WARP_THREADS:
-        raise LayoutError(f"{len(places)} addresses: a warp has 1 to {WARP_THREADS} lanes; give one address a lane")
+        raise LayoutError(f"{len(places)} addresses: a warp has {WARP_THREADS} lanes; give 1 to {WARP_THREADS}")
     if wrong := next((place for place in places if place < 0 or place % width_bytes), None):
         raise LayoutError(
             f"address {wrong} is not aligned to the {width_bytes} B that each lane moves: "
@@ -111,28 +111,28 @@ def _phase(places: tuple[int, ...], width_bytes: int, lanes: range) -> Phase:
     return Phase(tuple(lanes), tuple(tuple(sorted(bank)) for bank in words))
 
 
-#: Patterns that `tile_access` knows, with what they stand for.
+#: Access patterns of `tile_access`, and what they mean.
 PATTERNS: Final[dict[str, str]] = {
     "ldmatrix.x1": "one 8 x 8 matrix of 16-bit elements",
-    "ldmatrix.x2": "two of them, one below the other",
-    "ldmatrix.x4": "four, as a 16 x 16 operand fragment",
+    "ldmatrix.x2": "two such matrices, one below the other",
+    "ldmatrix.x4": "four such matrices, as a 16 x 16 operand fragment",
     "stmatrix.x1": "as ldmatrix.x1",
     "stmatrix.x2": "as ldmatrix.x2",
     "stmatrix.x4": "as ldmatrix.x4",
     "wgmma": "the core matrices of 64 rows x 32 bytes",
-    "fragment": "an accumulator pair a lane: row lane/4, 4 bytes at 4·(lane mod 4)",
-    "rows": "consecutive lanes take consecutive 16 bytes of a row, then the next row",
-    "column": "consecutive lanes take 4 bytes of consecutive rows",
+    "fragment": "a pair of accumulators per lane: row lane/4, 4 bytes at 4·(lane mod 4)",
+    "rows": "consecutive lanes access consecutive 16 bytes of a row, then the next row",
+    "column": "consecutive lanes access 4 bytes of consecutive rows",
 }
 
 
 def tile_access(plan: BoxPlan, pattern: str, row: int = 0, column: int = 0) -> list[Access]:
-    """The accesses that a pattern makes to a tile, starting at an element of it.
+    """The accesses of a pattern to a tile, from the element at (`row`, `column`) on.
 
-    One access for all patterns but `wgmma`, which reads 64 rows x 32 bytes as four of 32 lanes.
+    Every pattern is one access, except `wgmma`, which reads 64 rows x 32 bytes in four accesses of 32 lanes.
 
     Raises:
-        LayoutError: an unknown pattern, or one that reaches outside the tile.
+        LayoutError: the pattern is unknown, or reaches outside the tile.
     """
     if pattern not in PATTERNS:
         raise LayoutError(f"pattern {pattern!r} is unknown: use one of {', '.join(PATTERNS)}")
@@ -140,7 +140,7 @@ def tile_access(plan: BoxPlan, pattern: str, row: int = 0, column: int = 0) -> l
     columns = column + byte // plan.element_bytes
     if (column * plan.element_bytes) % width:
         raise LayoutError(
-            f"column {column} begins at byte {column * plan.element_bytes}, inside the {width} B that {pattern} moves: "
+            f"column {column} is at byte {column * plan.element_bytes}, not a multiple of the {width} B of {pattern}: "
             f"use a multiple of {max(width // plan.element_bytes, 1)}"
         )
     last_row, last_column = int(rows.max()) + row, int(columns.max()) + -(-width // plan.element_bytes) - 1
@@ -154,7 +154,7 @@ def tile_access(plan: BoxPlan, pattern: str, row: int = 0, column: int = 0) -> l
 
 
 def _lanes(plan: BoxPlan, pattern: str) -> tuple[IntArray, IntArray, int]:
-    """Row and byte within the row of each lane, and the bytes that it moves."""
+    """Row of each lane, byte within the row, and bytes per lane."""
     lane = np.arange(WARP_THREADS, dtype=np.int64)
     if pattern == "wgmma":
         item = np.arange(4 * WARP_THREADS, dtype=np.int64)

@@ -1,8 +1,8 @@
-"""TMA box plans: how a tile is cut into boxes, and where each element of it lies in shared memory.
+"""TMA box plans: how a tile is cut into boxes, and where each of its elements is in shared memory.
 
-A swizzled box is at most one swizzle span wide, and no box has more than 256 elements in a dimension, so that
-larger tiles take several. Boxes lie one behind the other, all rows of the first column of boxes first: within
-such a column, rows continue across boxes.
+A swizzled box is at most one swizzle span wide, and no box has more than 256 elements in a dimension, so larger tiles
+take several boxes. These are stored one after another, column of boxes by column of boxes: within such a column, rows
+continue across boxes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from space.layouts.swizzle import SWIZZLES, IntArray, Swizzle
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One TMA load: `columns` x `rows` elements from (`column`, `row`) of the tile to `smem_offset_bytes`."""
+    """One TMA load: `columns` x `rows` elements at (`column`, `row`) of the tile, to `smem_offset_bytes`."""
 
     column: int
     row: int
@@ -32,11 +32,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class BoxPlan:
-    """A tile in boxes.
+    """A tile cut into boxes.
 
     Attributes:
-        rows, columns: of the tile, in elements; columns are contiguous in global memory.
-        element_bytes: of one element.
+        rows, columns: extents of the tile in elements; neighbours in a row are contiguous in global memory.
+        element_bytes: bytes of one element.
         swizzle: mode of the tensor map.
         box_columns: elements of a full box along the contiguous dimension.
     """
@@ -49,28 +49,28 @@ class BoxPlan:
 
     @property
     def pitch_bytes(self) -> int:
-        """From one row to the next in shared memory."""
+        """Bytes from one row to the next in shared memory."""
         return self.box_columns * self.element_bytes
 
     @property
     def alignment_bytes(self) -> int:
-        """What the tile's start in shared memory is a multiple of."""
+        """Alignment of the tile in shared memory."""
         return max(self.swizzle.pattern_bytes, SMEM_STEP_BYTES)
 
     @property
     def column_stride_bytes(self) -> int:
-        """From one column of boxes to the next; rounded up so that each begins with a pattern."""
+        """Bytes from one column of boxes to the next; each column starts with a swizzle pattern."""
         size = self.rows * self.pitch_bytes
         return -(-size // self.alignment_bytes) * self.alignment_bytes if self.columns > self.box_columns else size
 
     @property
     def smem_bytes(self) -> int:
-        """Shared memory of the tile."""
+        """Bytes of shared memory of the tile."""
         return boxes_across(self.columns * self.element_bytes, self.pitch_bytes) * self.column_stride_bytes
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """In the order in which they lie in shared memory."""
+        """The boxes in the order of shared memory."""
         return tuple(
             Box(column, row, self.box_columns, min(MOST_BOX_EXTENT, self.rows - row),
                 column // self.box_columns * self.column_stride_bytes + row * self.pitch_bytes)
@@ -83,7 +83,7 @@ class BoxPlan:
     @overload
     def offset(self, row: IntArray, column: IntArray) -> IntArray: ...
     def offset(self, row: int | IntArray, column: int | IntArray) -> int | IntArray:
-        """Byte of shared memory, from the tile's aligned start, at which TMA puts an element."""
+        """Byte offset of an element from the aligned start of the tile in shared memory."""
         across, within = column // self.box_columns, column % self.box_columns
         linear = across * self.column_stride_bytes + row * self.pitch_bytes + within * self.element_bytes
         return self.swizzle.apply(linear)
@@ -94,7 +94,7 @@ def boxes_across(row_bytes: int, box_bytes: int) -> int: ...
 @overload
 def boxes_across(row_bytes: IntArray, box_bytes: IntArray) -> IntArray: ...
 def boxes_across(row_bytes: int | IntArray, box_bytes: int | IntArray) -> int | IntArray:
-    """Boxes side by side that cover rows of `row_bytes`; the last one may reach past them."""
+    """Number of boxes side by side that cover rows of `row_bytes`; the last may reach past the rows."""
     return -(-row_bytes // box_bytes)
 
 
@@ -103,33 +103,33 @@ def whole_boxes(row_bytes: int, box_bytes: int) -> bool: ...
 @overload
 def whole_boxes(row_bytes: IntArray, box_bytes: IntArray) -> npt.NDArray[np.bool_]: ...
 def whole_boxes(row_bytes: int | IntArray, box_bytes: int | IntArray) -> bool | npt.NDArray[np.bool_]:
-    """Whether boxes side by side cover rows of `row_bytes` without reaching past them."""
+    """Whether boxes side by side cover rows of `row_bytes` exactly."""
     return row_bytes % box_bytes == 0
 
 
 def plan_boxes(rows: int, columns: int, dtype: str, swizzle: Swizzle, box_columns: int | None = None) -> BoxPlan:
-    """The fewest boxes that bring a tile.
+    """The plan with the fewest boxes for a tile.
 
     Args:
-        rows, columns: of the tile, in elements; columns are contiguous in global memory.
-        box_columns: elements of a box along the contiguous dimension; None takes the swizzle's span, which is
-            what wgmma and tcgen05 read (16 bytes without swizzle).
+        rows, columns: extents of the tile in elements; neighbours in a row are contiguous in global memory.
+        box_columns: elements of a box along the contiguous dimension. The default is the span of the swizzle, or 16
+            bytes without one: the layout that wgmma and tcgen05 read.
 
     Raises:
-        LayoutError: a tile that TMA can't bring this way.
+        LayoutError: TMA cannot load a tile this way.
     """
     size = element_bytes(dtype)
     for name, value in (("rows", rows), ("columns", columns)):
         if value < 1:
-            raise LayoutError(f"{name} = {value}: a tile has at least one; give a positive whole number")
+            raise LayoutError(f"{name} = {value}: a tile has at least one; give a positive integer")
     wide = swizzle.span_bytes // size if box_columns is None else box_columns
     _check_box(columns, wide, size, swizzle, dtype)
     plan = BoxPlan(rows, columns, size, swizzle, wide)
     moved = rows * columns * size
     if moved > MAX_TRANSACTION_BYTES:
         raise LayoutError(
-            f"{rows}·{columns}·{size} B = {moved:,} B > {MAX_TRANSACTION_BYTES:,} B, which one mbarrier counts: "
-            f"use a smaller tile, or a barrier for each part"
+            f"{rows}·{columns}·{size} B = {moved:,} B > {MAX_TRANSACTION_BYTES:,} B, the most of one mbarrier: "
+            f"use a smaller tile, or one barrier per part"
         )
     return plan
 
@@ -138,7 +138,7 @@ def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str)
     row_bytes = wide * size
     if wide < 1 or row_bytes % BOX_STEP_BYTES:
         raise LayoutError(
-            f"a box of {wide} {dtype} is {row_bytes} B wide: TMA moves multiples of {BOX_STEP_BYTES} B; "
+            f"a box of {wide} {dtype} is {row_bytes} B wide: TMA copies multiples of {BOX_STEP_BYTES} B; "
             f"make it a multiple of {BOX_STEP_BYTES // size} elements"
         )
     if wide > MOST_BOX_EXTENT:
@@ -147,7 +147,7 @@ def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str)
             f"cut the tile into boxes of {MOST_BOX_EXTENT}"
         )
     if swizzle.bits and row_bytes != swizzle.span_bytes:
-        how = "wider than TMA allows for" if row_bytes > swizzle.span_bytes else "narrower than"
+        how = "wider than" if row_bytes > swizzle.span_bytes else "narrower than"
         fits = [name for name, mode in SWIZZLES.items() if mode.bits and mode.span_bytes == row_bytes]
         raise LayoutError(
             f"a box of {wide} {dtype} is {row_bytes} B wide, {how} the {swizzle.span_bytes} B rows that {swizzle.name} "
@@ -155,6 +155,6 @@ def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str)
         )
     if not whole_boxes(columns * size, row_bytes):
         raise LayoutError(
-            f"{columns} columns are no whole number of boxes of {wide} {dtype} ({row_bytes} B, {swizzle.name}): "
+            f"{columns} columns are not a whole number of boxes of {wide} {dtype} ({row_bytes} B, {swizzle.name}): "
             f"use {-(-columns // wide) * wide} columns, or a narrower swizzle"
         )

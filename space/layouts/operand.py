@@ -1,9 +1,9 @@
-"""Operand tiles in shared memory: the strides by which wgmma and tcgen05 walk what TMA has put there.
+"""Operand tiles in shared memory: the strides by which wgmma and tcgen05 read what TMA has written.
 
-The two byte offsets of a descriptor mean different steps in each canonical layout. With T = 16 B of elements:
+The two byte offsets of a descriptor mean different steps in each canonical layout:
 
     major  swizzle   leading byte offset              stride byte offset
-    K      yes       not read; 1 by convention        from 8 rows to the next 8
+    K      yes       ignored; 1 by convention         from 8 rows to the next 8
     K      none      from one 16 B column to the next from 8 rows to the next 8
     MN     yes       from one span of M or N to next  from 8 of K to the next 8
     MN     none      from 8 of K to the next 8        from one 16 B of M or N to the next: the roles swap
@@ -25,7 +25,7 @@ from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, IntArray, Swizzle, whol
 from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
 from space.layouts.wgmma_descriptor import WgmmaDescriptor
 
-#: What stands in a leading field that is not read.
+#: Value of a leading byte offset that the hardware ignores.
 UNREAD_LEADING_BYTES: Final = 16
 
 
@@ -42,14 +42,14 @@ class OperandTile:
     """One tile of A (M x K) or B (N x K).
 
     Attributes:
-        mn: its extent along M or N.
-        k: its extent along K.
-        dtype: of its elements.
-        major: `k` where K is contiguous, `mn` where M or N is.
+        mn: extent along M or N.
+        k: extent along K.
+        dtype: dtype of the elements.
+        major: `k` if K is contiguous, `mn` if M or N is.
         swizzle: mode of both the tensor map and the descriptor.
 
     Raises:
-        LayoutError: no canonical layout holds such a tile.
+        LayoutError: no canonical layout fits the tile.
     """
 
     mn: int
@@ -63,26 +63,27 @@ class OperandTile:
             raise LayoutError(f"major {self.major!r} is unknown: use k or mn")
         if self.swizzle.chunk_bytes != CORE_BYTES:
             raise LayoutError(
-                f"swizzle {self.swizzle.name} keeps {self.swizzle.chunk_bytes} B together: its strides are not "
-                f"described here; use 128B, 64B, 32B or none"
+                f"swizzle {self.swizzle.name} keeps {self.swizzle.chunk_bytes} B together, and its strides are not "
+                f"described here: use 128B, 64B, 32B or none"
             )
         name, rows = ("mn", self.mn) if self.major == "k" else ("k", self.k)
         if not whole_patterns(rows):
             raise LayoutError(
-                f"{name} = {rows} rows are no whole core matrices of {CORE_ROWS} rows: use {-(-rows // 8) * 8}"
+                f"{name} = {rows} rows are not whole core matrices of {CORE_ROWS} rows: "
+                f"use {-(-rows // CORE_ROWS) * CORE_ROWS}"
             )
         _ = self.plan
 
     @property
     def plan(self) -> BoxPlan:
-        """How TMA brings it."""
+        """The boxes by which TMA loads the tile."""
         if self.major == "k":
             return plan_boxes(self.mn, self.k, self.dtype, self.swizzle)
         return plan_boxes(self.k, self.mn, self.dtype, self.swizzle)
 
     @property
     def strides(self) -> Strides:
-        """Of this tile's descriptors, wherever in it they begin."""
+        """Strides of every descriptor of this tile, wherever it starts."""
         rows = CORE_ROWS * self.swizzle.span_bytes
         if self.major == "k" and self.swizzle.bits:
             return Strides(UNREAD_LEADING_BYTES, rows)
@@ -94,16 +95,16 @@ class OperandTile:
     @overload
     def offset(self, mn: IntArray, k: IntArray) -> IntArray: ...
     def offset(self, mn: int | IntArray, k: int | IntArray) -> int | IntArray:
-        """Byte of an element from the tile's aligned start."""
+        """Byte offset of an element from the aligned start of the tile."""
         if self.major == "k":
             return self.plan.offset(mn, k)  # type: ignore[arg-type]
         return self.plan.offset(k, mn)  # type: ignore[arg-type]
 
     def start(self, mn: int, k: int) -> int:
-        """Byte offset, before swizzling, of the block that begins at (`mn`, `k`): what a descriptor starts with.
+        """Byte offset, before swizzling, of the block at (`mn`, `k`): the start address of its descriptor.
 
         Raises:
-            LayoutError: no descriptor can begin there.
+            LayoutError: no descriptor can start there.
         """
         span = self.swizzle.span_bytes // element_bytes(self.dtype)
         step_mn, step_k = (CORE_ROWS, CORE_BYTES // element_bytes(self.dtype))
@@ -112,7 +113,7 @@ class OperandTile:
         for name, value, step, extent in (("mn", mn, step_mn, self.mn), ("k", k, step_k, self.k)):
             if value % step or not 0 <= value < extent:
                 raise LayoutError(
-                    f"no descriptor begins at {name} = {value}: use a multiple of {step} below {extent} "
+                    f"no descriptor starts at {name} = {value}: use a multiple of {step} below {extent} "
                     f"({self.major}-major {self.dtype}, {self.swizzle.name})"
                 )
         row, column = (mn, k) if self.major == "k" else (k, mn)
@@ -124,14 +125,14 @@ class OperandTile:
         )
 
     def wgmma_descriptor(self, address: int = 0, mn: int = 0, k: int = 0) -> WgmmaDescriptor:
-        """Descriptor of the block that begins at (`mn`, `k`) of a tile at `address`.
+        """Descriptor of the block at (`mn`, `k`) of a tile at `address`.
 
         Raises:
-            LayoutError: the address is not aligned, no descriptor begins there, or wgmma can't read the tile.
+            LayoutError: the address is not aligned, no descriptor starts there, or wgmma cannot read the tile.
         """
         if self.major == "mn" and element_bytes(self.dtype) != 2:
             raise LayoutError(
-                f"wgmma reads {self.dtype} K-major only, it transposes 16-bit types alone: keep it with K contiguous"
+                f"wgmma reads {self.dtype} K-major only, as it transposes only 16-bit types: store it with K contiguous"
             )
         self._check_address(address)
         return WgmmaDescriptor(
@@ -139,10 +140,10 @@ class OperandTile:
         )
 
     def tcgen05_descriptor(self, address: int = 0, mn: int = 0, k: int = 0) -> Tcgen05Descriptor:
-        """As `wgmma_descriptor`, for tcgen05.
+        """The same for tcgen05.
 
         Raises:
-            LayoutError: the address is not aligned, or no descriptor begins there.
+            LayoutError: the address is not aligned, or no descriptor starts there.
         """
         self._check_address(address)
         return Tcgen05Descriptor(
@@ -152,7 +153,7 @@ class OperandTile:
     def _check_address(self, address: int) -> None:
         if address % self.plan.alignment_bytes:
             raise LayoutError(
-                f"a tile at {address:#x} begins inside a swizzle pattern: {self.swizzle.name} needs a multiple of "
+                f"a tile at {address:#x} starts inside a swizzle pattern: {self.swizzle.name} needs a multiple of "
                 f"{self.plan.alignment_bytes} B, because the hardware swizzles absolute addresses"
             )
 
@@ -160,11 +161,11 @@ class OperandTile:
 def read_address(
     descriptor: WgmmaDescriptor | Tcgen05Descriptor, major: Major, dtype: str, mn: IntArray, k: IntArray
 ) -> IntArray:
-    """Where the hardware reads element (`mn`, `k`) of one instruction's operand, by its descriptor alone.
+    """Address at which the hardware reads element (`mn`, `k`) of an operand of one instruction.
 
     Args:
-        mn: rows of A or columns of B, from 0.
-        k: position along K, from 0, inside one instruction.
+        mn: row of A or column of B, from 0.
+        k: position along K within the instruction, from 0.
     """
     size = element_bytes(dtype)
     swizzle, leading, stride = descriptor.swizzle, descriptor.leading_byte_offset, descriptor.stride_byte_offset

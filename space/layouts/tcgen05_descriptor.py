@@ -1,4 +1,4 @@
-"""The 64-bit shared-memory descriptor of `tcgen05.mma`: wgmma's strides, with other codes in other places."""
+"""The 64-bit shared-memory descriptor of `tcgen05.mma`: strides as for wgmma, but other bit fields and codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from space.errors import LayoutError
 from space.layouts.bitfields import Field, in_sixteens, pack, unpack
 from space.layouts.swizzle import SWIZZLES, Swizzle
 
-#: PTX ISA 9.0 §9.7.16.4.1, "Shared Memory Descriptor". Bits that no field names are reserved.
+#: PTX ISA 9.0 §9.7.16.4.1, "Shared Memory Descriptor". All other bits are reserved.
 FIELDS: Final = (
     Field("start_address", 0, 13, "address / 16"),
     Field("leading_byte_offset", 16, 29, "offset / 16, or address / 16"),
@@ -25,10 +25,10 @@ SWIZZLE_CODES: Final = {"none": 0, "128B_atom32B": 1, "128B": 2, "64B": 4, "32B"
 
 @dataclass(frozen=True, slots=True)
 class Tcgen05Descriptor:
-    """One descriptor, its fields in bytes; as `WgmmaDescriptor`, and
+    """One descriptor, with addresses and offsets in bytes; fields are those of `WgmmaDescriptor`, and one more.
 
     Attributes:
-        leading_is_address: the leading field is the address of a second part of the tile, not an offset.
+        leading_is_address: whether the leading field is the address of a second part of the tile, not an offset.
     """
 
     start_address: int
@@ -42,10 +42,10 @@ class Tcgen05Descriptor:
         """The 64 bits.
 
         Raises:
-            LayoutError: a field would lose bits.
+            LayoutError: a value does not fit its field.
         """
         if self.base_offset and not self.swizzle.bits:
-            raise LayoutError(f"base_offset = {self.base_offset} without swizzle: there is no pattern; use 0")
+            raise LayoutError(f"base_offset = {self.base_offset} without a swizzle: there is no pattern; use 0")
         return pack(
             FIELDS,
             {
@@ -61,7 +61,7 @@ class Tcgen05Descriptor:
 
     @classmethod
     def decode(cls, word: int) -> Tcgen05Descriptor:
-        """The fields of 64 bits.
+        """The descriptor in 64 bits.
 
         Raises:
             LayoutError: reserved bits are set, the version is not 1, or the swizzle code is unused.
@@ -70,13 +70,13 @@ class Tcgen05Descriptor:
         names = {code: name for name, code in SWIZZLE_CODES.items()}
         if fields["version"] != VERSION:
             raise LayoutError(
-                f"{word:#x} is no tcgen05 shared-memory descriptor: bits 46-48 are {fields['version']}, not {VERSION}; "
-                f"is it a descriptor of wgmma?"
+                f"{word:#x} is not a tcgen05 shared-memory descriptor: bits 46-48 are {fields['version']}, "
+                f"not {VERSION}; is it a wgmma descriptor?"
             )
         if fields["swizzle"] not in names:
             raise LayoutError(
-                f"{word:#x} is no tcgen05 shared-memory descriptor: swizzle code {fields['swizzle']} in bits 61-63 is "
-                f"unused; codes are {', '.join(f'{code} ({name})' for code, name in names.items())}"
+                f"{word:#x} is not a tcgen05 shared-memory descriptor: swizzle code {fields['swizzle']} in bits 61-63 "
+                f"is unused; codes are {', '.join(f'{code} ({name})' for code, name in names.items())}"
             )
         return cls(
             fields["start_address"] * 16, fields["leading_byte_offset"] * 16, fields["stride_byte_offset"] * 16,

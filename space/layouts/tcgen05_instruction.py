@@ -1,8 +1,10 @@
-"""The 32-bit instruction descriptor of `tcgen05.mma`: shapes, dtypes and majors that no compiler checks.
+"""The 32-bit instruction descriptor of `tcgen05.mma`: shapes, dtypes and major modes that no compiler checks.
 
-It is a register, so that an impossible value assembles and is undefined behaviour on the GPU: what can't be is
-refused here, by the rows of `space.instructions.tcgen05`. That M and N suit the CTA group, which the
-descriptor does not hold, those rows tell.
+The descriptor is a register,
+so an impossible value assembles and is undefined behaviour on the GPU. This module refuses
+it, by the rows of `space.instructions.tcgen05`. The descriptor does not hold the CTA group: whether M and N suit it,
+only
+those rows say.
 """
 
 from __future__ import annotations
@@ -49,13 +51,13 @@ _F8F6F4: Final = {"fp8_e4m3": 0, "fp8_e5m2": 1, "fp6_e2m3": 3, "fp6_e3m2": 4, "f
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What one `.kind` reads and writes.
+    """Fields and codes of one `.kind`.
 
     Attributes:
-        fields: its bit fields.
-        inputs, outputs: codes by dtype; no outputs where D is always f32 and not encoded.
-        scales: codes by dtype of scale factors; empty without block scaling.
-        sf_ids: bytes of the word at which scale factors may begin.
+        fields: bit fields of the descriptor.
+        inputs, outputs: codes by dtype; no outputs if D is always f32 and not encoded.
+        scales: codes by dtype of the scale factors; empty without block scaling.
+        sf_ids: bytes of a word at which scale factors may start.
     """
 
     fields: tuple[Field, ...]
@@ -83,15 +85,15 @@ class Tcgen05Instruction:
 
     Attributes:
         kind: one of `KINDS`, as in `.kind::f16`.
-        m, n: extents of D, of both blocks of a pair together.
-        dtype_a, dtype_b, dtype_d: of the operands.
-        major_a, major_b: `k`, or `mn` where M or N is contiguous.
+        m, n: extents of D, both blocks of a pair together.
+        dtype_a, dtype_b, dtype_d: dtypes of the operands.
+        major_a, major_b: `k`, or `mn` if M or N is contiguous.
         negate_a, negate_b: multiply the operand by -1; not for integers.
         saturate: clamp s32 instead of wrapping.
         sparse, sparsity_selector: A is 2:4 sparse.
-        max_shift: of B's reuse, `.ws` only: 0, 8, 16 or 32.
-        scale_dtype: of scale factors, empty without block scaling.
-        sf_id_a, sf_id_b: byte of the word at which the factors begin.
+        max_shift: maximum shift of B in `.ws` instructions: 0, 8, 16 or 32.
+        scale_dtype: dtype of the scale factors; empty without block scaling.
+        sf_id_a, sf_id_b: byte of the word at which the scale factors start.
         k96: K of 96 instead of 64, for packed fp4.
     """
 
@@ -118,7 +120,7 @@ class Tcgen05Instruction:
         """The 32 bits.
 
         Raises:
-            LayoutError: the kind has no such instruction, or a value has no place in its descriptor.
+            LayoutError: the kind has no such instruction, or its descriptor no such field.
         """
         facts = kind_named(self.kind)
         self._check_shape(facts)
@@ -127,10 +129,10 @@ class Tcgen05Instruction:
 
     @classmethod
     def decode(cls, word: int, kind: str) -> Tcgen05Instruction:
-        """The fields of 32 bits, whose meaning depends on the kind.
+        """The descriptor in 32 bits, whose meaning depends on the kind.
 
         Raises:
-            LayoutError: no descriptor of that kind.
+            LayoutError: the bits are not a descriptor of that kind.
         """
         facts = kind_named(kind)
         fields = unpack(facts.fields, word, 32, f"instruction descriptor of kind::{kind}")
@@ -146,7 +148,7 @@ class Tcgen05Instruction:
             _dtype(facts.scales, fields["scale_format"], "scale_format", kind) if facts.scales else "",
             fields.get("sf_id_a", 0), fields.get("sf_id_b", 0), bool(fields.get("k96", 0)),
         )  # fmt: skip
-        # Refuses what encode would.
+        # Refuses the values that encode refuses.
         made.encode()
         return made
 
@@ -178,7 +180,7 @@ class Tcgen05Instruction:
             known = sorted({row.dtype_acc for row in typed})
             raise LayoutError(
                 f"dtype_d = {self.dtype_d!r} with kind::{self.kind} of {self.dtype_a} and {self.dtype_b}: "
-                + (f"use {' or '.join(known)}" if known else "no instruction multiplies these two")
+                + (f"use {' or '.join(known)}" if known else "no instruction multiplies these dtypes")
             )
         extents = sorted({m for row in rows for m in row.m})
         if self.m not in extents:
@@ -199,15 +201,15 @@ class Tcgen05Instruction:
                  "sparsity_selector": self.sparsity_selector}  # fmt: skip
         for name, value in given.items():
             if value and (name not in names or (name == "saturate" and self.kind != "i8")):
-                raise LayoutError(f"{name} = {value} with kind::{self.kind}: it has none; leave it out")
+                raise LayoutError(f"{name} = {value} with kind::{self.kind}, which has no such field: leave it out")
         if self.kind == "i8" and (self.negate_a or self.negate_b):
-            raise LayoutError("kind::i8 negates nothing: leave out negate_a and negate_b")
+            raise LayoutError("kind::i8 cannot negate an operand: leave out negate_a and negate_b")
         if self.max_shift not in _SHIFTS:
             raise LayoutError(f"max_shift = {self.max_shift}: use one of {', '.join(map(str, _SHIFTS))}")
         if self.sparsity_selector and not self.sparse:
             raise LayoutError(f"sparsity_selector = {self.sparsity_selector} of a dense A: leave it out, or set sparse")
         if self.scale_dtype not in (facts.scales or {"": 0}):
-            known = " or ".join(facts.scales) or "none, it has no block scaling"
+            known = " or ".join(facts.scales) or "none, as it has no block scaling"
             raise LayoutError(f"scale_dtype = {self.scale_dtype!r} with kind::{self.kind}: use {known}")
         for name, value in (("sf_id_a", self.sf_id_a), ("sf_id_b", self.sf_id_b)):
             if value not in facts.sf_ids:
@@ -215,10 +217,10 @@ class Tcgen05Instruction:
 
 
 def kind_named(name: str) -> Kind:
-    """Facts of a kind.
+    """The fields and codes of a kind.
 
     Raises:
-        LayoutError: no such kind.
+        LayoutError: there is no such kind.
     """
     if name not in KINDS:
         raise LayoutError(f"kind {name!r} is unknown: use one of {', '.join(KINDS)}")
@@ -234,6 +236,6 @@ def _dtype(codes: dict[str, int], code: int, field: str, kind: str) -> str:
         if known == code:
             return dtype
     raise LayoutError(
-        f"{field} {code} means nothing to kind::{kind}: codes are "
+        f"{field} {code} is unused in kind::{kind}: codes are "
         f"{', '.join(f'{known} ({dtype})' for dtype, known in codes.items())}"
     )

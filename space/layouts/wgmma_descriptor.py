@@ -1,4 +1,4 @@
-"""The 64-bit matrix descriptor by which `wgmma.mma_async` finds an operand in shared memory."""
+"""The 64-bit matrix descriptor that tells `wgmma.mma_async` where an operand is in shared memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from space.errors import LayoutError
 from space.layouts.bitfields import Field, in_sixteens, pack, unpack
 from space.layouts.swizzle import SWIZZLES, Swizzle
 
-#: PTX ISA 9.0 §9.7.15.5.1.2.2, "Matrix Descriptor Format". Bits that no field names are reserved.
+#: PTX ISA 9.0 §9.7.15.5.1.2.2, "Matrix Descriptor Format". All other bits are reserved.
 FIELDS: Final = (
     Field("start_address", 0, 13, "address / 16"),
     Field("leading_byte_offset", 16, 29, "offset / 16"),
@@ -22,14 +22,14 @@ SWIZZLE_CODES: Final = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
 
 @dataclass(frozen=True, slots=True)
 class WgmmaDescriptor:
-    """One descriptor, its fields in bytes.
+    """One descriptor, with addresses and offsets in bytes.
 
     Attributes:
-        start_address: of the first element, in the shared-memory window.
-        leading_byte_offset, stride_byte_offset: what they step over depends on major mode and swizzle; see
+        start_address: shared-memory address of the first element.
+        leading_byte_offset, stride_byte_offset: strides, whose meaning depends on major mode and swizzle; see
             `space.layouts.operand`.
         swizzle: one of `SWIZZLE_CODES`.
-        base_offset: where in the swizzle pattern the tile's pattern starts; 0 when it is aligned.
+        base_offset: offset of the tile in the swizzle pattern; 0 if it is aligned.
     """
 
     start_address: int
@@ -42,14 +42,14 @@ class WgmmaDescriptor:
         """The 64 bits.
 
         Raises:
-            LayoutError: a field would lose bits, or wgmma has no such swizzle.
+            LayoutError: a value does not fit its field, or wgmma has no such swizzle.
         """
         if self.swizzle.name not in SWIZZLE_CODES:
             raise LayoutError(
                 f"wgmma has no swizzle {self.swizzle.name}: use one of {', '.join(SWIZZLE_CODES)} (tcgen05 has it)"
             )
         if self.base_offset and not self.swizzle.bits:
-            raise LayoutError(f"base_offset = {self.base_offset} without swizzle: there is no pattern; use 0")
+            raise LayoutError(f"base_offset = {self.base_offset} without a swizzle: there is no pattern; use 0")
         return pack(
             FIELDS,
             {
@@ -63,10 +63,10 @@ class WgmmaDescriptor:
 
     @classmethod
     def decode(cls, word: int) -> WgmmaDescriptor:
-        """The fields of 64 bits.
+        """The descriptor in 64 bits.
 
         Raises:
-            LayoutError: reserved bits are set, so that this is no descriptor of wgmma.
+            LayoutError: reserved bits are set, so this is not a wgmma descriptor.
         """
         fields = unpack(FIELDS, word, 64, "wgmma descriptor")
         names = {code: name for name, code in SWIZZLE_CODES.items()}

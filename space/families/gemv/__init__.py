@@ -1,4 +1,4 @@
-"""gemv: one to four rows of A against weights that stream past once, at the speed of memory."""
+"""gemv: one to four rows of A times weights that are read once, at the rate of memory."""
 
 from __future__ import annotations
 

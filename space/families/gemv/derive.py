@@ -1,4 +1,4 @@
-"""Derived values of `gemv`. Those marked `in_kernel` are asserted by the kernel when it compiles."""
+"""Derived values of `gemv`. The kernel asserts those marked `in_kernel` when it compiles."""
 
 from __future__ import annotations
 
@@ -16,32 +16,33 @@ from space.families.split_k import SEMAPHORE_BYTES
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
 
-#: Registers beside what `held_registers` counts: indices, the arguments at hand, what an epilogue computes.
+#: Registers that `held_registers` does not count, for indices and arguments; and those of an epilogue, which it counts.
 BESIDE_REGISTERS, EPILOGUE_REGISTERS = 30, 16
 
 
 def row_bytes(problem: Gemm) -> int:
-    """From one row of B to the next."""
+    """Bytes from one row of B to the next."""
     return problem.k * input_bytes(problem)
 
 
 def transposed_a(problem: Gemm) -> bool:
-    """Whether rows of A are not contiguous; a single one is, whatever its layout is called."""
+    """Whether A has several rows that are not contiguous; a single row always is."""
     return problem.layout[0] == "t" and problem.m > 1
 
 
 def words(c: Columns) -> IntColumn:
-    """Registers of what one load brings."""
+    """Registers per load."""
     return np.maximum(c["load_bytes"] // WORD_BYTES, 1)
 
 
 def _gathers(c: Columns) -> BoolColumn:
+    """Whether warps of a block exchange sums through shared memory."""
     column: BoolColumn = (c["split_warps"] > 1) | (c["split_k"] > 1)
     return column
 
 
 def _reduction_bytes(c: Columns) -> IntColumn:
-    """Sums of every warp of a team, and a word that says who came last."""
+    """Bytes of the sums of every warp of a team, and of a flag that marks the last block of split-K."""
     sums = np.where(_gathers(c), c["split_warps"] * c["outputs"], 1) * WORD_BYTES
     return -(-(sums + WORD_BYTES) // VECTOR_BYTES) * VECTOR_BYTES
 
@@ -52,8 +53,8 @@ def _staged_pitch(c: Columns) -> IntColumn:
 
 
 def _held_registers(c: Columns) -> IntColumn:
-    """Sums, and promoted ones beside them; the loads under way, those of less than a word with what puts them in place;
-    a piece of each row of A, addresses of the rows of B, elements as f32."""
+    """Sums, twice if promoted; loads in flight, half as much again for loads narrower than a register; a piece of each
+    row of A; addresses of the rows of B; elements converted to f32; and the epilogue's."""
     per_word = np.minimum(c["load_bytes"], WORD_BYTES) // input_bytes(c.problem)
     unpacked = 0 if c.problem.dtype_acc == "s32" else (c["columns"] + 1) * np.maximum(per_word, 1)
     loads = c["buffers"] * c["unroll"] * c["columns"] * words(c)
@@ -74,51 +75,51 @@ def _workspace_bytes(c: Columns) -> IntColumn:
 
 
 DERIVED: Final[tuple[Derived, ...]] = (
-    Derived("threads", ("warps",), lambda c: WARP_THREADS * c["warps"], False, "threads of a block"),
+    Derived("threads", ("warps",), lambda c: WARP_THREADS * c["warps"], False, "threads per block"),
     Derived("team", ("lanes", "split_warps"), lambda c: c["lanes"] * c["split_warps"], False,
-            "threads that share the K of a column"),
+            "threads that split K of a column among them"),
     Derived("tile_n", ("threads", "team", "columns"),
             lambda c: np.maximum(c["threads"] // c["team"], 1) * c["columns"], True,
-            "columns of C that a block computes at a time"),
+            "columns of C that a block computes together"),
     Derived("outputs", ("rows", "tile_n"), lambda c: c["rows"] * c["tile_n"], False,
-            "elements of C that a block computes at a time"),
+            "elements of C that a block computes together"),
     Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
-            "whether K is split over blocks"),
+            "whether different blocks multiply slices of K"),
     Derived("reduction_bytes", ("split_warps", "split_k", "outputs"), _reduction_bytes, True,
-            "shared memory of the sums of a team's warps"),
+            "shared memory of the sums of a team"),
     Derived("entry_registers", ("threads", "blocks_per_sm"), _entry_registers, False,
-            "registers that a thread may use, so that the blocks of a multiprocessor fit"),
+            "registers per thread that let all blocks of a multiprocessor fit"),
     Derived("held_registers", ("rows", "columns", "unroll", "buffers", "load_bytes"), _held_registers, False,
             "registers that a thread holds at once"),
     Derived("pieces", ("load_bytes",), lambda c: row_bytes(c.problem) // c["load_bytes"], False,
-            "loads of one row of B"),
+            "loads per row of B"),
     Derived("slice_pieces", ("pieces", "split_k"), lambda c: -(-c["pieces"] // c["split_k"]), False,
-            "loads of one row of B in the longest slice of K"),
+            "loads per row of B in the longest slice of K"),
     Derived("staged_pitch_bytes", ("slice_pieces", "load_bytes", "a_path"), _staged_pitch, False,
-            "shared memory of one row of A"),
+            "shared memory per row of A"),
     Derived("shared_memory_bytes", ("reduction_bytes", "staged_pitch_bytes", "rows"),
             lambda c: c["reduction_bytes"] + c["rows"] * c["staged_pitch_bytes"], False,
-            "dynamic shared memory of a block: the team's sums, and a slice of A"),
+            "dynamic shared memory of a block: the sums of a team and a slice of A"),
     Derived("tiles_n", ("tile_n",), lambda c: -(-c.problem.n // c["tile_n"]), False,
-            "blocks' tiles along N, the last one perhaps partial"),
+            "tiles along N; the last may be partial"),
     Derived("steps", ("slice_pieces", "team", "unroll"), lambda c: -(-c["slice_pieces"] // (c["team"] * c["unroll"])),
-            False, "times that a thread waits for its loads in a tile"),
+            False, "times per tile that a thread waits for its loads"),
     Derived("in_flight_bytes", ("threads", "blocks_per_sm", "columns", "unroll", "buffers", "load_bytes"),
             lambda c: c["threads"] * c["blocks_per_sm"] * c["columns"] * c["unroll"] * c["buffers"] * c["load_bytes"],
-            False, "bytes that a multiprocessor has asked memory for at a time"),
+            False, "bytes that a multiprocessor has in flight"),
     Derived("workspace_bytes", ("split_k", "tiles_n", "outputs"), _workspace_bytes, False,
-            "device memory of split-K: every slice's sums, and a counter a tile"),
+            "device memory of split-K: the sums of every slice and one semaphore per tile"),
 )  # fmt: skip
 
 
 def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
-    """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
+    """Members of the kernel's `Config` struct that follow from the problem: dtypes and the epilogue."""
     constants: dict[str, KnobValue] = {
         "element_a": problem.dtype_a,
         "element_b": problem.dtype_b,
         "output": problem.dtype_c,
         "integers": int(problem.dtype_acc == "s32"),
-        # The epilogue is shared with a family that may compute the transposed product.
+        # The shared epilogue also serves a family that may compute the transposed product.
         "swap_ab": 0,
     }
     return constants | epilogue_constants(problem)

@@ -1,6 +1,6 @@
-"""Predicted time of `gemv` candidates: bytes at the rate that loads in flight sustain, in waves of blocks.
+"""Time estimate of `gemv`: bytes at the rate that the loads in flight sustain, in waves of blocks.
 
-Ranks candidates of the family among one another; never shown as a measurement.
+It ranks candidates of the family among one another and is never shown as a measurement.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from space.families.gemv.derive import row_bytes
 from space.families.gemv.knobs import A_SMEM
 from space.layouts.banks import BYTES_PER_CLOCK
 
-#: From asking memory to having, as the recordings under `recorded/h200` have it.
+#: Latency of memory, fitted to the recordings under `recorded/h200`.
 LATENCY_US: Final = 1.0
-#: Staging A at the start of a tile, beyond the latency of its loads: barriers.
+#: Barriers that staging A takes at the start of a tile, beyond the latency of its loads.
 STAGE_US: Final = 0.3
-#: Shuffles and the write at the end of a tile; bringing slices together.
+#: Shuffles and stores at the end of a tile, and the sum over slices of K.
 FINISH_US, SPLIT_US = 0.3, 1.5
-#: f32 operations that one multiprocessor starts in a clock, and what of that a real loop gets.
+#: f32 operations per clock and multiprocessor, and the share of them that a real loop reaches.
 FLOPS_PER_CLOCK, SHARE_OF_IT = 128, 0.5
 
 
 def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
-    """Microseconds of one launch with cold L2, one row a candidate."""
+    """Microseconds of one launch with a cold L2, one row per candidate."""
     tiles = (c["tiles_n"] * c["split_k"] * c.problem.batch).astype(np.float64)
     resident = np.minimum(c["blocks_per_sm"], np.ceil(tiles / device.sm_count))
     slots = np.minimum(resident * device.sm_count, tiles)
@@ -35,7 +35,7 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     terms = (_stream_us(c, device, tiles, slots), _work_us(c, device, slots), _a_us(c, device, tiles, slots))
     busy = np.maximum.reduce(terms)
     start = LATENCY_US + FINISH_US + np.where(c["a_path"] == A_SMEM, STAGE_US, 0.0)
-    # Blocks beside it hide most of what a tile begins and ends with.
+    # Other resident blocks hide most of the start and the end of a tile.
     turns = start * (1 + (waves - 1) / (2 * resident))
     split = np.where(c["split_k"] > 1, SPLIT_US, 0.0)
     total: FloatColumn = busy + turns + split + device.launch_us
@@ -43,7 +43,7 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
 
 
 def _stream_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
-    """B at the rate of memory, or of what is in flight; the last wave ends with whole tiles."""
+    """Time to read B at the rate of memory or of the loads in flight; the last wave counts whole tiles."""
     tile_bytes = c["tile_n"] * row_bytes(c.problem) / c["split_k"]
     in_flight = slots * c["in_flight_bytes"] / c["blocks_per_sm"]
     rate = np.minimum(device.hbm_read_tbs * 1e6, in_flight / LATENCY_US)
@@ -53,7 +53,7 @@ def _stream_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: Flo
 
 
 def _work_us(c: Columns, device: DeviceProfile, slots: FloatColumn) -> FloatColumn:
-    """Of an element of B: a conversion, a product a row, and its share of converting A; narrow loads take more."""
+    """Time of arithmetic: per element of B a load, a conversion, a product per row of A, a share of converting A."""
     elements = c.problem.n * c.problem.k * c.problem.batch
     work = (c["rows"] + 1 + c["rows"] / c["columns"]) * elements / (4 if c.problem.dtype_acc == "s32" else 1)
     loads = 4 * elements * input_bytes(c.problem) / c["load_bytes"]
@@ -63,7 +63,7 @@ def _work_us(c: Columns, device: DeviceProfile, slots: FloatColumn) -> FloatColu
 
 
 def _a_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatColumn) -> FloatColumn:
-    """A from L2, once a tile, and again for every few columns from shared memory or L1."""
+    """Time to read A: from L2 once per tile, and from shared memory or L1 again for every few columns."""
     slice_bytes = c["rows"] * row_bytes(c.problem) / c["split_k"]
     again = c["tile_n"] / c["columns"] * slice_bytes * tiles
     rate = BYTES_PER_CLOCK * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)

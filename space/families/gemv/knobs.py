@@ -1,4 +1,4 @@
-"""Knobs of `gemv`, in enumeration order: those that rules cut by come first, free ones last."""
+"""Knobs of `gemv` in enumeration order: those that rules read come first, free ones last."""
 
 from __future__ import annotations
 
@@ -12,29 +12,31 @@ CACHE_HINTS: Final = ("none", "evict_first")
 
 A_SMEM, A_CACHE = range(len(A_PATHS))
 HINT_NONE, HINT_EVICT_FIRST = range(len(CACHE_HINTS))
-#: Rows of A that one pass over B can be multiplied with.
+#: Rows of A that one pass over B can multiply.
 MOST_ROWS: Final = 4
 
 KNOBS: Final[tuple[Knob, ...]] = (
-    Knob("rows", tuple(range(1, MOST_ROWS + 1)), 1, "compile", "rows of A, each a sum a column that a thread holds"),
-    Knob("load_bytes", (1, 2, 4, 8, VECTOR_BYTES), VECTOR_BYTES, "compile", "bytes of a row of B that one load brings"),
-    Knob("warps", (1, 2, 4, 8, 16), 8, "compile", "warps of a block"),
-    Knob("split_warps", (1, 2, 4, 8, 16), 1, "compile", "warps of a block that share the K of their columns"),
-    Knob("lanes", (4, 8, 16, WARP_THREADS), WARP_THREADS, "compile", "lanes of a warp that share a column"),
+    Knob("rows", tuple(range(1, MOST_ROWS + 1)), 1, "compile", "rows of A; a thread holds one sum per row and column"),
+    Knob("load_bytes", (1, 2, 4, 8, VECTOR_BYTES), VECTOR_BYTES, "compile", "bytes of a row of B per load"),
+    Knob("warps", (1, 2, 4, 8, 16), 8, "compile", "warps per block"),
+    Knob("split_warps", (1, 2, 4, 8, 16), 1, "compile", "warps that split K of their columns among them"),
+    Knob("lanes", (4, 8, 16, WARP_THREADS), WARP_THREADS, "compile",
+         "lanes of a warp that split K of a column among them"),
     Knob("columns", (1, 2, 4), 2, "compile",
-         "neighbouring columns of C that a lane works on; they share what it reads of A"),
-    Knob("unroll", (1, 2, 4, 8, 16), 4, "compile", "loads of each column that are under way together"),
-    Knob("buffers", (1, 2), 1, "compile", "sets of loads: with two, the next one is under way during the products"),
+         "neighbouring columns of C per lane, which share its loads of A"),
+    Knob("unroll", (1, 2, 4, 8, 16), 4, "compile", "loads of each column in flight together"),
+    Knob("buffers", (1, 2), 1, "compile",
+         "sets of loads; with 2, the next set is in flight while the current one is multiplied"),
     Knob("blocks_per_sm", (1, 2, 3, 4, 6, 8, 16), 2, "compile",
-         "blocks of a multiprocessor that registers are kept free for; a persistent grid has as many"),
-    Knob("a_path", A_PATHS, "smem", "compile", "where A is read: staged in shared memory, or through L1"),
+         "blocks per multiprocessor that registers must suffice for; a persistent grid has as many"),
+    Knob("a_path", A_PATHS, "smem", "compile", "where A is read from: staged in shared memory, or through L1"),
     Knob("split_k", (1, 2, 4, 8, 16, 32), 1, "launch",
-         "slices of K that different blocks sum; the last to finish adds them in order"),
+         "slices of K that different blocks multiply; the last block to finish sums them in order"),
     Knob("prefetch_bytes", (0, LINE_BYTES, 2 * LINE_BYTES), 2 * LINE_BYTES, "compile",
-         "bytes that a load asks L2 to fetch at least; 0 is as needed"),
-    Knob("persistent", (0, 1), 0, "launch", "whether blocks walk over tiles; otherwise each has one"),
-    Knob("cache_hint", CACHE_HINTS, "none", "launch", "whether B passes through L2 without displacing what is there"),
+         "bytes that a load makes L2 fetch at least; 0 fetches what the load needs"),
+    Knob("persistent", (0, 1), 0, "launch", "whether each block computes several tiles; otherwise one"),
+    Knob("cache_hint", CACHE_HINTS, "none", "launch", "whether B streams through L2 without displacing other data"),
     Knob("prefetch_steps", (0, 1, 2, 4), 0, "launch",
-         "steps of B that a block asks into L2 before the kernel before it has ended"),
-    Knob("pdl", (0, 1), 0, "launch", "programmatic dependent launch: set up while the kernel before still runs"),
+         "steps of B that a block prefetches into L2 before the previous kernel has ended"),
+    Knob("pdl", (0, 1), 0, "launch", "programmatic dependent launch: set up while the previous kernel still runs"),
 )  # fmt: skip

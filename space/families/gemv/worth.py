@@ -1,4 +1,4 @@
-"""What is legal but not worth trying in `gemv`: another candidate is as fast or faster."""
+"""Worth rules of `gemv`: what they remove is legal, but another candidate is at least as fast."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from space.families.gemv.derive import row_bytes
 from space.families.gemv.knobs import A_CACHE, KNOBS
 from space.rules import Rule, worth_of
 
-#: Bytes that a multiprocessor must have asked for, so that memory never waits: 4.4 TB/s over 132 of them for some
-#: 0.8 µs are 27 KB; half of that to be sure, and no more than helps.
+#: Bytes in flight per multiprocessor that keep memory busy: 4.4 TB/s over 132 multiprocessors for about 0.8 µs are
+#: 27 KB. The lower limit is half of that, to be safe; more than the upper limit does not help.
 LEAST_IN_FLIGHT_BYTES, MOST_IN_FLIGHT_BYTES = 12 * 1024, 128 * 1024
-#: Threads of a multiprocessor: fewer don't hide the latency of sums and conversions.
+#: Threads per multiprocessor that hide the latency of sums and conversions.
 LEAST_THREADS: Final = 256
 
 
 def _widest(c: Columns) -> int:
-    """Bytes of the widest load that rows are aligned for."""
+    """Bytes of the widest load that the alignment of rows allows."""
     return min(row_bytes(c.problem) & -row_bytes(c.problem), VECTOR_BYTES)
 
 
@@ -32,14 +32,14 @@ def _tiles(c: Columns) -> IntColumn:
 
 
 def _split_useful(c: Columns) -> BoolColumn:
-    """K over blocks only where columns alone leave multiprocessors idle, and no further than that."""
+    """K is split only if columns alone leave multiprocessors idle, and no further than that."""
     fills = _tiles(c) * c["split_k"] <= 2 * c.device.sm_count * c["blocks_per_sm"]
     column: BoolColumn = (c["split_k"] == 1) | (fills & (c["steps"] >= 2))
     return column
 
 
 def _in_flight(c: Columns) -> BoolColumn:
-    """Enough, or all that there is: where problems are small nothing is in flight for long."""
+    """Enough bytes are in flight, or all that a small problem has."""
     resident = np.minimum(c["blocks_per_sm"], np.maximum(-(-_tiles(c) * c["split_k"] // c.device.sm_count), 1))
     asked = c["in_flight_bytes"] // c["blocks_per_sm"] * resident
     column: BoolColumn = (asked <= MOST_IN_FLIGHT_BYTES) & (
@@ -49,20 +49,20 @@ def _in_flight(c: Columns) -> BoolColumn:
 
 
 def _whole_steps(c: Columns) -> BoolColumn:
-    """Of the last step at most half is idle, where there are few."""
+    """At most half of the last step is idle, if there are few steps."""
     taken = c["steps"] * c["team"] * c["unroll"]
     column: BoolColumn = (c["steps"] > 8) | (2 * c["slice_pieces"] > taken) | ((c["unroll"] == 1) & (c["lanes"] == 4))
     return column
 
 
 def _one_name(c: Columns) -> BoolColumn:
-    """Warps share K only once all lanes of a warp do."""
+    """Warps split K only if all lanes of a warp do."""
     column: BoolColumn = (c["split_warps"] == 1) | (c["lanes"] == WARP_THREADS)
     return column
 
 
 def _team_wide(c: Columns) -> BoolColumn:
-    """Lanes side by side read whole lines."""
+    """Neighbouring lanes read whole lines."""
     line = c["lanes"] * c["load_bytes"] >= LINE_BYTES
     column: BoolColumn = line | (c["lanes"] * c["load_bytes"] * 2 > row_bytes(c.problem)) | (c["lanes"] == WARP_THREADS)
     return column
@@ -75,7 +75,7 @@ def _smem_resident(c: Columns) -> BoolColumn:
 
 
 def _a_cached(c: Columns) -> BoolColumn:
-    """Through L1 only while A stays there beside what passes."""
+    """A is read through L1 only if it stays there while B streams past."""
     a_bytes = c.problem.m * c.problem.k * input_bytes(c.problem)
     column: BoolColumn = (c["a_path"] != A_CACHE) | np.bool_(a_bytes <= 64 * 1024)
     return column
@@ -84,32 +84,33 @@ def _a_cached(c: Columns) -> BoolColumn:
 _worth = worth_of(KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
-    _worth("worth.load_bytes", "loads are as wide as rows are aligned", "narrower ones need more instructions a byte",
+    _worth("worth.load_bytes", "loads are as wide as the alignment of rows allows",
+           "narrower loads take more instructions per byte",
            ("load_bytes",), lambda c: c["load_bytes"] == _widest(c)),
-    _worth("worth.team", "a team is lanes of one warp, or whole warps", "the others name sums that take more shuffles",
+    _worth("worth.team", "a team is lanes of one warp, or whole warps", "other teams only add shuffles",
            ("lanes", "split_warps"), _one_name),
-    _worth("worth.lanes", "lanes of a column read a whole line side by side, unless its row is shorter",
-           "a line that several loads touch is asked for several times", ("lanes", "load_bytes"), _team_wide),
-    _worth("worth.in_flight", "a multiprocessor has asked for 12 to 128 KiB, or for all there is",
-           "less leaves memory idle, more only waits longer",
+    _worth("worth.lanes", "the lanes of a column read whole lines, unless its row is shorter",
+           "a line that several loads touch is requested several times", ("lanes", "load_bytes"), _team_wide),
+    _worth("worth.in_flight", "a multiprocessor has 12 to 128 KiB in flight, or all that there is",
+           "less leaves memory idle; more only waits longer",
            ("in_flight_bytes", "blocks_per_sm", "tiles_n", "split_k", "steps", "buffers"), _in_flight),
-    _worth("worth.steps", "few steps are nearly whole", "idle lanes load nothing",
+    _worth("worth.steps", "if there are few steps, at least half of the last one is used", "idle lanes load nothing",
            ("steps", "team", "unroll", "slice_pieces", "lanes"), _whole_steps),
-    _worth("worth.threads", "a multiprocessor has 256 threads or more", "fewer don't hide the latency of the products",
+    _worth("worth.threads", "a multiprocessor has 256 threads or more", "fewer do not hide the latency of the products",
            ("threads", "blocks_per_sm"), lambda c: c["threads"] * c["blocks_per_sm"] >= LEAST_THREADS),
-    _worth("worth.resident", "the blocks that registers are kept free for fit in shared memory too",
-           "what is kept free for nobody is lost", ("blocks_per_sm", "shared_memory_bytes"), _smem_resident),
-    _worth("worth.a_path", "A comes through L1 only while it fits there", "each column reads it again", ("a_path",),
+    _worth("worth.resident", "the shared memory of a multiprocessor holds as many blocks as its registers",
+           "registers of blocks that do not fit stay unused", ("blocks_per_sm", "shared_memory_bytes"), _smem_resident),
+    _worth("worth.a_path", "A is read through L1 only if it fits there", "every column reads it again", ("a_path",),
            _a_cached),
-    _worth("worth.split_k", "K is split over blocks where columns alone don't fill the machine",
-           "adding slices costs a trip through L2", ("split_k", "tiles_n", "blocks_per_sm", "steps"), _split_useful),
-    _worth("worth.persistent", "blocks walk over tiles only where there are more tiles than blocks",
-           "one tile each is the same walk", ("persistent", "tiles_n", "split_k", "blocks_per_sm"),
+    _worth("worth.split_k", "K is split over blocks only if columns alone do not fill the GPU",
+           "slices are summed through L2", ("split_k", "tiles_n", "blocks_per_sm", "steps"), _split_useful),
+    _worth("worth.persistent", "blocks are persistent only if there are more tiles than blocks",
+           "with one tile per block, both grids are the same", ("persistent", "tiles_n", "split_k", "blocks_per_sm"),
            lambda c: (c["persistent"] == 0) | (_tiles(c) * c["split_k"] > c.device.sm_count * c["blocks_per_sm"])),
-    _worth("worth.prefetch_bytes", "loads ask L2 for a line or two", "a row of B is read whole",
+    _worth("worth.prefetch_bytes", "a load makes L2 fetch one or two lines", "rows of B are read whole",
            ("prefetch_bytes",), lambda c: c["prefetch_bytes"] > 0),
-    _worth("worth.prefetch_steps", "nothing is asked into L2 ahead of the loads",
-           "it helps before the kernel before has ended, which no measurement among copies of itself shows",
+    _worth("worth.prefetch_steps", "nothing is prefetched into L2",
+           "it helps only behind another kernel, and a kernel measured among copies of itself does not show that",
            ("prefetch_steps",), lambda c: c["prefetch_steps"] == 0),
     _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY, ("pdl",),
            lambda c: (c["pdl"] == 0) | dependent_launch.is_short(c.problem)),

@@ -1,4 +1,4 @@
-"""Derived values of `sm90_wgmma`. Those marked `in_kernel` are asserted by the kernel when it compiles."""
+"""Derived values of `sm90_wgmma`. The kernel asserts those marked `in_kernel` when it compiles."""
 
 from __future__ import annotations
 
@@ -24,35 +24,40 @@ from space.instructions.tma import MBARRIER_BYTES
 from space.layouts.boxes import boxes_across
 from space.layouts.swizzle import SWIZZLES, WIDEST, row_bytes_of
 
-#: Operand tiles start at multiples of this, so that every swizzle's pattern starts with them.
+#: Operand tiles start at multiples of this, so that the pattern of every swizzle starts with the tile.
 TILE_ALIGN_BYTES: Final = WIDEST.pattern_bytes
 #: One full and one empty mbarrier per stage.
 BARRIER_BYTES_PER_STAGE: Final = 2 * MBARRIER_BYTES
-#: What split-K and clusters along K tell each consumer warpgroup: whose shares of a tile it writes, in a word, and
-#: that the sums of its share are there, an mbarrier.
+#: Per consumer warpgroup, for split-K and clusters along K: a word that says which share of a tile it writes, and an
+#: mbarrier that says that the sums of the share have arrived.
 FLAG_BYTES: Final = WORD_BYTES + MBARRIER_BYTES
-#: Widths of a box of a TMA store of C that a swizzle spreads over the banks, best first. What none of them divides is
-#: one box, as wide as what is staged: of an odd number of 16-byte groups its lines meet all banks, of twice an odd
-#: number half of them, and memory is written in whole sectors but at the tile's edges.
+#: Box widths of TMA stores of C, best first; their swizzles spread each line over the banks. Staged columns that
+#: neither divides are one unswizzled box: its lines meet all banks if they are an odd number of 16-byte groups, half of
+#: them if twice an odd number, and it writes whole sectors except at the edges of the tile.
 STORE_BOX_BYTES: Final = (SWIZZLES["128B"].span_bytes, SWIZZLES["64B"].span_bytes)
-#: The same of a transposed tile, whose boxes run along its rows.
+#: Box width of a transposed tile, whose boxes run along its rows.
 SWAPPED_STORE_BYTES: Final = WIDEST.span_bytes
-#: 32-bit sums of the narrowest instruction: eight columns of 64 rows.
+#: 32-bit sums of the narrowest instruction: eight columns of 64 rows. It is the unit that blocks exchange.
 GROUP_BYTES: Final = wgmma.M * wgmma.N_STEP * WORD_BYTES
-#: Registers for the addresses of ldmatrix, and for what an epilogue loads or computes, until ptxas no longer spills.
+#: Registers for the addresses of ldmatrix.
 FRAGMENT_ADDRESSES: Final = 16
+#: Registers that an epilogue with a source, a bias or an exponential needs, and one with erf: the fewest without
+#: spills.
 FINISH_REGISTERS, ERF_REGISTERS = 104, 112
-#: Halves of a tile of C that are staged at a time, by epilogue: `direct`, `tma`, `tma_half`.
+#: Halves of a tile of C that are staged at a time, by epilogue: none for `direct`, 2 for `tma`, 1 for `tma_half`.
 _STAGED_HALVES: Final = np.array([0, 2, 1])
 
 
 def _align(value: IntColumn) -> IntColumn:
-    # A power of two: neither divided by nor multiplied with.
+    # The alignment is a power of two: masks are faster than division.
     return value + (TILE_ALIGN_BYTES - 1) & -TILE_ALIGN_BYTES
 
 
 def _tile_bytes(c: Columns, rows: IntColumn, swizzle: str, mn_major: BoolColumn) -> IntColumn:
-    """Shared memory of one operand tile; MN-major ones are whole spans of rows; elsewhere no swizzle is looked at."""
+    """Bytes of shared memory of one operand tile; an MN-major tile takes whole swizzle spans of its rows.
+
+    Problems without an MN-major operand do not read the swizzle: more candidates then share one value.
+    """
     size = input_bytes(c.problem)
     if not any(lies_mn_major(c.problem, operand) for operand in "ab"):
         return rows * stage_k_bytes(c)
@@ -62,7 +67,7 @@ def _tile_bytes(c: Columns, rows: IntColumn, swizzle: str, mn_major: BoolColumn)
 
 @kept
 def stage_k_bytes(c: Columns) -> IntColumn:
-    """Bytes of K that one stage holds."""
+    """Bytes of K in one pipeline stage."""
     return c["tile_k"] * input_bytes(c.problem)
 
 
@@ -81,14 +86,13 @@ def _accumulator_registers(c: Columns) -> IntColumn:
 
 @kept
 def m64_blocks(c: Columns) -> IntColumn:
-    """Blocks of 64 rows, an instruction's, that one consumer warpgroup owns of a tile."""
+    """Blocks of 64 rows, those of one instruction, that each consumer warpgroup owns of a tile."""
     column: IntColumn = np.maximum(c["tile_m"] // (wgmma.M * c["team"]), 1)
     return column
 
 
 def _held_registers(c: Columns) -> IntColumn:
-    """Accumulators, a second set where sums are promoted, A's fragments of a stage where it comes by registers, and
-    what an epilogue that reads a source or a bias has in flight."""
+    """Accumulators, twice if sums are promoted; fragments of a stage of A if A is in registers; and the epilogue's."""
     sums = 2 if c.problem.numerics == "promoted" else 1
     steps = stage_k_bytes(c) // wgmma.K_BYTES
     held_a = wgmma.A_REGISTERS * steps * m64_blocks(c) + FRAGMENT_ADDRESSES
@@ -98,7 +102,7 @@ def _held_registers(c: Columns) -> IntColumn:
 
 
 def finish_registers(c: Columns) -> int:
-    """What an epilogue that reads a source or a bias, or computes more than a maximum, has in flight."""
+    """Registers of an epilogue that reads a source or a bias or computes an exponential; 0 for simpler ones."""
     parts = c.problem.epilogue_parts
     return ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & {"beta", "bias", "silu"} else 0
 
@@ -109,7 +113,7 @@ def _staged_columns(c: Columns) -> IntColumn:
 
 
 def _store_box_n(c: Columns) -> IntColumn:
-    """The first width that divides what is staged, or all of it."""
+    """Columns of one store: the first of `STORE_BOX_BYTES` that divides the staged columns, else all of them."""
     size = output_bytes(c.problem)
     staged = np.where(c["staged_columns"] == 0, c["tile_n"], c["staged_columns"])
     box = staged
@@ -119,19 +123,19 @@ def _store_box_n(c: Columns) -> IntColumn:
 
 
 def slices(c: Columns) -> IntColumn:
-    """Slices of one tile's K, be they of blocks that meet in memory or of a cluster."""
+    """Slices of K of one tile, by split-K or by a cluster along K."""
     column: IntColumn = c["split_k"] * c["cluster_k"]
     return column
 
 
 def slice_stages(c: Columns) -> IntColumn:
-    """Pipeline stages that the longest slice of a tile's K consumes."""
+    """Pipeline stages of the longest slice of K of a tile."""
     column: IntColumn = -(-c["k_iterations"] // slices(c))
     return column
 
 
 def stored_row_bytes(c: Columns) -> IntColumn:
-    """What TMA writes of a row of C at a time; a transposed tile's boxes run along its rows."""
+    """Bytes of a row of C in one box of a TMA store."""
     return np.where(c["swap_ab"] == 1, SWAPPED_STORE_BYTES, c["store_box_n"] * output_bytes(c.problem))
 
 
@@ -145,7 +149,7 @@ def _staged_bytes(c: Columns) -> IntColumn:
 
 
 def _share_groups(c: Columns) -> IntColumn:
-    """Of a warpgroup's groups of eight columns of m64 blocks, those that one block of a cluster along K writes."""
+    """Groups of 64 rows by eight columns that each block of a cluster along K writes for one warpgroup."""
     column: IntColumn = -(-m64_blocks(c) * (c["tile_n"] // wgmma.N_STEP) // c["cluster_k"])
     return column
 
@@ -156,8 +160,11 @@ def _smem_bytes(c: Columns) -> IntColumn:
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:
-    """Split-K: every slice's sums of a tile, and its semaphores. Stream-K: the same for every owner of a shared tile
-    and for every part of one that a peer multiplies; there are fewer of each than multiprocessors."""
+    """Device memory of partial sums and semaphores.
+
+    Split-K: the sums of every slice of every tile. Stream-K: those of every owner of a shared tile and of every helper,
+    each of which is at most one per multiprocessor.
+    """
     sums, semaphores = c["tile_m"] * c["tile_n"] * WORD_BYTES, c["team"] * SEMAPHORE_BYTES
     blocks = c.problem.batch * c["tiles_m"] * c["tiles_n"] * c["cluster_size"]
     split = np.where(c["split_k"] > 1, blocks * (c["split_k"] * sums + semaphores), 0)
@@ -167,27 +174,27 @@ def _workspace_bytes(c: Columns) -> IntColumn:
 DERIVED: Final[tuple[Derived, ...]] = (
     Derived("team", ("schedule", "consumer_warpgroups"),
             lambda c: np.where(c["schedule"] == SCHEDULE_PINGPONG, 1, c["consumer_warpgroups"]), False,
-            "consumer warpgroups that work on one tile together"),
+            "consumer warpgroups that share one tile"),
     Derived("threads", ("schedule", "consumer_warpgroups"),
             lambda c: wgmma.WARPGROUP_THREADS * (c["consumer_warpgroups"] + (c["schedule"] != SCHEDULE_MULTISTAGE)),
             True, "threads of a block: the consumers, and a producer warpgroup unless the schedule has none"),
     Derived("entry_registers", ("threads",), lambda c: c.arch.registers_for(c["threads"]), False,
-            "registers that a thread starts with"),
+            "registers per thread when a block starts"),
     Derived("accumulator_registers", ("tile_m", "tile_n", "team"),
             _accumulator_registers, False,
-            "32-bit accumulators that one consumer thread holds"),
+            "32-bit accumulators per consumer thread"),
     Derived("held_registers",
             ("accumulator_registers", "tile_m", "tile_k", "team", "a_source"), _held_registers, False,
-            "registers that one consumer thread holds at once"),
+            "registers that a consumer thread holds at once"),
     Derived("consumer_registers", ("consumer_warpgroups", "threads", "entry_registers", "producer_registers"),
-            _consumer_registers, True, "setmaxnreg of a consumer; 0 leaves it alone"),
+            _consumer_registers, True, "registers that setmaxnreg gives a consumer thread; 0 leaves them alone"),
     Derived("instruction_n", ("tile_n", "instructions_n"), lambda c: c["tile_n"] // c["instructions_n"], True,
             "N of one wgmma"),
     Derived("staged_columns", ("epilogue", "tile_n"), _staged_columns, False,
-            "columns of C that lie in shared memory at a time"),
+            "columns of C staged in shared memory at a time"),
     Derived("store_box_n", ("staged_columns",), _store_box_n, True, "columns of one TMA store of C"),
     Derived("staged_bytes", ("tile_m", "tile_n", "staged_columns", "consumer_warpgroups", "team", "cluster_k"),
-            _staged_bytes, False, "shared memory of the staged C, or of the sums that meet in a cluster along K"),
+            _staged_bytes, False, "shared memory of the staged C, or of the sums that a cluster along K exchanges"),
     Derived("tile_a_bytes", ("tile_m", "tile_k", "swizzle_a", "swap_ab"),
             lambda c: _tile_bytes(c, c["tile_m"], "swizzle_a", mn_major_a(c)), False,
             "shared memory of A in one stage"),
@@ -202,18 +209,18 @@ DERIVED: Final[tuple[Derived, ...]] = (
     Derived("cluster_size", ("cluster_m", "cluster_n", "cluster_k"),
             lambda c: c["cluster_m"] * c["cluster_n"] * c["cluster_k"], False, "blocks of one cluster"),
     Derived("tiles_m", ("swap_ab", "tile_m", "cluster_m"), lambda c: -(-extent_m(c) // (c["tile_m"] * c["cluster_m"])),
-            False, "cluster tiles along M, the last one perhaps partial"),
+            False, "cluster tiles along M; the last may be partial"),
     Derived("tiles_n", ("swap_ab", "tile_n", "cluster_n"), lambda c: -(-extent_n(c) // (c["tile_n"] * c["cluster_n"])),
-            False, "cluster tiles along N, the last one perhaps partial"),
+            False, "cluster tiles along N; the last may be partial"),
     Derived("k_iterations", ("tile_k",), lambda c: -(-c.problem.k // c["tile_k"]), False,
-            "pipeline stages that one tile consumes, over all its slices"),
+            "pipeline stages of one tile, over all its slices of K"),
     Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
-            "whether tiles are split along K"),
+            "whether different blocks multiply slices of K of one tile"),
     Derived("workspace_bytes",
             ("split_k", "stream_k", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_size", "team"), _workspace_bytes,
-            False, "device memory of split-K: every slice's sums, and where they meet; of stream-K at most"),
+            False, "device memory of partial sums and semaphores: exact for split-K, an upper bound for stream-K"),
     Derived("a_mn_major", ("swap_ab",), lambda c: mn_major_a(c).astype(np.int64), True,
-            "whether A lies along M in shared memory"),
+            "whether A is M-major in shared memory"),
     Derived("b_mn_major", ("swap_ab",), lambda c: mn_major_b(c).astype(np.int64), True,
-            "whether B lies along N in shared memory"),
+            "whether B is N-major in shared memory"),
 )  # fmt: skip

@@ -1,9 +1,9 @@
-"""Predicted time of `sm90_wgmma` candidates: waves of tiles, each bound by the slowest of its resources.
+"""Time estimate of `sm90_wgmma`: waves of tiles, each bound by its slowest resource.
 
-Terms and rates: a multiprocessor multiplies 4,096 dense 16-bit FLOP a clock and reads 128 bytes of shared
-memory a clock; what the device sustains is in `DeviceProfile`. Constants without a source were fitted to the
-recordings under `recorded/h200` (`python -m benchmarks.estimate` says how well). The estimate ranks
-candidates; it is never shown as a measurement.
+A multiprocessor computes 4,096 dense 16-bit FLOP per clock and reads 128 bytes of shared memory per clock;
+`DeviceProfile` has the rates that a device sustains. Constants without a source were fitted to the recordings under
+`recorded/h200`; `python -m benchmarks.estimate` prints how well. The estimate ranks candidates and is never shown as
+a measurement.
 """
 
 from __future__ import annotations
@@ -25,45 +25,46 @@ from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions import wgmma
 from space.layouts.banks import BYTES_PER_CLOCK
 
-#: What one multiprocessor gets from L2, at most.
+#: What one multiprocessor reads from L2 at most.
 L2_BYTES_PER_CLOCK: Final = 64
-#: Time of the products as a multiple of what the tensor core's rate says.
+#: Time of the products, as a multiple of the time at the tensor core's peak rate.
 TENSOR_SLOWDOWN: Final = 1.2
-#: The same for three consumer warpgroups, and for a walk along N.
+#: Factors of time for three consumer warpgroups, and for rasters along N.
 THREE_WARPGROUPS, ALONG_N = 1.06, 1.04
-#: From issuing a load to its barrier, under load; a ring of S stages hides S - 1 stages of it.
+#: Latency from issuing a load to its barrier, under load; a ring of S stages hides it behind S - 1 of them.
 LOAD_LATENCY_CLOCKS: Final = 1_250
-#: Clocks a stage that nothing hides: freeing it in the other blocks of a cluster, and loading it where the thread that
-#: loads also multiplies.
+#: Clocks per stage that nothing hides: to free it in the other blocks of a cluster, and to issue its loads without a
+#: producer.
 CLUSTER_STAGE_CLOCKS, MULTISTAGE_CLOCKS = 10, 110
-#: From a block's start to its first product beyond what an empty kernel takes; a cluster meets first.
+#: From a block's start to its first product, beyond what an empty kernel takes, and the first barrier of a cluster.
 START_CLOCKS, CLUSTER_CLOCKS = 800, 400
-#: Elements of C that a warpgroup converts and hands over a clock, and the share of direct stores that nothing hides.
+#: Elements of C that a warpgroup converts and hands over per clock, and the share of direct stores that nothing hides.
 HANDOVER_ELEMENTS, STORES_EXPOSED = 8, 0.6
-#: How often memory moves C where TMA's rows end within a sector.
+#: How often memory moves C if TMA's rows end within a sector.
 PART_SECTORS: Final = 2.5
-#: What TMA takes for a row of a box of C: by its bytes, at least so many clocks, more where it ends in a sector.
+#: TMA stores a row of a box of C at this rate, in no fewer clocks than these, or than the last if it ends within a
+#: sector.
 STORED_BYTES_PER_CLOCK, ROW_CLOCKS, PART_ROW_CLOCKS = 32, 2.7, 4.2
-#: Learning that all slices are there, a trip to L2 for some of their sums, and the rate at which a block brings its own
-#: and fetches its share.
+#: Split-K: clocks until all slices have arrived, of one trip to L2 for some of their sums, and the rate at which a
+#: block stores its own sums and loads its share.
 SPLIT_CLOCKS, TRIP_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 150, 17
-#: Share of it that each further wave adds: the others of a multiprocessor go on meanwhile.
+#: Share of the above that each further wave adds; other blocks of the multiprocessor go on meanwhile.
 SPLIT_WAVES: Final = 0.5
-#: The same in a cluster along K, where nobody asks and sums go from multiprocessor to multiprocessor.
+#: The same in a cluster along K, which sends sums between multiprocessors and polls nothing.
 CLUSTER_K_CLOCKS, CLUSTER_K_BYTES_PER_CLOCK = 1_500, 10
-#: What sharing out a last wave takes beyond its stages: what large products miss of the time that it should save.
+#: Stream-K: clocks of a shared last wave beyond those of its stages, fitted to large products.
 STREAM_CLOCKS: Final = 7_500
-#: A copy pass: its launch, and the rate at which it reads and writes.
+#: The pass that packs operands: its launch, and the rate at which it reads and writes.
 PACK_US, PACK_TBS = 2.5, 2.6
-#: Registers of a thread beside its accumulators, and what adding up slices takes more: as the compiler has it.
+#: Registers of a thread beside its accumulators, and those that summing slices adds, as compiled.
 BESIDE_REGISTERS, SPLIT_REGISTERS = 48, 48
 
 
 def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
-    """Microseconds of one launch with cold L2, one row a candidate.
+    """Microseconds of one launch with a cold L2, one row per candidate.
 
-    What does not depend on the device is kept with the columns: which rate bounds a candidate is asked by raising one
-    rate after the other.
+    Terms that do not depend on the device are cached with the columns: a caller that raises one rate after another, to
+    see which one bounds a candidate, pays for them once.
     """
     clock = clock_ghz(c.problem, device)
     clocks_per_us = clock * 1e3
@@ -83,12 +84,12 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     start = START_CLOCKS + np.where(_multicasts(c), CLUSTER_CLOCKS, 0)
     sm_us = (start + walk) / clocks_per_us
     hbm_us = c.problem.min_bytes * c.once(_reread) / device.hbm_tbs / 1e6 + start / clocks_per_us
-    # Neither hides behind the other wholly.
+    # Neither hides fully behind the other.
     both = _eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
     held = tiles / (clusters * c.once(_resident))
     early = np.where(c["pdl"] == 1, saved_us(held, ordered), 0.0)
-    # Slices meet when all else is done.
+    # Slices are summed after everything else.
     split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + SPLIT_WAVES * (waves - 1)) / clocks_per_us
     split_us += np.where(full_waves < waves, STREAM_CLOCKS, 0) / clocks_per_us
     total: FloatColumn = ordered + split_us + device.launch_us - early + _pack_us(c)
@@ -96,7 +97,7 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
 
 
 def _full_waves(c: Columns, tiles: IntColumn, slots: IntColumn, waves: IntColumn) -> FloatColumn:
-    """Waves, where a last one that is shared out counts as much as each cluster has to do of it."""
+    """Waves; a shared last wave counts as the fraction of a tile that each cluster multiplies."""
     shared = sharing(tiles, slots, c["k_iterations"])
     of_last = shared.kept / c["k_iterations"]
     return np.where((c["stream_k"] == 1) & (shared.owners > 0), waves - 1 + of_last, waves)
@@ -111,13 +112,13 @@ def _eighth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
 
 
 def _blocks_together(c: Columns) -> IntColumn:
-    """Blocks that work side by side on a multiprocessor: those that fit, unless they are wide or wait for others."""
+    """Blocks that run side by side on a multiprocessor: one with setmaxnreg or multicast, else as many as fit."""
     alone = (c["producer_registers"] > 0) | _multicasts(c)
     return np.where(alone, 1, c.once(_resident))
 
 
 def _resident(c: Columns) -> IntColumn:
-    """Blocks that a multiprocessor holds: as many as shared memory and registers allow."""
+    """Blocks that the shared memory and registers of a multiprocessor hold."""
     by_smem = c.arch.smem_per_sm_bytes // (c["shared_memory_bytes"] + c.arch.smem_reserved_bytes)
     beside = BESIDE_REGISTERS + SPLIT_REGISTERS * (c["split_k"] > 1)
     registers = np.minimum(c["accumulator_registers"] + beside, c.arch.registers_per_thread)
@@ -134,8 +135,8 @@ def _stage_clocks(c: Columns, l2_bytes_per_clock: float, busy: FloatColumn, crow
 
 
 def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
-    """Clocks that a stage takes inside the multiprocessor, its bytes from L2, its latency, what nothing hides, and by
-    how much all of it is slower."""
+    """Clocks of a stage inside the multiprocessor, bytes from L2, clocks of latency, clocks that nothing hides, and the
+    factor by which all of it is slower."""
     tile_m, tile_n, tile_k = (c[name].astype(np.float64) for name in ("tile_m", "tile_n", "tile_k"))
     bytes_k = tile_k * input_bytes(c.problem)
     tensor = tile_m * tile_n * bytes_k / 4096 * TENSOR_SLOWDOWN
@@ -153,14 +154,14 @@ def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
 
 
 def _lines_touched(c: Columns) -> tuple[FloatColumn, FloatColumn]:
-    """How many L2 lines a 128-byte row of the kernel's A and B touches."""
+    """L2 lines that a 128-byte row of the kernel's A and of its B touches."""
     a, b = (2.0 if pitch_bytes(c.problem, operand) % LINE_BYTES else 1.0 for operand in ("a", "b"))
     swapped = c["swap_ab"] == 1
     return np.where(swapped, b, a), np.where(swapped, a, b)
 
 
 def _epilogue_clocks(c: Columns, busy: FloatColumn, hbm_bytes_per_clock: float) -> FloatColumn:
-    """Converting and handing over C; a TMA store itself runs beside the next tile."""
+    """Clocks to convert and hand over C; a TMA store itself overlaps the next tile."""
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64) / c["cluster_k"]
     written = elements * output_bytes(c.problem) * busy / hbm_bytes_per_clock
     handover = elements / (HANDOVER_ELEMENTS * c["team"])
@@ -168,7 +169,7 @@ def _epilogue_clocks(c: Columns, busy: FloatColumn, hbm_bytes_per_clock: float) 
 
 
 def _store_clocks(c: Columns) -> FloatColumn:
-    """TMA writes C a row of a box at a time, beside the next tile: boxes are as wide as the tile can be cut."""
+    """Clocks in which TMA writes a tile of C, one row of a box at a time, while the next tile is multiplied."""
     row_bytes = stored_row_bytes(c)
     elements = (c["tile_m"] * c["tile_n"]).astype(np.float64)
     rows = elements * output_bytes(c.problem) / row_bytes
@@ -178,27 +179,27 @@ def _store_clocks(c: Columns) -> FloatColumn:
 
 
 def _split_clocks(c: Columns) -> FloatColumn:
-    """A slice brings a tile's sums, and fetches as much: one share of it from every slice."""
+    """Clocks of split-K: a block stores the sums of a tile and loads as many, its share from every slice."""
     sums = (c["tile_m"] * c["tile_n"] * WORD_BYTES).astype(np.float64)
     clocks = SPLIT_CLOCKS + TRIP_CLOCKS * split_trips(c) + 2 * sums / SPLIT_BYTES_PER_CLOCK
     return np.where(c["split_k"] > 1, clocks, 0.0)
 
 
 def _cluster_k_clocks(c: Columns) -> FloatColumn:
-    """A block sends its sums to the others of its cluster, and adds up what they send."""
+    """Clocks in which a block of a cluster along K sends sums to the others and adds those that it receives."""
     sums = (c["tile_m"] * c["tile_n"] * WORD_BYTES).astype(np.float64)
     moved = 2 * sums * (c["cluster_k"] - 1) / c["cluster_k"]
     return np.where(c["cluster_k"] > 1, CLUSTER_K_CLOCKS + moved / CLUSTER_K_BYTES_PER_CLOCK, 0.0)
 
 
 def _multicasts(c: Columns) -> BoolColumn:
-    """Whether blocks of a cluster load for one another."""
+    """Whether blocks of a cluster load operands for one another."""
     column: BoolColumn = c["cluster_m"] * c["cluster_n"] > 1
     return column
 
 
 def split_trips(c: Columns) -> IntColumn:
-    """Trips to L2 of a warpgroup that adds up its share: unit by unit, and of each some slices at a time.
+    """Trips to L2 in which a warpgroup sums its share: unit by unit, a few slices at a time.
 
     `Partials` in workers/kernels/common/partials.cuh says how many column groups make a unit, and how many slices it
     requests together.
@@ -220,12 +221,12 @@ def _pack_us(c: Columns) -> float:
 
 
 def _operands_moved(c: Columns) -> FloatColumn:
-    """Bytes of A and B that come from memory: more than they have where a wave's operands overflow half of L2."""
+    """Bytes of A and B read from memory: some more than once if an operand overflows half of L2."""
     group = c["raster_group"].astype(np.float64)
     along_m = c["raster"] == RASTER_ALONG_M
     rows = np.where(along_m, np.minimum(group, c["tiles_m"]), c["tiles_m"])
     cols = np.where(along_m, c["tiles_n"], np.minimum(group, c["tiles_n"]))
-    # Tiles in flight form a block of `wide` x `tall` cluster tiles; squarer blocks share more.
+    # Tiles in flight form a block of `wide` x `tall` cluster tiles; the squarer it is, the more they share.
     in_flight = np.maximum(c.device.sm_count // c["cluster_size"], 1)
     wide = np.minimum(np.where(along_m, rows, cols), in_flight)
     tall = np.maximum(in_flight / wide, 1)
@@ -244,7 +245,7 @@ def _operands_moved(c: Columns) -> FloatColumn:
 
 
 def _reread(c: Columns) -> FloatColumn:
-    """How often memory's bytes are moved: operands that come again, and C that goes in parts of sectors."""
+    """Memory traffic as a multiple of the least: operands read again, and C written in partial sectors."""
     parts = (c["epilogue"] != EPILOGUE_DIRECT) & (stored_row_bytes(c) % SECTOR_BYTES > 0)
     c_bytes = c.problem.m * c.problem.n * c.problem.batch * output_bytes(c.problem)
     written = c_bytes * np.where(parts, PART_SECTORS, 1)

@@ -1,4 +1,4 @@
-"""How a problem's operands reach the kernel: which is A, how they lie, what must be packed first."""
+"""How a problem's operands reach the kernel: which one is A, their major modes, and which must be packed first."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from space.knobs import KnobValue
 
 @lru_cache(maxsize=1024)
 def instruction(problem: Gemm) -> Wgmma:
-    """The wgmma of a problem's dtypes; every problem that can be named has one."""
+    """The wgmma instruction of a problem's dtypes; every valid problem has one."""
     row = wgmma_for(problem.dtype_a, problem.dtype_b, problem.dtype_acc)
     if row is None:
-        raise AssertionError(f"no wgmma multiplies {problem.dtype}, though space.problem.PARTNERS says so")
+        raise AssertionError(f"no wgmma multiplies {problem.dtype}, though space.kinds.gemm.PARTNERS pairs them")
     return row
 
 
 def row_elements(problem: Gemm, operand: str) -> int:
-    """Extent of the contiguous dimension of the problem's `a`, `b` or `c`."""
+    """Elements along the contiguous dimension of the problem's `a`, `b` or `c`."""
     if operand == "c":
         return problem.n
     major = majors_of(problem.layout)[operand == "b"]
@@ -36,10 +36,10 @@ def row_elements(problem: Gemm, operand: str) -> int:
 
 
 def needs_packing(problem: Gemm, operand: str) -> bool:
-    """Whether TMA or wgmma can't take the problem's `a` or `b` as it lies: a copy pass makes it K-major and aligned.
+    """Whether a copy pass must make the problem's `a` or `b` K-major and aligned before the kernel can read it.
 
-    Rows that don't start at multiples of 16 bytes are TMA's limit; MN-major operands other than 16-bit are
-    wgmma's. Products of a batch must start at multiples of 16 bytes too.
+    TMA needs rows, and the matrices of a batch, at multiples of 16 bytes. wgmma reads MN-major operands only if they
+    are 16-bit.
     """
     size = input_bytes(problem)
     extent = problem.m if operand == "a" else problem.n
@@ -51,7 +51,10 @@ def needs_packing(problem: Gemm, operand: str) -> bool:
 
 
 def pitch_bytes(problem: Gemm, operand: str) -> int:
-    """From row to row of the `a` or `b` that the kernel reads; a packed one is K-major, its rows whole L2 lines."""
+    """Bytes from one row to the next of the `a` or `b` that the kernel reads.
+
+    Packed rows start at L2 lines: a 128-byte row of a box then touches one line, not two.
+    """
     size = input_bytes(problem)
     if needs_packing(problem, operand):
         return -(-problem.k * size // LINE_BYTES) * LINE_BYTES
@@ -60,7 +63,7 @@ def pitch_bytes(problem: Gemm, operand: str) -> int:
 
 @lru_cache(maxsize=1024)
 def lies_mn_major(problem: Gemm, operand: str) -> bool:
-    """Whether the kernel reads the problem's `a` or `b` MN-major: what is packed is K-major."""
+    """Whether the kernel reads the problem's `a` or `b` MN-major; a packed operand is K-major."""
     return majors_of(problem.layout)[operand == "b"] == "mn" and not needs_packing(problem, operand)
 
 
@@ -96,18 +99,18 @@ def extent_n(c: Columns) -> IntColumn:
 
 
 def rows_anywhere(problem: Gemm) -> bool:
-    """Whether rows of a 16-bit C begin at other places than multiples of what a thread stores at once."""
+    """Whether rows of a 16-bit C start at addresses that a thread's widest store cannot write."""
     size = output_bytes(problem)
     return size == 2 and problem.n * size % VECTOR_BYTES != 0
 
 
 def stores_chunks(problem: Gemm, config: Config) -> bool:
-    """Whether direct stores move `VECTOR_BYTES` of a row of C at once, so that C has to begin at a multiple of them."""
+    """Whether direct stores write `VECTOR_BYTES` of a row at a time, so that C must start at a multiple of them."""
     return output_bytes(problem) == 2 and not config["swap_ab"] and not rows_anywhere(problem)
 
 
 def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
-    """What the kernel's `Config` struct takes from the problem: dtypes and the epilogue."""
+    """Members of the kernel's `Config` struct that follow from the problem: dtypes, packing and the epilogue."""
     a, b = (problem.dtype_b, problem.dtype_a) if config["swap_ab"] else (problem.dtype_a, problem.dtype_b)
     constants: dict[str, KnobValue] = {
         "packs": int(needs_packing(problem, "a") or needs_packing(problem, "b")),

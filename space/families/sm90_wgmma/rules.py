@@ -1,4 +1,4 @@
-"""What is legal for `sm90_wgmma`: limits of the problem, the instruction, TMA, shared memory and registers."""
+"""Legal rules of `sm90_wgmma`: limits of the instruction, TMA, clusters, shared memory and registers."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ from space.layouts.boxes import whole_boxes
 from space.layouts.swizzle import CORE_ROWS, WIDEST, row_bytes_of, whole_patterns
 from space.rules import Rule
 
-#: Bytes of K that a stage may hold: less than 64 pays a barrier for two instructions, more than 256 is another stage.
+#: Bytes of K that a stage may hold. Below 64 each barrier covers fewer than two instructions; more than 256 is better
+#: spent on another stage.
 STAGE_K_BYTES: Final = (64, 128, 256)
-#: Registers that the main loop and the epilogue need beside what a thread holds; beyond that ptxas spills.
+#: Registers that the main loop and the epilogue need beside what a consumer thread holds. With fewer, ptxas spills.
 BESIDE_HELD_REGISTERS: Final = 48
-#: Of these a plain tile spares so many: not transposed, one instruction wide, K whole, at most two blocks of 64 rows a
-#: consumer, an epilogue that reads nothing, and a producer of 40 registers.
+#: A plain tile needs this many fewer. A tile is plain if it is not transposed, is one instruction wide, sums all of K,
+#: gives each consumer at most two blocks of 64 rows, has an epilogue that reads nothing and a producer of 40 registers.
 PLAIN_SPARES: Final = 8
-#: The same where setmaxnreg moves none, and where the threads that multiply also load.
+#: `BESIDE_HELD_REGISTERS` without setmaxnreg, and without a producer, where consumers also load.
 BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
-#: Addresses and sums of split-K's shares, and what more a transposed tile's need.
+#: Registers for the addresses and sums of split-K's shares, and how many more a transposed tile needs.
 SPLIT_REGISTERS, SPLIT_SWAPPED = 24, 8
-#: A loop over stages so long that the compiler leaves sums where they are, whatever follows it.
+#: Stream-K: stages of this much K and tiles of this shape make a main loop in which ptxas does not move accumulators.
 LEAST_SHARED_K_BYTES, LEAST_SHARED_N, MOST_SHARED_M = 128, 64, 128
-#: Registers that ptxas needs beside one instruction's accumulators.
+#: Registers that ptxas needs beside the accumulators of one instruction.
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
-#: An fp8 sum is promoted every 128 elements of K.
+#: Elements of K between two promotions of fp8 sums to f32.
 PROMOTION_K: Final = 128
 
 _SPAN = f"{tma.SOURCE}: inner box ≤ swizzle span"
-_PATTERN = f"{CORE_ROWS} lines a pattern: PTX ISA 9.0, Shared Memory Matrix Layout"
+_PATTERN = f"PTX ISA 9.0, Shared Memory Matrix Layout: a pattern has {CORE_ROWS} lines"
 _KERNEL = "workers/kernels/sm90_wgmma"
 
 
@@ -55,7 +56,7 @@ def _c_pitch_bytes(c: Columns) -> int:
 
 @kept
 def _held_limit(c: Columns) -> IntColumn:
-    """What a consumer may hold where nothing adds up slices of K beside it."""
+    """Registers that a consumer thread may hold if it sums no slices of K."""
     return _register_limit(c) + np.where(_plain(c), PLAIN_SPARES, 0)
 
 
@@ -64,15 +65,17 @@ def _share_registers(c: Columns) -> IntColumn:
 
 
 def _shared_limit(c: Columns) -> IntColumn:
-    """What a consumer may hold that also adds up shared tiles: as much as without where that goes by pairs of column
-    groups of floats."""
+    """Registers that a consumer thread may hold if it also sums shared tiles.
+
+    Plain tiles of floats are summed by pairs of column groups, which takes no further registers.
+    """
     pairs = _plain(c) & (c["tile_n"] % (2 * wgmma.N_STEP) == 0) & (c.problem.dtype_acc != "s32")
     return np.where(pairs, _held_limit(c), _register_limit(c) - SPLIT_REGISTERS)
 
 
 @kept
 def _plain(c: Columns) -> BoolColumn:
-    """Tiles of which `PLAIN_SPARES` speaks."""
+    """Whether a tile is plain; see `PLAIN_SPARES`."""
     narrow = (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
     column: BoolColumn = narrow & (c["producer_registers"] == 40) & (finish_registers(c) == 0)
     return column
@@ -86,49 +89,51 @@ def _register_limit(c: Columns) -> IntColumn:
 
 
 def _keeps_sums(c: Columns) -> BoolColumn:
+    """Whether ptxas leaves the accumulators of a shared tile in place."""
     long = (stage_k_bytes(c) >= LEAST_SHARED_K_BYTES) & (c["tile_n"] >= LEAST_SHARED_N)
     column: BoolColumn = long & (c["instructions_n"] == 1) & (c["tile_m"] <= MOST_SHARED_M)
     return column
 
 
 def _moves_registers(c: Columns) -> BoolColumn:
-    """With a producer and several consumers threads start with too few registers; else with all they can address."""
+    """Whether setmaxnreg is needed: with a producer and several consumers, threads start with too few registers."""
     column: BoolColumn = (c["schedule"] != SCHEDULE_MULTISTAGE) & (c["consumer_warpgroups"] > 1)
     return column
 
 
 @kept
 def _lines_a(c: Columns) -> IntColumn:
-    """Lines of one span of a tile of A: rows where it is K-major, K where it is not."""
+    """Lines of one span of a tile of A: its rows if A is K-major, else its extent along K."""
     return np.where(mn_major_a(c), c["tile_k"], c["tile_m"])
 
 
 @kept
 def _lines_b(c: Columns) -> IntColumn:
-    """The same of B."""
+    """Lines of one span of a tile of B: its columns if B is K-major, else its extent along K."""
     return np.where(mn_major_b(c), c["tile_k"], c["tile_n"])
 
 
 def _span_whole(c: Columns, operand: str) -> BoolColumn:
-    """K-major tiles are cut along K into whole spans; MN-major ones may reach past the tile."""
+    """Whether boxes cut a K-major tile into whole spans of K; boxes of an MN-major tile may reach past it."""
     mn_major = mn_major_a(c) if operand == "a" else mn_major_b(c)
     column: BoolColumn = mn_major | whole_boxes(stage_k_bytes(c), row_bytes_of(c[f"swizzle_{operand}"]))
     return column
 
 
 def _instruction_spans(c: Columns) -> BoolColumn:
+    """Whether every instruction across a tile starts on a whole span of an MN-major B."""
     whole = whole_boxes(c["instruction_n"] * input_bytes(c.problem), row_bytes_of(c["swizzle_b"]))
     column: BoolColumn = ~mn_major_b(c) | (c["instructions_n"] == 1) | whole
     return column
 
 
 def _instruction_registers(c: Columns) -> IntColumn:
-    """Registers that ptxas needs for one instruction."""
+    """Registers that ptxas needs before a thread can issue one instruction."""
     return instruction(c.problem).accumulator_registers(c["instruction_n"]) + INSTRUCTION_EXTRA_REGISTERS
 
 
 def _all_slices(c: Columns) -> IntColumn:
-    """Cluster tiles of all products, slices of K counted."""
+    """Cluster tiles of all products of the batch, each slice of K counted."""
     column: IntColumn = c["tiles_m"] * c["tiles_n"] * slices(c) * c.problem.batch
     return column
 
@@ -138,7 +143,7 @@ def _smem_numbers(c: Columns) -> str:
     parts = f"({c.first('tile_m')}·{c.first('tile_k')} + {c.first('tile_n')}·{c.first('tile_k')})·{size} B"
     parts += f" · {c.first('stages')} stages"
     if c.first("cluster_k") > 1:
-        parts += f" + {c.first('staged_bytes'):,} B of sums"
+        parts += f" + {c.first('staged_bytes'):,} B of partial sums"
     elif c.first("staged_columns"):
         rows = c.first("tile_m") * c.first("consumer_warpgroups") // c.first("team")
         parts += f" + {rows}·{c.first('staged_columns')}·{size_c} B of C"
@@ -148,46 +153,49 @@ def _smem_numbers(c: Columns) -> str:
 
 def _held_numbers(c: Columns) -> str:
     accumulators, held = c.first("accumulator_registers"), c.first("held_registers")
-    more = f", {held} with A's fragments or a second sum" if held > accumulators else ""
+    more = f", {held} with fragments of A or a second set of sums" if held > accumulators else ""
     owned = c.first("consumer_registers") or c.first("entry_registers")
-    return f"{accumulators} accumulators a thread{more} > {int(_held_limit(c)[0])} of its {owned} registers"
+    return f"{accumulators} accumulators per thread{more} > {int(_held_limit(c)[0])} of its {owned} registers"
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
-    Rule("arch.wgmma", "wgmma and setmaxnreg exist on sm_90a only", wgmma.SOURCE, (),
+    Rule("arch.wgmma", "wgmma and setmaxnreg exist only on sm_90a", wgmma.SOURCE, (),
          lambda c: c.arch.wgmma, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
          lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
          lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
-    Rule("wgmma.m", f"each warpgroup of a tile owns a multiple of the instruction's {wgmma.M} rows", wgmma.SOURCE,
+    Rule("wgmma.m", f"each warpgroup takes a multiple of the instruction's {wgmma.M} rows of a tile", wgmma.SOURCE,
          ("tile_m", "team"), lambda c: c["tile_m"] % (wgmma.M * c["team"]) == 0,
-         lambda c: f"tile_m {c.first('tile_m')} is no multiple of {wgmma.M}·{c.first('team')}"),
-    Rule("wgmma.n", "N of the instruction is one that the dtypes have: multiples of 8, for integers of 16 above 32",
+         lambda c: f"tile_m {c.first('tile_m')} is not a multiple of {wgmma.M}·{c.first('team')}"),
+    Rule("wgmma.n", "the dtypes have an instruction of this N: a multiple of 8, for integers above 32 a multiple of 16",
          wgmma.SOURCE, ("tile_n", "instructions_n"),
          lambda c: (c["tile_n"] % c["instructions_n"] == 0) & among(c["instruction_n"], instruction(c.problem).n),
          lambda c: f"tile_n {c.first('tile_n')} over {c.first('instructions_n')} instructions is N = "
                    f"{c.first('tile_n') / c.first('instructions_n'):g}"),
-    Rule("wgmma.n_wide", "instructions stand side by side only where each has N of 64 or more", f"{_KERNEL}: below 64 "
-         "an instruction waits for shared memory, and reads A once more",
+    Rule("wgmma.n_wide", "instructions side by side have N of 64 or more each",
+         f"{_KERNEL}: each instruction reads A again, and below N = 64 it waits for shared memory",
          ("tile_n", "instructions_n"), lambda c: (c["instructions_n"] == 1) | (c["instruction_n"] >= 64),
          lambda c: f"{c.first('instructions_n')} instructions of N = {c.first('instruction_n')}"),
-    Rule("wgmma.n_span", "instructions side by side start at whole spans of an MN-major B",
-         "PTX ISA 9.0, Strides: N of MN-major operands runs span by span",
+    Rule("wgmma.n_span", "instructions side by side start on whole swizzle spans of an MN-major B",
+         "PTX ISA 9.0, Strides: N of an MN-major operand runs span by span",
          ("tile_n", "instructions_n", "swizzle_b", "swap_ab"), _instruction_spans,
-         lambda c: f"N = {c.first('instruction_n')} is no multiple of {c.first('swizzle_b')} B"),
-    Rule("wgmma.a_registers", "A comes by ldmatrix from K-major rows of 128 swizzled bytes, without promotion", _KERNEL,
+         lambda c: f"N = {c.first('instruction_n')} is {c.first('instruction_n') * input_bytes(c.problem)} B, not a "
+                   f"multiple of {int(row_bytes_of(c['swizzle_b'])[0])} B"),
+    Rule("wgmma.a_registers",
+         "A in registers comes by ldmatrix: K-major, with a 128-byte swizzle and without promotion", _KERNEL,
          ("a_source", "swizzle_a", "swap_ab"),
          lambda c: (c["a_source"] == A_SMEM) | ((c["swizzle_a"] == WIDEST.span_bytes) & ~mn_major_a(c)
                                                 & (c.problem.numerics != "promoted")),
          lambda c: f"layout {c.problem.layout}, swizzle_a {c.first('swizzle_a')}, {c.problem.numerics} sums"),
-    Rule("wgmma.promotion", "a stage holds whole stretches of K between promotions", f"{_KERNEL}: every 128 of K",
+    Rule("wgmma.promotion", f"a stage holds a multiple of the {PROMOTION_K} elements of K between promotions", _KERNEL,
          ("tile_k",), lambda c: c.problem.numerics != "promoted" or c["tile_k"] % PROMOTION_K == 0,
-         lambda c: f"tile_k {c.first('tile_k')} is no multiple of {PROMOTION_K}"),
-    Rule("schedule.pingpong", "two consumers play ping-pong", _KERNEL, ("schedule", "consumer_warpgroups"),
+         lambda c: f"tile_k {c.first('tile_k')} is not a multiple of {PROMOTION_K}"),
+    Rule("schedule.pingpong", "the ping-pong schedule has exactly two consumers", _KERNEL,
+         ("schedule", "consumer_warpgroups"),
          lambda c: (c["schedule"] != SCHEDULE_PINGPONG) | (c["consumer_warpgroups"] == 2),
          lambda c: f"consumer_warpgroups {c.first('consumer_warpgroups')}"),
-    Rule("registers.split", "registers move exactly when a producer feeds several consumers",
-         "65,536 registers a block, 255 a thread: up to 256 threads start with all they can address",
+    Rule("registers.split", "setmaxnreg moves registers exactly when a producer feeds several consumers",
+         "65,536 registers per block, 255 per thread: up to 256 threads start with all that they can address",
          ("producer_registers", "schedule", "consumer_warpgroups"),
          lambda c: (c["producer_registers"] > 0) == _moves_registers(c),
          lambda c: f"producer_registers {c.first('producer_registers')} with {c.first('threads')} threads"),
@@ -195,51 +203,52 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("producer_registers", "cluster_size"),
          lambda c: (c["producer_registers"] != setmaxnreg.MIN_REGISTERS) | (c["cluster_size"] == 1),
          lambda c: f"producer_registers 24 in a cluster of {c.first('cluster_size')}"),
-    Rule("registers.held", "what a consumer holds fits beside its addresses, without spills",
-         "65,536 registers a block, 255 a thread; NVRTC's spill report",
+    Rule("registers.held", "what a consumer thread holds fits its registers without spilling",
+         "65,536 registers per block, 255 per thread; NVRTC's spill report",
          ("held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab", "instructions_n", "tile_m",
           "team", "producer_registers"),
          lambda c: c["held_registers"] <= _held_limit(c),
          _held_numbers),
-    Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread has at entry",
-         "ptxas C7602: it needs N/2 + 26 of them before setmaxnreg has given any", ("instruction_n", "entry_registers"),
+    Rule("registers.instruction", "the accumulators of one instruction fit the registers that a thread starts with",
+         "ptxas C7602: it needs N/2 + 26 registers before setmaxnreg grants any", ("instruction_n", "entry_registers"),
          lambda c: _instruction_registers(c) <= c["entry_registers"],
          lambda c: f"{c.first('instruction_n')}/2 + {INSTRUCTION_EXTRA_REGISTERS} = "
                    f"{int(_instruction_registers(c)[0])} registers > "
-                   f"{c.first('entry_registers')} at entry of {c.first('threads')} threads"),
+                   f"{c.first('entry_registers')} at entry to a block of {c.first('threads')} threads"),
     Rule("block.threads", "a block has at most 1,024 threads", "CUDA C++ Programming Guide, compute capabilities",
          ("threads",), lambda c: c["threads"] <= c.arch.threads_per_block, lambda c: f"{c.first('threads')} threads"),
-    Rule("swizzle.a", "a stage is a whole number of a K-major A's swizzle spans", _SPAN,
+    Rule("swizzle.a", "a stage of a K-major A is a whole number of its swizzle spans", _SPAN,
          ("tile_k", "swizzle_a", "swap_ab"), lambda c: _span_whole(c, "a"),
-         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {c.first('swizzle_a')} B"),
-    Rule("swizzle.b", "a stage is a whole number of a K-major B's swizzle spans", _SPAN,
+         lambda c: f"{int(stage_k_bytes(c)[0])} B of K is not a multiple of {c.first('swizzle_a')} B"),
+    Rule("swizzle.b", "a stage of a K-major B is a whole number of its swizzle spans", _SPAN,
          ("tile_k", "swizzle_b", "swap_ab"), lambda c: _span_whole(c, "b"),
-         lambda c: f"{int(stage_k_bytes(c)[0])} B of K are no multiple of {c.first('swizzle_b')} B"),
-    Rule("cluster.size", "a cluster has at most 16 blocks, the largest that this arch can be asked for",
+         lambda c: f"{int(stage_k_bytes(c)[0])} B of K is not a multiple of {c.first('swizzle_b')} B"),
+    Rule("cluster.size", "a cluster has at most 16 blocks, the most that sm_90a can launch",
          "CUDA Hopper Tuning Guide: cudaFuncAttributeNonPortableClusterSizeAllowed above 8",
          ("cluster_size",), lambda c: c["cluster_size"] <= c.arch.cluster_largest,
          lambda c: f"{c.first('cluster_m')}·{c.first('cluster_n')}·{c.first('cluster_k')} = "
                    f"{c.first('cluster_size')} blocks"),
-    Rule("cluster.k_alone", "blocks of a cluster along K share nothing but the tile, and meet in no other way",
+    Rule("cluster.k_alone", "a cluster along K excludes clusters along M or N and split-K",
          f"{_KERNEL}/cluster_k.cuh", ("cluster_k", "cluster_m", "cluster_n", "split_k"),
          lambda c: (c["cluster_k"] == 1) | ((c["cluster_m"] == 1) & (c["cluster_n"] == 1) & (c["split_k"] == 1)),
          lambda c: f"cluster_k {c.first('cluster_k')} with cluster {c.first('cluster_m')}x{c.first('cluster_n')} and "
                    f"split_k {c.first('split_k')}"),
-    Rule("cluster.k_schedule", "a block of a cluster along K has one tile, so that nobody takes turns",
+    Rule("cluster.k_schedule", "a cluster along K gives each block one tile, so consumers cannot take turns",
          f"{_KERNEL}/cluster_k.cuh", ("cluster_k", "schedule"),
          lambda c: (c["cluster_k"] == 1) | (c["schedule"] != SCHEDULE_PINGPONG),
          lambda c: f"cluster_k {c.first('cluster_k')}; use schedule=cooperative"),
-    Rule("cluster.k_epilogue", "shares of a cluster along K leave by direct stores", f"{_KERNEL}/cluster_k.cuh",
+    Rule("cluster.k_epilogue", "a cluster along K writes its shares of C by direct stores", f"{_KERNEL}/cluster_k.cuh",
          ("cluster_k", "epilogue"), lambda c: (c["cluster_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: f"cluster_k {c.first('cluster_k')}; use epilogue=direct"),
-    Rule("cluster.k", "every block of a cluster along K has a stage of its own", _KERNEL, ("cluster_k", "k_iterations"),
+    Rule("cluster.k", "every block of a cluster along K has at least one stage of K", _KERNEL,
+         ("cluster_k", "k_iterations"),
          lambda c: c["cluster_k"] <= c["k_iterations"],
          lambda c: f"cluster_k {c.first('cluster_k')} > {c.first('k_iterations')} stages in K"),
-    Rule("multicast.slice_a", "each block of a cluster row loads a slice of A that is whole swizzle patterns",
+    Rule("multicast.slice_a", "each block of a cluster row loads a slice of A made of whole swizzle patterns",
          _PATTERN, ("tile_m", "tile_k", "cluster_n", "swap_ab"),
          lambda c: whole_patterns(_lines_a(c), c["cluster_n"]),
          lambda c: f"{int(_lines_a(c)[0])} lines over {c.first('cluster_n')} blocks"),
-    Rule("multicast.slice_b", "each block of a cluster column loads a slice of B that is whole swizzle patterns",
+    Rule("multicast.slice_b", "each block of a cluster column loads a slice of B made of whole swizzle patterns",
          _PATTERN, ("tile_n", "tile_k", "cluster_m", "swap_ab"),
          lambda c: whole_patterns(_lines_b(c), c["cluster_m"]),
          lambda c: f"{int(_lines_b(c)[0])} lines over {c.first('cluster_m')} blocks"),
@@ -249,63 +258,66 @@ LEGAL: Final[tuple[Rule, ...]] = (
          & (_lines_b(c) // c["cluster_m"] <= tma.MOST_BOX_EXTENT),
          lambda c: f"boxes of {int(_lines_a(c)[0]) // c.first('cluster_n')} and "
                    f"{int(_lines_b(c)[0]) // c.first('cluster_m')} lines"),
-    Rule("epilogue.bytes", "C of 8-bit elements leaves by direct stores", _KERNEL, ("epilogue",),
+    Rule("epilogue.bytes", "an 8-bit C is written by direct stores", _KERNEL, ("epilogue",),
          lambda c: output_bytes(c.problem) > 1 or c["epilogue"] == EPILOGUE_DIRECT,
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
-    Rule("epilogue.swapped", "a swapped tile is staged by stmatrix, which moves 16-bit elements",
+    Rule("epilogue.swapped", "a swapped tile is staged by stmatrix, which moves only 16-bit elements",
          "PTX ISA 9.0, stmatrix: .b16", ("epilogue", "swap_ab"),
          lambda c: output_bytes(c.problem) == 2 or (c["epilogue"] == EPILOGUE_DIRECT) | (c["swap_ab"] == 0),
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
-    Rule("epilogue.half", "half a tile is a whole number of 16-byte groups of columns", _KERNEL,
+    Rule("epilogue.half", f"half a tile is a multiple of {wgmma.N_STEP} columns", _KERNEL,
          ("epilogue", "tile_n"),
          lambda c: (c["epilogue"] != EPILOGUE_TMA_HALF) | (c["tile_n"] % (2 * wgmma.N_STEP) == 0),
          lambda c: f"tile_n {c.first('tile_n')}; use epilogue=tma"),
-    Rule("tma.store_stride", "the TMA epilogues need rows of C at multiples of 16 bytes",
+    Rule("tma.store_stride", "a TMA epilogue needs rows of C that start at multiples of 16 bytes",
          f"{tma.SOURCE}: globalStrides", ("epilogue",),
          lambda c: not tma.stride_gap_bytes(_c_pitch_bytes(c)) or c["epilogue"] == EPILOGUE_DIRECT,
-         lambda c: f"n = {c.problem.n} makes rows of {_c_pitch_bytes(c):,} B; use epilogue=direct"),
-    Rule("smem.capacity", "all stages, the staged C and the barriers fit the opt-in shared memory of a block",
+         lambda c: f"n = {c.problem.n} gives rows of {_c_pitch_bytes(c):,} B; use epilogue=direct"),
+    Rule("smem.capacity", "stages, staged C and barriers fit the opt-in shared memory of a block",
          "CUDA C++ Programming Guide, compute capabilities: 227 KiB on 9.0", ("shared_memory_bytes",),
          lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes, _smem_numbers),
-    Rule("split.k", "every slice of K has a stage of its own", _KERNEL, ("split_k", "k_iterations"),
+    Rule("split.k", "every slice of K has at least one stage", _KERNEL, ("split_k", "k_iterations"),
          lambda c: c["split_k"] <= c["k_iterations"],
          lambda c: f"split_k {c.first('split_k')} > {c.first('k_iterations')} stages in K"),
-    Rule("split.workspace", "the slices' sums fit the workspace", f"{_KERNEL}: 64 MiB, what the library is given",
+    Rule("split.workspace", "partial sums fit the workspace", f"{_KERNEL}: 64 MiB, as much as cuBLASLt is given",
          ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
          lambda c: f"{c.first('workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
-    Rule("split.registers", "what adds up slices fits beside a slice's own sums", "NVRTC's spill report",
+    Rule("split.registers", "the registers that sum slices fit beside those of a slice's own sums",
+         "NVRTC's spill report",
          ("split_k", "cluster_k", "held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab"),
          lambda c: (slices(c) == 1) | (c["held_registers"] + _share_registers(c) <= _register_limit(c)),
          lambda c: f"{c.first('held_registers')} + {int(_share_registers(c)[0])} registers > "
                    f"{int(_register_limit(c)[0])}; tile {c.first('tile_m')}x{c.first('tile_n')} is too large for "
                    f"split_k {c.first('split_k')}, cluster_k {c.first('cluster_k')}"),
-    Rule("stream_k.alone", "a tile's K is cut in one way", f"{_KERNEL}/stream_k.cuh",
+    Rule("stream_k.alone", "stream-K excludes split-K and clusters along K", f"{_KERNEL}/stream_k.cuh",
          ("stream_k", "split_k", "cluster_k"), lambda c: (c["stream_k"] == 0) | (slices(c) == 1),
          lambda c: f"stream_k 1 with split_k {c.first('split_k')} and cluster_k {c.first('cluster_k')}"),
-    Rule("stream_k.schedule", "a shared tile is written while the other consumer multiplies the next: in ping-pong",
+    Rule("stream_k.schedule", "stream-K needs ping-pong: one consumer writes a shared tile while the other multiplies",
          f"{_KERNEL}/stream_k.cuh", ("stream_k", "schedule"),
          lambda c: (c["stream_k"] == 0) | (c["schedule"] == SCHEDULE_PINGPONG),
          lambda c: "stream_k 1; use schedule=pingpong"),
-    Rule("stream_k.epilogue", "a shared tile leaves by direct stores", f"{_KERNEL}/stream_k.cuh",
+    Rule("stream_k.epilogue", "stream-K writes shared tiles by direct stores", f"{_KERNEL}/stream_k.cuh",
          ("stream_k", "epilogue"), lambda c: (c["stream_k"] == 0) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: "stream_k 1; use epilogue=direct"),
-    Rule("stream_k.registers", "what adds up a shared tile fits beside a consumer's own sums", "NVRTC's spill report",
+    Rule("stream_k.registers", "the registers that sum a shared tile fit beside those of a consumer's own sums",
+         "NVRTC's spill report",
          ("stream_k", "held_registers", "consumer_registers", "entry_registers", "schedule", "producer_registers",
           "tile_n", "swap_ab", "instructions_n", "tile_m", "team"),
          lambda c: (c["stream_k"] == 0) | (c["held_registers"] <= _shared_limit(c)),
          lambda c: f"{c.first('held_registers')} registers > {int(_shared_limit(c)[0])}; a tile of "
                    f"{c.first('tile_m')}x{c.first('tile_n')} is too large for stream_k 1"),
-    Rule("stream_k.loop", "a shared tile: one instruction of 64 columns or more, up to 128 rows, stages of 128 bytes",
-         "ptxas C7517: in shorter loops, and of more instructions, it moves sums about while they are multiplied",
+    Rule("stream_k.loop",
+         "a shared tile is one instruction of N >= 64 wide, has at most 128 rows, and stages of 128 bytes or more",
+         "ptxas C7517: with shorter loops or more instructions, it moves accumulators that wgmma is using",
          ("stream_k", "tile_m", "tile_k", "tile_n", "instructions_n"),
          lambda c: (c["stream_k"] == 0) | _keeps_sums(c),
          lambda c: f"tile {c.first('tile_m')}x{c.first('tile_n')}, {c.first('instructions_n')} instructions wide, in "
                    f"stages of {int(stage_k_bytes(c)[0])} B of K"),
-    Rule("split.epilogue", "shares of a split tile leave by direct stores", f"{_KERNEL}/split_k.cuh",
+    Rule("split.epilogue", "split-K writes its shares of C by direct stores", f"{_KERNEL}/split_k.cuh",
          ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
-    Rule("grid.tiles", "tiles are counted in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k", "cluster_k"),
+    Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k", "cluster_k"),
          lambda c: _all_slices(c) <= MAX_GRID_BLOCKS,
-         lambda c: f"{int(_all_slices(c)[0]):,} tiles, slices of K counted"),
+         lambda c: f"{int(_all_slices(c)[0]):,} tiles, each slice of K counted"),
 )  # fmt: skip
 

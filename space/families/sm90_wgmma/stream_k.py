@@ -1,7 +1,7 @@
-"""Stream-K: how the tiles of a last wave that is not full are shared out over all clusters.
+"""Stream-K: how all clusters share the tiles of a partial last wave.
 
-Each of these tiles has an owner, a cluster that multiplies the first stages of its K. The clusters that have none of
-them are helpers: the stages that owners leave, of one tile after another, are cut into a piece for each.
+Each of these tiles has an owner, a cluster that multiplies the first stages of its K. Clusters without a tile are
+helpers: the stages that the owners leave, one tile after another, are cut into one piece per helper.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ import numpy as np
 
 from space.columns import IntColumn
 
-#: Stages of the ring in whose time a helper leaves its sums of a shared tile. 0 to 9 differ by less than they scatter.
+#: Time in which a helper stores its partial sums, in pipeline stages. Values from 0 to 9 differ by less than the noise.
 LEAVING_STAGES: Final = 2
-#: Helpers of a shared tile, rounded: its owner reads what each of them brings.
+#: Helpers per owner at most, on average: the owner reads the partial sums of each.
 MOST_HELPERS: Final = 3
 
 
 class Sharing(NamedTuple):
-    """Of each candidate: clusters that own a shared tile, clusters that help, and the stages that an owner keeps.
+    """How each candidate shares its last wave; nothing is shared where `owners` is 0.
 
-    Nothing is shared where owners are 0.
+    Attributes:
+        owners: clusters that own a shared tile.
+        helpers: clusters that multiply what the owners leave.
+        kept: stages that each owner multiplies itself.
     """
 
     owners: IntColumn
@@ -30,14 +33,14 @@ class Sharing(NamedTuple):
 
 
 def sharing(tiles: IntColumn, clusters: IntColumn, k_stages: IntColumn) -> Sharing:
-    """Owners and helpers have as much to do, counting what leaving sums takes.
+    """Balances owners and helpers, counting the time in which helpers store their sums.
 
-    A single wave is not shared, as helpers would not be ready when owners are.
+    A single wave is not shared: its helpers would not be ready when the owners are.
 
     Args:
         tiles: cluster tiles of all products.
-        clusters: that run at once.
-        k_stages: of a whole tile.
+        clusters: clusters that run at once.
+        k_stages: pipeline stages of a whole tile.
     """
     owners = tiles % clusters
     helpers = np.minimum(clusters - owners, MOST_HELPERS * owners)

@@ -1,4 +1,4 @@
-"""What is legal but not worth trying in `sm90_wgmma`: another candidate is as fast or faster."""
+"""Worth rules of `sm90_wgmma`: what they remove is legal, but another candidate is at least as fast."""
 
 from __future__ import annotations
 
@@ -37,31 +37,32 @@ from space.kinds.gemm import Gemm
 from space.layouts.swizzle import widest_span
 from space.rules import Rule, worth_of
 
-#: Deeper rings than this hide no more latency: 12 stages of 16 KiB are in flight long before they are used.
+#: Deeper rings hide no more latency: 12 stages of 16 KiB are in flight long before they are used.
 MOST_STAGES: Final = 12
-#: A tile may compute this many times the elements of C that are there.
+#: Tiles may compute up to this many times the elements that the smallest tile would.
 MOST_PADDING: Final = 1.35
-#: Blocks of clusters along K that are tried, per multiprocessor: small blocks share one.
+#: Blocks of clusters along K per multiprocessor, at most; small blocks share a multiprocessor.
 CLUSTER_K_FILL: Final = 40 / 33
-#: A slice of K shorter than this spends its time filling the ring and summing.
+#: A shorter slice of K spends its time on filling the ring and on summing.
 LEAST_SLICE_STAGES: Final = 4
-#: Stages of a tile from which on sharing out the last wave's pays, and the share of clusters that it must find idle.
+#: Sharing the last wave pays for tiles of this many stages or more, if at least this share of all clusters would idle.
 LEAST_SHARED_STAGES, LEAST_IDLE = 48, 0.012
-#: Rows up to which the transposed product wastes less of the instruction's 64 rows.
+#: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
-#: Transposed, so many of the tiles suffice: of 65,536 × 1,024, 160 divides the long side with less waste.
+#: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
+#: divides the long side with less waste.
 SWAP_COVERS: Final = 0.95
-#: Rows up to which weights pass through the machine once and memory sets the pace.
+#: Up to these many rows of C, weights are read once and memory sets the pace.
 STREAMED_ROWS: Final = 64
-#: What all rings together should have asked memory for: 4.4 TB/s for some 2.5 µs. More makes what is wanted first wait
-#: behind what is wanted later (docs/kernels.md).
+#: Bytes that all rings together should have in flight: 4.4 TB/s for about 2.5 µs. With more, early requests wait behind
+#: later ones (docs/kernels.md).
 STREAMED_BYTES: Final = 11_000_000
-#: Of operands that pass through once: more take so long that nothing is gained by asking for the first ones earlier.
+#: Larger operands take so long to stream that prefetching their first stages gains nothing.
 MOST_PREFETCHED_BYTES: Final = 20_000_000
 
 
 def _most_stages(c: Columns) -> IntColumn:
-    """Stages that fit beside the staged C."""
+    """Stages that fit in shared memory beside the staged C."""
     free = c.arch.smem_per_block_bytes - c["staged_bytes"] - FLAG_BYTES * c["consumer_warpgroups"]
     column: IntColumn = np.minimum(free // (c["stage_bytes"] + BARRIER_BYTES_PER_STAGE), MOST_STAGES)
     return column
@@ -73,18 +74,18 @@ def _padded(c: Columns) -> IntColumn:
 
 
 def _least_padded(c: Columns) -> IntColumn:
-    """Elements that the smallest tile computes, so that tiny problems keep candidates."""
+    """Elements that the smallest tile would compute; tiny problems thus keep candidates."""
     return -(-extent_m(c) // wgmma.M) * wgmma.M * -(-extent_n(c) // wgmma.N_STEP) * wgmma.N_STEP
 
 
 def _blocks(c: Columns) -> IntColumn:
-    """Tiles of single blocks, all slices and products counted."""
+    """Tiles of single blocks, over all slices of K and all products of the batch."""
     column: IntColumn = c["tiles_m"] * c["tiles_n"] * c["cluster_size"] * c["split_k"] * c.problem.batch
     return column
 
 
 def _stages_deep(c: Columns) -> BoolColumn:
-    # A producer runs into the next tile; without one a block that has a single tile can use no more than its K.
+    # A ring longer than K helps only a producer, which runs ahead into the next tile.
     useful = np.maximum(np.minimum(_most_stages(c), -(-c["k_iterations"] // c["cluster_k"])), 2)
     if not _streams(c):
         deep: BoolColumn = (c["stages"] <= useful) & (c["stages"] >= useful - 1)
@@ -101,14 +102,14 @@ def _streams(c: Columns) -> bool:
 
 
 def _hint_useful(c: Columns) -> BoolColumn:
-    """What is read once passes by what every block reads."""
+    """The operand that is read once streams past the one that every block reads."""
     weights_are_a = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
     hint = np.where(weights_are_a, HINT_STREAM_A, HINT_STREAM_B) if _streams(c) else HINT_NONE
     return np.asarray(c["cache_hint"] == hint)
 
 
 def _pdl_useful(c: Columns) -> BoolColumn:
-    """One wave of short products always; further waves perhaps, and where memory is what all wait for."""
+    """On for one wave of a short product; open for several waves and for memory-bound ones; off for long products."""
     short = dependent_launch.is_short(c.problem)
     column: BoolColumn = np.where(
         c["pdl"] == 1,
@@ -119,20 +120,21 @@ def _pdl_useful(c: Columns) -> BoolColumn:
 
 
 def _split_useful(c: Columns) -> BoolColumn:
-    """Slices that fill the machine about once or twice, and are long enough to be worth their sum."""
+    """Slices fill the GPU up to twice and are long enough to pay for their sums."""
     fills = _blocks(c) <= 2 * c.device.sm_count
     column: BoolColumn = (c["split_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
 
 def _cluster_k_useful(c: Columns) -> BoolColumn:
-    """Slices that fill the machine about once, and are long enough to be worth their sum."""
+    """Slices fill the GPU about once and are long enough to pay for their sums."""
     fills = _blocks(c) <= CLUSTER_K_FILL * c.device.sm_count
     column: BoolColumn = (c["cluster_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
     return column
 
 
 def _stream_k_useful(c: Columns) -> BoolColumn:
+    """The last wave leaves enough clusters idle, and its tiles are long enough to be shared."""
     tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, c.device.sm_count // c["cluster_size"]
     waves = -(-tiles // slots)
     idle = (waves * slots - tiles) / (waves * slots)
@@ -166,7 +168,7 @@ def _tiles(extent: int, tile: IntColumn) -> IntColumn:
 
 
 def _swizzle_widest(c: Columns, operand: str) -> BoolColumn:
-    """The widest span that a stage is made of, or that an MN-major tile fills."""
+    """The widest span that a stage of K, or a row of an MN-major tile, fills."""
     size = input_bytes(c.problem)
     mn_major, rows = (mn_major_a(c), "tile_m") if operand == "a" else (mn_major_b(c), "tile_n")
     row_bytes = np.where(mn_major, c[rows], c["tile_k"]) * size
@@ -175,7 +177,7 @@ def _swizzle_widest(c: Columns, operand: str) -> BoolColumn:
 
 
 def _tile_k_useful(c: Columns) -> BoolColumn:
-    """One line of K a stage, or two where stages are brief."""
+    """One line of K per stage, or two for small tiles, whose stages are short."""
     stage_k = stage_k_bytes(c)
     brief = c["tile_m"] * c["tile_n"] <= 128 * 128
     column: BoolColumn = (stage_k == LINE_BYTES) | ((stage_k == 2 * LINE_BYTES) & brief)
@@ -183,7 +185,7 @@ def _tile_k_useful(c: Columns) -> BoolColumn:
 
 
 def _split_of_registers(c: Columns) -> BoolColumn:
-    """The producer keeps 40, unless the consumers need what 24 leaves them, and 24 is enough for it."""
+    """The producer keeps 40 registers, or 24 if that suffices and the consumers need the rest."""
     tight = c["held_registers"] > np.where(c["consumer_warpgroups"] == 3, 96, 184)
     least = np.where((c["cluster_size"] > 1) | (c["stream_k"] == 1), 40, 24)
     column: BoolColumn = (c["producer_registers"] == 0) | (c["producer_registers"] == np.where(tight, least, 40))
@@ -202,7 +204,7 @@ def _schedule_useful(c: Columns) -> BoolColumn:
 
 
 def _epilogue_useful(c: Columns) -> BoolColumn:
-    """Whole unless half buys a stage, and only by boxes of whole sectors; direct stores for all."""
+    """Direct stores always; staging by boxes of whole sectors only; half tiles only if that makes room for a stage."""
     size = output_bytes(c.problem)
     sectors = stored_row_bytes(c) >= SECTOR_BYTES
     whole = c["tile_m"] * (c["consumer_warpgroups"] // c["team"]) * c["tile_n"] * size
@@ -221,7 +223,7 @@ def _raster_matters(c: Columns) -> BoolColumn:
 
 
 def _raster_group_distinct(c: Columns) -> BoolColumn:
-    """One name for one order: a group as wide as the grid is one order, however wide it is."""
+    """Every group at least as wide as the grid gives the same order: only the narrowest of them stays."""
     across = np.where(c["raster"] == RASTER_ALONG_M, c["tiles_m"], c["tiles_n"])
     groups = np.array(next(knob for knob in KNOBS if knob.name == "raster_group").domain)
     smallest_covering = groups[np.minimum(np.searchsorted(groups, across), len(groups) - 1)]
@@ -231,78 +233,86 @@ def _raster_group_distinct(c: Columns) -> BoolColumn:
 _worth = worth_of(KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
-    _worth("worth.swap_ab", "few rows are computed transposed: all up to 32, perhaps to 256; more where tiles fit so",
-           "the instruction has 64 rows, its columns go down to 8",
+    _worth("worth.swap_ab",
+           "up to 32 rows of C are computed transposed, up to 256 may be, larger products if that takes fewer tiles",
+           "an instruction has 64 rows, but as few as 8 columns",
            ("swap_ab", "tile_m", "tile_n"), _swap_useful),
-    _worth("worth.tile_n_step", "tiles above 128 columns differ in steps of 16",
-           "a step of 8 changes less than 3 % of the work of a tile", ("tile_n",),
+    _worth("worth.tile_n_step", "tiles wider than 128 columns grow in steps of 16",
+           "a step of 8 columns changes the work of a tile by at most 6 %", ("tile_n",),
            lambda c: (c["tile_n"] <= 128) | (c["tile_n"] % 16 == 0)),
-    _worth("worth.instructions_n", "one instruction spans the tile", "a narrower one reads A again from shared memory",
+    _worth("worth.instructions_n", "one instruction spans the tile",
+           "narrower instructions read A from shared memory again",
            ("instructions_n",), lambda c: c["instructions_n"] == 1),
-    _worth("worth.tile_k", "a stage holds one 128-byte line of K, or two when the tile is small",
-           "shorter stages pay a barrier more often; longer ones only help where a stage is brief",
+    _worth("worth.tile_k", "a stage holds one 128-byte line of K, or two if the tile is small",
+           "shorter stages wait at more barriers; longer ones help only where a stage takes little time",
            ("tile_m", "tile_n", "tile_k"), _tile_k_useful),
-    _worth("worth.swizzle_a", "A is swizzled over the widest span that fits", "narrower spans conflict more",
+    _worth("worth.swizzle_a", "A has the widest swizzle that fits", "narrower spans cause more bank conflicts",
            ("swizzle_a", "tile_m", "tile_k", "swap_ab"), lambda c: _swizzle_widest(c, "a")),
-    _worth("worth.swizzle_b", "B is swizzled over the widest span that fits", "narrower spans conflict more",
+    _worth("worth.swizzle_b", "B has the widest swizzle that fits", "narrower spans cause more bank conflicts",
            ("swizzle_b", "tile_n", "tile_k", "swap_ab"), lambda c: _swizzle_widest(c, "b")),
     _worth("worth.a_source", "A is read from shared memory",
-           "fragments in registers are reloaded by every stage, and the tensor core waits for them",
+           "every stage reloads fragments into registers, and the tensor core waits for them",
            ("a_source",), lambda c: c["a_source"] == A_SMEM),
-    _worth("worth.producer_registers", "the producer keeps 40 registers, or the fewest if consumers need the rest",
-           "how many it keeps changes nothing unless somebody spills",
+    _worth("worth.producer_registers",
+           "the producer keeps 40 registers, or the fewest it can if consumers need the rest",
+           "the count changes nothing unless a consumer spills",
            ("producer_registers", "consumer_warpgroups", "held_registers", "cluster_size", "stream_k"),
            _split_of_registers),
-    _worth("worth.narrow", "wide tiles are not cut into thin ones",
-           "below N = 64 the instruction waits for shared memory; thin tiles pay where C is narrow or rows are few",
+    _worth("worth.narrow", "tiles narrower than 64 columns are for products with M or N of at most 512",
+           "below N = 64 the instruction waits for shared memory",
            ("tile_n",),
            lambda c: (c["tile_n"] >= 64) | np.bool_(min(c.problem.n, c.problem.m) <= 512)),
-    _worth("worth.padding", "tiles compute at most 1.35 times the elements of C that the smallest tile would",
-           "padding is computed and thrown away",
+    _worth("worth.padding", "tiles compute at most 1.35 times the elements that the smallest tile would",
+           "results in the padding are discarded",
            ("swap_ab", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
            lambda c: _padded(c) <= MOST_PADDING * _least_padded(c)),
-    _worth("worth.stages", "the ring is as deep as fits and is useful, or one less; where memory sets the pace all "
+    _worth("worth.stages", "the ring is as deep as fits and helps, or one stage less; where memory sets the pace, all "
            "rings together hold about 11 MB",
-           "the last stage is sometimes worth -5 %, never the last two; memory that was asked for too much answers "
-           "what is wanted first too late",
+           "the last stage sometimes costs 5 %, the last two never; with too many requests in flight, memory "
+           "answers the urgent ones late",
            ("stages", "stage_bytes", "staged_bytes", "consumer_warpgroups", "k_iterations", "tiles_m", "tiles_n",
             "cluster_size", "cluster_k", "split_k"), _stages_deep),
     _worth("worth.cluster", "clusters are single blocks, pairs, or squares of four",
-           "longer clusters strand multiprocessors and share no more than a pair does",
+           "longer clusters leave multiprocessors idle and share no more than a pair does",
            ("cluster_m", "cluster_n"), lambda c: (c["cluster_m"] <= 2) & (c["cluster_n"] <= 2)),
-    _worth("worth.split_k", "K is split where tiles alone don't fill the machine, into slices of four stages or more",
-           "summing slices costs a trip through L2",
+    _worth("worth.split_k", "K is split if tiles alone do not fill the GPU, into slices of four stages or more",
+           "slices are summed through L2",
            ("split_k", "cluster_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
            _split_useful),
-    _worth("worth.cluster_k", "clusters along K where tiles alone don't fill the machine, in slices of four stages",
-           "each multiprocessor takes 64 bytes a clock from L2: more of them take more; sums cost half a microsecond",
+    _worth("worth.cluster_k",
+           "clusters along K are used if tiles alone do not fill the GPU, with slices of four stages or more",
+           "a multiprocessor takes 64 bytes per clock from L2, so more of them load faster; summing takes 0.5 us",
            ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),
-    _worth("worth.stream_k", "a last wave is shared out where it leaves over a hundredth of all clusters idle, of "
-           "tiles of 48 stages or more", "a shared tile's sums go through L2, which takes some five microseconds",
+    _worth("worth.stream_k", "stream-K shares a last wave of tiles of 48 stages or more if over 1 % of all clusters "
+           "would be idle", "the sums of a shared tile go through L2, which takes about 5 us",
            ("stream_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _stream_k_useful),
-    _worth("worth.schedule", "ping-pong for several waves of tiles, no producer for one of small tiles",
-           "taking turns hides epilogues that follow one another; a producer takes time to start",
+    _worth("worth.schedule", "pingpong is for several waves of tiles, multistage for one wave of small tiles",
+           "taking turns hides epilogues that follow one another; a producer takes time to start up",
            ("schedule", "tile_m", "tile_n", "tiles_m", "tiles_n", "cluster_size", "split_k"), _schedule_useful),
-    _worth("worth.epilogue", "C is staged by halves only where that buys a stage of a short ring, and at all only "
-           "where TMA can write it by boxes of 32 bytes or more",
+    _worth("worth.epilogue",
+           "C is staged only if TMA can write it in boxes of 32 bytes or more, and by halves only if that "
+           "makes room for another stage of a short ring",
            "two hand-overs cost more than one; a row of 16 bytes takes as long as one of 128",
            ("epilogue", "tile_m", "tile_n", "consumer_warpgroups", "team", "stage_bytes", "store_box_n", "swap_ab"),
            _epilogue_useful),
-    _worth("worth.raster_wave", "one wave of tiles has one order", "tiles that run at the same time have none",
+    _worth("worth.raster_wave", "one wave of tiles has one raster order",
+           "tiles that run at the same time have no order",
            ("raster", "raster_group", "tiles_m", "tiles_n", "cluster_size", "split_k"), _raster_matters),
-    _worth("worth.raster_group", "no wider group than the grid of tiles", "it names the same order twice",
+    _worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
+           "a wider group gives the same order",
            ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
-    _worth("worth.raster_step", "groups grow in factors of four", "neighbouring widths differ by less than 1 %",
+    _worth("worth.raster_step", "raster groups are 1, 4 or 16 tiles wide",
+           "neighbouring widths differ by less than 1 %",
            ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 16))),
-    _worth("worth.cache_hint", "weights that are read once pass by what stays; other loads have no cache hint",
-           "the raster order decides what L2 keeps of operands that are read again", ("cache_hint", "swap_ab"),
+    _worth("worth.cache_hint", "weights that are read once stream through L2; other loads have no cache hint",
+           "for operands that are read again, the raster order decides what L2 keeps", ("cache_hint", "swap_ab"),
            _hint_useful),
-    _worth("worth.l2_promotion", "TMA asks L2 for lines of 128 bytes",
-           "a line of either operand is used whole; asking for its neighbour too was 1 % slower", ("l2_promotion",),
+    _worth("worth.l2_promotion", "TMA makes L2 fetch lines of 128 bytes",
+           "lines are used whole; fetching the neighbour too was 1 % slower", ("l2_promotion",),
            lambda c: c["l2_promotion"] == LINE_BYTES),
     _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY,
            ("pdl", "stream_k", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
-    _worth("worth.prefetch_stages", "stages are asked into L2 ahead only where weights pass through once, and are few",
-           "asked for twice, a line takes two of the requests that a multiprocessor can have under way",
+    _worth("worth.prefetch_stages", "stages are prefetched into L2 only for small weights that are read once",
+           "a line requested twice takes two of the requests that a multiprocessor can have in flight",
            ("prefetch_stages", "pdl"), _prefetch_useful),
 )  # fmt: skip

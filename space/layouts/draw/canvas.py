@@ -1,4 +1,4 @@
-"""A small SVG writer: boxes with labels, text, and colours that tell many things apart."""
+"""A small SVG writer: labelled cells, frames, text, and distinct colours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WARNING: Final = "#c62828"
 
 
 class Canvas:
-    """Collects shapes; `svg()` gives the document, as large as what was drawn."""
+    """Collects shapes; `svg()` returns the document, which is as large as the drawing."""
 
     def __init__(self, title: str, note: str = "") -> None:
         self._title, self._shapes = title, [""]
@@ -25,14 +25,14 @@ class Canvas:
         self.text(PAD, PAD + 6, title, size=15, bold=True)
         if note:
             self.text(PAD, PAD + 24, note, size=11, fill=FAINT)
-        #: Where pictures begin.
+        #: Top of the drawing, below title and note.
         self.top = PAD + (44 if note else 28)
 
     def cell(
         self, x: float, y: float, width: float, height: float, fill: str, label: str = "", hint: str = "",
         size: float = 9, stroke: str = "#ffffff",
     ) -> None:  # fmt: skip
-        """A box with a label in its middle, as large as fits, and a hint for the mouse."""
+        """A filled cell with a centred label that shrinks to fit, and a tooltip."""
         self._extend(x + width, y + height)
         shape = f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}" stroke="{stroke}"'
         self._shapes.append(f"{shape}><title>{escape(hint)}</title></rect>" if hint else f"{shape}/>")
@@ -42,7 +42,7 @@ class Canvas:
             self.text(x + width / 2, y + height / 2 + fits * 0.35, label, size=fits, fill=ink, anchor="middle")
 
     def frame(self, x: float, y: float, width: float, height: float, stroke: str = INK, line: float = 1.5) -> None:
-        """An outline over what lies below."""
+        """An outline over the cells below it."""
         self._extend(x + width, y + height)
         self._shapes.append(
             f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{stroke}" '
@@ -53,7 +53,7 @@ class Canvas:
         self, x: float, y: float, text: str, *, size: float = 10, fill: str = INK, anchor: str = "start",
         bold: bool = False,
     ) -> None:  # fmt: skip
-        """One line; `y` is its baseline."""
+        """One line of text; `y` is its baseline."""
         length = _CHARACTER * size * len(text)
         self._extend(x + {"start": length, "middle": length / 2, "end": 0}[anchor], y + size * 0.3)
         weight = ' font-weight="bold"' if bold else ""
@@ -63,7 +63,7 @@ class Canvas:
         )
 
     def svg(self) -> str:
-        """The document."""
+        """The SVG document."""
         width, height = self._width + PAD, self._height + PAD
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -76,12 +76,12 @@ class Canvas:
         self._width, self._height = max(self._width, x), max(self._height, y)
 
 
-#: Margin around everything.
+#: Margin around the drawing.
 PAD: Final = 16
 
 
 def color_of(number: int, count: int, shades: int = 1) -> str:
-    """A colour for each of `count` things; `shades` neighbours share a hue and differ in lightness."""
+    """The colour of item `number` of `count`; `shades` neighbours share a hue and differ in lightness."""
     hues = max(-(-count // shades), 1)
     hue, shade = number // shades % hues / hues, number % shades
     lightness = 0.80 - 0.30 * shade / max(shades - 1, 1) if shades > 1 else 0.72

@@ -1,4 +1,4 @@
-"""Who owns which element: fragments in registers, scale factors in tensor memory."""
+"""Drawings of fragments in registers, and of scale factors in tensor memory."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from space.layouts.fragments.scale_factors import PARTITION_LANES, ScaleFactors
 from space.layouts.swizzle import IntArray
 
 _CELL_HEIGHT: Final = 17.0
-#: Width of a cell beside and for each character of its label.
+#: Width of a cell: its padding, and per character of the label.
 _CELL_WIDTH: Final = (6.0, 5.4)
 _HEAD: Final = 34.0
 #: Eight hues for the quads of a warp, four shades for the lanes of a quad.
 _SHADES: Final = 4
-#: Matrices that stand beside each other.
+#: Matrices side by side.
 _ACROSS: Final = 2
 
 
 def fragment_svg(fragment: Fragment) -> str:
-    """A cell for each element with the thread that holds it and its register, one colour a lane.
+    """One cell per element, with its thread and register, and one colour per lane.
 
-    `T5 r2` is register 2 of thread 5; `.1` behind it the second element packed in there.
+    `T5 r2` is register 2 of thread 5; `T5 r2.1` is the second element packed into it.
     """
     packed = fragment.elements_per_register
     note = (
-        f"{fragment.threads} threads, {fragment.registers} registers of {fragment.register_bits} bits each, "
-        f"{packed} element{'s' * (packed > 1)} a register; T thread, r register" + (" . place in it" * (packed > 1))
+        f"{fragment.threads} threads, {fragment.registers} registers of {fragment.register_bits} bits per thread, "
+        f"{packed} element{'s' * (packed > 1)} per register; T thread, r register"
+        + (", . element of the register" * (packed > 1))
     )
     canvas = Canvas(fragment.name, note)
-    # T and the thread, r and the register, a blank; a dot and the place.
     longest = len(f"T{fragment.threads - 1} r{fragment.registers - 1}" + (f".{packed - 1}" if packed > 1 else ""))
     cell = (_CELL_WIDTH[0] + _CELL_WIDTH[1] * longest, _CELL_HEIGHT)
     thread, element = fragment.owners()
@@ -66,9 +66,9 @@ def _matrix(
 
 
 def _element(fragment: Fragment, thread: int, element: int) -> tuple[str, str, str]:
-    """Colour, label and hint."""
+    """Colour, label and tooltip of one element."""
     if thread < 0:
-        return UNUSED, "", "nobody holds it"
+        return UNUSED, "", "held by no thread"
     register, bit = fragment.slot(element)
     lane = thread % WARP_THREADS
     label = f"T{thread} r{register}"
@@ -80,7 +80,7 @@ def _element(fragment: Fragment, thread: int, element: int) -> tuple[str, str, s
 
 
 def scale_factors_svg(factors: ScaleFactors) -> str:
-    """The 32 lanes of one partition: a byte a cell, with the row and the block of K that it scales."""
+    """The 32 lanes of one partition: one cell per byte, with the row and the block of K that it scales."""
     blocks = factors.lane.shape[1]
     canvas = Canvas(
         f"scale_vec::{factors.vector} of {factors.rows} rows in tensor memory",

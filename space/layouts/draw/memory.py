@@ -1,4 +1,4 @@
-"""Shared memory: where a swizzle puts 16-byte columns, how a tile is cut into boxes, which banks an access meets."""
+"""Drawings of shared memory: swizzled 16-byte columns, the boxes of a tile, and the banks of an access."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from space.layouts.swizzle import CORE_BYTES
 
 _CELL: Final = (52.0, 18.0)
 _HEAD: Final = 40.0
-#: Rows of a tile that are drawn; the pattern has repeated by then.
+#: Rows drawn of a tile; every pattern repeats within them.
 _MOST_ROWS: Final = 64
 
 
 def swizzle_svg(plan: BoxPlan) -> str:
-    """Left the tile as the program sees it, right shared memory as banks see it; one colour a 16-byte column."""
+    """The tile on the left, shared memory by banks on the right; one colour per 16-byte column."""
     rows = min(plan.rows, _MOST_ROWS)
     chunks = plan.columns * plan.element_bytes // CORE_BYTES
     note = f"a cell is 16 bytes, row.column; {plan.pitch_bytes} B from row to row; a 128-byte line is all 32 banks"
@@ -52,7 +52,7 @@ def swizzle_svg(plan: BoxPlan) -> str:
 
 
 def boxes_svg(plan: BoxPlan) -> str:
-    """The tile with its boxes, each with its number, size and place in shared memory."""
+    """The tile with its boxes, each with number, size and offset in shared memory."""
     boxes = plan.boxes
     canvas = Canvas(
         f"{plan.rows} x {plan.columns} of {plan.element_bytes} B in {len(boxes)} box{'es' * (len(boxes) > 1)}",
@@ -78,11 +78,11 @@ def boxes_svg(plan: BoxPlan) -> str:
 
 
 def access_svg(name: str, accesses: Sequence[Access]) -> str:
-    """A row for each wavefront, a column for each bank, a cell for each word with the lanes that ask for it."""
+    """A row per wavefront, a column per bank, and a cell per word with the lanes that access it."""
     taken, ideal = sum(each.wavefronts for each in accesses), sum(each.ideal_wavefronts for each in accesses)
     degree = max(each.degree for each in accesses)
     verdict = "no conflict" if degree == 1 else f"{degree}-way conflict"
-    note = f"{taken} wavefronts, {ideal} without conflicts; columns are banks, cells show the lanes that ask"
+    note = f"{taken} wavefronts, {ideal} without conflicts; columns are banks, cells show lanes"
     canvas = Canvas(f"{name}: {verdict}", note)
     y = float(canvas.top + 24)
     for bank in range(BANKS):
@@ -96,7 +96,7 @@ def access_svg(name: str, accesses: Sequence[Access]) -> str:
 
 
 def _phase(canvas: Canvas, each: Access, phase: Phase, title: str, y: float) -> float:
-    """Draws one phase and returns where the next begins."""
+    """Draws one phase and returns the top of the next."""
     width, height, left = 30.0, 18.0, PAD + 2.4 * _HEAD
     askers: dict[int, list[int]] = {}
     for lane in phase.lanes:

@@ -1,4 +1,4 @@
-"""Descriptors: every bit of a word, one colour a field."""
+"""Drawings of descriptors: every bit of a word, one colour per field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _A_LINE: Final = 32
 
 
 def word_svg(title: str, fields: tuple[Field, ...], word: int, bits: int, values: dict[str, str]) -> str:
-    """High bits first, 32 a line; `values` says in words what each field holds."""
+    """The bits of a word, highest first, 32 per line; `values` describes the value of each field."""
     canvas = Canvas(title, f"{word:#0{bits // 4 + 2}x}; reserved bits are grey")
     width, height = _BIT
     for line in range(bits // _A_LINE):

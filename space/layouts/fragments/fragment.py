@@ -1,4 +1,4 @@
-"""The map itself, and the one rule by which almost every tensor-core fragment is built."""
+"""The map from threads and registers to elements, and the pattern that almost every tensor-core fragment follows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REGISTER_BITS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Where one element is: bits `bit` and up of a register of a thread."""
+    """Place of one element: the bits of a thread's register from `bit` on."""
 
     thread: int
     register: int
@@ -28,11 +28,11 @@ class Fragment:
 
     Attributes:
         name: instruction, operand and dtype.
-        source: where the layout is written down.
-        rows, columns: of one matrix.
-        element_bits: of one element in its register.
-        row, column, matrix: arrays [threads, elements a thread], elements in the order of registers and, inside
-            a register, from its low bits. `matrix` is 0 where there is but one.
+        source: where the layout is documented.
+        rows, columns: extents of one matrix.
+        element_bits: bits of one element in its register.
+        row, column, matrix: arrays [threads, elements per thread]. Elements are in the order of registers and, within a
+            register, of rising bits. `matrix` is 0 if there is only one.
         register_bits: 64 for f64, else 32.
     """
 
@@ -53,36 +53,36 @@ class Fragment:
 
     @property
     def elements(self) -> int:
-        """That each thread holds."""
+        """Elements per thread."""
         return int(self.row.shape[1])
 
     @property
     def matrices(self) -> int:
-        """How many matrices the fragment spans."""
+        """Number of matrices in the fragment."""
         return int(self.matrix.max()) + 1
 
     @property
     def elements_per_register(self) -> int:
-        """Packed into one register."""
+        """Elements packed into one register."""
         return self.register_bits // self.element_bits
 
     @property
     def registers(self) -> int:
-        """That each thread needs."""
+        """Registers per thread."""
         return -(-self.elements // self.elements_per_register)
 
     def slot(self, element: int) -> tuple[int, int]:
-        """Register and lowest bit of a thread's element."""
+        """Register of a thread's element, and its lowest bit there."""
         packed = self.elements_per_register
         return element // packed, element % packed * self.element_bits
 
     def holders(self, row: int, column: int, matrix: int = 0) -> list[Holder]:
-        """Every place that holds an element; one, save where the ISA replicates."""
+        """Every place that holds an element; more than one only if the ISA replicates it."""
         found = np.argwhere((self.row == row) & (self.column == column) & (self.matrix == matrix))
         return [Holder(int(thread), *self.slot(int(element))) for thread, element in found]
 
     def owners(self) -> tuple[IntArray, IntArray]:
-        """Thread and element by [matrix, row, column]; -1 where nobody holds it, the last holder where several do."""
+        """Thread and element by [matrix, row, column]; -1 if no thread holds it, the last thread if several do."""
         shape = (self.matrices, self.rows, self.columns)
         thread, element = (np.full(shape, -1, dtype=np.int64) for _ in range(2))
         threads, elements = np.indices(self.row.shape)
@@ -94,14 +94,14 @@ class Fragment:
 def by_quads(
     threads: int, registers: int, packed: int, tall: int, *, across: bool = False
 ) -> tuple[IntArray, IntArray]:
-    """Row and column [threads, elements] of operands that are spread over quads of lanes.
+    """Row and column, [threads, elements], of operands that are spread over quads of lanes.
 
-    Four consecutive lanes share a row; each register holds `packed` neighbours of it, so that a quad covers
-    4·packed columns. Eight quads make 8 rows; consecutive registers first go down `tall` times 8 rows, then
-    right to the next 4·packed columns. Warps of a warpgroup lie 16 rows apart.
+    The four lanes of a quad share a row. Each register holds `packed` neighbours of it, so that a quad covers 4·packed
+    columns. Eight quads cover 8 rows; consecutive registers first go down `tall` times 8 rows, then right to the next
+    4·packed columns. Warps of a warpgroup are 16 rows apart.
 
     Args:
-        across: for B, whose k runs down: the roles of rows and columns are exchanged.
+        across: exchanges rows and columns, for B, whose K runs down.
     """
     thread = np.arange(threads, dtype=np.int64)[:, None]
     register, place = np.divmod(np.arange(registers * packed, dtype=np.int64)[None, :], packed)

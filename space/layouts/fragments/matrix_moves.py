@@ -1,6 +1,6 @@
 """Fragments of `ldmatrix` and `stmatrix`: 8 x 8 matrices of 16-bit elements between shared memory and registers.
 
-Both use one map: what `ldmatrix` puts into a register, `stmatrix` with the same qualifiers stores from it.
+Both use the same map: `stmatrix` stores from a register what `ldmatrix` with the same qualifiers loads into it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SOURCES: Final = {
     "stmatrix": "PTX ISA 9.0 §9.7.14.5.16, stmatrix",
 }
 COUNTS: Final = (1, 2, 4)
-#: Of one matrix.
+#: Rows, and columns, of one matrix.
 ROWS: Final = 8
 
 
@@ -27,15 +27,15 @@ def matrix_fragment(instruction: str, count: int, trans: bool) -> Fragment:
 
     Args:
         instruction: `ldmatrix` or `stmatrix`.
-        count: matrices moved, 1, 2 or 4; `.x1`, `.x2`, `.x4`. A warp moves 128 B of each.
+        count: matrices of 128 B: 1, 2 or 4, as in `.x1`, `.x2`, `.x4`.
 
     Raises:
-        LayoutError: a count that is not there.
+        LayoutError: there is no such instruction or count.
     """
     if instruction not in SOURCES:
-        raise LayoutError(f"{instruction!r} moves no matrices: use {' or '.join(SOURCES)}")
+        raise LayoutError(f"{instruction!r} does not move matrices: use {' or '.join(SOURCES)}")
     if count not in COUNTS:
-        raise LayoutError(f"{instruction}.x{count} is not there: use .x1, .x2 or .x4")
+        raise LayoutError(f"{instruction} has no .x{count}: use .x1, .x2 or .x4")
     lane = np.arange(WARP_THREADS, dtype=np.int64)[:, None]
     matrix, half = np.divmod(np.arange(2 * count, dtype=np.int64)[None, :], 2)
     outer, inner = lane // 4 + 0 * half, 2 * (lane % 4) + half
@@ -45,5 +45,5 @@ def matrix_fragment(instruction: str, count: int, trans: bool) -> Fragment:
 
 
 def addressed_row(lane: int, count: int) -> tuple[int, int] | None:
-    """Matrix and row whose address the instruction takes from `lane`; None where it takes none from it."""
+    """Matrix and row whose address `lane` supplies; None if the instruction ignores the lane."""
     return divmod(lane, ROWS) if lane < ROWS * count else None

@@ -1,4 +1,4 @@
-"""Fragments of `mma.sync`, every shape: A, B, and the accumulator C or D."""
+"""Fragments of every shape of `mma.sync`: A, B, and the accumulator C or D."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOURCE: Final = "PTX ISA 9.0 §9.7.14.5, Matrix multiply-accumulate operation us
 
 Shape = tuple[int, int, int]
 
-#: m, n, k by dtype of A and B. Of the legacy m8n8k4 (f16) a warp computes four; see `_quad_pairs`.
+#: m, n, k by dtype of A and B. A warp computes four products of the legacy m8n8k4 (f16) at once; see `_quad_pairs`.
 SHAPES: Final[dict[str, tuple[Shape, ...]]] = {
     "fp16": ((8, 8, 4), (16, 8, 8), (16, 8, 16)),
     "bf16": ((16, 8, 8), (16, 8, 16)),
@@ -37,17 +37,17 @@ ACCUMULATORS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def mma_fragment(shape: Shape, operand: str, dtype: str, col: bool | None = None) -> Fragment:
-    """One operand of mma.m{m}n{n}k{k} over the 32 threads of a warp.
+    """One operand of mma.m{m}n{n}k{k}, over the 32 threads of a warp.
 
     Args:
         shape: m, n, k.
         operand: `A` [m, k], `B` [k, n], `C` or `D` [m, n].
-        dtype: of that operand.
-        col: whether A or B is column-major in registers; only m8n8k4 leaves the choice. None takes `row` for A
-            and `col` for B, which all others have.
+        dtype: dtype of that operand.
+        col: whether A or B is column-major in registers, a choice that only m8n8k4 has. None means `row` for A and
+            `col` for B, as in all other shapes.
 
     Raises:
-        LayoutError: no such instruction.
+        LayoutError: there is no such instruction.
     """
     if operand not in ("A", "B", "C", "D"):
         raise LayoutError(f"operand {operand!r} of mma.sync is unknown: use A, B, C or D")
@@ -57,20 +57,20 @@ def mma_fragment(shape: Shape, operand: str, dtype: str, col: bool | None = None
         raise LayoutError(f"mma.sync has no shape {text(shape)}: use one of {', '.join(map(text, known))}")
     held = inputs if operand in "AB" else sorted({acc for word in inputs for acc in ACCUMULATORS[word]})
     if dtype not in held:
-        raise LayoutError(f"{operand} of mma.{text(shape)} is never {dtype!r}: use one of {', '.join(held)}")
+        raise LayoutError(f"{operand} of mma.{text(shape)} cannot be {dtype!r}: use one of {', '.join(held)}")
     usual = operand == "B"
     col = usual if col is None else col
     if shape == (8, 8, 4) and dtype != "f64":
         return _quad_pairs(operand, dtype, col)
     if operand in "AB" and col != usual:
         raise LayoutError(
-            f"{operand} of mma.{text(shape)} is {'col' if usual else 'row'}: only m8n8k4 leaves the choice"
+            f"{operand} of mma.{text(shape)} is always {'col' if usual else 'row'}: only m8n8k4 has a choice"
         )
     return _quads(shape, operand, dtype)
 
 
 def text(shape: Shape) -> str:
-    """`m16n8k16`."""
+    """The shape as PTX writes it: `m16n8k16`."""
     return "m{}n{}k{}".format(*shape)
 
 
@@ -102,7 +102,7 @@ def _quad_pairs(operand: str, dtype: str, col: bool) -> Fragment:
     upper, within = lane // 16, lane % 4
     outer, inner = within + 4 * upper + 0 * element, element + 0 * lane
     if operand in "AB":
-        # The lane owns a line of M (or N) with its four k, or one k with four of M (or N).
+        # A lane owns four k of one row of A (column of B), or four rows (columns) of one k.
         along_k = col if operand == "B" else not col
         mn, k = (outer, inner) if along_k else (inner + 4 * upper, within + 0 * element)
         row, column = (mn, k) if operand == "A" else (k, mn)

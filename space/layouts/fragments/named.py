@@ -1,4 +1,4 @@
-"""Fragments by the name of their instruction, as a person writes it."""
+"""Fragments by the name of their instruction."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
     """The fragment of one operand of an instruction.
 
     Args:
-        name: as in `EXAMPLES`; PTX's words `.sync.aligned` may be there.
-        operand: `A`, `B`, `C` or `D`; not read for `ldmatrix`, `stmatrix` and `tcgen05.ld`.
-        dtype: of the operand; empty takes the commonest, bf16 in and f32 out.
+        name: as in `EXAMPLES`, with or without PTX's `.sync.aligned`.
+        operand: `A`, `B`, `C` or `D`; ignored for `ldmatrix`, `stmatrix` and `tcgen05.ld`.
+        dtype: dtype of the operand; the default is bf16 for inputs and f32 for accumulators.
 
     Raises:
-        LayoutError: no such instruction, operand or dtype.
+        LayoutError: there is no such instruction, operand or dtype.
     """
     words = name.strip().replace(".sync.aligned", "").replace(".shared", "")
     dtype = dtype or ("f32" if operand in ("C", "D") else "bf16")
@@ -48,6 +48,6 @@ def fragment_named(name: str, operand: str = "D", dtype: str = "") -> Fragment:
     if match := _TMEM.fullmatch(words):
         return tmem_fragment(match[1], int(match[2]), pack16=bool(match[3]))
     raise LayoutError(
-        f"instruction {name!r} has no fragment here: write it like {', '.join(EXAMPLES)}"
+        f"instruction {name!r} has no fragment here: write a name like {', '.join(EXAMPLES)}"
         + ("; the 8-bit matrix shapes of Blackwell are not described" if "matrix" in words else "")
     )

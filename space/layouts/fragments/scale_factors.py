@@ -1,7 +1,8 @@
-"""Scale factors of block-scaled `tcgen05.mma` in tensor memory: one byte for each block of each row.
+"""Scale factors of block-scaled `tcgen05.mma` in tensor memory: one byte per block of each row.
 
-Row m (of A; column n of B) lies in lane m mod 32 and 32-bit column m div 32. Its factors take the bytes of that
-one word from SF_ID on. The 32 lanes are copied to all four 32-lane partitions of tensor memory.
+The factors of row m of A (or column m of B) are in lane m mod 32, 32-bit column m div 32,
+in the bytes of that word from
+SF_ID on. All four 32-lane partitions of tensor memory hold a copy.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from space.errors import LayoutError
 from space.layouts.swizzle import IntArray
 
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.10.7, Block Scaling; CUTLASS include/cute/atom/mma_traits_sm100.hpp, tmem_sf_frg"
-#: Factors a row holds for one instruction, and the bytes of the word at which they may begin.
+#: Factors per row and instruction, and the bytes of a word at which they may start.
 VECTORS: Final[dict[str, tuple[int, tuple[int, ...]]]] = {"1X": (1, (0, 1, 2, 3)), "2X": (2, (0, 2)), "4X": (4, (0,))}
-#: Lanes of one partition, and how many partitions hold a copy.
+#: Lanes per partition, and number of partitions.
 PARTITION_LANES: Final = 32
 PARTITIONS: Final = 4
 _MOST_ROWS: Final = 256
@@ -25,7 +26,7 @@ _MOST_ROWS: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScaleFactors:
-    """(row, block, copy) → (lane, column, byte), arrays [rows, blocks, 4]."""
+    """(row, block, copy) → (lane, column, byte), as arrays [rows, blocks, 4]."""
 
     vector: str
     rows: int
@@ -35,27 +36,27 @@ class ScaleFactors:
 
     @property
     def columns(self) -> int:
-        """32-bit columns of tensor memory that are touched."""
+        """32-bit columns of tensor memory that the factors take."""
         return int(self.column.max()) + 1
 
 
 def scale_factors(vector: str, rows: int, sf_id: int = 0) -> ScaleFactors:
-    """Where the factors of `rows` rows lie.
+    """Where the factors of `rows` rows are.
 
     Args:
-        vector: `.scale_vec::1X`, `2X` or `4X`: blocks of K that one instruction scales apart.
+        vector: `1X`, `2X` or `4X`, as in `.scale_vec::2X`: blocks of K per instruction.
         rows: M of A, or N of B.
         sf_id: SFA_ID or SFB_ID of the instruction descriptor.
 
     Raises:
-        LayoutError: a vector size that is not there, or factors that cross a word.
+        LayoutError: there is no such vector size, the factors cross a word, or M or N has no such extent.
     """
     if vector not in VECTORS:
-        raise LayoutError(f"scale_vec::{vector} is not there: use one of {', '.join(VECTORS)}")
+        raise LayoutError(f"scale_vec::{vector} does not exist: use one of {', '.join(VECTORS)}")
     blocks, starts = VECTORS[vector]
     if sf_id not in starts:
         raise LayoutError(
-            f"SF_ID = {sf_id} with scale_vec::{vector}: its {blocks} factors begin at byte "
+            f"SF_ID = {sf_id} with scale_vec::{vector}: its {blocks} factors start at byte "
             f"{' or '.join(map(str, starts))} of the word"
         )
     if not 8 <= rows <= _MOST_ROWS or rows % 8:

@@ -1,7 +1,7 @@
 """Fragments of `tcgen05.ld` and `tcgen05.st`: tensor memory between its lanes and columns and a warp's registers.
 
-Rows are lanes of tensor memory, counted from the first that the access touches; columns are its 32-bit
-columns. Warp w of a warpgroup reaches lanes 32·w to 32·w + 31 only.
+Rows are lanes of tensor memory, counted from the first lane of the access; columns are its 32-bit columns. Warp w of a
+warpgroup reaches only lanes 32·w to 32·w + 31.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Shape:
     """One data movement shape.
 
     Attributes:
-        lanes: of tensor memory that it touches.
-        columns: 32-bit columns of one repetition.
-        registers: a thread of one repetition.
+        lanes: lanes of tensor memory.
+        columns: 32-bit columns per repetition.
+        registers: registers per thread and repetition.
         place: (thread, register) → (lane, column).
     """
 
@@ -44,7 +44,7 @@ SHAPES: Final[dict[str, Shape]] = {
     "16x128b": Shape(16, 4, 2, lambda t, r: (t // 4 + 8 * (r % 2), t % 4 + 4 * (r // 2))),
     "16x256b": Shape(16, 8, 4, lambda t, r: (t // 4 + 8 * (r // 2 % 2), r % 2 + 2 * (t % 4) + 8 * (r // 4))),
 }
-#: Two accesses of 16 lanes x 32 bits: lanes 16 to 31 of the warp take theirs `split` columns further on.
+#: Two accesses of 16 lanes x 32 bits: lanes 16 to 31 of the warp access columns `split` further on.
 TWICE: Final = "16x32bx2"
 _REPEATS: Final = TMEM_LOAD_REPEATS | {TWICE: TMEM_LOAD_REPEATS["32x32b"]}
 
@@ -52,10 +52,10 @@ _REPEATS: Final = TMEM_LOAD_REPEATS | {TWICE: TMEM_LOAD_REPEATS["32x32b"]}
 def tmem_address(lane: int, column: int) -> int:
     """The 32-bit address of a cell of tensor memory: lane in bits 16-31, column in bits 0-15.
 
-    An access gives the first lane of its warp, never that of a thread: the hardware adds the lanes.
+    An access gives the first lane of its warp; the hardware adds the lane of each thread.
 
     Raises:
-        LayoutError: outside the 128 lanes and 512 columns.
+        LayoutError: the cell is outside the 128 lanes and 512 columns.
     """
     if not 0 <= lane < TMEM_LANES or not 0 <= column < TMEM_COLUMNS:
         raise LayoutError(
@@ -75,13 +75,13 @@ def tmem_fragment(shape: str, repeat: int, *, pack16: bool = False, split: int |
         split: for `16x32bx2`: columns between the two accesses; None takes N, so that they lie side by side.
 
     Raises:
-        LayoutError: no such shape, or a repetition that it does not have.
+        LayoutError: there is no such shape or repetition.
     """
     if shape not in (*SHAPES, TWICE):
         raise LayoutError(f"tcgen05.ld has no shape {shape!r}: use one of {', '.join((*SHAPES, TWICE))}")
     if repeat not in _REPEATS[shape]:
         known = ", ".join(f".x{each}" for each in _REPEATS[shape])
-        raise LayoutError(f"tcgen05.ld.{shape}.x{repeat} is not there: use one of {known}")
+        raise LayoutError(f"tcgen05.ld.{shape} has no .x{repeat}: use one of {known}")
     if split is not None and (shape != TWICE or split < 0):
         raise LayoutError(f"split = {split}: only {TWICE} has a second access, 0 or more columns further on")
     thread = np.arange(WARP_THREADS, dtype=np.int64)[:, None]

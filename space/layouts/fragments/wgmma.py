@@ -1,4 +1,4 @@
-"""Fragments of `wgmma.mma_async`: the accumulator, and A where it comes from registers."""
+"""Fragments of `wgmma.mma_async`: the accumulator, and A in registers."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from space.instructions.wgmma import A_REGISTERS, FLOAT_N, INTEGER_N, K_BYTES, W
 from space.layouts.fragments.fragment import REGISTER_BITS, Fragment, by_quads
 
 SOURCE: Final = "PTX ISA 9.0 §9.7.15.5.1.1, Register Fragments"
-#: A by dtype; every K gives four registers.
+#: Dtypes of A in registers; every one takes four registers.
 A_DTYPES: Final = ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8", "uint8", "b1")
-#: K of the instructions that accumulate in a dtype.
+#: K of the instructions, by dtype of the accumulator.
 D_DTYPES: Final[dict[str, tuple[int, ...]]] = {"f32": (8, 16, 32), "fp16": (16, 32), "s32": (32, 256)}
 
 
 def wgmma_fragment(n: int, k: int, operand: str, dtype: str) -> Fragment:
-    """D[64, n] or A[64, k] of m64nNkK over the 128 threads of a warpgroup.
+    """D[64, n] or A[64, k] of m64nNkK, over the 128 threads of a warpgroup.
 
     Args:
         operand: `D`, or `A` in registers.
-        dtype: of that operand.
+        dtype: dtype of that operand.
 
     Raises:
-        LayoutError: no such instruction, or the operand is not in registers.
+        LayoutError: there is no such instruction, or the operand is not in registers.
     """
     if operand == "D":
         return _accumulator(n, k, dtype)
     if operand == "A":
         return _operand_a(n, k, dtype)
     raise LayoutError(
-        f"operand {operand!r} of wgmma is not in registers: fragments are D and A"
-        + ("; B is in shared memory, see `layout descriptor` and `layout boxes`" if operand == "B" else "")
+        f"operand {operand!r} of wgmma is not in registers: use D or A"
+        + ("; B is in shared memory: see `layout descriptor` and `layout boxes`" if operand == "B" else "")
     )
 
 
@@ -44,7 +44,7 @@ def _accumulator(n: int, k: int, dtype: str) -> Fragment:
     if k not in D_DTYPES[dtype]:
         raise LayoutError(f"no wgmma with k = {k} accumulates in {dtype}: k is {_or(D_DTYPES[dtype])}")
     _check_n(n, INTEGER_N if dtype == "s32" else FLOAT_N, dtype)
-    # A pair of neighbours in a row, the pair 8 rows below, then 8 columns on: for f16 each pair is a register.
+    # A pair of neighbours in a row, the pair 8 rows below, then the next 8 columns; a pair of f16 is one register.
     row, column = by_quads(WARPGROUP_THREADS, M * n // WARPGROUP_THREADS // 2, 2, tall=2)
     name = f"wgmma m{M}n{n}k{k} D {dtype}"
     return Fragment(name, SOURCE, M, n, element_bits(dtype), row, column, np.zeros_like(row))
@@ -67,7 +67,7 @@ def _check_n(n: int, legal: tuple[int, ...], dtype: str) -> None:
         return
     nearest = min(legal, key=lambda known: (abs(known - n), known))
     what = "8 to 256 in steps of 8" if legal is FLOAT_N else ", ".join(map(str, legal))
-    raise LayoutError(f"n = {n} is no extent of wgmma with {dtype}: it is {what}; the nearest is {nearest}")
+    raise LayoutError(f"n = {n} is not an extent of wgmma with {dtype}: use {what}; the nearest is {nearest}")
 
 
 def _or(values: tuple[int, ...]) -> str:
