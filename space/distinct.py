@@ -14,7 +14,7 @@ from space.knobs import Knob
 #: Rows per piece, so that a piece stays in the processor's cache.
 _PIECE_ROWS: Final = 1 << 14
 #: Most group numbers, in total and per row, before groups are renumbered without gaps.
-_MOST_NUMBERS, _NUMBERS_PER_ROW = 1 << 22, 4
+_MAX_NUMBERS, _NUMBERS_PER_ROW = 1 << 22, 4
 
 _Rows = npt.NDArray[np.intp]
 
@@ -25,7 +25,7 @@ def distinct(columns: Columns, knobs: Sequence[Knob]) -> tuple[Columns, _Rows]:
     Groups are in the order of the domains; the last knob varies fastest.
     """
     group, groups = np.zeros(len(columns), dtype=np.intp), 1
-    most = min(_NUMBERS_PER_ROW * len(columns), _MOST_NUMBERS)
+    most = min(_NUMBERS_PER_ROW * len(columns), _MAX_NUMBERS)
     left = list(knobs)
     while left:
         together: list[Knob] = []

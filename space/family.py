@@ -22,25 +22,25 @@ from space.rules import Rule
 class Family:
     """Knobs, rules, derived values and a time estimate of one kernel family.
 
-    Equal to itself alone: caches keyed by family are too hot to compare every knob and rule.
+    A family equals only itself: caches keyed by family are too hot to compare every knob and rule.
 
     Attributes:
-        name: as in `configs`, SQL and URLs; also of its folders (see `kernel` and `launcher`).
+        name: the name in configs, SQL and URLs, and of its folders (see `kernel` and `launcher`).
         targets: archs that its kernel compiles for.
-        knobs: in enumeration order; those that cut the product earliest come first.
-        derived: in any order; they may read each other.
+        knobs: knobs in enumeration order; those that let rules filter earliest come first.
+        derived: derived values in any order; they may read each other.
         rules: legal and worth rules together.
-        estimate_us: predicted time of each row on a device, in microseconds. What it reads follows from the problem,
-            not from the rows: rows that agree in it share an estimate.
+        estimate_us: predicted time of each row on a device, in microseconds. Which knobs it reads may depend on the
+            problem but not on the row: rows that agree in these knobs share an estimate.
         kinds: names of the problem kinds that it takes.
-        problem_constants: what the kernel's `Config` struct takes from the problem: dtypes, layout, epilogue.
+        problem_constants: members of the kernel's `Config` struct that follow from the problem: dtypes, layout,
+            epilogue.
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
-        grounded: whether enough measurements hold its estimate; one that is not ranks the family's own
-            candidates, and answers for nothing that was not measured.
-        structure: knobs that tell kernels of different build apart; the others only tune one.
-        kernel: module of its kernel's source, `workers.kernels.<name>` unless it says otherwise; none is looked for
-            where the kernel is not ours.
-        launcher: module of its launcher, `workers.cuda.families.<name>` unless it says otherwise.
+        grounded: whether enough measurements support its estimate. Without them, the estimate ranks the family's own
+            candidates but answers for nothing that was not measured.
+        structure: knobs that distinguish kernels of different structure; the others only tune one.
+        kernel: module of the kernel's source; the default is `workers.kernels.<name>`. Unused if `own` is false.
+        launcher: module of the launcher; the default is `workers.cuda.families.<name>`.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Family:
 
     @cached_property
     def reference(self) -> DeviceProfile:
-        """The device that stands for the family where a question names none: the reference of its first target."""
+        """The device for questions that name none: the reference device of the first target."""
         return reference_profile(min(self.targets))
 
     @cached_property
@@ -75,19 +75,19 @@ class Family:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Place of each knob in a row of a table of configs."""
+        """Column of each knob in a table of configs."""
         return {knob.name: place for place, knob in enumerate(self.knobs)}
 
     @cached_property
     def codes(self) -> IntTable:
-        """Codes of every knob's values, one row a knob, short ones repeated; int16 where that holds them all."""
+        """Codes of every knob's values, one row per knob, shorter domains repeated; int16 if that holds them all."""
         values = max(len(knob.domain) for knob in self.knobs)
         codes = np.array([np.resize(knob.column(), values) for knob in self.knobs])
         return codes.astype(np.int16) if np.abs(codes).max() <= np.iinfo(np.int16).max else codes
 
     @cached_property
     def reads(self) -> dict[str, frozenset[str]]:
-        """Knobs that each derived value depends on, through other derived values too."""
+        """Knobs that each knob or derived value depends on, also through other derived values."""
         resolved: dict[str, frozenset[str]] = {knob.name: frozenset({knob.name}) for knob in self.knobs}
 
         def resolve(name: str) -> frozenset[str]:
@@ -108,7 +108,7 @@ class Family:
         return {rule.id: frozenset().union(*(self.reads[name] for name in rule.reads)) for rule in self.rules}
 
     def takes(self, problem: Problem, device: DeviceProfile | None = None) -> bool:
-        """Whether the family has any config for a problem: it takes the kind, and rules that read no knob hold."""
+        """Whether the family takes the kind of a problem, and every legal rule that reads no knob holds for it."""
         if problem.kind not in self.kinds:
             return False
         row = self.empty_columns(problem, device or self.reference)
@@ -116,14 +116,14 @@ class Family:
 
     @cached_property
     def legal(self) -> tuple[Rule, ...]:
-        """Legal rules, those that read the fewest knob values first."""
+        """Legal rules, those whose knobs have the fewest values first."""
         sizes = {knob.name: len(knob.domain) for knob in self.knobs}
         rules = (rule for rule in self.rules if rule.kind == "legal")
         return tuple(sorted(rules, key=lambda rule: sum(sizes[knob] for knob in self.knobs_read(rule))))
 
     @cached_property
     def free(self) -> tuple[Knob, ...]:
-        """Knobs that no legal rule reads: all their values are equally legal."""
+        """Knobs that no legal rule reads, so that all their values are legal."""
         bound = frozenset[str]().union(*(self.knobs_read(rule) for rule in self.legal))
         return tuple(knob for knob in self.knobs if knob.name not in bound)
 
@@ -137,7 +137,7 @@ class Family:
 
     def columns(self, problem: Problem, configs: Iterable[Config], device: DeviceProfile | None = None) -> Columns:
         """Configs of this family as columns."""
-        # Knob by knob takes a fraction of the time of config by config.
+        # Encoding knob by knob is several times faster than config by config.
         cells = list(zip(*(config.values for config in configs), strict=True))
         if not cells:
             return self.rows_of(problem, np.empty((0, len(self.knobs)), dtype=self.codes.dtype), device)
@@ -156,7 +156,7 @@ class Family:
         return Columns(problem, device or self.reference, self._by_name, self.places, table)
 
     def empty_columns(self, problem: Problem, device: DeviceProfile, held: Iterable[Knob] = ()) -> Columns:
-        """One row in which only the knobs `held` are known, at their defaults; enumeration starts here."""
+        """One row in which only the knobs `held` are known, at their defaults: where enumeration starts."""
         places = {knob.name: self.places[knob.name] for knob in held}
         table = np.zeros((1, len(self.knobs)), dtype=self.codes.dtype)
         for knob in held:
@@ -184,9 +184,9 @@ class Family:
     def compile_constants(
         self, problem: Problem, config: Config, device: DeviceProfile | None = None
     ) -> dict[str, KnobValue]:
-        """What the kernel's `Config` struct holds: compile knobs, and the derived values that it asserts.
+        """Members of the kernel's `Config` struct: compile knobs, derived values that it asserts, problem constants.
 
-        Equal for all problems of one `Problem.class_of_alignment`, so that they share a build.
+        They are equal for all problems of one `Problem.class_of_alignment`, which thus share a build.
         """
         alike = problem.class_of_alignment()
         columns = self.columns(alike, [config], device)
@@ -195,5 +195,5 @@ class Family:
         return constants | dict(self.problem_constants(alike, config))
 
     def structure_of(self, config: Config) -> tuple[KnobValue, ...]:
-        """What configs share that are one kernel, tuned differently."""
+        """What all configs of one kernel structure share: the family and its `structure` knobs."""
         return (self.name, *(config[name] for name in self.structure))

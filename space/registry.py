@@ -1,7 +1,7 @@
 """The registry: every kernel family and every problem kind, one line each, and how to look them up.
 
-A family that lives elsewhere joins by `register_family`, a kind by `register_kind`; the module that calls them is
-remembered, so that a worker's child process can import it too.
+`register_family` and `register_kind` add those that live elsewhere. They record the module that calls them, so that a
+worker's child process can import it too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from space.problem import Problem, ProblemKind
 FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, GEMV, CUBLASLT)}
 #: A new problem kind is one line here.
 KINDS: Final[dict[str, ProblemKind]] = {kind.name: kind for kind in (GEMM,)}
-#: The kind of a question, file or table that names none.
+#: Kind of a question, file or table that names none.
 DEFAULT_KIND: Final = GEMM.name
 
 #: Tables, reports and answers ask for the same few configs again and again, and configs never change.
@@ -43,7 +43,7 @@ def register_family(family: Family, module: str) -> None:
         FamilyError: another family has this name.
     """
     if FAMILIES.get(family.name, family) is not family:
-        raise FamilyError(f"family {family.name!r} is registered already: choose another name")
+        raise FamilyError(f"family {family.name!r} is already registered: choose another name")
     FAMILIES[family.name] = family
     _registered[family.name] = module
 
@@ -58,13 +58,13 @@ def register_kind(kind: ProblemKind, module: str) -> None:
         ProblemError: another kind has this name.
     """
     if KINDS.get(kind.name, kind) is not kind:
-        raise ProblemError(f"problem kind {kind.name!r} is registered already: choose another name")
+        raise ProblemError(f"problem kind {kind.name!r} is already registered: choose another name")
     KINDS[kind.name] = kind
     _registered[kind.name] = module
 
 
 def unregister(name: str) -> None:
-    """Takes back what `register_family` or `register_kind` added under this name."""
+    """Removes the family or kind of this name."""
     FAMILIES.pop(name, None)
     KINDS.pop(name, None)
     _registered.pop(name, None)
@@ -76,10 +76,10 @@ def registered_modules() -> tuple[str, ...]:
 
 
 def family_named(name: str) -> Family:
-    """A registered family.
+    """The registered family of that name.
 
     Raises:
-        FamilyError: unknown.
+        FamilyError: the name is unknown.
     """
     if name not in FAMILIES:
         raise FamilyError(f"family {name!r} is unknown: use one of {', '.join(FAMILIES)}")
@@ -88,7 +88,7 @@ def family_named(name: str) -> Family:
 
 @lru_cache(maxsize=_KEPT_CONFIGS)
 def config_named(key: str) -> Config:
-    """The config that `Config.key` gave this key.
+    """The config with this `Config.key`.
 
     Raises:
         SpaceError: no family has such a config.
@@ -142,7 +142,7 @@ def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:
 
 
 def family_for(arch: str, problem: Problem | None = None) -> Family:
-    """Our own family that answers on `arch` for what was not measured.
+    """Our own family whose estimate answers on `arch` for what was not measured.
 
     Args:
         problem: leaves out families that do not take its kind.
@@ -154,7 +154,7 @@ def family_for(arch: str, problem: Problem | None = None) -> Family:
 
 
 def family_with(arch: str, knobs: Iterable[str], problem: Problem | None = None) -> Family:
-    """Our own family for `arch` that has all of these knobs; the first one where several have, or none.
+    """Our first family for `arch` that has all of these knobs; the first of all if none has.
 
     Args:
         problem: leaves out families that do not take its kind.
@@ -167,10 +167,10 @@ def family_with(arch: str, knobs: Iterable[str], problem: Problem | None = None)
 
 
 def kind_named(name: str) -> ProblemKind:
-    """A registered problem kind.
+    """The registered problem kind of that name.
 
     Raises:
-        ProblemError: unknown; the message lists the known ones.
+        ProblemError: the name is unknown; the message suggests known ones.
     """
     if name not in KINDS:
         near = get_close_matches(name, KINDS, n=1)
@@ -180,10 +180,10 @@ def kind_named(name: str) -> ProblemKind:
 
 
 def problem_from_key(key: str) -> Problem:
-    """The problem that `Problem.key` gave this key.
+    """The problem with this `Problem.key`.
 
     Raises:
-        ProblemError: no kind reads it.
+        ProblemError: no kind reads the key.
     """
     kind, colon, _ = key.partition(":")
     if not colon or kind not in KINDS:
@@ -192,10 +192,10 @@ def problem_from_key(key: str) -> Problem:
 
 
 def problem_of(given: Mapping[str, Any]) -> Problem:
-    """The problem that fields by name describe; `kind` among them says of which kind, `gemm` where it is absent.
+    """The problem that these fields describe; the field `kind` names its kind, `gemm` by default.
 
     Raises:
-        ProblemError: an unknown kind, or fields that do not describe a problem of it.
+        ProblemError: the kind is unknown, or the fields do not describe a problem of it.
     """
     fields = dict(given)
     return kind_named(str(fields.pop("kind", DEFAULT_KIND))).of(fields)

@@ -10,13 +10,13 @@ BREAKS: list[tuple[str, str, str, dict[str, object], str]] = [
     ("4096x1001x4096", "bf16", "nt", {"epilogue": "tma"}, "tma.store_stride"),
     # 192 rows over two warpgroups are 96 each, no multiple of 64.
     ("4096x4096x4096", "bf16", "nt", {"tile_m": 192}, "wgmma.m"),
-    # 40 is no N of the 8-bit integers: above 32 they go by 16.
+    # Integers have no N = 40: above 32, N is a multiple of 16.
     ("4096x4096x4096", "int8", "nt", {"tile_n": 40, "tile_k": 128, "epilogue": "direct"}, "wgmma.n"),
     ("4096x4096x4096", "bf16", "nt", {"tile_n": 64, "instructions_n": 2}, "wgmma.n_wide"),
     # 128 elements of 2 bytes are 256 B of K, 256 are 512.
     ("4096x4096x4096", "bf16", "nt", {"tile_k": 256, "stages": 2, "tile_m": 64, "consumer_warpgroups": 1,
                                       "producer_registers": 0}, "wgmma.k"),
-    # Half of 176 columns is no whole number of 64-column spans of an N-major B.
+    # Half of 176 columns is not a whole number of 64-column spans of an N-major B.
     ("4096x4096x4096", "bf16", "nn", {"tile_n": 176, "instructions_n": 2}, "wgmma.n_span"),
     ("4096x4096x4096", "bf16", "tn", {"a_source": "registers"}, "wgmma.a_registers"),
     ("4096x4096x4096", "fp8_e4m3_promoted", "nt", {"tile_k": 64, "swizzle_a": 64, "swizzle_b": 64}, "wgmma.promotion"),

@@ -1,4 +1,4 @@
-"""Devices: one profile for each GPU, resolved once from the driver's facts or from a table of known cards."""
+"""Devices: one profile per GPU, resolved once from the driver's facts or from a table of known cards."""
 
 from __future__ import annotations
 

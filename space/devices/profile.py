@@ -13,27 +13,27 @@ from space.arch import Arch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceProfile:
-    """What rules, estimates and answers know of a device. Resolve it once and hand it down.
+    """What rules, estimates and answers know about a device. Resolve it once and hand it down.
 
-    Equal to itself alone: `profile_named` returns the same object for the same name.
+    A profile equals only itself: `profile_named` returns the same object for the same name.
 
     Attributes:
-        name: the device's identity (see `space.devices.resolve.identity_of`): the driver's name, and what sets
-            this card apart from others of that name.
+        name: the device's identity (see `space.devices.resolve.identity_of`): the driver's name, with a suffix if the
+            card differs from others of that name.
         arch: compile target; its limits per block and multiprocessor are the device's.
         compute_capability: as the driver reports it, `(9, 0)`.
-        sm_count: multiprocessors that are switched on.
+        sm_count: enabled multiprocessors.
         l2_bytes, memory_bytes: capacities.
         power_w: board power limit.
         clock_ghz: multiprocessor clock under sustained tensor load.
-        highest_clock_ghz: multiprocessor clock where power limits nothing.
-        memory_tbs: peak rate of device memory, in 10^12 bytes a second.
-        hbm_tbs, hbm_read_tbs: rates that copying and reading kernels get.
-        l2_tbs: rate that kernels get from L2.
-        tensor_tflops: dense rate by dtype of A, as a short burst on random data gets it; a bound, not a promise.
+        highest_clock_ghz: multiprocessor clock below the power limit.
+        memory_tbs: peak rate of device memory, in 10^12 bytes per second.
+        hbm_tbs, hbm_read_tbs: rates that copying and reading kernels reach.
+        l2_tbs: rate at which kernels read L2.
+        tensor_tflops: dense rate by dtype of A, as a short burst on random data reaches it: a bound, not a promise.
         launch_us: time of an almost empty kernel inside a CUDA graph.
-        resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block a multiprocessor. Clusters
-            live within a GPC and GPCs differ in size, so larger clusters strand multiprocessors.
+        resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block per multiprocessor. Clusters
+            stay within a GPC and GPCs differ in size, so larger clusters leave multiprocessors idle.
         sources: source of each figure by field name: `driver`, `measured: …`, `estimated: …`, or a document.
     """
 
@@ -57,17 +57,17 @@ class DeviceProfile:
 
     @property
     def measured(self) -> bool:
-        """Whether the rates that estimates rest on were measured on cards of this identity."""
+        """Whether the rates behind estimates were measured on cards of this identity."""
         return self.sources["tensor_tflops"].startswith("measured")
 
     def peak_tflops(self, dtype: str) -> float:
-        """Dense rate for operands of `dtype`; the 16-bit rate where the card has none of its own."""
+        """Dense rate for operands of `dtype`; the bf16 rate if the card has no rate for it."""
         return self.tensor_tflops.get(dtype, self.tensor_tflops["bf16"])
 
     def cluster_slots(self, size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Clusters of `size` blocks that run at once, one block a multiprocessor, for each row.
+        """Clusters of `size` blocks that run at once, one block per multiprocessor, for each row.
 
-        A size without an entry strands as many multiprocessors as the next smaller one.
+        A size without an entry leaves as many multiprocessors idle as the next smaller one.
         """
         known = np.array(sorted(self.resident_clusters))
         held = np.array([self.resident_clusters[each] for each in known])

@@ -1,4 +1,4 @@
-"""From a name, or from the driver's facts, to the one profile of a device."""
+"""Resolves a name, or the driver's facts, to the profile of a device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from space.devices.rates import (
 )
 from space.errors import ProfileError
 
-#: The card that the recordings and the shipped model are of: what a question means that names no device.
+#: Device of questions that name none: the card of the recordings and of the shipped model.
 DEFAULT_DEVICE: Final = "NVIDIA H200"
 DRIVER: Final = "driver"
 #: A power limit this much below the card's default makes it another device: its clock, and so its best, differ.
@@ -44,7 +44,7 @@ _PARTIAL: Final = re.compile(r"(?P<card>.+?) \((?P<sms>\d+) SMs\)")
 
 @dataclass(frozen=True, slots=True)
 class DriverFacts:
-    """What the driver of a machine says of one GPU; None where it says nothing.
+    """What a driver reports about one GPU; None for what it does not report.
 
     Attributes:
         name: as the driver names it.
@@ -88,7 +88,7 @@ def identity_of(facts: DriverFacts) -> str:
 
 @cache
 def profile_named(name: str) -> DeviceProfile:
-    """The profile of a device by its identity, or by a name that vendors and people use for it.
+    """The profile of a device, by its identity or by a name that vendors or people use for it.
 
     Raises:
         ProfileError: no known card has this name; the message lists the nearest ones.
@@ -108,8 +108,8 @@ def profile_from(facts: DriverFacts) -> DeviceProfile:
     """The profile of a device that a driver describes; the driver's figures replace the table's.
 
     Raises:
-        ProfileError: the card is not in the table and the driver's facts alone do not suffice.
-        ArchError: no such compile target.
+        ProfileError: the table does not have the card, and the driver's facts alone do not suffice.
+        ArchError: there is no such compile target.
     """
     name = identity_of(facts)
     try:
@@ -126,7 +126,7 @@ def profile_from(facts: DriverFacts) -> DeviceProfile:
 
 
 def find_profile(name: str) -> DeviceProfile | None:
-    """The profile of a device, or None where no known card has this name."""
+    """The profile of a device, or None if no known card has this name."""
     try:
         return profile_named(name)
     except ProfileError:
@@ -135,14 +135,14 @@ def find_profile(name: str) -> DeviceProfile | None:
 
 @cache
 def reference_profile(arch: str) -> DeviceProfile:
-    """The device that stands for an arch where none is named: the first of the table, those with rates first.
+    """The device that stands for an arch: the first of its cards in the table with measured rates, else the first.
 
     Raises:
         ProfileError: no card of the table is of this arch.
     """
     names = sorted((name for name, card in CARDS.items() if card.arch == arch), key=lambda name: name not in MEASURED)
     if not names:
-        raise ProfileError(f"no known device is of {arch}: use one of {', '.join(dict.fromkeys(_archs()))}")
+        raise ProfileError(f"no known device has arch {arch}: use one of {', '.join(dict.fromkeys(_archs()))}")
     return profile_named(names[0])
 
 

@@ -17,7 +17,7 @@ from space.family import Family
 from space.knobs import Knob
 
 #: Algorithms requested from the heuristic.
-MOST_RANKS: Final = 8
+MAX_RANKS: Final = 8
 
 
 def _estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
@@ -30,7 +30,7 @@ def _estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
 CUBLASLT: Final = Family(
     name="cublaslt",
     targets=frozenset(ARCHS),
-    knobs=(Knob("rank", tuple(range(MOST_RANKS)), 0, "launch", "rank in the list of cublasLtMatmulAlgoGetHeuristic"),),
+    knobs=(Knob("rank", tuple(range(MAX_RANKS)), 0, "launch", "rank in the list of cublasLtMatmulAlgoGetHeuristic"),),
     derived=(),
     rules=(),
     estimate_us=_estimate_us,

@@ -18,18 +18,18 @@ SOURCE: Final = "CUDA driver API, cuTensorMapEncodeTiled"
 OBSERVED: Final = "observed on driver 580.159.04 by tests/gpu/test_tensor_map_limits.py"
 #: Size of a tensor map, and its alignment in parameters, constant or global memory.
 MAP_BYTES, MAP_ALIGN_BYTES = 128, 64
-MOST_RANK: Final = 5
+MAX_RANK: Final = 5
 ADDRESS_STEP_BYTES: Final = 16
-MOST_EXTENT: Final = 2**32
+MAX_EXTENT: Final = 2**32
 STRIDE_STEP_BYTES: Final = 16
 #: Strides must be below this.
 STRIDE_END_BYTES: Final = 2**40
-MOST_BOX_EXTENT: Final = 256
+MAX_BOX_EXTENT: Final = 256
 #: The innermost extent of a box is a multiple of this.
 BOX_STEP_BYTES: Final = 16
-MOST_ELEMENT_STRIDE: Final = 8
+MAX_ELEMENT_STRIDE: Final = 8
 #: Most bytes of one copy: the shared memory of an SM, with the part that the driver reserves.
-MOST_BOX_BYTES: Final = 228 * 1024
+MAX_BOX_BYTES: Final = 228 * 1024
 #: A box starts at a multiple of this in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
 SMEM_STEP_BYTES: Final = 128
 #: Swizzle spans in bytes; 0 is no swizzle.
@@ -61,19 +61,19 @@ class Limit:
 
 
 LIMITS: Final = (
-    Limit("tensor_map.rank", f"a tensor has 1 to {MOST_RANK} dimensions"),
-    Limit("tensor_map.lengths", "strides have an entry per dimension but the innermost, other arrays one per dimension"),
+    Limit("tensor_map.rank", f"a tensor has 1 to {MAX_RANK} dimensions"),
+    Limit("tensor_map.lengths", "strides have one entry per dimension but the first, other arrays one per dimension"),
     Limit("tensor_map.address", f"the tensor starts at a multiple of {ADDRESS_STEP_BYTES} B"),
     Limit("tensor_map.extent", "extents are 1 to 2^32"),
     Limit("tensor_map.stride", f"strides are multiples of {STRIDE_STEP_BYTES} B below 2^40 B"),
     Limit("tensor_map.strides_array", "the array of strides is not null, even at rank 1, where it is not read",
           OBSERVED),
-    Limit("tensor_map.box_extent", f"box extents are 1 to {MOST_BOX_EXTENT}"),
+    Limit("tensor_map.box_extent", f"box extents are 1 to {MAX_BOX_EXTENT}"),
     Limit("tensor_map.box_row", f"box rows are multiples of {BOX_STEP_BYTES} B"),
     Limit("tensor_map.box_bytes", f"the elements that a box copies, without those that element strides skip, take at "
-          f"most {MOST_BOX_BYTES:,} B", OBSERVED),
+          f"most {MAX_BOX_BYTES:,} B", OBSERVED),
     Limit("tensor_map.swizzle", "a swizzle spans 0, 32, 64 or 128 B, and box rows fit its span"),
-    Limit("tensor_map.element_stride", f"element strides are 1 to {MOST_ELEMENT_STRIDE}"),
+    Limit("tensor_map.element_stride", f"element strides are 1 to {MAX_ELEMENT_STRIDE}"),
 )  # fmt: skip
 
 
@@ -108,8 +108,8 @@ class TensorMap:
 
     def _broken(self) -> Iterable[tuple[str, str]]:
         rank = len(self.extents)
-        if not 1 <= rank <= MOST_RANK:
-            return [("rank", f"rank {rank} is outside 1 to {MOST_RANK}: merge contiguous dimensions")]
+        if not 1 <= rank <= MAX_RANK:
+            return [("rank", f"rank {rank} is outside 1 to {MAX_RANK}: merge contiguous dimensions")]
         steps = self.element_strides or (1,) * rank
         lengths = {"strides_bytes": (len(self.strides_bytes), rank - 1), "box": (len(self.box), rank),
                    "element_strides": (len(steps), rank)}  # fmt: skip
@@ -117,12 +117,12 @@ class TensorMap:
                  for name, (has, needs) in lengths.items() if has != needs]  # fmt: skip
         return wrong or chain(
             self._address(),
-            _outside("extent", self.extents, MOST_EXTENT, "split the tensor"),
+            _outside("extent", self.extents, MAX_EXTENT, "split the tensor"),
             self._strides(),
-            _outside("box extent", self.box, MOST_BOX_EXTENT, "cut the tile into boxes"),
+            _outside("box extent", self.box, MAX_BOX_EXTENT, "cut the tile into boxes"),
             self._box_row(),
             self._box_bytes(steps),
-            _outside("element stride", steps, MOST_ELEMENT_STRIDE, "gather in the kernel"),
+            _outside("element stride", steps, MAX_ELEMENT_STRIDE, "gather in the kernel"),
         )
 
     def _address(self) -> Iterator[tuple[str, str]]:
@@ -157,10 +157,10 @@ class TensorMap:
         # The driver rounds down: an extent below its element stride counts as none, and makes the whole box empty.
         copied = [extent // max(step, 1) for extent, step in zip(self.box, steps, strict=True)]
         box_bytes = math.prod(copied) * self.element_bytes
-        if box_bytes > MOST_BOX_BYTES:
+        if box_bytes > MAX_BOX_BYTES:
             yield "box_bytes", (
                 f"a box of {'·'.join(map(str, copied))} elements of {self.element_bytes} B is {box_bytes:,} B > "
-                f"{MOST_BOX_BYTES:,} B: cut the tile into boxes"
+                f"{MAX_BOX_BYTES:,} B: cut the tile into boxes"
             )
 
 

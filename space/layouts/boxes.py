@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from space.elements import element_bytes
 from space.errors import LayoutError
-from space.instructions.tma import BOX_STEP_BYTES, MAX_TRANSACTION_BYTES, MOST_BOX_EXTENT, SMEM_STEP_BYTES
+from space.instructions.tma import BOX_STEP_BYTES, MAX_BOX_EXTENT, MAX_TRANSACTION_BYTES, SMEM_STEP_BYTES
 from space.layouts.swizzle import SWIZZLES, IntArray, Swizzle
 
 
@@ -72,10 +72,10 @@ class BoxPlan:
     def boxes(self) -> tuple[Box, ...]:
         """The boxes in the order of shared memory."""
         return tuple(
-            Box(column, row, self.box_columns, min(MOST_BOX_EXTENT, self.rows - row),
+            Box(column, row, self.box_columns, min(MAX_BOX_EXTENT, self.rows - row),
                 column // self.box_columns * self.column_stride_bytes + row * self.pitch_bytes)
             for column in range(0, self.columns, self.box_columns)
-            for row in range(0, self.rows, MOST_BOX_EXTENT)
+            for row in range(0, self.rows, MAX_BOX_EXTENT)
         )  # fmt: skip
 
     @overload
@@ -141,10 +141,10 @@ def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str)
             f"a box of {wide} {dtype} is {row_bytes} B wide: TMA copies multiples of {BOX_STEP_BYTES} B; "
             f"make it a multiple of {BOX_STEP_BYTES // size} elements"
         )
-    if wide > MOST_BOX_EXTENT:
+    if wide > MAX_BOX_EXTENT:
         raise LayoutError(
-            f"a box of {wide} elements is wider than {MOST_BOX_EXTENT}, the most that boxDim takes: "
-            f"cut the tile into boxes of {MOST_BOX_EXTENT}"
+            f"a box of {wide} elements is wider than {MAX_BOX_EXTENT}, the most that boxDim takes: "
+            f"cut the tile into boxes of {MAX_BOX_EXTENT}"
         )
     if swizzle.bits and row_bytes != swizzle.span_bytes:
         how = "wider than" if row_bytes > swizzle.span_bytes else "narrower than"

@@ -13,10 +13,10 @@ CACHE_HINTS: Final = ("none", "evict_first")
 A_SMEM, A_CACHE = range(len(A_PATHS))
 HINT_NONE, HINT_EVICT_FIRST = range(len(CACHE_HINTS))
 #: Rows of A that one pass over B can multiply.
-MOST_ROWS: Final = 4
+MAX_ROWS: Final = 4
 
 KNOBS: Final[tuple[Knob, ...]] = (
-    Knob("rows", tuple(range(1, MOST_ROWS + 1)), 1, "compile", "rows of A; a thread holds one sum per row and column"),
+    Knob("rows", tuple(range(1, MAX_ROWS + 1)), 1, "compile", "rows of A; a thread holds one sum per row and column"),
     Knob("load_bytes", (1, 2, 4, 8, VECTOR_BYTES), VECTOR_BYTES, "compile", "bytes of a row of B per load"),
     Knob("warps", (1, 2, 4, 8, 16), 8, "compile", "warps per block"),
     Knob("split_warps", (1, 2, 4, 8, 16), 1, "compile", "warps that split K of their columns among them"),

@@ -7,12 +7,12 @@ from typing import Final
 from space.arch import MAX_GRID_BLOCKS
 from space.families.element_sizes import input_bytes
 from space.families.gemv.derive import BESIDE_REGISTERS, row_bytes, transposed_a
-from space.families.gemv.knobs import A_SMEM, MOST_ROWS
+from space.families.gemv.knobs import A_SMEM, MAX_ROWS
 from space.families.split_k import WORKSPACE_BYTES
 from space.rules import Rule
 
 #: Loads along K are counted in 32 bits, and a few steps past the last one must not overflow.
-MOST_PIECES: Final = 2**30
+MAX_PIECES: Final = 2**30
 
 _KERNEL = "workers/kernels/gemv"
 _PTX = "PTX ISA 9.0, ld.global.nc"
@@ -23,10 +23,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("arch.griddepcontrol", "the kernel waits for the previous one by griddepcontrol, which sm_90 introduced",
          "PTX ISA 9.0, griddepcontrol", (), lambda c: "clusters" in c.arch.features,
          lambda c: f"{c.arch.name} has no griddepcontrol; build for sm_90a"),
-    Rule("problem.rows", f"A has at most {MOST_ROWS} rows",
+    Rule("problem.rows", f"A has at most {MAX_ROWS} rows",
          f"{_KERNEL}: memory delivers about 10 elements of B per clock and multiprocessor; CUDA cores convert each "
          "once and multiply it once per row, so that with more rows they, not memory, set the pace", (),
-         lambda c: c.problem.m <= MOST_ROWS, lambda c: f"m = {c.problem.m}; use sm90_wgmma"),
+         lambda c: c.problem.m <= MAX_ROWS, lambda c: f"m = {c.problem.m}; use sm90_wgmma"),
     Rule("problem.layout", "B is contiguous along K, as in layouts nt and tt",
          f"{_KERNEL}: neighbouring lanes read neighbours along K; in B[K,N] these lie N elements apart", (),
          lambda c: c.problem.layout[1] == "t", lambda c: f"layout {c.problem.layout}; use sm90_wgmma"),
@@ -40,7 +40,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("load_bytes",), lambda c: row_bytes(c.problem) % c["load_bytes"] == 0,
          lambda c: f"rows of {row_bytes(c.problem):,} B; load_bytes {c.first('load_bytes')}"),
     Rule("load.pieces", "the number of loads per row fits in 32 bits", _KERNEL, ("pieces",),
-         lambda c: c["pieces"] <= MOST_PIECES, lambda c: f"{c.first('pieces'):,} loads > {MOST_PIECES:,}"),
+         lambda c: c["pieces"] <= MAX_PIECES, lambda c: f"{c.first('pieces'):,} loads > {MAX_PIECES:,}"),
     Rule("team.warps", "the warps of a block form whole teams", _KERNEL, ("warps", "split_warps"),
          lambda c: c["warps"] % c["split_warps"] == 0,
          lambda c: f"{c.first('warps')} warps, {c.first('split_warps')} per team"),

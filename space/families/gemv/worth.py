@@ -16,9 +16,9 @@ from space.rules import Rule, worth_of
 
 #: Bytes in flight per multiprocessor that keep memory busy: 4.4 TB/s over 132 multiprocessors for about 0.8 µs are
 #: 27 KB. The lower limit is half of that, to be safe; more than the upper limit does not help.
-LEAST_IN_FLIGHT_BYTES, MOST_IN_FLIGHT_BYTES = 12 * 1024, 128 * 1024
+MIN_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_BYTES = 12 * 1024, 128 * 1024
 #: Threads per multiprocessor that hide the latency of sums and conversions.
-LEAST_THREADS: Final = 256
+MIN_THREADS: Final = 256
 
 
 def _widest(c: Columns) -> int:
@@ -42,8 +42,8 @@ def _in_flight(c: Columns) -> BoolColumn:
     """Enough bytes are in flight, or all that a small problem has."""
     resident = np.minimum(c["blocks_per_sm"], np.maximum(-(-_tiles(c) * c["split_k"] // c.device.sm_count), 1))
     asked = c["in_flight_bytes"] // c["blocks_per_sm"] * resident
-    column: BoolColumn = (asked <= MOST_IN_FLIGHT_BYTES) & (
-        (asked >= LEAST_IN_FLIGHT_BYTES) | (c["steps"] <= c["buffers"])
+    column: BoolColumn = (asked <= MAX_IN_FLIGHT_BYTES) & (
+        (asked >= MIN_IN_FLIGHT_BYTES) | (c["steps"] <= c["buffers"])
     )
     return column
 
@@ -97,7 +97,7 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.steps", "if there are few steps, at least half of the last one is used", "idle lanes load nothing",
            ("steps", "team", "unroll", "slice_pieces", "lanes"), _whole_steps),
     _worth("worth.threads", "a multiprocessor has 256 threads or more", "fewer do not hide the latency of the products",
-           ("threads", "blocks_per_sm"), lambda c: c["threads"] * c["blocks_per_sm"] >= LEAST_THREADS),
+           ("threads", "blocks_per_sm"), lambda c: c["threads"] * c["blocks_per_sm"] >= MIN_THREADS),
     _worth("worth.resident", "the shared memory of a multiprocessor holds as many blocks as its registers",
            "registers of blocks that do not fit stay unused", ("blocks_per_sm", "shared_memory_bytes"), _smem_resident),
     _worth("worth.a_path", "A is read through L1 only if it fits there", "every column reads it again", ("a_path",),

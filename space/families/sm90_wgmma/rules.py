@@ -38,7 +38,7 @@ BESIDE_HELD_UNSPLIT, BESIDE_HELD_LOADING = 55, 96
 #: Registers for the addresses and sums of split-K's shares, and how many more a transposed tile needs.
 SPLIT_REGISTERS, SPLIT_SWAPPED = 24, 8
 #: Stream-K: stages of this much K and tiles of this shape make a main loop in which ptxas does not move accumulators.
-LEAST_SHARED_K_BYTES, LEAST_SHARED_N, MOST_SHARED_M = 128, 64, 128
+MIN_SHARED_K_BYTES, MIN_SHARED_N, MAX_SHARED_M = 128, 64, 128
 #: Registers that ptxas needs beside the accumulators of one instruction.
 INSTRUCTION_EXTRA_REGISTERS: Final = 26
 #: Elements of K between two promotions of fp8 sums to f32.
@@ -90,8 +90,8 @@ def _register_limit(c: Columns) -> IntColumn:
 
 def _keeps_sums(c: Columns) -> BoolColumn:
     """Whether ptxas leaves the accumulators of a shared tile in place."""
-    long = (stage_k_bytes(c) >= LEAST_SHARED_K_BYTES) & (c["tile_n"] >= LEAST_SHARED_N)
-    column: BoolColumn = long & (c["instructions_n"] == 1) & (c["tile_m"] <= MOST_SHARED_M)
+    long = (stage_k_bytes(c) >= MIN_SHARED_K_BYTES) & (c["tile_n"] >= MIN_SHARED_N)
+    column: BoolColumn = long & (c["instructions_n"] == 1) & (c["tile_m"] <= MAX_SHARED_M)
     return column
 
 
@@ -252,10 +252,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
          _PATTERN, ("tile_n", "tile_k", "cluster_m", "swap_ab"),
          lambda c: whole_patterns(_lines_b(c), c["cluster_m"]),
          lambda c: f"{int(_lines_b(c)[0])} lines over {c.first('cluster_m')} blocks"),
-    Rule("tma.box", f"a TMA box has at most {tma.MOST_BOX_EXTENT} lines", f"{tma.SOURCE}: boxDim",
+    Rule("tma.box", f"a TMA box has at most {tma.MAX_BOX_EXTENT} lines", f"{tma.SOURCE}: boxDim",
          ("tile_m", "tile_n", "tile_k", "cluster_m", "cluster_n", "swap_ab"),
-         lambda c: (_lines_a(c) // c["cluster_n"] <= tma.MOST_BOX_EXTENT)
-         & (_lines_b(c) // c["cluster_m"] <= tma.MOST_BOX_EXTENT),
+         lambda c: (_lines_a(c) // c["cluster_n"] <= tma.MAX_BOX_EXTENT)
+         & (_lines_b(c) // c["cluster_m"] <= tma.MAX_BOX_EXTENT),
          lambda c: f"boxes of {int(_lines_a(c)[0]) // c.first('cluster_n')} and "
                    f"{int(_lines_b(c)[0]) // c.first('cluster_m')} lines"),
     Rule("epilogue.bytes", "an 8-bit C is written by direct stores", _KERNEL, ("epilogue",),

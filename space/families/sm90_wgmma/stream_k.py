@@ -15,7 +15,7 @@ from space.columns import IntColumn
 #: Time in which a helper stores its partial sums, in pipeline stages. Values from 0 to 9 differ by less than the noise.
 LEAVING_STAGES: Final = 2
 #: Helpers per owner at most, on average: the owner reads the partial sums of each.
-MOST_HELPERS: Final = 3
+MAX_HELPERS: Final = 3
 
 
 class Sharing(NamedTuple):
@@ -43,7 +43,7 @@ def sharing(tiles: IntColumn, clusters: IntColumn, k_stages: IntColumn) -> Shari
         k_stages: pipeline stages of a whole tile.
     """
     owners = tiles % clusters
-    helpers = np.minimum(clusters - owners, MOST_HELPERS * owners)
+    helpers = np.minimum(clusters - owners, MAX_HELPERS * owners)
     kept = -(-owners * (k_stages + LEAVING_STAGES) // np.maximum(owners + helpers, 1))
     shares = (tiles >= clusters) & (owners > 0) & (kept < k_stages)
     return Sharing(np.where(shares, owners, 0), np.where(shares, helpers, 0), np.where(shares, kept, k_stages))

@@ -38,15 +38,15 @@ from space.layouts.swizzle import widest_span
 from space.rules import Rule, worth_of
 
 #: Deeper rings hide no more latency: 12 stages of 16 KiB are in flight long before they are used.
-MOST_STAGES: Final = 12
+MAX_STAGES: Final = 12
 #: Tiles may compute up to this many times the elements that the smallest tile would.
-MOST_PADDING: Final = 1.35
+MAX_PADDING: Final = 1.35
 #: Blocks of clusters along K per multiprocessor, at most; small blocks share a multiprocessor.
 CLUSTER_K_FILL: Final = 40 / 33
 #: A shorter slice of K spends its time on filling the ring and on summing.
-LEAST_SLICE_STAGES: Final = 4
+MIN_SLICE_STAGES: Final = 4
 #: Sharing the last wave pays for tiles of this many stages or more, if at least this share of all clusters would idle.
-LEAST_SHARED_STAGES, LEAST_IDLE = 48, 0.012
+MIN_SHARED_STAGES, MIN_IDLE = 48, 0.012
 #: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 64 rows.
 SWAP_ALWAYS, SWAP_SOMETIMES = 32, 256
 #: Larger products are transposed if that takes at most this share of the tiles: of 65,536 × 1,024, a tile of 160
@@ -58,13 +58,13 @@ STREAMED_ROWS: Final = 64
 #: later ones (docs/kernels.md).
 STREAMED_BYTES: Final = 11_000_000
 #: Larger operands take so long to stream that prefetching their first stages gains nothing.
-MOST_PREFETCHED_BYTES: Final = 20_000_000
+MAX_PREFETCHED_BYTES: Final = 20_000_000
 
 
 def _most_stages(c: Columns) -> IntColumn:
     """Stages that fit in shared memory beside the staged C."""
     free = c.arch.smem_per_block_bytes - c["staged_bytes"] - FLAG_BYTES * c["consumer_warpgroups"]
-    column: IntColumn = np.minimum(free // (c["stage_bytes"] + BARRIER_BYTES_PER_STAGE), MOST_STAGES)
+    column: IntColumn = np.minimum(free // (c["stage_bytes"] + BARRIER_BYTES_PER_STAGE), MAX_STAGES)
     return column
 
 
@@ -122,14 +122,14 @@ def _pdl_useful(c: Columns) -> BoolColumn:
 def _split_useful(c: Columns) -> BoolColumn:
     """Slices fill the GPU up to twice and are long enough to pay for their sums."""
     fills = _blocks(c) <= 2 * c.device.sm_count
-    column: BoolColumn = (c["split_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
+    column: BoolColumn = (c["split_k"] == 1) | (fills & (slice_stages(c) >= MIN_SLICE_STAGES))
     return column
 
 
 def _cluster_k_useful(c: Columns) -> BoolColumn:
     """Slices fill the GPU about once and are long enough to pay for their sums."""
     fills = _blocks(c) <= CLUSTER_K_FILL * c.device.sm_count
-    column: BoolColumn = (c["cluster_k"] == 1) | (fills & (slice_stages(c) >= LEAST_SLICE_STAGES))
+    column: BoolColumn = (c["cluster_k"] == 1) | (fills & (slice_stages(c) >= MIN_SLICE_STAGES))
     return column
 
 
@@ -138,13 +138,13 @@ def _stream_k_useful(c: Columns) -> BoolColumn:
     tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, c.device.sm_count // c["cluster_size"]
     waves = -(-tiles // slots)
     idle = (waves * slots - tiles) / (waves * slots)
-    long = (c["k_iterations"] >= LEAST_SHARED_STAGES) & (waves > 1)
-    column: BoolColumn = (c["stream_k"] == 0) | (long & (idle >= LEAST_IDLE))
+    long = (c["k_iterations"] >= MIN_SHARED_STAGES) & (waves > 1)
+    column: BoolColumn = (c["stream_k"] == 0) | (long & (idle >= MIN_IDLE))
     return column
 
 
 def _prefetch_useful(c: Columns) -> BoolColumn:
-    few = _streams(c) and c.problem.min_bytes <= MOST_PREFETCHED_BYTES
+    few = _streams(c) and c.problem.min_bytes <= MAX_PREFETCHED_BYTES
     ahead = np.bool_(few) & (c["pdl"] == 1)
     column: BoolColumn = (c["prefetch_stages"] == 0) | ahead
     return column
@@ -265,7 +265,7 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.padding", "tiles compute at most 1.35 times the elements that the smallest tile would",
            "results in the padding are discarded",
            ("swap_ab", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
-           lambda c: _padded(c) <= MOST_PADDING * _least_padded(c)),
+           lambda c: _padded(c) <= MAX_PADDING * _least_padded(c)),
     _worth("worth.stages", "the ring is as deep as fits and helps, or one stage less; where memory sets the pace, all "
            "rings together hold about 11 MB",
            "the last stage sometimes costs 5 %, the last two never; with too many requests in flight, memory "

@@ -16,12 +16,12 @@ from space.layouts.swizzle import CORE_BYTES
 _CELL: Final = (52.0, 18.0)
 _HEAD: Final = 40.0
 #: Rows drawn of a tile; every pattern repeats within them.
-_MOST_ROWS: Final = 64
+_MAX_ROWS: Final = 64
 
 
 def swizzle_svg(plan: BoxPlan) -> str:
     """The tile on the left, shared memory by banks on the right; one colour per 16-byte column."""
-    rows = min(plan.rows, _MOST_ROWS)
+    rows = min(plan.rows, _MAX_ROWS)
     chunks = plan.columns * plan.element_bytes // CORE_BYTES
     note = f"a cell is 16 bytes, row.column; {plan.pitch_bytes} B from row to row; a 128-byte line is all 32 banks"
     canvas = Canvas(f"swizzle {plan.swizzle.name}: {plan.rows} x {plan.columns} of {plan.element_bytes} B", note)

@@ -21,7 +21,7 @@ VECTORS: Final[dict[str, tuple[int, tuple[int, ...]]]] = {"1X": (1, (0, 1, 2, 3)
 #: Lanes per partition, and number of partitions.
 PARTITION_LANES: Final = 32
 PARTITIONS: Final = 4
-_MOST_ROWS: Final = 256
+_MAX_ROWS: Final = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +59,8 @@ def scale_factors(vector: str, rows: int, sf_id: int = 0) -> ScaleFactors:
             f"SF_ID = {sf_id} with scale_vec::{vector}: its {blocks} factors start at byte "
             f"{' or '.join(map(str, starts))} of the word"
         )
-    if not 8 <= rows <= _MOST_ROWS or rows % 8:
-        raise LayoutError(f"rows = {rows}: M or N of one instruction is a multiple of 8 from 8 to {_MOST_ROWS}")
+    if not 8 <= rows <= _MAX_ROWS or rows % 8:
+        raise LayoutError(f"rows = {rows}: M or N of one instruction is a multiple of 8 from 8 to {_MAX_ROWS}")
     row, block, copy = np.indices((rows, blocks, PARTITIONS), dtype=np.int64)
     lane = row % PARTITION_LANES + PARTITION_LANES * copy
     return ScaleFactors(vector, rows, lane, row // PARTITION_LANES, block + sf_id)

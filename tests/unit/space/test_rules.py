@@ -148,7 +148,8 @@ def test_what_no_knob_changes_has_no_change() -> None:
 
 
 def test_only_worth_rules_can_be_switched_off() -> None:
-    with pytest.raises(FamilyError, match=r"'smem\.capacity' is a limit that can't be switched off.*worth\.stages"):
+    said = r"'smem\.capacity' is a hard limit and cannot be switched off.*worth\.stages"
+    with pytest.raises(FamilyError, match=said):
         enumerate_space(FAMILY, SQUARE, without=("worth.stages", "smem.capacity"))
     with pytest.raises(FamilyError, match=r"'worth\.stage' is unknown to sm90_wgmma.*worth\.stages"):
         enumerate_space(FAMILY, SQUARE, without=("worth.stage",))

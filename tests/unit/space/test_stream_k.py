@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import is_legal
-from space.families.sm90_wgmma.stream_k import LEAVING_STAGES, MOST_HELPERS, sharing
+from space.families.sm90_wgmma.stream_k import LEAVING_STAGES, MAX_HELPERS, sharing
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 
@@ -31,7 +31,7 @@ def test_owners_and_helpers_have_as_much_to_do(tiles: int, clusters: int, k_stag
         assert (helpers, kept) == (0, k_stages)
         return
     assert owners == tiles % clusters
-    assert 1 <= helpers <= min(clusters - owners, MOST_HELPERS * owners)
+    assert 1 <= helpers <= min(clusters - owners, MAX_HELPERS * owners)
     assert 1 <= kept < k_stages
     # A helper's share, and what leaving its sums takes, is as long as what an owner keeps: but for a stage.
     share = owners * (k_stages - kept + LEAVING_STAGES) / helpers

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from space.config import Config
-from space.families.cublaslt import CUBLASLT, MOST_RANKS
+from space.families.cublaslt import CUBLASLT, MAX_RANKS
 from space.families.split_k import WORKSPACE_BYTES
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
@@ -173,12 +173,12 @@ class Matmul:
 
     def _ask_heuristic(self) -> tuple[Any, int]:
         lt, library = self._library.lt, self._library
-        results, count = lt.MatmulHeuristicResult(MOST_RANKS), np.zeros(1, dtype=np.int32)
+        results, count = lt.MatmulHeuristicResult(MAX_RANKS), np.zeros(1, dtype=np.int32)
         with _preference(lt) as preference:
             try:
                 lt.matmul_algo_get_heuristic(
                     library.handle, self._descriptor, self._first, self._second, self._source, self._output,
-                    preference, MOST_RANKS, results.ptr, count.ctypes.data,
+                    preference, MAX_RANKS, results.ptr, count.ctypes.data,
                 )  # fmt: skip
             except lt.cuBLASLtError:
                 # Not supported is an answer: the library has no candidates.

@@ -41,7 +41,7 @@ AT_THE_LIMIT = [
 ]
 
 PAST_THE_LIMIT = [
-    ({"address": 8}, "address 0x8 is no multiple of 16 B"),
+    ({"address": 8}, "address 0x8 is not a multiple of 16 B"),
     ({"extents": (0, 4096)}, "extent 0 of dimension 0"),
     ({"extents": (4096, 2**32 + 1)}, "extent 4,294,967,297 of dimension 1"),
     # k = 1,001 of bf16.
@@ -50,7 +50,7 @@ PAST_THE_LIMIT = [
     ({"box": (64, 0)}, "box extent 0 of dimension 1"),
     ({"box": (64, 257)}, "box extent 257 of dimension 1 is outside 1 to 256"),
     ({"box": (264, 1), "swizzle_bytes": 0}, "box extent 264 of dimension 0"),
-    ({"box": (4, 128), "swizzle_bytes": 0}, "box rows of 8 B are no multiple of 16: take a multiple of 8 elements"),
+    ({"box": (4, 128), "swizzle_bytes": 0}, "box rows of 8 B are not a multiple of 16: take a multiple of 8 elements"),
     ({"box": (128, 128)}, "box rows of 256 B exceed the 128-byte swizzle span: take boxes of 64 elements"),
     ({"box": (64, 128), "swizzle_bytes": 64}, "exceed the 64-byte swizzle span: take boxes of 32"),
     ({"element_bytes": 8, "box": (256, 115), "swizzle_bytes": 0},

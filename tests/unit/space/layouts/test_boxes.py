@@ -82,7 +82,7 @@ def test_each_column_of_boxes_begins_with_a_pattern() -> None:
         (64, 64, "bf17", "128B", None, "'bf17' is unknown"),
         (64, 64, "fp4_e2m1", "128B", None, "whole bytes"),
         (64, 96, "bf16", "128B", None, "use 128 columns"),
-        (64, 64, "bf16", "64B", 64, "wider than TMA allows"),
+        (64, 64, "bf16", "64B", 64, "wider than the"),
         (64, 64, "bf16", "64B", 64, "or 128B"),
         (64, 64, "bf16", "128B", 32, "narrower than the 128 B rows"),
         (64, 512, "bf16", "none", 512, "boxDim"),

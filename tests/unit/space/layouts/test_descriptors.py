@@ -70,7 +70,7 @@ def test_three_shifted_to_bit_61_is_not_the_32_byte_swizzle() -> None:
 def test_a_descriptor_of_the_other_instruction_is_recognised() -> None:
     with pytest.raises(LayoutError, match="reserved bit 46"):
         WgmmaDescriptor.decode(Tcgen05Descriptor(0, 0, 0, SWIZZLES["none"]).encode())
-    with pytest.raises(LayoutError, match="is it a descriptor of wgmma"):
+    with pytest.raises(LayoutError, match="is it a wgmma descriptor"):
         Tcgen05Descriptor.decode(WgmmaDescriptor(0, 0, 0, SWIZZLES["64B"]).encode())
 
 
@@ -82,10 +82,10 @@ def test_a_descriptor_of_the_other_instruction_is_recognised() -> None:
         (WgmmaDescriptor(0, -16, 1024, SWIZZLES["128B"]), "leading_byte_offset = -16 B"),
         (WgmmaDescriptor(0, 16, 1025, SWIZZLES["128B"]), "stride_byte_offset = 1,025 B"),
         (WgmmaDescriptor(0, 16, 1024, SWIZZLES["128B"], 8), "base_offset = 8 .*0 to 7"),
-        (WgmmaDescriptor(0, 16, 1024, SWIZZLES["none"], 1), "without swizzle"),
+        (WgmmaDescriptor(0, 16, 1024, SWIZZLES["none"], 1), "without a swizzle"),
         (WgmmaDescriptor(0, 16, 1024, SWIZZLES["128B_atom32B"]), "wgmma has no swizzle 128B_atom32B"),
         (Tcgen05Descriptor(0, 16, 8, SWIZZLES["128B"]), "stride_byte_offset = 8 B"),
-        (Tcgen05Descriptor(0, 16, 1024, SWIZZLES["none"], 2), "without swizzle"),
+        (Tcgen05Descriptor(0, 16, 1024, SWIZZLES["none"], 2), "without a swizzle"),
     ],
 )
 def test_what_does_not_fit_is_refused(descriptor: WgmmaDescriptor | Tcgen05Descriptor, said: str) -> None:

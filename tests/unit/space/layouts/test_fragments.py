@@ -282,7 +282,7 @@ def test_the_split_access_reaches_further_columns_with_its_upper_lanes() -> None
         ("ldmatrix.m16n16.x1.trans.b8", "D", "", "8-bit matrix shapes"),
         ("tcgen05.ld.16x512b.x1", "D", "", "'16x512b'"),
         ("tcgen05.ld.16x256b.x64", "D", "", ".x16, .x32$"),
-        ("tcgen05.ld.32x32b.x3", "D", "", "x3 is not there"),
+        ("tcgen05.ld.32x32b.x3", "D", "", "has no .x3"),
         ("hmma", "D", "", "'hmma'"),
     ],
 )

@@ -88,8 +88,8 @@ def test_golden_words(instruction: Tcgen05Instruction, word: int) -> None:
         (replace(NVFP4, kind="mxf4"), "'ue4m3' with kind::mxf4"),
         (replace(NVFP4, sf_id_a=1), "sf_id_a = 1 .*0 or 2"),
         (replace(NVFP4, major_a="mn"), "major_a = 'mn' with kind::mxf4nvf4: use k"),
-        (replace(BF16, dtype_b="fp16"), "no instruction multiplies these two"),
-        (Tcgen05Instruction("i8", 128, 64, "int8", "int8", "s32", negate_a=True), "negates nothing"),
+        (replace(BF16, dtype_b="fp16"), "no instruction multiplies these dtypes"),
+        (Tcgen05Instruction("i8", 128, 64, "int8", "int8", "s32", negate_a=True), "cannot negate an operand"),
     ],
 )
 def test_what_can_not_be_is_refused(instruction: Tcgen05Instruction, said: str) -> None:
@@ -101,7 +101,7 @@ def test_what_can_not_be_is_refused(instruction: Tcgen05Instruction, said: str) 
     ("word", "kind", "said"),
     [
         (BF16.encode() | 1 << 6, "f16", "reserved bit 6"),
-        (BF16.encode() | 2 << 7, "f16", "format_a 3 means nothing"),
+        (BF16.encode() | 2 << 7, "f16", "format_a 3 is unused"),
         (1 << 32, "f16", "32 bits"),
         (0, "f16", "m = 0"),
     ],
