@@ -115,7 +115,7 @@ def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
         (("tune", "512x512x512", "--device", "recorded:h200"), 6, "recording holds nothing"),
         (("tune", TOO_LARGE, "--device", "recorded:h200"), 6, "grid.tiles"),
         (("tune", "256x256x256", "--candidates", "0"), 3, "candidates = 0"),
-        (("tune", "256x256x256", "--no-rule", "smem.capacity"), 3, "can't be switched off"),
+        (("tune", "256x256x256", "--no-rule", "smem.capacity"), 3, "cannot be switched off"),
         (("space", "256x256x256", "--no-rule", "worth.nothing"), 3, "worth.stages"),
         (("explain", "16x16x16", "--arch", "sm_90"), 3, "sm_90a"),
         (("explain", "16x16x16", "--config", "tile_m=100"), 3, "tile_m = '100'"),
