@@ -108,11 +108,9 @@ class ProblemIn(ProblemQuery):
         kind = KINDS.get(self.kind)
         if kind is None:
             return None
-        if _OPTIONAL:
+        if _OPTIONAL or kind.quick_key is None:
             return kind.key_of(self.given())
-        given = self.__dict__.copy()
-        del given["kind"]
-        return kind.key_of(given)
+        return kind.quick_key(**self.__dict__)
 
 
 @_with_fields(_answered())

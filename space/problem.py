@@ -216,7 +216,8 @@ class ProblemKind:
         from_key: the problem from its key; raises ProblemError.
         baselines: families of other people's kernels that users have for it.
         runtime: module of its runtime in a GPU process, `workers.cuda.kinds.<name>` unless it says otherwise.
-        quick_key: the key from fields that are valid, without making the problem; numbers may be text.
+        quick_key: the key from fields that are valid, `kind` among them or not, without making the problem; numbers
+            may be text.
     """
 
     name: str

@@ -266,12 +266,15 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
         raise ProblemError(f"{name} = {value!r} is unknown: use one of {', '.join(allowed)}")
 
 
+_JOINED: Final = {word: ",".join(four) for word, four in DTYPES.items()}
+
+
 def _quick_key(
     m: int | str, n: int | str, k: int | str, dtype: str = "bf16", layout: str = "nt", batch: int | str = 1,
-    epilogue: str = "none",
+    epilogue: str = "none", kind: str = "gemm",
 ) -> str:  # fmt: skip
-    dtypes = ",".join(DTYPES[dtype]) if dtype in DTYPES else dtype
-    return f"gemm:{dtypes}:{layout}:{m}x{n}x{k}:b{batch}:{epilogue}"
+    dtypes = _JOINED.get(dtype, dtype)
+    return f"{kind}:{dtypes}:{layout}:{m}x{n}x{k}:b{batch}:{epilogue}"
 
 
 GEMM: Final = ProblemKind(
