@@ -57,12 +57,12 @@ class Operand:
 
     @property
     def elements(self) -> int:
-        """How many there are, all matrices counted."""
+        """Number of elements in all matrices."""
         return self.rows * self.columns * self.batch
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of all elements."""
         return self.elements * DTYPE_BYTES[self.dtype]
 
     @property
@@ -111,7 +111,7 @@ class Problem(ABC):
     @property
     @abstractmethod
     def similar(self) -> tuple[str, ...]:
-        """What two problems of a kind share if measurements of one tell something about the other."""
+        """Words that two problems of a kind share if measurements of one say something about the other."""
 
     @property
     @abstractmethod
@@ -142,7 +142,7 @@ class Problem(ABC):
 
     @abstractmethod
     def features(self) -> dict[str, float]:
-        """Numbers that times follow from, beside extents, bytes and operations."""
+        """Numbers that predict times, besides extents, bytes and operations."""
 
     @abstractmethod
     def operands(self) -> tuple[Operand, ...]:
@@ -252,7 +252,7 @@ class ProblemKind:
             near = get_close_matches(unknown[0], names, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
             raise ProblemError(
-                f"{unknown[0][:80]!r} is no field of a {self.name} problem: {hint}it has {', '.join(names)}"
+                f"{unknown[0][:80]!r} is not a field of a {self.name} problem: {hint}it has {', '.join(names)}"
             )
         if missing := [field.name for field in self.fields if field.default is None and field.name not in given]:
             raise ProblemError(f"a {self.name} problem needs {', '.join(missing)}: it has {', '.join(names)}")
@@ -260,7 +260,7 @@ class ProblemKind:
             value = given.get(field.name, field.type())
             if not isinstance(value, field.type) or isinstance(value, bool):
                 raise ProblemError(
-                    f"{field.name} = {repr(value)[:80]} is no {'whole number' if field.type is int else 'text'}: "
+                    f"{field.name} = {repr(value)[:80]} is not {'a whole number' if field.type is int else 'text'}: "
                     f"{field.help}"
                 )
         return self.from_fields(**given)
@@ -269,7 +269,7 @@ class ProblemKind:
         """`4096x4096x4096` as extents by name.
 
         Raises:
-            ProblemError: not so many whole numbers joined by `x`.
+            ProblemError: the text is not as many whole numbers, joined by `x`, as the kind has extents.
         """
         parts = text.strip().lower().split("x")
         numbers = [part for part in parts if part.removeprefix("-").isascii() and part.removeprefix("-").isdigit()]
@@ -283,6 +283,6 @@ class ProblemKind:
         return {name: int(number) for name, number in zip(self.shape, numbers, strict=True)}
 
 
-#: Numbers of more digits are no extents, and take long to read.
+#: Longer numbers are not extents, and take long to parse.
 _MOST_DIGITS: Final = 20
 _NUMBER_WORDS: Final = {1: "one", 2: "two", 3: "three", 4: "four"}

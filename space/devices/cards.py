@@ -1,4 +1,4 @@
-"""Known cards: what datasheets, whitepapers and drivers say of them, each figure with its source."""
+"""Known cards: figures from datasheets, whitepapers and drivers, each with its source."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Card:
 
     Attributes:
         arch: compile target to use on it.
-        sm_count: multiprocessors that are switched on.
+        sm_count: enabled multiprocessors.
         l2_bytes, memory_bytes: capacities.
-        memory_tbs: peak rate of device memory, in 10^12 bytes a second.
+        memory_tbs: peak rate of device memory, in 10^12 bytes per second.
         boost_ghz: highest multiprocessor clock.
         power_w: default board power limit.
         tensor_tflops: dense peak by dtype of A, with f32 sums for floating point and s32 sums for int8.
@@ -47,7 +47,7 @@ def _card(
     arch: str, sm_count: int, l2_mib: float, memory_gib: float, memory_tbs: float, boost_ghz: float, power_w: float,
     rates: Mapping[str, float], /, *aliases: str, document: str, **other_sources: str,
 ) -> Card:  # fmt: skip
-    """A card whose figures come from `document`, but for those that `other_sources` names."""
+    """A card whose figures come from `document`, except those named in `other_sources`."""
     sources = {**dict.fromkeys(_FIGURES, document), **other_sources}
     return Card(arch, sm_count, int(l2_mib * 2**20), int(memory_gib * 2**30), memory_tbs, boost_ghz, power_w, rates,
                 sources, aliases)  # fmt: skip

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from space.arch import ARCHS as TARGETS
 from space.elements import element_bits
 from space.instructions.operand import ANY_MAJOR, INT8, K_MAJOR, NARROW, Major, accumulator_of
 
@@ -20,7 +21,7 @@ SOURCE: Final = "PTX ISA 9.0 §9.7.16.2.1 table 39, tcgen05.mma"
 
 #: Tensor memory of one SM: lanes × columns of 32 bits, allocated in powers of two (§9.7.16.1, §9.7.16.7.1).
 TMEM_LANES: Final = 128
-TMEM_COLUMNS: Final = 512
+TMEM_COLUMNS: Final = TARGETS[ARCHS[0]].tmem_columns
 TMEM_ALLOCATIONS: Final = (32, 64, 128, 256, 512)
 #: Columns-per-thread factors of `tcgen05.ld` and `tcgen05.st` by shape (§9.7.16.8): a thread reads ≤ 128 registers.
 TMEM_LOAD_REPEATS: Final[dict[str, tuple[int, ...]]] = {

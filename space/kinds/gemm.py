@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from space.errors import ProblemError
 from space.problem import DTYPE_BYTES, MAX_EXTENT, Field, Operand, Problem, ProblemKind
 
-#: What A may be, and what B and C may be beside it.
+#: Dtypes of A, and those that B may have with each.
 PARTNERS: Final[dict[str, tuple[str, ...]]] = {
     "bf16": ("bf16",), "fp16": ("fp16",), "tf32": ("tf32",),
     "fp8_e4m3": ("fp8_e4m3", "fp8_e5m2"), "fp8_e5m2": ("fp8_e4m3", "fp8_e5m2"),
@@ -22,7 +22,7 @@ OUTPUTS: Final = ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "s32", "int8")
 #: class that inference engines call fast accumulation); `f32_promoted` adds every 128 of K in true f32.
 ACCUMULATORS: Final = ("f32", "f32_promoted", "s32")
 
-#: What one word on the command line stands for: dtype of A, B, C and of the accumulator.
+#: Dtypes of A, B, C and of the accumulator, by the word on the command line.
 #: `fp8_e5m2` is A e5m2 x B e4m3, because no library that we compare with has e5m2 x e5m2.
 DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
     "bf16": ("bf16", "bf16", "bf16", "f32"),
@@ -165,7 +165,7 @@ class Gemm(Problem):
 
     @property
     def dtype(self) -> str:
-        """The dtype word of `DTYPES`, or the four dtypes joined by commas where no word names them."""
+        """The dtype word of `DTYPES`, or the four dtypes joined by commas if no word names them."""
         dtypes = (self.dtype_a, self.dtype_b, self.dtype_c, self.dtype_acc)
         return next((word for word, four in DTYPES.items() if four == dtypes), ",".join(dtypes))
 
@@ -176,12 +176,12 @@ class Gemm(Problem):
 
     @property
     def dtype_bias(self) -> str:
-        """dtype of the bias vector, where the epilogue has one."""
+        """dtype of the bias vector, if the epilogue has one."""
         return self.dtype_c if self.dtype_c in ("f32", "bf16", "fp16") else "f32"
 
     @property
     def numerics(self) -> str:
-        """`promoted` when fp8 products are summed in true f32 every 128 of K, else `fast`."""
+        """`promoted` if fp8 products are summed in true f32 every 128 of K, else `fast`."""
         return "promoted" if self.dtype_acc == "f32_promoted" else "fast"
 
     @property
@@ -218,7 +218,7 @@ class Gemm(Problem):
         return replace(self, m=m, n=n, k=k, batch=min(self.batch, 2))
 
     def features(self) -> dict[str, float]:
-        """Numbers that times follow from, beside extents, bytes and operations; logarithms are to base 2."""
+        """Numbers that predict times, besides extents, bytes and operations; logarithms are to base 2."""
         bytes_a, bytes_c = DTYPE_BYTES[self.dtype_a], DTYPE_BYTES[self.dtype_c]
         return {
             "bytes_a": float(bytes_a),
@@ -285,7 +285,7 @@ GEMM: Final = ProblemKind(
         Field("m", int, None, "Rows of A and C."),
         Field("n", int, None, "Columns of B and C."),
         Field("k", int, None, "Columns of A, rows of B."),
-        Field("dtype", str, "bf16", "Of A and B; C and the accumulator follow from it.", tuple(DTYPES)),
+        Field("dtype", str, "bf16", "Dtype of A and B; those of C and the accumulator follow from it.", tuple(DTYPES)),
         Field("layout", str, "nt", "nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N]; tt: A[K,M], B[N,K].",
               LAYOUTS),
         Field("batch", int, 1, "Independent products of this shape."),

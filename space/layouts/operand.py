@@ -21,6 +21,7 @@ from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.layouts.boxes import BoxPlan, plan_boxes
+from space.layouts.descriptor import MatrixDescriptor
 from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, IntArray, Swizzle, whole_patterns
 from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
 from space.layouts.wgmma_descriptor import WgmmaDescriptor
@@ -159,7 +160,7 @@ class OperandTile:
 
 
 def read_address(
-    descriptor: WgmmaDescriptor | Tcgen05Descriptor, major: Major, dtype: str, mn: IntArray, k: IntArray
+    descriptor: MatrixDescriptor, major: Major, dtype: str, mn: IntArray, k: IntArray
 ) -> IntArray:
     """Address at which the hardware reads element (`mn`, `k`) of an operand of one instruction.
 

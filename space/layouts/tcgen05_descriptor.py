@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from space.errors import LayoutError
-from space.layouts.bitfields import Field, in_sixteens, pack, unpack
-from space.layouts.swizzle import SWIZZLES, Swizzle
+from space.layouts.bitfields import Field, pack, unpack
+from space.layouts.descriptor import MatrixDescriptor
+from space.layouts.swizzle import SWIZZLES
 
 #: PTX ISA 9.0 §9.7.16.4.1, "Shared Memory Descriptor". All other bits are reserved.
 FIELDS: Final = (
@@ -24,18 +25,13 @@ SWIZZLE_CODES: Final = {"none": 0, "128B_atom32B": 1, "128B": 2, "64B": 4, "32B"
 
 
 @dataclass(frozen=True, slots=True)
-class Tcgen05Descriptor:
-    """One descriptor, with addresses and offsets in bytes; fields are those of `WgmmaDescriptor`, and one more.
+class Tcgen05Descriptor(MatrixDescriptor):
+    """A descriptor whose swizzle is one of `SWIZZLE_CODES`.
 
     Attributes:
         leading_is_address: whether the leading field is the address of a second part of the tile, not an offset.
     """
 
-    start_address: int
-    leading_byte_offset: int
-    stride_byte_offset: int
-    swizzle: Swizzle
-    base_offset: int = 0
     leading_is_address: bool = False
 
     def encode(self) -> int:
@@ -44,16 +40,11 @@ class Tcgen05Descriptor:
         Raises:
             LayoutError: a value does not fit its field.
         """
-        if self.base_offset and not self.swizzle.bits:
-            raise LayoutError(f"base_offset = {self.base_offset} without a swizzle: there is no pattern; use 0")
         return pack(
             FIELDS,
-            {
-                "start_address": in_sixteens("start_address", self.start_address),
-                "leading_byte_offset": in_sixteens("leading_byte_offset", self.leading_byte_offset),
-                "stride_byte_offset": in_sixteens("stride_byte_offset", self.stride_byte_offset),
+            self.common_values()
+            | {
                 "version": VERSION,
-                "base_offset": self.base_offset,
                 "leading_is_address": int(self.leading_is_address),
                 "swizzle": SWIZZLE_CODES[self.swizzle.name],
             },

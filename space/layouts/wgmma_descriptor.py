@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from space.errors import LayoutError
-from space.layouts.bitfields import Field, in_sixteens, pack, unpack
-from space.layouts.swizzle import SWIZZLES, Swizzle
+from space.layouts.bitfields import Field, pack, unpack
+from space.layouts.descriptor import MatrixDescriptor
+from space.layouts.swizzle import SWIZZLES
 
 #: PTX ISA 9.0 §9.7.15.5.1.2.2, "Matrix Descriptor Format". All other bits are reserved.
 FIELDS: Final = (
@@ -21,22 +22,8 @@ SWIZZLE_CODES: Final = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class WgmmaDescriptor:
-    """One descriptor, with addresses and offsets in bytes.
-
-    Attributes:
-        start_address: shared-memory address of the first element.
-        leading_byte_offset, stride_byte_offset: strides, whose meaning depends on major mode and swizzle; see
-            `space.layouts.operand`.
-        swizzle: one of `SWIZZLE_CODES`.
-        base_offset: offset of the tile in the swizzle pattern; 0 if it is aligned.
-    """
-
-    start_address: int
-    leading_byte_offset: int
-    stride_byte_offset: int
-    swizzle: Swizzle
-    base_offset: int = 0
+class WgmmaDescriptor(MatrixDescriptor):
+    """A descriptor whose swizzle is one of `SWIZZLE_CODES`."""
 
     def encode(self) -> int:
         """The 64 bits.
@@ -48,18 +35,7 @@ class WgmmaDescriptor:
             raise LayoutError(
                 f"wgmma has no swizzle {self.swizzle.name}: use one of {', '.join(SWIZZLE_CODES)} (tcgen05 has it)"
             )
-        if self.base_offset and not self.swizzle.bits:
-            raise LayoutError(f"base_offset = {self.base_offset} without a swizzle: there is no pattern; use 0")
-        return pack(
-            FIELDS,
-            {
-                "start_address": in_sixteens("start_address", self.start_address),
-                "leading_byte_offset": in_sixteens("leading_byte_offset", self.leading_byte_offset),
-                "stride_byte_offset": in_sixteens("stride_byte_offset", self.stride_byte_offset),
-                "base_offset": self.base_offset,
-                "swizzle": SWIZZLE_CODES[self.swizzle.name],
-            },
-        )
+        return pack(FIELDS, self.common_values() | {"swizzle": SWIZZLE_CODES[self.swizzle.name]})
 
     @classmethod
     def decode(cls, word: int) -> WgmmaDescriptor:

@@ -57,10 +57,11 @@ def test_its_key_and_its_fields_name_the_problem() -> None:
         ({"kind": "scaled_gem"}, "problem kind 'scaled_gem' is unknown: did you mean scaled_gemm"),
         ({"kind": "scaled_gemm"}, "a scaled_gemm problem needs scale"),
         ({"kind": "scaled_gemm", "scale": "none"}, "use one of per_tensor, per_row"),
-        ({"kind": "scaled_gemm", "scale": "per_row", "layout": "nt"}, "'layout' is no field of a scaled_gemm problem"),
-        ({"scale": "per_row"}, "'scale' is no field of a gemm problem: it has m, n, k, dtype"),
+        ({"kind": "scaled_gemm", "scale": "per_row", "layout": "nt"},
+         "'layout' is not a field of a scaled_gemm problem"),
+        ({"scale": "per_row"}, "'scale' is not a field of a gemm problem: it has m, n, k, dtype"),
         ({"kind": "scaled_gemm", "scales": "per_row"}, "'scales' .* did you mean scale"),
-        ({"m": "64"}, "m = '64' is no whole number"),
+        ({"m": "64"}, "m = '64' is not a whole number"),
     ],
 )
 def test_what_is_no_problem_of_a_kind_is_one_sentence(given: dict[str, Any], said: str) -> None:
@@ -94,7 +95,7 @@ def test_the_command_line_spells_it(tmp_path: Path) -> None:
     assert (found["source"], found["problem"]) == ("none", ASKED.document())
     assert f"to measure it: {tune_command(ASKED)}" in said("best", *words)
     assert tune_command(ASKED) == "gemmtune tune 64x128x256 --kind scaled_gemm --scale per_row"
-    with pytest.raises(ProblemError, match="'scale' is no field of a gemm problem"):
+    with pytest.raises(ProblemError, match="'scale' is not a field of a gemm problem"):
         said("best", ASKED.shape, "--scale", "per_row", "--db", db)
     with pytest.raises(FamilyError, match=UNSERVED):
         said("explain", ASKED.shape, "--kind", "scaled_gemm", "--scale", "per_row")
@@ -124,7 +125,7 @@ def test_the_service_spells_it(database_url: str) -> None:
     assert UNSERVED in best[1]["why"]
     assert by_client == best[1]
     assert (wrong_field[0], wrong_field[1]["type"]) == (422, "/problems/bad-input")
-    assert "'scale' is no field of a gemm problem" in wrong_field[1]["detail"]
+    assert "'scale' is not a field of a gemm problem" in wrong_field[1]["detail"]
     assert "'scaled_gem' is unknown: did you mean scaled_gemm" in wrong_kind[1]["detail"]
     assert [item["source"] for item in batch["items"]] == ["none", "measured"]
     assert [item["problem"]["kind"] for item in batch["items"]] == ["scaled_gemm", "gemm"]
