@@ -307,7 +307,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{c.first('held_registers')} registers > {int(_shared_limit(c)[0])}; a tile of "
                    f"{c.first('tile_m')}x{c.first('tile_n')} is too large for stream_k 1"),
     Rule("stream_k.loop",
-         "a shared tile is one instruction of N >= 64 wide, has at most 128 rows, and stages of 128 bytes or more",
+         "a shared tile spans one instruction of N >= 64 and at most 128 rows, in stages of 128 bytes of K or more",
          "ptxas C7517: with shorter loops or more instructions, it moves accumulators that wgmma is using",
          ("stream_k", "tile_m", "tile_k", "tile_n", "instructions_n"),
          lambda c: (c["stream_k"] == 0) | _keeps_sums(c),
