@@ -40,6 +40,7 @@ class ProfileOut(BaseModel):
     hbm_read_tbs: float = Field(description="rate that reading kernels get")
     l2_tbs: float
     tensor_tflops: dict[str, float] = Field(description="dense rate by dtype of A")
+    tensor_flops_per_clock: int = Field(description="16-bit operations of one multiprocessor in a clock")
     launch_us: float
     resident_clusters: dict[int, int] = Field(description="clusters of so many blocks that run at once")
     measured: bool = Field(description="whether the rates were measured on such cards")

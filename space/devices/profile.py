@@ -31,6 +31,7 @@ class DeviceProfile:
         hbm_tbs, hbm_read_tbs: rates that copying and reading kernels reach.
         l2_tbs: rate at which kernels read L2.
         tensor_tflops: dense rate by dtype of A, as a short burst on random data reaches it: a bound, not a promise.
+        tensor_flops_per_clock: 16-bit operations that the tensor cores of one multiprocessor finish per clock.
         launch_us: time of an almost empty kernel inside a CUDA graph.
         resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block per multiprocessor. Clusters
             stay within a GPC and GPCs differ in size, so larger clusters leave multiprocessors idle.
@@ -51,6 +52,7 @@ class DeviceProfile:
     hbm_read_tbs: float
     l2_tbs: float
     tensor_tflops: Mapping[str, float]
+    tensor_flops_per_clock: int
     launch_us: float
     resident_clusters: Mapping[int, int]
     sources: Mapping[str, str]

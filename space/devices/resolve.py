@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -178,6 +179,7 @@ def _of_card(name: str, card: Card) -> DeviceProfile:
     estimated = ("tensor_tflops", "hbm_tbs", "hbm_read_tbs", "l2_tbs", "clock_ghz", "launch_us", "resident_clusters")
     sources = {
         **card.sources, "highest_clock_ghz": card.sources["boost_ghz"],
+        "tensor_flops_per_clock": card.sources["tensor_tflops"],
         **dict.fromkeys(estimated, rates.source if rates else ESTIMATED),
     }  # fmt: skip
     return DeviceProfile(
@@ -189,9 +191,15 @@ def _of_card(name: str, card: Card) -> DeviceProfile:
         hbm_read_tbs=rates.hbm_read_tbs if rates else card.memory_tbs * READ_SHARE,
         l2_tbs=rates.l2_tbs if rates else L2_BYTES_PER_CLOCK * card.sm_count * card.boost_ghz / 1e3,
         tensor_tflops=rates.tensor_tflops if rates else shares,
+        tensor_flops_per_clock=_flops_per_clock(card),
         launch_us=rates.launch_us if rates else LAUNCH_US,
         resident_clusters=rates.resident_clusters if rates else clusters, sources=sources,
     )  # fmt: skip
+
+
+def _flops_per_clock(card: Card) -> int:
+    """The power of two nearest to the card's 16-bit rate: datasheets state it at clocks of their own."""
+    return 1 << round(math.log2(card.tensor_tflops["bf16"] * 1e3 / (card.sm_count * card.boost_ghz)))
 
 
 def _clusters(arch: Arch, sm_count: int) -> dict[int, int]:

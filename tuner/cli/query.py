@@ -30,7 +30,7 @@ def best(
     if as_json:
         emit(
             {
-                "problem": problem_json(problem), "device": device, "policy": found.policy.value,
+                "problem": problem_json(problem), "device": found.device, "policy": found.policy.value,
                 "source": found.source, "why": found.why, "config": config_json(found.config),
                 "time_us": found.time_us, "interval_us": found.interval_us, "tflops": found.tflops,
                 "grounds": list(found.grounds),
@@ -43,12 +43,12 @@ def best(
         console.print(f"  {found.config.family}: {found.config.knobs_text}", markup=False)
     if found.time_us and found.tflops:
         word = "" if found.source == "measured" else "estimated "
-        low, high = found.interval_us or (found.time_us, found.time_us)
-        console.print(f"  {word}{found.time_us:.2f} µs ({low:.2f} to {high:.2f}), {found.tflops:.1f} TFLOP/s")
+        between = f" ({found.interval_us[0]:.2f} to {found.interval_us[1]:.2f})" if found.interval_us else ""
+        console.print(f"  {word}{found.time_us:.2f} µs{between}, {found.tflops:.1f} TFLOP/s")
     if found.best and found.source == "measured":
         console.print(f"  against cuBLASLt's first choice     {ratio_text(found.best.versus_first)}")
         console.print(f"  against the best of its candidates  {ratio_text(found.best.versus_best)}")
     for ground in found.grounds:
         console.print(f"  {ground}", markup=False)
-    if found.source != "measured":
+    if found.source != "measured" and found.config:
         console.print(f"  to measure it: {tune_command(problem)}", markup=False)

@@ -1,7 +1,6 @@
 """Time estimate of `sm90_wgmma`: waves of tiles, each bound by its slowest resource.
 
-A multiprocessor computes 4,096 dense 16-bit FLOP per clock and reads 128 bytes of shared memory per clock;
-`DeviceProfile` has the rates that a device sustains. Constants without a source were fitted to the recordings under
+A multiprocessor reads 128 bytes of shared memory per clock; `DeviceProfile` has the rates that a device sustains. Constants without a source were fitted to the recordings under
 `recorded/h200`; `python -m benchmarks.estimate` prints how well. The estimate ranks candidates and is never shown as
 a measurement.
 """
@@ -139,7 +138,7 @@ def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
     factor by which all of it is slower."""
     tile_m, tile_n, tile_k = (c[name].astype(np.float64) for name in ("tile_m", "tile_n", "tile_k"))
     bytes_k = tile_k * input_bytes(c.problem)
-    tensor = tile_m * tile_n * bytes_k / 4096 * TENSOR_SLOWDOWN
+    tensor = tile_m * tile_n * bytes_k / c.device.tensor_flops_per_clock * TENSOR_SLOWDOWN
     loaded = (tile_m + tile_n) * bytes_k
     read = (tile_m + tile_n * tile_m / wgmma.M) * bytes_k
     smem = (read + loaded) / BYTES_PER_CLOCK
