@@ -16,7 +16,9 @@ from space.arch import ARCHS as TARGETS
 from space.elements import element_bits
 from space.instructions.operand import ANY_MAJOR, INT8, K_MAJOR, NARROW, Major, accumulator_of
 
-ARCHS: Final = ("sm_100a",)
+ARCHS: Final = ("sm_100a", "sm_103a")
+#: sm_103a has no integer products: NVRTC 13.5 refuses kind::i8 there.
+INTEGER_ARCHS: Final = ("sm_100a",)
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.2.1 table 39, tcgen05.mma"
 
 #: Tensor memory of one SM: lanes × columns of 32 bits, allocated in powers of two (§9.7.16.1, §9.7.16.7.1).
@@ -112,10 +114,11 @@ def _dense(kind: str, a: str, b: str, acc: str, n_one: tuple[int, ...] = _STEP_8
            n_two: tuple[int, ...] = _STEP_16) -> tuple[Tcgen05, ...]:  # fmt: skip
     """The three forms of a kind without block scales: one block, two blocks, weight-stationary."""
     k = 256 // max(element_bits(a), 8)  # 32 bytes of K, with one byte for each fp6 or fp4
+    archs = INTEGER_ARCHS if kind == "i8" else ARCHS
     return (
-        Tcgen05(kind, a, b, acc, k, 1, (64, 128), n_one),
-        Tcgen05(kind, a, b, acc, k, 2, (128, 256), n_two),
-        Tcgen05(kind, a, b, acc, k, 1, (32, 64, 128), _STATIONARY, weight_stationary=True),
+        Tcgen05(kind, a, b, acc, k, 1, (64, 128), n_one, archs=archs),
+        Tcgen05(kind, a, b, acc, k, 2, (128, 256), n_two, archs=archs),
+        Tcgen05(kind, a, b, acc, k, 1, (32, 64, 128), _STATIONARY, weight_stationary=True, archs=archs),
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final, TypeAlias
 
-from space.arch import Arch
+from space.arch import Arch, arch_named
 from space.devices import DEFAULT_DEVICE, known_names, profile_named
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.tcgen05 import TCGEN05, Tcgen05
 from space.instructions.wgmma import WGMMA, M, Wgmma
-from tuner.cli.options import ArchName, Json, profile_from_words
+from tuner.cli.options import ArchName, Json
 from tuner.cli.output import console, emit, table
 
 Row: TypeAlias = Wgmma | MmaSync | Tcgen05
@@ -20,7 +20,7 @@ _NAMES: Final[dict[type[Row], str]] = {Wgmma: "wgmma", MmaSync: "mma.sync", Tcge
 
 def instructions(arch: ArchName = None, as_json: Json = False) -> None:
     """Lists an arch's limits and its tensor-core instructions: dtypes, shapes, major modes, source."""
-    target = profile_from_words(DEFAULT_DEVICE, arch).arch
+    target = arch_named(arch) if arch else profile_named(DEFAULT_DEVICE).arch
     everything: tuple[Row, ...] = (*WGMMA, *TCGEN05, *MMA_SYNC)
     rows = [row for row in everything if target.name in row.archs]
     if as_json:

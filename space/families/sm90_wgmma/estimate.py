@@ -1,8 +1,8 @@
 """Time estimate of `sm90_wgmma`: waves of tiles, each bound by its slowest resource.
 
-A multiprocessor reads 128 bytes of shared memory per clock; `DeviceProfile` has the rates that a device sustains. Constants without a source were fitted to the recordings under
-`recorded/h200`; `python -m benchmarks.estimate` prints how well. The estimate ranks candidates and is never shown as
-a measurement.
+A multiprocessor reads 128 bytes of shared memory per clock; `DeviceProfile` has the rates that a device sustains.
+Constants without a source were fitted to the recordings under `recorded/h200`; `python -m benchmarks.estimate` prints
+how well. The estimate ranks candidates and is never shown as a measurement.
 """
 
 from __future__ import annotations

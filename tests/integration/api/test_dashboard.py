@@ -63,7 +63,7 @@ def http(store: Store) -> Iterator[TestClient]:
 class TestPage:
     def test_it_shows_devices_and_bests_with_their_evidence(self, http: TestClient) -> None:
         page = Page(http.get("/").text)
-        for shown in (DEVICE, "512x256x256 bf16 nt", "1.100", "1.050 – 1.150", "2 compile", "driver 580.1"):
+        for shown in (DEVICE, "bf16 nt 512x256x256", "1.100", "1.050 – 1.150", "2 compile", "driver 580.1"):
             assert shown in page.text, shown
         assert sum(tag == "circle" for tag, _ in page.tags) == 3
 
@@ -103,7 +103,7 @@ class TestPage:
         url = "/?find=x8x8"
         while url:
             text = http.get(url).text
-            seen += re.findall(r'<th scope="row">(\d+x8x8) ', text)
+            seen += re.findall(r'<th scope="row">bf16 nt (\d+x8x8)', text)
             following = re.search(r'href="([^"]+)">next<', text)
             url = following[1].replace("&amp;", "&") if following else ""
         assert len(seen) == len(set(seen)) == 88

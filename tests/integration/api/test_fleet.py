@@ -260,8 +260,8 @@ class TestWorkersAndRounds:
     @pytest.mark.parametrize(
         ("change", "kind", "said"),
         [
-            ({"config": "sm90_wgmma:tile_m=100"}, "result-refused", "no config"),
-            ({"config": "nothing:x=1"}, "result-refused", "no config"),
+            ({"config": "sm90_wgmma:tile_m=100"}, "result-refused", "is not a config"),
+            ({"config": "nothing:x=1"}, "result-refused", "is not a config"),
             ({"config": FAMILY.config({"tile_n": 256, "stages": 16}).key}, "result-refused", "illegal"),
             ({"verification": None}, "result-refused", "can't be correct"),
             ({"samples_us": []}, "result-refused", "can't be correct"),

@@ -58,9 +58,19 @@ class TestBest:
         assert (body["source"], body["evidence"]) == ("predicted", None)
         assert body["time_us"] >= body["roofline_us"]
 
-    def test_an_unknown_device_gets_the_default(self, http: TestClient) -> None:
-        body = http.get("/v1/best", params=ASKED | {"device": "NVIDIA H100 80GB HBM3"}).json()
-        assert (body["source"], body["time_us"]) == ("default", None)
+    def test_a_card_without_measured_rates_gets_a_prediction_without_an_interval(self, http: TestClient) -> None:
+        body = http.get("/v1/best", params=ASKED | {"device": "H100 SXM"}).json()
+        assert (body["source"], body["device"], body["interval_us"]) == ("predicted", "NVIDIA H100 80GB HBM3", None)
+        assert "none was measured" in body["grounds"][0]
+
+    def test_a_card_that_no_family_serves_gets_none_with_the_reason(self, http: TestClient) -> None:
+        body = http.get("/v1/best", params=ASKED | {"device": "NVIDIA A100-SXM4-80GB"}).json()
+        assert (body["source"], body["config"], body["time_us"]) == ("none", None, None)
+        assert "no kernel family is built for sm_80" in body["why"]
+
+    def test_an_unknown_device_is_refused_with_the_nearest_known_ones(self, http: TestClient) -> None:
+        detail = problem_of(http.get("/v1/best", params=ASKED | {"device": "NVIDIA H300"}), 422, "bad-input")["detail"]
+        assert "the nearest known ones are NVIDIA H" in detail
 
     def test_what_nothing_is_legal_for_is_an_answer_too(self, http: TestClient) -> None:
         body = http.get("/v1/best", params=dict.fromkeys("mnk", 2**31 - 1)).json()

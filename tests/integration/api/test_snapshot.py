@@ -227,7 +227,7 @@ class TestDevices:
         assert DEVICE in [item["name"] for item in http.get("/v1/devices").json()["items"]]
 
     def test_an_unknown_one_is_told_the_known_ones(self, http: TestClient) -> None:
-        assert DEVICE in problem_of(http.get("/v1/devices/TPU"), 404, "unknown-device")["detail"]
+        assert DEVICE in problem_of(http.get("/v1/devices/H201"), 404, "unknown-device")["detail"]
 
 
 class TestMetrics:

@@ -12,7 +12,10 @@ from space.arch import ARCHS
 from space.errors import ArchError
 
 #: Rows that name an arch: wgmma, tcgen05 and mma.sync.
-ROWS = {"sm_80": 20, "sm_86": 20, "sm_89": 36, "sm_90a": 16 + 36, "sm_100a": 232 + 36, "sm_120a": 36 + 79}
+ROWS = {
+    "sm_80": 20, "sm_86": 20, "sm_87": 20, "sm_89": 36, "sm_90a": 16 + 36, "sm_100a": 232 + 36,
+    "sm_103a": 232 - 12 + 36, "sm_120a": 36 + 79, "sm_121a": 36 + 79,
+}  # fmt: skip
 
 
 def said(*words: str) -> str:

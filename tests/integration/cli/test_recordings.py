@@ -47,7 +47,7 @@ def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path
 
 
 def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match="holds no recording"):
+    with pytest.raises(RecordingError, match="contains no recording"):
         run("list", tmp_path)
 
 
@@ -71,5 +71,5 @@ def test_parts_of_a_list_are_the_whole_list() -> None:
 
 @pytest.mark.parametrize("part", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", "1/²"])
 def test_a_part_that_is_none_is_named(part: str) -> None:
-    with pytest.raises(ProblemError, match="give I/N"):
+    with pytest.raises(ProblemError, match="is not I/N"):
         part_of([], part)

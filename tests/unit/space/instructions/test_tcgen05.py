@@ -58,7 +58,7 @@ def test_types_of_each_kind() -> None:
     }  # fmt: skip
     # An fp16 accumulator needs fp16 operands.
     assert tcgen05_for("bf16", "bf16", "fp16") == ()
-    assert {row.archs for row in TCGEN05} == {("sm_100a",)}
+    assert {row.archs for row in TCGEN05} == {("sm_100a",), ("sm_100a", "sm_103a")}
 
 
 def test_block_scales() -> None:
