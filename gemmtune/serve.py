@@ -15,12 +15,12 @@ from tuner.settings import settings
 
 def serve(
     db: Db = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: GEMMTUNE_HOST]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on. [default: GEMMTUNE_PORT]")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on. \\[default: GEMMTUNE_HOST]")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on. \\[default: GEMMTUNE_PORT]")] = None,
     auth: Annotated[
         str | None,
         typer.Option(help="on: requests need tokens; off: they don't; auto: off on loopback with SQLite, else on. "
-                     "[default: GEMMTUNE_AUTH]"),
+                     "\\[default: GEMMTUNE_AUTH]"),
     ] = None,
 ) -> None:  # fmt: skip
     """Serves the store over HTTP: best, explain, measurements, tables, campaigns and their workers."""

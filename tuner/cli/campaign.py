@@ -35,7 +35,7 @@ from workers.ports import Worker
 
 app = group("Many problems with one budget: create, run, watch, pause, cancel.")
 
-Url = Annotated[str | None, typer.Option(help="Service to use instead of the store. [default: GEMMTUNE_URL]")]
+Url = Annotated[str | None, typer.Option(help="Service to use instead of the store. \\[default: GEMMTUNE_URL]")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]
 Number = Annotated[int, typer.Argument(help="The campaign's number.", min=1)]
 File = Annotated[Path | None, typer.Argument(help="List of problems as CSV or JSON: m, n, k, dtype, layout, …")]
@@ -43,7 +43,7 @@ Ladder = Annotated[
     list[str] | None,
     typer.Option("--ladder", help="m=1..8192:x2 n=4096 k=4096,8192 dtype=bf16; repeatable."),
 ]
-Name = Annotated[str | None, typer.Option(help="Name of the campaign. [default: the file or the ladders]")]
+Name = Annotated[str | None, typer.Option(help="Name of the campaign. \\[default: the file or the ladders]")]
 Candidates = Annotated[int, typer.Option(help="Most candidates per problem, including earlier studies.")]
 Turns = Annotated[
     int, typer.Option("--turns", "--rounds", help="Turns that each problem's finalists take, at least.")
@@ -159,7 +159,7 @@ def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = F
 @app.command("results")
 def list_results(
     number: Number,
-    status: Annotated[ProblemStatus | None, typer.Option(help="Only problems with this status. [default: all]")] = None,
+    status: Annotated[ProblemStatus | None, typer.Option(help="Only problems with this status. \\[default: all]")] = None,
     db: Db = None,
     url: Url = None,
     insecure: Insecure = False,

@@ -30,7 +30,7 @@ from tuner.cli.problem_options import asks_problem
 from tuner.exits import EXIT_ILLEGAL
 
 _FamilyName = Annotated[
-    str | None, typer.Option("--family", help="Kernel family. [default: the arch's that take it, or have the knobs]")
+    str | None, typer.Option("--family", help="Kernel family. \\[default: the arch's that take it, or have the knobs]")
 ]
 
 

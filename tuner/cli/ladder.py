@@ -23,7 +23,7 @@ from tuner.settings import settings
 @asks_weight
 def ladder(
     problem: Problem,
-    ms: Annotated[str, typer.Option("--m", help="Comma-separated values of M. [default: 25 from 1 to 16384]")] = "",
+    ms: Annotated[str, typer.Option("--m", help="Comma-separated values of M. \\[default: 25 from 1 to 16384]")] = "",
     device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,

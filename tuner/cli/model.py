@@ -31,7 +31,7 @@ def train(
     source: Annotated[
         Literal["both", "store", "recordings"], typer.Option("--from", help="Training data.")
     ] = "both",
-    out: Annotated[Path | None, typer.Option(help="File to write. [default: in GEMMTUNE_MODEL_DIR]")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write. \\[default: in GEMMTUNE_MODEL_DIR]")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the trees' random choices.")] = 0,
     db: Db = None,
     as_json: Json = False,
@@ -61,7 +61,7 @@ def train(
 @app.command()
 def show(
     device: _Device = DEFAULT_DEVICE,
-    file: Annotated[Path | None, typer.Option(help="Model file. [default: the one in use]")] = None,
+    file: Annotated[Path | None, typer.Option(help="Model file. \\[default: the one in use]")] = None,
     as_json: Json = False,
 ) -> None:
     """Shows the model in use for a GPU, its training data, and its accuracy."""

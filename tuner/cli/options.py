@@ -21,7 +21,7 @@ DeviceName = Annotated[str, typer.Option("--device", help="GPU model, as in 'NVI
 ArchName = Annotated[
     str | None, typer.Option("--arch", help="Compile target, as in sm_90a; implies its reference card, not --device.")
 ]
-Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. [default: GEMMTUNE_DB]")]
+Db = Annotated[str | None, typer.Option(help="Store: a SQLite file or a SQLAlchemy URL. \\[default: GEMMTUNE_DB]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 Out = Annotated[Path, typer.Option(help="File to write.")]
 NoRule = Annotated[

@@ -31,7 +31,7 @@ Listed = TypeVar("Listed")
 def record(
     problems: Annotated[Path, typer.Argument(help="JSON list of problems: name, m, n, k, layout, dtype.")],
     out: Annotated[Path, typer.Option(help="Output folder.")],
-    only: Annotated[list[str] | None, typer.Option(help="Problem to record; repeatable. [default: all]")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Problem to record; repeatable. \\[default: all]")] = None,
     part: Annotated[str, typer.Option(help="I/N: every Nth problem from the Ith on, for one process per GPU.")] = "1/1",
     device: Device = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,

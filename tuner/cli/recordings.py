@@ -21,7 +21,7 @@ FORMATS: Final = ("t4",)
 
 app = group("Recordings of real GPUs: list them, or export them for other tools.")
 
-Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of them. [default: those that ship]")]
+Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of them. \\[default: those that ship]")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 
 

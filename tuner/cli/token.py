@@ -24,7 +24,7 @@ def create(
     scope: Annotated[
         list[str], typer.Option("--scope", "-s", help=f"{', '.join(Scope)}; repeatable.")
     ],
-    days: Annotated[float | None, typer.Option(max=36_500, help="Days until it expires. [default: never]")] = None,
+    days: Annotated[float | None, typer.Option(max=36_500, help="Days until it expires. \\[default: never]")] = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

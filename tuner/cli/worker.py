@@ -38,9 +38,9 @@ def run(
     device: Annotated[
         list[str] | None,
         typer.Option("--device", "--devices", help="auto, cuda:0 or recorded:h200; repeatable, with one process per "
-                     "device. [default: every GPU here, or recorded:h200]"),
+                     "device. \\[default: every GPU here, or recorded:h200]"),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of this worker. [default: host and process id]")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of this worker. \\[default: host and process id]")] = None,
     once: Annotated[bool, typer.Option("--once", help="Leave as soon as no round is waiting.")] = False,
     own_builds: Annotated[bool, typer.Option("--own-builds", help="Compile everything here; share no builds.")] = False,
     insecure: Insecure = False,

@@ -19,7 +19,7 @@ ElementType = Annotated[str, typer.Option(help="Element type, as in bf16, fp8_e4
 Mode = Annotated[str, typer.Option("--mode", "--swizzle", help=f"{', '.join(SWIZZLES)}.")]
 Rows = Annotated[int, typer.Option(help="Rows of the tile.")]
 Cols = Annotated[int, typer.Option(help="Columns of the tile, contiguous in global memory.")]
-BoxCols = Annotated[int | None, typer.Option(help="Columns of a TMA box. [default: the span; 16 B without swizzle]")]
+BoxCols = Annotated[int | None, typer.Option(help="Columns of a TMA box. \\[default: the span; 16 B without swizzle]")]
 Bytes = Annotated[str, typer.Option(help="Number of bytes, decimal or 0x….")]
 MajorText = Annotated[str, typer.Option(help="k: K is contiguous; mn: M or N is.")]
 
