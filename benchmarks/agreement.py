@@ -35,10 +35,10 @@ HEADER: Final = (
     "| problem | config | ours, µs | CUPTI, µs | with a launch, µs | difference | within 2 % |\n"
     "| --- | --- | --- | --- | --- | --- | --- |"
 )
-#: What was promised.
+#: Promised agreement.
 WITHIN: Final = 0.02
 TURNS: Final = 5
-#: Launches that cost nothing but themselves.
+#: Launches of the empty kernel.
 _EMPTY: Final = 400
 
 
@@ -47,7 +47,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("shapes", nargs="*", default=["4096x4096x4096", "1024x1024x1024"])
     options.add_argument("--dtype", default="bf16")
-    options.add_argument("--configs", type=int, default=10, help="of each shape, cuBLASLt's first choice besides")
+    options.add_argument("--configs", type=int, default=10, help="configs per shape, besides cuBLASLt's first choice")
     add_out(options)
     given = options.parse_args()
     profiler = importlib.import_module("torch.profiler")
@@ -63,7 +63,7 @@ def main() -> None:
             for line in rows(bench, builder, problem, given.configs, launch_us, profiler):
                 lines.append(line)
                 print(line, flush=True)
-                # A run that is cut short leaves what it has measured.
+                # An interrupted run keeps its results.
                 publish("agreement", given.out, about, "\n".join(lines))
         builder.close()
 
@@ -91,7 +91,7 @@ def rows(
 def candidates(bench: Bench, builder: Builder, problem: Gemm, count: int) -> Iterator[Ready]:
     """Ranked configs spread over the space, and the library's first choice.
 
-    None starts early (`pdl`): beside the end of the one before it a kernel's duration counts time in which it waits.
+    Configs with `pdl` are left out: a kernel that starts early waits, and its duration includes that.
     """
     family = family_for(bench.facts.arch)
     ranked = rank(enumerate_space(family, problem, bench.facts.profile), bench.facts.profile).configs()
@@ -106,8 +106,8 @@ def candidates(bench: Bench, builder: Builder, problem: Gemm, count: int) -> Ite
 def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float]:  # noqa: ANN401
     """Median time of one launch by our clock and by CUPTI's, measured alternately.
 
-    Of either the last of so many replays counts that the clock has settled: starting CUPTI leaves the GPU idle, and one
-    that was idle runs faster for a while.
+    Only the last replays count, after the clock has settled: starting CUPTI leaves the GPU idle, and an idle GPU then
+    runs faster for a while.
     """
     ours, theirs = [], []
     for _ in range(TURNS):
@@ -117,7 +117,7 @@ def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float
 
 
 def recorded_us(run: Callable[[], int], profiler: Any) -> float:  # noqa: ANN401
-    """Microseconds of the kernels of the last of the replays that `run` makes and counts, as CUPTI recorded them."""
+    """Kernel durations in microseconds, as CUPTI recorded them for the last replay of `run`."""
     with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
         replays = run()
     kernels = [event for event in profile.profiler.kineto_results.events()

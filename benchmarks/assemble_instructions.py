@@ -1,8 +1,8 @@
-"""Asks the compiler about every row of the instruction tables, and about the neighbours that they exclude.
+"""Compiles every row of the instruction tables, and neighbouring forms that the tables exclude.
 
     python -m benchmarks.assemble_instructions --out benchmarks/results/assemble_instructions.md
 
-Needs no GPU. Ends with exit code 1 where the compiler disagrees with a table.
+Needs no GPU. Exits with 1 if the compiler disagrees with a table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workers.conformance import Sample, refusals, samples
 
 
 def main() -> int:
-    """Prints one line a rule, then each disagreement."""
+    """Prints one line per rule, then each disagreement."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_out(options)
     given = options.parse_args()

@@ -1,10 +1,9 @@
-"""Compiles random legal configs of every dtype and layout: what the rules allow, the compiler must take.
+"""Compiles random legal configs of every dtype and layout, to check that the compiler accepts what the rules allow.
 
 python -m benchmarks.compile_space --family sm90_wgmma --samples 500 --out benchmarks/results/F.md
 
-A sample fails where NVRTC refuses it, where registers spill, where wgmma is serialised or setmaxnreg ignored,
-where it uses more registers than the rules count with, or where shared memory is not what `space` derived
-(asserted inside the kernel).
+A sample fails if NVRTC refuses it, registers spill, wgmma is serialised, setmaxnreg is ignored, it uses more registers
+than the rules assume, or its shared memory differs from the value that `space` derives (the kernel asserts it).
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from space.registry import family_named
 from workers.build import BuildFailure, compile_source, nvrtc_version
 from workers.builder import source_of
 
-#: Divisible by everything that a rule asks of an extent, and large enough for every cluster and split; for few rows
-#: also K of which narrower loads are multiples.
+#: Extents that meet every rule on divisibility and are large enough for every cluster and split; for few rows, also
+#: values of K that need narrower loads.
 SHAPES = {
     "sm90_wgmma": ((4096, 4096, 8192),),
     "gemv": tuple((m, 4096, k) for k in (8192, 8188, 8190, 8191) for m in (1, 2, 3, 4)),
@@ -66,7 +65,7 @@ def samples(family: Family, count: int, rng: np.random.Generator) -> Iterator[tu
         dtype, layout = problems[place % len(problems)]
         a, b, _, acc = DTYPES[dtype]
         output = str(rng.choice(OUTPUTS["s32" if acc == "s32" else "f32"]))
-        # Shapes go round out of step with dtypes and layouts.
+        # Shapes cycle out of step with dtypes and layouts.
         shape = shapes[(place + place // len(problems)) % len(shapes)]
         problem = Gemm.of(*shape, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
         yield problem, legal_config(family, problem, rng)

@@ -2,7 +2,7 @@
 
 python -m benchmarks.enumerate_space 4096x4096x4096 --out benchmarks/results/F.md
 
-Seconds are of the processor (one core), best of several runs: what else the machine does is not our matter.
+Times are processor seconds on one core, the best of several runs, so other load on the machine matters little.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from space.registry import family_named
 RUNS, EXPLANATIONS = 3, 200
 #: Random illegal configs, and how often each is explained.
 RANDOM, TURNS = 2000, 9
-#: A ping-pong of three consumers needs two of them, with less to hold each; and a shorter ring.
+#: Illegal: ping-pong with three consumers. The fix is two consumers, smaller tiles and a shorter ring.
 PINGPONG: Final = {"schedule": "pingpong", "consumer_warpgroups": 3, "tile_n": 256}
 
 
@@ -63,13 +63,13 @@ def main() -> None:
 
 
 def explanations(family: Family, problem: Gemm, legal: Config) -> Iterator[tuple[str, str]]:
-    """Times explaining one config: of several kinds, for a new problem, and at random."""
+    """Times `explain` for several kinds of configs, for a new problem, and for random configs."""
     for name, config in configs_of(family, legal):
         seconds = best(partial(explain_often, family, [problem] * EXPLANATIONS, config))
         yield f"explain one config: {name}", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"
     others = (replace(problem, k=problem.k + 64 * further) for further in count(1))
     seconds = best(lambda: explain_often(family, islice(others, EXPLANATIONS), config))
-    yield "the last one, for a problem that was never asked about", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"
+    yield "the last one, for a new problem", f"{seconds / EXPLANATIONS * 1e3:.2f} ms"
     configs = random_illegal(family, problem, legal)
     # In turn: the best of consecutive runs would still be that of a slow moment.
     turns = [[seconds_of(partial(explain, family, problem, config)) for config in configs] for _ in range(TURNS)]

@@ -1,9 +1,9 @@
-"""How well the analytic estimate predicts the recordings, problem by problem.
+"""Compares the analytic estimate with the recordings, problem by problem.
 
 python -m benchmarks.estimate --out benchmarks/results/estimate_h200.md
 
 The constants of `space/families/sm90_wgmma/estimate.py` that have no other source were fitted to these
-recordings: this says how well they fit, not how well they foretell a problem that nobody recorded.
+recordings, so this shows the fit, not the accuracy on unrecorded problems.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from benchmarks.search.report import Curves
 from space.devices import profile_named
 from space.registry import family_named
 
-#: Candidates slower than the best by more than this factor say nothing of a choice.
+#: Candidates slower than the best by more than this factor do not matter for a choice.
 NEAR = 1.5
 
 
 @dataclass(frozen=True)
 class Fit:
-    """One problem's estimates beside its times.
+    """Comparison of one problem's estimates with its times.
 
     Attributes:
-        first, of_4, of_16: share of the fastest recorded candidate that the best of so many first choices reaches.
+        first, of_4, of_16: speed of the best of the first 1, 4 and 16 choices, relative to the fastest candidate.
         scatter: standard deviation of log(time / estimate) of the candidates near the best.
         level: its mean.
     """

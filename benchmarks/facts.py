@@ -18,7 +18,7 @@ from workers.kernels.source import source_of_family
 
 #: Digits of a digest that are shown.
 SHOWN: Final = 12
-#: Longest name that the driver gives a device.
+#: Longest device name of the driver.
 _NAME_BYTES: Final = 256
 
 
@@ -32,7 +32,7 @@ def models() -> str:
     """Path and SHA-256 of each model that ships.
 
     Raises:
-        SystemExit: a model that was trained on this machine takes the place of one of them.
+        SystemExit: a model trained on this machine replaces one of them.
     """
     shipped = sorted(SHIPPED.glob("*.npz"))
     folder = settings().model_dir
@@ -48,7 +48,7 @@ def models() -> str:
 def data(root: Path, read: Iterable[Path]) -> str:
     """Path, relative to `root`, and digest of each input."""
     named = [f"`{path.relative_to(root)}` `{digest_of(path)[:SHOWN]}`" for path in read]
-    return ", ".join(named) or "none beside the command and the program"
+    return ", ".join(named) or "none besides the command and the program"
 
 
 def recordings(device: str) -> list[Path]:
@@ -58,7 +58,7 @@ def recordings(device: str) -> list[Path]:
 
 
 def digest_of(path: Path) -> str:
-    """SHA-256 of a file, or of a folder: of one line for each of its files, the digest and the name, in order."""
+    """SHA-256 of a file, or of a folder's sorted lines `digest name`."""
     if path.is_file():
         return hashlib.sha256(path.read_bytes()).hexdigest()
     lines = (f"{digest_of(file)}  {file.relative_to(path)}\n" for file in _files(path))
@@ -106,5 +106,5 @@ def _gpu_names() -> Iterator[str]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Every file, sorted by name; caches of the interpreter apart."""
+    """Every file, sorted by name, without interpreter caches."""
     return sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)

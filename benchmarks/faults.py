@@ -1,4 +1,4 @@
-"""Breaks the real kernel by one change at a time, and shows the outcome and how the next candidate fares.
+"""Breaks the real kernel by one change at a time, and shows the outcome and the next candidate's time.
 
 python -m benchmarks.faults --out benchmarks/results/faults_h200.md
 """
@@ -26,7 +26,7 @@ from workers.measurement import Measurement, Outcome, Policy
 FAMILY: Final = family_named("sm90_wgmma")
 #: No extent divides by a tile, and there are more tiles than multiprocessors: every block computes several.
 SHAPE: Final = "2040x2040x1000"
-#: The knobs that most faults are planted with; the family's own defaults otherwise.
+#: The knobs for most faults; all others have the family's defaults.
 DIRECT: Final[Mapping[str, object]] = {"epilogue": "direct"}
 
 HEADER: Final = (
@@ -36,18 +36,18 @@ HEADER: Final = (
 
 
 class AnchorLost(Exception):
-    """The text that a fault replaces does not occur exactly once in the kernel: adapt the fault to the kernel."""
+    """The text that a fault replaces must occur exactly once in the kernel: adapt the fault to the kernel."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One change of one place.
+    """One change at one place.
 
     Attributes:
         old, new: text that stands in the rendered source exactly once, and what takes its place.
-        outcomes: any of these is right.
-        said: words that the detail must have.
-        certain: whether the hardware must show it; a hazard may go unnoticed.
+        outcomes: accepted outcomes.
+        said: words that the detail must contain.
+        certain: whether the fault must show on hardware; a hazard may go unnoticed.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Fault:
         """The broken source.
 
         Raises:
-            AnchorLost: the place is not there, or not the only one.
+            AnchorLost: the text does not occur exactly once.
         """
         if (found := source.count(self.old)) != 1:
             raise AnchorLost(
@@ -84,7 +84,7 @@ class Fault:
 
 WRONG, HANGS, CRASHES = (Outcome.WRONG_RESULT,), (Outcome.TIMEOUT,), (Outcome.LAUNCH,)
 MAYBE: Final = (Outcome.WRONG_RESULT, Outcome.CORRECT)
-#: The candidate behind a fault may be this much slower than before it.
+#: Largest slow-down of the next candidate after a fault.
 SLOWER: Final = 1.05
 #: Where the threads of a block are all still together.
 _ENTRY: Final = "        start(ahead);\n"
@@ -93,7 +93,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("swizzle mismatch", "kSwizzle == 128 ? 1 :", "kSwizzle == 128 ? 2 :", WRONG, "outside their bound"),
     Fault("missing wait for the last products", "            wgmma_wait_group<0>();\n            release(previous);\n",
           "            release(previous);\n", (Outcome.COMPILE,), "C7517", {"epilogue": "direct", "tile_n": 256}),
-    # Unread arrivals overrun the barrier's count of bytes, which traps on some runs.
+    # Unread arrivals overflow the barrier's byte count, which traps on some runs.
     Fault("missing wait for loads", "            mbarrier_wait(&smem.full[ring.stage], ring.parity);\n", "",
           (*WRONG, *HANGS, *CRASHES)),
     Fault("wrong barrier phase", "mbarrier_wait(&smem.empty[ring.stage], ring.parity ^ 1);\n        u64*",
@@ -192,7 +192,7 @@ def main() -> None:
     """Prints the table, and fails if a fault has another outcome than expected."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
-    options.add_argument("--deadline", type=float, default=5.0, help="seconds that a candidate may take")
+    options.add_argument("--deadline", type=float, default=5.0, help="time limit of a candidate in seconds")
     add_out(options)
     given = options.parse_args()
     lines, right = [HEADER], 0

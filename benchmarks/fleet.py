@@ -3,9 +3,9 @@
     python -m benchmarks.fleet --out benchmarks/results/fleet_h200.md
     python -m benchmarks.fleet --devices recorded:h200:realtime recorded:h200:realtime
 
-Three campaigns of the same problems, each in a database and with a cache of its own: one worker; one worker a
-device; and again one a device, while one worker is killed -9 and the GPU process of another is stopped. Recorded
-devices replay planted recordings, and have no GPU process: there the worker itself is stopped.
+Runs three campaigns of the same problems, each with its own database and cache: with one worker; with one worker per
+device; and with one per device while one worker is killed -9 and the GPU process of another is stopped. Recorded
+devices replay planted recordings and have no GPU process, so there the worker itself is stopped.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Options:
     """Options of the measurement.
 
     Attributes:
-        seconds: of one campaign, at most.
+        seconds: time limit of one campaign.
     """
 
     devices: list[str]
@@ -111,7 +111,7 @@ class Host:
         return pool
 
     def stop(self) -> None:
-        """Stops every process that was started here, workers first."""
+        """Stops every process started here, workers first."""
         for process in reversed(self.processes):
             process.send_signal(signal.SIGTERM)
             try:
@@ -264,11 +264,11 @@ def measure(options: Options, folder: Path) -> list[Phase]:
 def main() -> None:
     """Prints the table, and fails if a check does not hold."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--devices", nargs="+", help="as of `gemmtune worker run`; every GPU here by default")
+    options.add_argument("--devices", nargs="+", help="as for `gemmtune worker run`; by default every GPU here")
     options.add_argument("--problems", type=int, default=len(_M) * len(_NK))
     options.add_argument("--candidates", type=int, default=24)
     options.add_argument("--heartbeat", type=float, default=2.0)
-    options.add_argument("--seconds", type=float, default=300.0, help="of one campaign, at most")
+    options.add_argument("--seconds", type=float, default=300.0, help="time limit of one campaign")
     add_out(options)
     given = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gemmtune-fleet-"))

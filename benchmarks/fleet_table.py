@@ -15,9 +15,9 @@ class Faulted:
     Attributes:
         struck: for the audit.
         anew_seconds: from the kill of a worker to the claim of its problem's next round.
-        back_seconds: from that kill until as many workers were there as before.
-        hung: what was stopped: a GPU process, or a worker.
-        replaced_seconds: from the stop until what was stopped had been killed.
+        back_seconds: from that kill until the number of workers was restored.
+        hung: the stopped process: a GPU process or a worker.
+        replaced_seconds: from the stop until the stopped process was killed.
         hung_anew_seconds: from the stop of a worker to the claim of its problem's next round.
     """
 
@@ -34,8 +34,8 @@ class Phase:
     """One campaign.
 
     Attributes:
-        busy_seconds: that reported rounds kept their devices, all workers together.
-        gpu_share: as the driver counts it; None where nobody can tell.
+        busy_seconds: time that reported rounds held their devices, summed over all workers.
+        gpu_share: GPU utilization from the driver; None if unknown.
     """
 
     name: str

@@ -2,8 +2,8 @@
 
     python -m benchmarks.fuzz_api --examples 100 --out benchmarks/results/fuzz_api.md
 
-Twice: with a token that may do everything, and with none. Every answer must be one that the description
-knows, and no failure of ours.
+Runs twice: with a token for everything, and without a token. Every response must match the description, and none may
+be an internal error.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def ask(url: str, who: str, header: str, examples: int, folder: Path) -> str:
     """Runs schemathesis once and returns a table row; `folder` receives the files it leaves.
 
     Raises:
-        RuntimeError: an answer was not as described; the message is schemathesis' report.
+        RuntimeError: a response did not match the description; the message is schemathesis' report.
     """
     command = [str(Path(sys.executable).with_name("schemathesis")), "--no-color", "--config-file", str(_CONFIG), "run",
                f"{url}/openapi.json", "--max-examples", str(examples), "--header", header]  # fmt: skip

@@ -2,9 +2,9 @@
 
 python -m benchmarks.gpu_results --minutes 20
 
-Steps run side by side, one a GPU; those that need every GPU come last. A step that no longer fits into the time
-that is left is named and left out, one that overruns it is ended. Each writes its table under --out and what it
-printed beside the logs. Speed has its own command (`benchmarks.speed`), and so have recordings (`gemmtune record`).
+Steps run in parallel, one per GPU; steps that need every GPU come last. A step that does not fit into the remaining
+time is reported and skipped; a step that exceeds it is killed. Each writes its table under --out and its output to
+the logs. Speed and recordings have their own commands, `benchmarks.speed` and `gemmtune record`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 from benchmarks.waiting import say
 from tuner.studying.open_worker import gpu_count
 
-#: Lines of what a failed step printed that are shown.
+#: Lines of a failed step's output to show.
 TAIL: Final = 15
 
 
@@ -32,9 +32,9 @@ class Step:
     """One command.
 
     Attributes:
-        name: of its log, and by which --only chooses it.
-        words: what follows `python -m`.
-        seconds: what it takes on an H200 with an empty build cache, generously.
+        name: name of its log, and of --only.
+        words: arguments of `python -m`.
+        seconds: generous time on an H200 with an empty build cache.
         table: file under --out that it writes.
         every_gpu: whether it uses all GPUs of the host.
     """

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 _POLL_SECONDS: Final = 0.05
 
-#: What NVML says of one GPU now, in percent; None where it can't tell.
+#: Reads NVML's utilization of one GPU, in percent; None if NVML has no figure.
 Reading = Callable[[], int | None]
 
 
@@ -18,7 +18,7 @@ class GpuUse:
     """Polls every 50 ms between `__enter__` and `__exit__`.
 
     Args:
-        readings: one a GPU; without any nothing is asked.
+        readings: one per GPU; none disables polling.
     """
 
     def __init__(self, readings: Sequence[Reading]) -> None:
@@ -49,13 +49,13 @@ class GpuUse:
 
 
 def gpu_of(uuid: str) -> Reading:
-    """The GPU with the uuid that the CUDA driver gives it."""
+    """The GPU with this UUID of the CUDA driver."""
     nvml = _nvml()
     return _reading(nvml, nvml.device_get_handle_by_uuid(uuid))
 
 
 def first_gpus(count: int) -> list[Reading]:
-    """The first `count` GPUs as NVML numbers them."""
+    """The first `count` GPUs in NVML's order."""
     if not count:
         return []
     nvml = _nvml()

@@ -1,4 +1,4 @@
-"""Logs what a process does, and for how much of that time the GPU is idle."""
+"""Logs a process's activities, and how long the GPU is idle during each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Label of what nobody watches.
+#: Label of time outside watched functions.
 REST: Final = "the rest"
 
 Interval = tuple[float, float]
-#: What was done from when to when, in seconds of the monotonic clock, which processes of a machine share.
+#: Label, begin and end in seconds of the monotonic clock, which a machine's processes share.
 Span = tuple[str, float, float]
 
 
@@ -44,7 +44,7 @@ class HostLog:
         self._labels.append(label)
 
     def leave(self) -> None:
-        """It ends; what was interrupted by it goes on."""
+        """Ends the innermost function; the interrupted one continues."""
         self._turn()
         self._labels.pop()
 
@@ -65,9 +65,9 @@ class Share:
     """Totals of one label, in seconds.
 
     Attributes:
-        seconds: of the host.
-        idle: of them, while the GPU stood still.
-        spans: stretches without interruption; no more than the calls, as a call may be interrupted by others.
+        seconds: host time.
+        idle: host time while the GPU was idle.
+        spans: number of uninterrupted spans.
     """
 
     seconds: float = 0.0

@@ -13,9 +13,9 @@ class Installation:
     """One service and its workers, not running yet.
 
     Args:
-        folder: of logs, builds, models and the token.
+        folder: holds logs, builds, models and the token.
         database: SQLAlchemy's URL.
-        recorded: folder of recordings; that in `folder` by default.
+        recorded: folder of recordings; by default in `folder`.
     """
 
     def __init__(
@@ -31,10 +31,10 @@ class Installation:
         }  # fmt: skip
 
     def make_token(self) -> None:
-        """A token with which workers may work.
+        """A token with scope `work`.
 
         Raises:
-            RuntimeError: the command failed; the message is what it said.
+            RuntimeError: the command failed; the message is its output.
         """
         command = self._words("token", "create", "fleet", "-s", "work")
         made = subprocess.run(command, capture_output=True, text=True, check=False)

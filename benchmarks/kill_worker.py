@@ -2,7 +2,7 @@
 
 python -m benchmarks.kill_worker 4096x4096x4096 --kills 20 --out benchmarks/results/kill_worker_h200.md
 
-A killed command is started again; a killed GPU process is not: the command that owns it goes on by itself.
+A killed command is restarted; a killed GPU process is not, because the command that owns it replaces it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADER = (
     "| --- | --- | --- | --- | --- | --- | --- |"
 )
 _POLL_SECONDS = 0.05
-#: A command that has not measured anything after this long is not going on.
+#: A command without a new measurement for this long counts as stuck.
 _PATIENCE_SECONDS = 60.0
 
 
@@ -65,11 +65,11 @@ def main() -> None:
             run, line = one_kill(number, run, command, db, whole, moments.uniform(0.3, given.longest))
             lines.append(line)
             print(line, flush=True)
-            # A run that is cut short leaves what it has seen.
+            # An interrupted run keeps its results.
             publish("kill_worker", given.out, "\n".join(lines), read=recordings(given.device))
         run.wait(timeout=3600)
         if run.returncode:
-            # It had ended badly: the next one goes on and finishes.
+            # The run failed: the next one continues and finishes.
             print(f"the last run ended with {run.returncode}, and is started once more", flush=True)
         output = subprocess.run(command, check=True, capture_output=True, text=True).stderr
         kept = count(db)
@@ -113,7 +113,7 @@ def start(command: list[str]) -> subprocess.Popen[bytes]:
 
 
 def measuring(run: subprocess.Popen[bytes], db: str, kept: int) -> bool:
-    """Waits until more than `kept` measurements are there, or the run has ended well."""
+    """Waits until the store has more than `kept` measurements, or the run has succeeded."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < until:
         if run.poll() is not None:
@@ -145,7 +145,7 @@ def count(db: str) -> Kept:
         return Kept(frozenset(), 0)
     with Store.open(database_url(db)) as store:
         rows = store.page(limit=100_000)
-    # Finals are taken again when screening goes on after them: each series is a new one.
+    # Finals repeat after further screening, as a new series.
     screened = [row for row in rows if row.measurement.stage == "screen"]
     places = Counter((row.study_id, row.measurement.config.key, row.measurement.stage) for row in screened)
     return Kept(frozenset(places), sum(times - 1 for times in places.values()))

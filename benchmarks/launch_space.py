@@ -1,9 +1,9 @@
-"""Launches random legal configs of every dtype and layout: what the rules allow must run and be right.
+"""Launches random legal configs of every dtype and layout, to check that they run and give right results.
 
 python -m benchmarks.launch_space --family sm90_wgmma --samples 500 --device cuda:0 --out benchmarks/results/F.md
 
-Problems come in groups that share a shape, dtypes, layout, batch and epilogue; extents are drawn so that some
-divide nothing.
+Problems come in groups that share a shape, dtypes, layout, batch and epilogue; some extents are drawn to be
+divisible by no tile.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def draw(family: Family, rng: np.random.Generator, number: int) -> Gemm:
-    """Draws a problem: dtypes and layouts in turn, all else at random."""
+    """Draws a problem: dtypes and layouts in turn, everything else at random."""
     layouts = [layout for layout in LAYOUTS if family.takes(Gemm.of(1, 64, 64, layout=layout))]
     turns = [(dtype, layout) for layout in layouts for dtype in DTYPES]
     dtype, layout = turns[number % len(turns)]

@@ -1,7 +1,7 @@
 """A minimal HTTP/1.1 client: one persistent connection, one call at a time, with little processor time.
 
-A thousand simulated workers share one process with each other, and what their HTTP client costs is measured as if the
-service had been slow: a client made for everything, with a pool, costs more a call than the service does.
+A thousand simulated workers share one process, and their HTTP client's processor time counts as latency of the service.
+A general client with a pool costs more per call than the service does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Answer:
 
 
 class Line:
-    """To one host and port; connects at the first call, and again where the service has hung up meanwhile.
+    """A connection to one host and port, opened at the first call and again after the service closed it.
 
     Args:
         token: sent with every call.
@@ -34,8 +34,8 @@ class Line:
         """One call.
 
         Raises:
-            OSError: the service is not there.
-            asyncio.IncompleteReadError: it hung up in the middle.
+            OSError: the service is unreachable.
+            asyncio.IncompleteReadError: the service closed the connection during a response.
         """
         sent = f"POST {path} {self._head}content-length: {len(body)}\r\n\r\n".encode() + body
         if self._streams is None or self._streams[0].at_eof():

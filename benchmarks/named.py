@@ -6,6 +6,6 @@ from space.kinds.gemm import Gemm
 
 
 def problem_of(text: str) -> Gemm:
-    """The problem that `DTYPE:MxNxK` names, A row-major and B as a Linear's weight lies."""
+    """The problem of `DTYPE:MxNxK`, with layout `nt` like a Linear's weight."""
     dtype, _, shape = text.partition(":")
     return Gemm.parse(shape, dtype)

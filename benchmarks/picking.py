@@ -1,4 +1,4 @@
-"""How well the winner is picked: from half of the finals' turns, judged by the other half.
+"""Judges how winners are picked: picks one from half of the finals' turns and compares it on the other half.
 
 python -m benchmarks.picking --out benchmarks/results/picking_h200.md
 
@@ -22,7 +22,7 @@ from tuner.evidence.picks import LIBRARY, pick, standings
 from workers.measurement import Measurement, Outcome
 from workers.recording import read_recording
 
-#: Products that take so long run at the power limit.
+#: Longer products run at the power limit.
 LONG_US: Final = 100.0
 HEADER: Final = (
     "| products | | same | apart, mean | at most | behind, mean | at most |\n"

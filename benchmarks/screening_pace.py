@@ -1,4 +1,4 @@
-"""What pacing gains: scatter of repeated screenings between pauses, as timed and at the settled clock.
+"""Measures the gain of pacing: scatter of repeated screenings between pauses, as timed and at the settled clock.
 
 python -m benchmarks.screening_pace 4096x4096x4096 --out benchmarks/results/screening_pace_h200.md
 """
@@ -27,7 +27,7 @@ from workers.cuda.worker import CudaWorker
 from workers.measurement import Measurement, Outcome, Policy
 
 _PACE: Final = re.compile(r"pace ([\d.]+)")
-#: Seconds without work between two candidates, as a build that is waited for leaves them.
+#: Idle seconds between two candidates, as while waiting for a build.
 PAUSES_SECONDS: Final = (0.0, 0.0, 0.02, 0.1, 0.3)
 
 
@@ -40,7 +40,7 @@ def scatter(by_config: list[list[float]]) -> float:
 def screened(worker: CudaWorker, problem: Gemm, configs: list[Config], turns: int) -> list[Measurement]:
     """Screens every config in each turn, in random order, after random pauses."""
     draw, round_ = random.Random(1), worker.begin(problem, Policy.COLD_GRAPH)
-    taken = list(round_.screen(configs))  # Builds them, and heats up.
+    taken = list(round_.screen(configs))  # Builds them and heats the GPU.
     taken.clear()
     for config in (config for _ in range(turns) for config in draw.sample(configs, len(configs))):
         time.sleep(draw.choice(PAUSES_SECONDS))

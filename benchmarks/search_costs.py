@@ -1,4 +1,4 @@
-"""What the search and the learned model cost: one proposal, loading, a predicted answer in process and over HTTP.
+"""Measures the cost of search and model: one proposal, loading, a predicted answer in process and over HTTP.
 
 python -m benchmarks.search_costs --out benchmarks/results/search_costs.md
 """
@@ -60,7 +60,7 @@ def main() -> None:
 
 
 def _proposals() -> Iterator[tuple[str, str]]:
-    """A study with made-up times: they do not change how long a proposal takes."""
+    """A study with made-up times, which do not affect the time of a proposal."""
     rng = np.random.default_rng(0)
     values = list({tuple(knob.domain[rng.integers(len(knob.domain))] for knob in FAMILY.knobs)
                    for _ in range(CANDIDATES + CANDIDATES // 10)})[:CANDIDATES]  # fmt: skip
@@ -82,16 +82,16 @@ def _proposals() -> Iterator[tuple[str, str]]:
 
 
 def _over_http(asked: list[Gemm]) -> Iterator[float]:
-    """Asked by this process of a service in one of its own, over one connection.
+    """Requests to a service in its own process, over one connection.
 
-    The client is the plainest there is: what a comfortable one takes for a call is not the service's.
+    The client is minimal, because the time of a comfortable client is not the service's.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         Store.open(f"sqlite:///{folder / 's.db'}").close()
         with serving(folder, folder / "s.db", auth="off") as running:
             line = http.client.HTTPConnection("127.0.0.1", running.port)
-            # The first answers open the connection and import what they need.
+            # The first answers open the connection and trigger imports.
             for problem in (Gemm(m, 4096, 4096) for m in (3, 5, 7)):
                 _asked(line, problem)
             for problem in asked:
@@ -108,7 +108,7 @@ def _asked(line: http.client.HTTPConnection, problem: Gemm) -> bytes:
 
 
 def _problem(seed: int) -> Gemm:
-    """A shape between a single row and what training asks, in steps of 8."""
+    """A shape between a single row and a training batch, in steps of 8."""
     rng = np.random.default_rng(seed)
     m = max(int(2 ** rng.uniform(0, 14)), 1)
     return Gemm(m, 8 * int(2 ** rng.uniform(5, 12)), 8 * int(2 ** rng.uniform(4, 11)))

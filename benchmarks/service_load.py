@@ -2,8 +2,8 @@
 
     python -m benchmarks.service_load --bests 100000 --out benchmarks/results/service_load.md
 
-The service runs as users run it: `gemmtune serve`, tokens asked for, requests logged and counted. Load comes
-from wrk (Debian: apt install wrk); at half the load its connections pause between requests, at random.
+The service runs as users run it: `gemmtune serve`, tokens asked for, requests logged and counted. wrk
+(Debian: apt install wrk) generates the load; at half load its connections pause at random between requests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tuner.evidence.store import Store
 from tuner.settings import database_url
 
 _CONNECTIONS: Final = 32
-#: Problems of one batch: as many as the service takes.
+#: Problems of one batch, the service's limit.
 _BATCH: Final = 10_000
 _LUA: Final = """
 local paths = {}
@@ -59,7 +59,7 @@ def main() -> None:
     options.add_argument("--bests", type=int, default=100_000)
     options.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     options.add_argument("--turns", type=int, default=5, help="turns of service and bare endpoint")
-    options.add_argument("--db", type=Path, help="kept, and used again when it is there")
+    options.add_argument("--db", type=Path, help="folder of the store, kept and reused")
     add_out(options)
     given = options.parse_args()
     if shutil.which("wrk") is None:
@@ -92,12 +92,12 @@ class Figures:
     """All measured figures.
 
     Attributes:
-        service, plain: requests a second of our service and of the bare endpoint, turn by turn.
-        slow, plain_slow: of runs at half of our service's load: requests a second, p50 and p99 in ms.
-        batches: ms of each batch, and its bytes.
-        fresh_ms: from a best's commit to its answer.
-        answer_bytes: of one answer.
-        start_mb, end_mb, highest_mb: of the service's memory.
+        service, plain: requests per second of our service and of the bare endpoint, by turn.
+        slow, plain_slow: requests per second, p50 and p99 in ms at half of our service's load.
+        batches: ms and bytes of each batch.
+        fresh_ms: ms from a best's commit to its answer.
+        answer_bytes: bytes of one answer.
+        start_mb, end_mb, highest_mb: memory of the service.
     """
 
     seconds_to_ready: float
@@ -192,10 +192,10 @@ class Load:
         self._runs = 0
 
     def run(self, port: int, per_second: float | None = None) -> tuple[float, float, float]:
-        """Requests a second, p50 and p99 in ms; as fast as it goes, or at about `per_second`.
+        """Requests per second, p50 and p99 in ms, at full speed or at about `per_second`.
 
         Raises:
-            RuntimeError: an answer was not 2xx, or did not come.
+            RuntimeError: a response was not 2xx, or was missing.
         """
         self._runs += 1
         text = _LUA % (self._paths, self._runs)
@@ -234,7 +234,7 @@ def batch_ms(http: httpx2.Client, problems: list[Problem], seed: int) -> tuple[f
 
 
 def freshness_ms(http: httpx2.Client, db: Path, place: int) -> float:
-    """From the commit of a new best to the first answer that tells it."""
+    """Milliseconds from the commit of a new best to its first answer."""
     problem = Gemm(7 + place, 7_919, random.SystemRandom().randrange(1, 1_000_000))
     with Store.open(database_url(str(db))) as store:
         put_best(store, problem)

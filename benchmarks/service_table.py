@@ -1,4 +1,4 @@
-"""Fills a store for load tests: real legal configs with made-up shapes and times, marked so in every row."""
+"""Fills a store for load tests: real legal configs with made-up shapes and times; every row says so."""
 
 from __future__ import annotations
 

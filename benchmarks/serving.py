@@ -43,7 +43,7 @@ def serving(folder: Path, db: Path, auth: str = "on") -> Iterator[Running]:
 
 @contextmanager
 def process(command: list[str], log: Path, *behind: str) -> Iterator[Running]:
-    """A server on a free port, which stands between `command` and `behind`, until the block ends."""
+    """Runs `[*command, port, *behind]` on a free port until the block ends."""
     port, begin = free_port(), time.monotonic()
     with log.open("wb") as out, subprocess.Popen([*command, str(port), *behind], stdout=out, stderr=out) as child:
         try:
@@ -55,7 +55,7 @@ def process(command: list[str], log: Path, *behind: str) -> Iterator[Running]:
 
 
 def wait_ready(port: int, child: subprocess.Popen[bytes]) -> None:
-    """Until it says so: the bare endpoint is ready when it answers at all."""
+    """Waits until the server is ready; the bare endpoint is ready when it answers."""
     while child.poll() is None:
         try:
             if httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=5).status_code in (200, 404):

@@ -4,10 +4,10 @@ python -m benchmarks.speed --candidates 320 --seconds 10 --turns 20 --out benchm
 
 The list of problems is benchmarks/problems/dev.json, or another JSON list of {name, m, n, k, dtype, layout, class},
 where batch and epilogue may be added. Each problem is tuned (or resumed from the store of --db), then its finalists and
-the library take turns. Only our own families count as ours. A line is printed
+the library take turns. Only our own families count as ours. Each line is printed
 as soon as it is measured.
 
-On a host with several GPUs run one process a GPU: --part 1/2 --device cuda:0 and --part 2/2 --device cuda:1, each with
+With several GPUs, run one process per GPU: --part 1/2 --device cuda:0 and --part 2/2 --device cuda:1, each with
 --out, then --merge the two tables.
 """
 
@@ -51,7 +51,7 @@ HEADER = (
 
 #: The development suite: GEMMs of models, of papers, and of awkward extents.
 SUITE: Final = ROOT / "benchmarks" / "problems" / "dev.json"
-#: Classes of products that the tensor core bounds, beside those of training.
+#: Classes of products that are bound by the tensor cores, besides training.
 LARGE: Final = ("square", "prefill", "lm_head")
 
 
@@ -117,7 +117,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("problems", type=Path, nargs="?", default=SUITE)
     parser.add_argument("--only", default="", help="classes, dtypes or names, joined by commas")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
-    parser.add_argument("--merge", type=Path, nargs="+", help="tables of parts, to be made one")
+    parser.add_argument("--merge", type=Path, nargs="+", help="tables of parts to merge")
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--candidates", type=int, default=192)
     parser.add_argument("--seconds", type=float, help="wall time of one problem's screening")
@@ -128,7 +128,7 @@ def options() -> argparse.Namespace:
 
 
 def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: Budget) -> tuple[Row, str] | str:
-    """One problem's row and provenance, or the sentence that says why there is none."""
+    """One problem's row and provenance, or the reason why there is none."""
     started = time.perf_counter()
     try:
         problem = Gemm.of(
@@ -188,7 +188,7 @@ class Ratios:
 
     @property
     def group(self) -> str:
-        """Classes that are bound alike, and dtypes that the library treats alike."""
+        """Groups of classes with the same bound, and of dtypes that the library treats alike."""
         if self.kind not in LARGE and not self.kind.startswith("train"):
             return "odd" if self.kind == "odd" else "few rows or columns"
         return "large, 16 bits" if self.dtype in ("bf16", "fp16") else "large, other dtypes"
@@ -228,7 +228,7 @@ def summary(rows: Sequence[Ratios]) -> Iterator[str]:
 
 
 def write(out: Path | None, rows: Sequence[Row], about: str, read: Sequence[Path]) -> None:
-    """Writes the whole table so far: a run that is cut short leaves what it has measured."""
+    """Writes the whole table so far, so that an interrupted run keeps its results."""
     means = "\n".join(summary([Ratios.of(row) for row in rows]))
     publish("speed", out, about, means, "\n".join([HEADER, *map(str, rows)]), read=read)
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.storm --problems 200 --workers 8 --faults 60 --out benchmarks/results/F.md
 
-Everything is real: PostgreSQL, `gemmtune serve` and `gemmtune worker run` as processes of their own, HTTP
-between them, candidates compiled with NVRTC. Only the GPU is the recorded one, with planted recordings, so that
-there are as many problems as are asked for. At the end the tables are audited; see `Audit`.
+PostgreSQL, `gemmtune serve` and `gemmtune worker run` are real processes that use HTTP, and NVRTC compiles the
+candidates. Only the GPU is replaced, by planted recordings of any number of problems. At the end `Audit` checks the
+tables.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ FAULTS: Final = {
 }
 _CANDIDATES: Final = 24
 _ROUND_SECONDS: Final = 3
-#: What a command ends with that could not open the store, or reach the service.
+#: Exit codes of a command that could not open the store or reach the service.
 _UNREACHABLE: Final = (EXIT_STORE, EXIT_SERVICE)
 
 
@@ -61,8 +61,8 @@ class Fault:
     """One fault, and what it hit.
 
     Attributes:
-        problem_key: of the round that the worker held; empty where there was none.
-        at: by the database's clock, as near as one look at it.
+        problem_key: problem of the worker's round; empty if it had none.
+        at: time by the database's clock.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class Fleet:
         return self._installed.start_worker(self._device)
 
     def keep(self) -> None:
-        """Starts again what found no database or no service when it began, as systemd and compose do."""
+        """Restarts processes that found no database or service at their start, as systemd and compose do."""
         if self.service.poll() in _UNREACHABLE:
             self.service = self.start_service()
         self.workers = [self.start_worker() if worker.poll() in _UNREACHABLE else worker for worker in self.workers]
@@ -122,7 +122,7 @@ class Fleet:
 
 
 class Weather:
-    """Injects faults into a fleet until there were enough."""
+    """Injects a number of faults into a fleet."""
 
     def __init__(self, fleet: Fleet, postgres: Postgres, store: Store, chance: random.Random, watch: Watch) -> None:
         self._fleet, self._postgres, self._store, self._chance = fleet, postgres, store, chance
@@ -153,7 +153,7 @@ class Weather:
         return fault
 
     def settle(self) -> None:
-        """What an earlier fault put off, and is due; a service that ended by itself is started again, as anywhere."""
+        """Runs due follow-ups of earlier faults, and restarts a service that ended by itself."""
         if self._fleet.service.poll() is not None:
             self._fleet.service = self._fleet.start_service()
         due = [action for moment, action in self._later if moment <= time.monotonic()]
@@ -220,7 +220,7 @@ def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed
             done, ended = _stands(store, campaign)
             if ended:
                 break
-            # Spread over the campaign: so many faults for so many problems that have ended.
+            # Spreads the faults over the campaign, in proportion to the completed problems.
             if len(storm.faults) < faults and done * faults >= len(storm.faults) * problems * 0.9:
                 storm.faults.append(weather.strike())
                 say(f"{time.monotonic() - started:6.1f} s  {done}/{problems} ended  {storm.faults[-1].kind}")

@@ -1,4 +1,4 @@
-"""Audits the tables after a storm: what must hold, whatever was killed."""
+"""Audits the tables after a storm: invariants that hold whatever was killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Check:
     """One invariant.
 
     Attributes:
-        found: the numbers.
+        found: the numbers that the check found.
     """
 
     what: str
@@ -46,8 +46,8 @@ def audit(
     """Audits the tables of one campaign.
 
     Args:
-        limit_seconds: within which a lost round has to begin anew.
-        recovered: when outages of the service or the database ended: nobody hears workers during one.
+        limit_seconds: time within which a lost round must restart.
+        recovered: when outages of the service or database ended; heartbeats are lost during an outage.
     """
     with store.transaction() as session:
         rounds = session.scalars(select(RoundRow).order_by(RoundRow.claimed_at)).all()
@@ -92,7 +92,7 @@ def _once(session: Session, rounds: Sequence[RoundRow]) -> list[Check]:
 
 
 def _apart(rounds: Sequence[RoundRow], name: str, what: str) -> Check:
-    """Rounds of one problem, or of one worker, follow each other; a lost one ends when it is declared lost."""
+    """Checks that rounds with the same value of a column do not overlap; a lost round ends when it is declared lost."""
     spans: dict[int, list[tuple[datetime, datetime]]] = defaultdict(list)
     for row in rounds:
         if row.claimed_at is not None and row.ended_at is not None:

@@ -1,6 +1,6 @@
 """Plants recordings of as many problems as a storm needs, with made-up times.
 
-They serve to count and to inject faults, never to compare speeds: nothing here was measured.
+They serve to count and to inject faults, never to compare speeds, because nothing here is measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOCKS: Final = Clocks(1_980, 3_201, 400.0, 50)
 def plant(folder: Path, problems: int, candidates: int) -> list[Gemm]:
     """Writes recordings of `problems` problems with `candidates` candidates each; the problems.
 
-    All problems share few cubins, so that a storm is about rounds and not about compiling.
+    All problems share few cubins, so that a storm spends its time on rounds and not on compiling.
     """
     made, configs = list[Gemm](), some_configs(candidates)
     for number in range(problems):

@@ -1,11 +1,10 @@
-"""How many candidates per second are verified and screened, and how busy the GPU is.
+"""Measures how many candidates per second are verified and screened, and how busy the GPU is.
 
 python -m benchmarks.throughput --out benchmarks/results/throughput_h200.md
 
-Builds are made beforehand and are in the cache; what a tune proposes depends on what it measured, so that it may still
-build some (`built`). `until finals` is the same tune's way there: set-up and screening. `busy` is the time that the GPU
-spent on candidates, from events around their work, over the wall time; `NVML` is the driver's own figure, the share of
-time with a kernel on the GPU.
+Builds are cached beforehand. A tune's proposals depend on its measurements, so it may still build some (`built`).
+`until finals` is set-up and screening. `busy` is the GPU's time on candidates, from events around their work,
+over the wall time; `NVML` is the driver's figure, the share of time with a kernel on the GPU.
 """
 
 from __future__ import annotations
@@ -61,14 +60,14 @@ class Started:
         self._at = time.perf_counter()
 
     def until_now(self) -> Watched:
-        """What it took; no question to the GPU may be open."""
+        """Statistics of the stretch; no question to the GPU may be pending."""
         seconds = time.perf_counter() - self._at
         busy = (self._worker.gpu_busy_seconds() - self._busy) / seconds
         return Watched(seconds, busy, built=_kept(self._worker) - self._kept)
 
 
 def _kept(worker: CudaWorker) -> int:
-    """Builds in the cache: a cubin each, and a note beside it."""
+    """Number of builds in the cache; each has a cubin and a note."""
     return sum(path.is_file() for path in worker.cache_dir.rglob("*")) // 2
 
 
@@ -92,7 +91,7 @@ def main() -> None:
                 for line in rows(worker, problem_of(text), given.candidates, Path(folder)):
                     lines.append(line)
                     print(line, flush=True)
-                # A run that is cut short leaves what it has measured.
+                # An interrupted run keeps its results.
                 publish("throughput", given.out, about, "\n".join(lines))
 
 
@@ -135,7 +134,7 @@ def build(worker: CudaWorker, problem: Gemm, candidates: list[Config]) -> None:
 
 @contextmanager
 def watched(worker: CudaWorker) -> Iterator[Watched]:
-    """Times what happens inside."""
+    """Measures the block."""
     taken, started = Watched(), Started(worker)
     with GpuUse([gpu_of(worker.facts.uuid)]) as use:
         yield taken

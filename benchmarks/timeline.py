@@ -1,9 +1,9 @@
-"""Where the wall time of a screening and of a tune goes: what each process does while the GPU is idle.
+"""Shows where the wall time of a screening and of a tune goes, and what each process does while the GPU is idle.
 
 python -m benchmarks.timeline bf16:512x512x512 --out benchmarks/results/timeline_h200.md
 
-`host` is what a candidate takes of one thread's time, `GPU idle` the part of it in which the GPU has nothing to do. The
-GPU counts as busy where the product counts it: between the events around its work. Watching costs some 0.5 µs a call.
+`host` is one thread's time per candidate, `GPU idle` the part of it in which the GPU has no work. The GPU is busy
+between the events around its work. Watching costs about 0.5 µs per call.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from workers.cuda.worker import CudaWorker
 from workers.measurement import Policy
 
 PROCESS: Final = ("-m", "benchmarks.timeline_process")
-#: Rows of less are left out.
+#: Smaller rows are left out.
 LEAST_MS: Final = 0.005
 HEADER: Final = "| process | what | spans | host, ms | GPU idle, ms |\n| --- | --- | --- | --- | --- |"
 
 
 class Timeline:
-    """Both processes' logs of one stretch of work after the other."""
+    """Logs of both processes, for consecutive stretches of work."""
 
     def __init__(self, worker: CudaWorker, out: Path) -> None:
         self._worker, self._out = worker, out
@@ -66,13 +66,13 @@ class Timeline:
         self.begin()
 
     def begin(self) -> None:
-        """Forgets what was; no question to the GPU may be open."""
+        """Clears the logs; no question to the GPU may be pending."""
         self._worker.gpu_busy_seconds()
         self._log.taken()
         self._since = time.monotonic()
 
     def stretch(self, what: str, candidates: int) -> list[str]:
-        """The table of what happened since the last call; no question to the GPU may be open."""
+        """The table since the last call; no question to the GPU may be pending."""
         window = self._since, time.monotonic()
         spans = self._log.taken()
         self._worker.gpu_busy_seconds()
@@ -118,7 +118,7 @@ def tables(timeline: Timeline, worker: CudaWorker, problem: Gemm, count: int, fo
 
     with Store.open(database_url(str(folder / f"{problem.dtype}-{problem.shape}.db"))) as store:
         for _ in range(2):
-            # The first builds what it proposes; the second finds it in the cache.
+            # The first tune builds its proposals; the second finds them in the cache.
             until_finals.clear()
             timeline.begin()
             report = study.tune(store, worker, problem, study.Budget(count), fresh=True, guidance=guidance, watch=watch)
@@ -144,7 +144,7 @@ def main() -> None:
                 for line in tables(timeline, worker, problem_of(text), given.candidates, Path(folder)):
                     lines.append(line)
                     print(line, flush=True)
-                # A run that is cut short leaves what it has measured.
+                # An interrupted run keeps its results.
                 publish("timeline", given.out, about, "\n".join(lines))
 
 

@@ -2,7 +2,7 @@
 
 python -m benchmarks.timeline_process LOG ORDINAL CACHE_DIR [MODULE ...] READ_FD WRITE_FD
 
-Whenever it is asked how long the GPU was busy, LOG holds what happened since it was asked before.
+Each question for the GPU's busy time writes the activities since the previous question to LOG.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GpuLog:
         self._zero_seconds = 0.0
 
     def begin(self, stream: driver.Stream) -> None:
-        """Takes the time of a moment of the stream, which has nothing to do."""
+        """Relates the stream's clock to the host's; the stream must be idle."""
         stream.synchronize()
         self._zero = driver.Event()
         self._zero.record(stream)
@@ -46,7 +46,7 @@ class GpuLog:
 
 
 def observe(log: HostLog, gpu: GpuLog, out: Path) -> None:
-    """Wraps what the process does, and its stopwatches."""
+    """Wraps the process's functions and stopwatches."""
     for owner, name, label in (
         (process, "receive", "wait for a question"),
         (process, "send", "send the answer"),

@@ -1,9 +1,9 @@
-"""Host time of one call of `gemmtune.torch.gemm`, beside torch's own, on a GPU.
+"""Measures the host time of one call of `gemmtune.torch.gemm` and of torch's own product, on a GPU.
 
 python -m benchmarks.torch_overhead --out benchmarks/results/torch_overhead_h200.md
 
-Kernels are brief and calls come one after another without waiting, so that the host is what takes the time; each
-figure is the median over batches, of processor and wall time alike as one thread does it all.
+Kernels are short and calls do not wait, so the host's time dominates. Each figure is the median over batches; a single
+thread does all the work, so processor time equals wall time.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from benchmarks.published import add_out, publish
 from gemmtune.torch import configure, gemm, kernels
 from tuner.settings import settings
 
-#: Of A and B; the last one is packed, and K of the third is split where its config says so.
+#: Shapes of A and B; the last one is packed, and the third may use split-K.
 SHAPES = ((64, 64, 64), (16, 512, 512), (16, 512, 4096), (128, 256, 256), (33, 65, 129))
 BATCHES, CALLS = 40, 200
-#: What one call may take.
+#: Limit of one call's host time.
 MOST_US = 15.0
 
 
@@ -61,13 +61,13 @@ def main() -> None:
 
 
 def store_of(source: str | None) -> list[Path]:
-    """The file that configs come from; empty if the learned model alone answers."""
+    """The file of configs; empty if only the learned model answers."""
     path = Path(source or settings().db)
     return [path] if source or path.exists() else []
 
 
 def host_us(call: Callable[[], object]) -> float:
-    """Microseconds of the host for one call."""
+    """Host microseconds of one call."""
     taken = []
     for _ in range(BATCHES):
         torch.cuda.synchronize()

@@ -1,6 +1,6 @@
-"""Bounded waits: each names its reason and deadline, and a wait that is too long ends the benchmark.
+"""Bounded waits: each names its reason and deadline, and a wait that takes too long ends the benchmark.
 
-It ends even when the thread that waits is stuck in a call that never returns: the limit is watched from another.
+Another thread watches the limit, so the benchmark ends even if the waiting thread is stuck in a call.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Final
 import psutil
 
 _TAIL_LINES: Final = 40
-#: What the process ends with when a wait was too long.
+#: Exit code after a wait that took too long.
 EXIT_LATE: Final = 70
 
 
 def say(text: str) -> None:
-    """One line with the moment, at once."""
+    """Prints one line with the time, unbuffered."""
     print(f"{datetime.now():%H:%M:%S} {text}", flush=True)
 
 
 @contextmanager
 def within(seconds: float, what: str, *logs: Path) -> Iterator[None]:
-    """The block has to end within `seconds`; else the reason, the logs' ends and every thread's place are shown,
-    all processes that were started from here are killed, and this one ends with `EXIT_LATE`.
+    """Limits the block to `seconds`, then prints the reason, the ends of the logs and every thread's stack, kills
+    all processes started from here, and exits with `EXIT_LATE`.
 
     Args:
-        what: has to be so at the block's end, as in "the service is ready".
-        logs: files, or folders of which every `*.log` and `log` is shown.
+        what: condition at the block's end, as in "the service is ready".
+        logs: log files, or folders with files `*.log` and `log`.
     """
     say(f"waiting until {what} (at most {seconds:g} s)")
     started, over = time.monotonic(), threading.Event()
@@ -56,13 +56,13 @@ def within(seconds: float, what: str, *logs: Path) -> Iterator[None]:
 
 
 def until(holds: Callable[[], bool], pause_seconds: float = 0.1) -> None:
-    """Polls until the condition holds; call it inside `within`, which bounds it."""
+    """Polls until the condition holds; call it inside `within`, which limits it."""
     while not holds():
         time.sleep(pause_seconds)
 
 
 def give_up(reason: str, logs: Sequence[Path]) -> None:
-    """Shows what there is to see, and ends this process and all that it started."""
+    """Prints logs and stacks, and ends this process and all processes started from it."""
     sys.stdout.flush()
     print(f"FAILED: {reason}", file=sys.stderr)
     for log in _files(logs):
@@ -80,7 +80,7 @@ def give_up(reason: str, logs: Sequence[Path]) -> None:
 
 
 def _databases(logs: Sequence[Path]) -> list[psutil.Process]:
-    """PostgreSQL servers whose data lie there: they have no parent among us."""
+    """PostgreSQL servers with data in these folders; they are not our child processes."""
     found = []
     for path in logs:
         with contextlib.suppress(OSError, ValueError, IndexError, psutil.Error):

@@ -26,12 +26,12 @@ from benchmarks.search.setting import Setting
 from benchmarks.search.strategies import STRATEGIES
 from tuner.prediction.train import TREES
 
-#: Why runs are missing, by strategy: each reason with the problems that it struck.
+#: Reasons for missing runs, by strategy, each with its problems.
 Failures = dict[str, dict[str, set[str]]]
 
 
 def main() -> None:
-    """Runs what is not in the file of runs yet, then prints the table and writes what was asked for."""
+    """Runs everything that the file of runs lacks, then prints the table and writes the requested files."""
     given = _arguments()
     quiet()
     plan = Plan(str(given.recordings), given.family, given.model_seeds, given.trees, given.most)
@@ -66,9 +66,9 @@ def _arguments() -> argparse.Namespace:
     options.add_argument("--recordings", type=Path, default=Path("recorded/h200"))
     options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
-    options.add_argument("--problems", nargs="*", help="only these shapes are asked; all recordings teach")
+    options.add_argument("--problems", nargs="*", help="search only these shapes; all recordings are training data")
     options.add_argument("--seeds", type=int, default=10)
-    options.add_argument("--model-seeds", type=int, default=10, help="different forests for each problem left out")
+    options.add_argument("--model-seeds", type=int, default=10, help="different forests per held-out problem")
     options.add_argument("--trees", type=int, default=TREES)
     options.add_argument("--most", type=int, default=128, help="measurements of a run")
     options.add_argument("--processes", type=int, default=os.cpu_count() or 1)
@@ -115,7 +115,7 @@ def _label(replay: Replay) -> str:
 
 
 def _gaps(failures: Failures, missing: int) -> list[str]:
-    """What a reader must know of runs that are not in the table."""
+    """Notes on runs that are missing from the table."""
     lines = [
         f"* {name}, {len(problems)} problems: {reason}"
         for name, reasons in failures.items() for reason, problems in reasons.items()
@@ -126,7 +126,7 @@ def _gaps(failures: Failures, missing: int) -> list[str]:
 
 
 def _balanced(problems: Mapping[str, Curves]) -> Floats:
-    """Every problem with as many rows, so that each counts alike whatever its number of seeds."""
+    """Repeats rows so that every problem has the same number and counts equally."""
     most = max(len(each.shares) for each in problems.values())
     return np.vstack([np.resize(each.shares, (most, each.shares.shape[1])) for each in problems.values()])
 

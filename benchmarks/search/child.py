@@ -1,6 +1,6 @@
-"""A process that does runs: units come as lines of JSON on stdin, each run's end goes out as one on stdout.
+"""A process for runs: reads units as JSON lines from stdin and writes the end of each run as a JSON line to stdout.
 
-Started by `benchmarks.search.runs`; a package that brings its process down costs one run.
+`benchmarks.search.runs` starts it; a package that crashes its process costs one run.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from space.registry import family_named
 #: A strategy, the place of its problem among the recordings, a seed.
 Run = tuple[str, int, int]
 
-#: Libraries that would otherwise start a thread for each processor in every process.
+#: Settings that keep libraries from starting a thread per processor in every process.
 _ONE_THREAD: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LOKY_MAX_CPU_COUNT")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What every process reads and makes for itself.
+    """Inputs that every process loads for itself.
 
     Attributes:
         recordings: folder.
@@ -47,14 +47,14 @@ class Plan:
     most: int
 
     def setting(self) -> Setting:
-        """All recordings: those that are not asked teach."""
+        """All recordings; those that are not searched are training data."""
         family = family_named(self.family)
         return Setting(read_replays(Path(self.recordings), family), family, self.model_seeds, self.trees)
 
 
 @dataclass(frozen=True)
 class End:
-    """How a run ended: its order, or why there is none."""
+    """End of a run: its order, or the reason why there is none."""
 
     order: list[int]
     seconds: float
@@ -62,10 +62,10 @@ class End:
 
 
 class Child:
-    """The process, from outside; started when it is first needed, and again where it has died.
+    """Parent's side of the process; starts it at its first use, and again after its death.
 
     Attributes:
-        closed: it is not started again.
+        closed: if true, the process is not restarted.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -74,14 +74,14 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
 
     def done(self, unit: Sequence[Run]) -> Iterator[End]:
-        """The end of each run, in order; fewer where the process is closed meanwhile."""
+        """The end of each run, in order; fewer if the process is closed meanwhile."""
         left = list(unit)
         while left and not self.closed:
             process = self.alive()
             assert process.stdin is not None
             assert process.stdout is not None
             started = time.perf_counter()
-            # One that is dead says so by saying nothing.
+            # A dead process gives an empty line.
             with suppress(OSError):
                 process.stdin.write(json.dumps(left) + "\n")
                 process.stdin.flush()
@@ -97,7 +97,7 @@ class Child:
                 yield End([], time.perf_counter() - started, f"its process ended with status {status}")
 
     def close(self) -> None:
-        """Ends the process, whatever it does."""
+        """Kills the process."""
         self.closed = True
         self._end()
 
@@ -109,7 +109,7 @@ class Child:
                 process.communicate()
 
     def alive(self) -> subprocess.Popen[str]:
-        """The process, started where there is none."""
+        """The process, started if necessary."""
         if self._process is None:
             command = ["env", *(f"{name}=1" for name in _ONE_THREAD), sys.executable, "-m", "benchmarks.search.child"]
             self._process = subprocess.Popen(
@@ -119,7 +119,7 @@ class Child:
 
 
 def quiet() -> None:
-    """What third parties warn of is theirs: experimental samplers, optimizers that have not converged."""
+    """Silences warnings of other packages: experimental samplers, optimizers that have not converged."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.simplefilter("ignore")
 
@@ -130,7 +130,7 @@ def end_of(run: Run, setting: Setting, most: int) -> End:
     started = time.perf_counter()
     try:
         order = STRATEGIES[name](setting.replays[place], setting, seed, most)
-    # Whatever a rival's package does: the other runs are worth having.
+    # A rival's package may fail in any way; the other runs continue.
     except Exception as error:
         return End([], time.perf_counter() - started, f"{type(error).__name__}: {error}")
     return End(order, time.perf_counter() - started)
@@ -139,7 +139,7 @@ def end_of(run: Run, setting: Setting, most: int) -> End:
 def main() -> None:
     """Until stdin ends."""
     quiet()
-    # What packages print must not come between the lines that are waited for.
+    # Output of packages must not mix with the protocol's lines.
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         plan = Plan(**json.loads(sys.argv[1]))

@@ -1,6 +1,6 @@
 """DeepGEMM's published rule for sm_90 (csrc/jit_kernels/heuristics, mid-2026), as a ranking.
 
-The rule names one config; its score ranks the others too, so the curve goes on behind the first measurement.
+The rule names one config; its score also ranks the others, so the curve continues after the first measurement.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Choice:
 
 
 def choices(problem: Gemm, sm_count: int = 132) -> list[Choice]:
-    """What the rule looks at, best first; ties keep its order of enumeration."""
+    """The rule's choices, best first; ties keep its order of enumeration."""
     return sorted(_enumerated(problem, sm_count), key=lambda choice: choice.cycles)
 
 

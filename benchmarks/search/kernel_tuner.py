@@ -1,7 +1,7 @@
 """Kernel Tuner's strategies, run by Kernel Tuner itself in its simulation mode on the same data.
 
-Before each run it solves constraints over the product of all knobs to find which configs there are, a second's work
-for the same answer each time: that answer is kept here. What it does with it is left to it.
+Before each run it solves constraints over the product of all knobs to find the configs, which takes a second and gives
+the same answer each time. This module caches that answer and changes nothing else.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FOLDER: Final = Path(tempfile.gettempdir()) / "gemmtune-kernel-tuner"
 #: Its own method that finds the configs: list, places, count.
 _BUILD: Final = "_Searchspace__build_searchspace"
 _Space = tuple[list[tuple[Any, ...]], dict[tuple[Any, ...], int], int]
-#: The last problem's, by its file.
+#: The last problem's configs, by its file.
 _spaces: dict[Path, _Space] = {}
 
 
 def kernel_tuner_order(strategy: str) -> Callable[[Replay, Setting, int, int], list[int]]:
-    """One of its strategies; a measurement is a config that it evaluates for the first time."""
+    """One of its strategies; the first evaluation of a config counts as a measurement."""
 
     def order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
         from kernel_tuner import tune_cache

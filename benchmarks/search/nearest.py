@@ -1,4 +1,4 @@
-"""The recorded candidate that is nearest to what a rule of others wishes for, in our knobs."""
+"""Finds the recorded candidate nearest to another library's choice, expressed in our knobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.search.replay import Replay
 from space.family import Family
 from space.knobs import KnobValue
 
-#: How much an octave of difference counts, by knob; a word that differs counts as an octave.
+#: Weight of an octave of difference, by knob; a different word counts as one octave.
 WEIGHTS: Final = {"swap_ab": 8.0, "tile_m": 4.0, "tile_n": 4.0, "split_k": 4.0, "cluster_m": 2.0, "cluster_n": 2.0,
                   "tile_k": 2.0, "consumer_warpgroups": 1.0, "stages": 1.0}  # fmt: skip
 OTHER_WEIGHT: Final = 0.25

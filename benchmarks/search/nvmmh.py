@@ -1,4 +1,4 @@
-"""nvMatmulHeuristics' list, asked of a child process: its wheel crashes the process that deletes its objects.
+"""nvMatmulHeuristics' list, requested in a child process, because its wheel crashes when its objects are deleted.
 
 Optional and proprietary: `pip install nvidia-matmul-heuristics`. Needs no GPU.
 """
@@ -17,9 +17,9 @@ from benchmarks.search.setting import Setting
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
 
-#: Distinct configs that are measured: what the published figure is about.
+#: Distinct configs to measure, as in the published figure.
 TOP: Final = 16
-#: Letters of its precisions by ours: A and B, accumulator, C and D.
+#: Its precision letters by our dtypes: A and B, accumulator, C and D.
 PRECISIONS: Final = {
     "bf16": "TST", "fp16": "HSH", "tf32": "SFS", "fp8_e4m3": "QQTST", "fp8_e5m2": "RQTST", "int8": "BII"
 }  # fmt: skip
@@ -46,7 +46,7 @@ os._exit(0)
 
 
 class Unavailable(Exception):
-    """The wheel is not installed, or it does not answer."""
+    """The wheel is not installed or does not answer."""
 
 
 def nvmmh_order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
@@ -61,7 +61,7 @@ def asked(problem: Gemm) -> list[dict[str, Any]]:
     """Its kernels for a problem, best estimate first.
 
     Raises:
-        Unavailable: it is not installed, crashed, or knows no such problem.
+        Unavailable: the wheel is not installed, crashed, or does not support the problem.
     """
     if problem.dtype not in PRECISIONS:
         raise Unavailable(f"nvMatmulHeuristics has no precision for {problem.dtype}")

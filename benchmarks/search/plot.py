@@ -1,4 +1,4 @@
-"""The picture of the runs: ours in blue and thick, rivals by where they come from, one legend beside both panels."""
+"""Plots the runs: ours as thick blue curves, rivals coloured by origin, with one legend for both panels."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ STYLES: Final = (
     ("nvMatmulHeuristics", ("#7a0177",), "-", 1.3),
     ("DeepGEMM's", ("#dd3497",), "-", 1.3),
 )
-#: Curves may start below: the picture is about the rest.
+#: Lower end of the axis; curves may start below it.
 LOWEST: Final = 0.5
-#: From this measurement on, every curve is in the picture.
+#: Every curve is visible from this measurement on.
 WHOLE_FROM: Final = 4
 
 
@@ -51,7 +51,7 @@ def _draw(axes: Any, shown: Mapping[str, Floats]) -> None:  # noqa: ANN401  (an 
         word, colours, dashes, width = next(style for style in STYLES if name.startswith(style[0]))
         colour = colours[used.setdefault(word, 0) % len(colours)]
         used[word] += 1
-        # A best only changes when a candidate is measured: steps, and ours above all others.
+        # A best changes only with a measurement, so curves are steps; ours are on top.
         axes.plot(
             range(1, len(shares) + 1), shares, label=name, color=colour, linestyle=dashes, linewidth=width,
             drawstyle="steps-post", zorder=3 if word == "guided" else 2,

@@ -1,4 +1,4 @@
-"""Replays: recorded problems as finite searches whose every answer is known."""
+"""Replays: recorded problems as finite searches with known answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Replay:
     Attributes:
         device: GPU model.
         configs: every candidate that was screened.
-        time_us: of each, see `tuner.prediction.examples.settled`; infinite for one that failed.
+        time_us: (configs,), from `tuner.prediction.examples.settled`; infinite for failures.
     """
 
     problem: Gemm
@@ -37,7 +37,7 @@ class Replay:
 
     @property
     def best_us(self) -> float:
-        """Of the fastest candidate recorded: the exhaustive best."""
+        """Time of the fastest recorded candidate."""
         return float(self.time_us.min())
 
     @cached_property
@@ -49,7 +49,7 @@ class Replay:
         )
 
     def shares(self, order: Sequence[int], most: int) -> Floats:
-        """Share of the exhaustive best after 1 … `most` measurements; the last one stays when the order ends."""
+        """Share of the exhaustive best after 1 … `most` measurements; the last value repeats."""
         best = np.minimum.accumulate(self.time_us[np.asarray(order[:most], dtype=np.intp)])
         reached = self.best_us / best
         return np.concatenate([reached, np.full(most - len(reached), reached[-1])])
@@ -70,7 +70,7 @@ def read_replays(folder: Path, family: Family) -> list[Replay]:
 
 
 def class_of(problem: Gemm) -> str:
-    """The kind of shape that a problem is; classes are what is left out together."""
+    """The class of a problem's shape; benchmarks hold out whole classes."""
     m, n, k = problem.m, problem.n, problem.k
     row_bytes = (k * DTYPE_BYTES[problem.dtype_a], n * DTYPE_BYTES[problem.dtype_c])
     if any(pitch % 16 for pitch in row_bytes):

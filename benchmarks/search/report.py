@@ -1,4 +1,4 @@
-"""What the runs say: tables of the share of the best against the number of measurements."""
+"""Tables of the share of the best against the number of measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 #: Numbers of measurements that the table shows.
 SHOWN: Final = (1, 4, 8, 16, 32, 40, 64, 96, 128)
-#: Within this share of the best counts as found.
+#: A candidate this close to the best counts as found.
 WITHIN: Final = 0.98
 
 
@@ -35,7 +35,7 @@ class Curves:
 
     @property
     def to_within(self) -> Floats:
-        """Measurements of each run until it was within 2 %; a run that never was counts as its length."""
+        """Measurements of each run until it was within 2 %, or its length if it never was."""
         reached = self.shares >= WITHIN
         counts = np.where(reached.any(axis=1), reached.argmax(axis=1) + 1, self.shares.shape[1])
         return np.asarray(counts, dtype=np.float64)

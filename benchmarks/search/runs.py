@@ -1,7 +1,7 @@
-"""Runs: which ones are missing, in units that share what is dear, on as many processes as there are processors.
+"""Runs: plans the missing ones in units that share expensive work, and executes them on all processors.
 
-A model that never saw a problem serves all strategies and seeds that may use it, so a unit is what one set of teachers
-has to do. A run that fails is named with its reason, and costs itself alone.
+A model without a problem serves every strategy and seed that may use it, so a unit holds all runs with the same
+training problems. A failed run is reported with its reason and does not affect the others.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from benchmarks.search.strategies import FIXED, SPLITS
 from tuner.prediction.examples import digest_of
 from tuner.prediction.train import JUDGING_TREES, MOST_FOLDS
 
-#: What a run is known by: its strategy, its problem with its data and all that it may learn from, its seed.
+#: Identity of a run: its strategy, its problem's data, its training data, and its seed.
 Key = tuple[str, str, int]
 Orders = dict[Key, list[int]]
 
-#: Processor seconds of a run, and of a tree, on a Xeon of 2023; only the time left is told by them.
+#: Processor seconds of a run, and of a tree, on a Xeon of 2023; used only to estimate the remaining time.
 USUAL_S: Final = {"random": 0.01, "analytic order": 0.01}
 RUN_S, TREE_S = 0.15, 0.036
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One run: the place of its problem among the recordings, and a key that other data would change."""
+    """One run: its problem's index among the recordings, and a key that changes with the data."""
 
     name: str
     place: int
@@ -61,7 +61,7 @@ def wanted(setting: Setting, names: Sequence[str], places: Sequence[int], seeds:
 
 
 def _data(setting: Setting, name: str, place: int, most: int) -> str:
-    """The problem, its data, and what a strategy learns from: other data make other runs."""
+    """Digest of the problem, its data and the strategy's training data."""
     replay = setting.replays[place]
     words = [replay.problem.key, replay.group.digest[:12], f"{most}"]
     if name in SPLITS:
@@ -84,7 +84,7 @@ def units_of(asked: Iterable[Asked], setting: Setting) -> list[list[Asked]]:
 
 
 def ended(units: Sequence[Sequence[Asked]], plan: Plan, setting: Setting, processes: int) -> Iterator[Ended]:
-    """Every run of the units as it ends; how long the rest will take is told on stderr."""
+    """Every run of the units as it ends; prints the remaining time on stderr."""
     pace = _Pace(units, setting)
     waiting = iter(units)
     ends: queue.SimpleQueue[Ended | Sequence[Asked] | None] = queue.SimpleQueue()
@@ -122,7 +122,7 @@ def ended(units: Sequence[Sequence[Asked]], plan: Plan, setting: Setting, proces
 
 
 def kept(path: Path | None) -> Orders:
-    """Orders of a file of runs; a line that was cut off when a run was stopped is passed over."""
+    """Orders in a file of runs; skips an incomplete line of an interrupted run."""
     found: Orders = {}
     for text in path.read_text().splitlines() if path and path.is_file() else []:
         try:
@@ -142,7 +142,7 @@ def keep(path: Path, run: Ended) -> None:
 
 
 class _Pace:
-    """Tells what is done and when the rest will be."""
+    """Prints progress and the remaining time."""
 
     def __init__(self, units: Sequence[Sequence[Asked]], setting: Setting) -> None:
         self._setting = setting

@@ -1,4 +1,4 @@
-"""Setting: what strategies are handed beside a replay, and the models that they may learn from it."""
+"""Setting: a strategy's input besides the replay, and its models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Setting:
     """One run of the benchmark.
 
     Attributes:
-        replays: all of them; a strategy learns from those that its split leaves it.
-        family: of the candidates.
-        model_seeds: so many different forests are grown for each problem that is left out. How far they are to be
-            believed is judged once, with the forests of seed 0, on the problems that teach.
-        trees: of each forest.
+        replays: all replays; a strategy's split selects its training data.
+        family: family of the candidates.
+        model_seeds: number of different forests per held-out problem. The forests of seed 0 are judged once, on the
+            training problems, and the judgement holds for all.
+        trees: trees per forest.
     """
 
     replays: Sequence[Replay]
@@ -33,7 +33,7 @@ class Setting:
     _judgements: dict[tuple[int, ...], Judgement] = field(default_factory=dict)
 
     def model(self, teachers: tuple[int, ...], seed: int) -> LearnedModel:
-        """A model that has seen the replays at these places and nothing else."""
+        """A model trained on the replays at these indices only."""
         key = (teachers, seed % self.model_seeds)
         if key not in self._models:
             groups = [self.replays[place].group for place in teachers]
@@ -44,12 +44,12 @@ class Setting:
         return self._models[key]
 
     def forget(self) -> None:
-        """Gives the models back: ten of each of forty problems would take gigabytes."""
+        """Frees the models: ten for each of forty problems would take gigabytes."""
         self._models.clear()
         self._judgements.clear()
 
     def winners(self, replay: Replay, teachers: tuple[int, ...]) -> tuple[Config, ...]:
-        """First and second of each teacher of the same kind, most similar first, as a store would name them."""
+        """Winner and runner-up of each training problem of the same kind, most similar first, as from a store."""
         known = [self.replays[place] for place in teachers]
         alike = [other for other in known if kind_of(other.problem) == kind_of(replay.problem)]
         kin = [other for other in alike if reaches(replay.problem, other.problem)]
@@ -57,7 +57,7 @@ class Setting:
         return tuple(dict.fromkeys(other.configs[place] for other in kin for place in other.time_us.argsort()[:2]))
 
 
-#: Which replays may teach when one is asked: their places.
+#: Indices of the training replays for a searched one.
 Split = Callable[[Replay, Sequence[Replay]], tuple[int, ...]]
 
 

@@ -1,8 +1,8 @@
-"""When the search stops by expected gain, how much of the best it has, and whether its odds are right.
+"""Measures when the search stops by expected gain, its share of the best then, and whether its odds are right.
 
 python -m benchmarks.search.stopping --out benchmarks/results/search_stopping_h200.md
 
-Walks the path of a study (`tuner.studying.screening.Search`) over recorded problems, each with a model of the others.
+Follows a study (`tuner.studying.screening.Search`) over recorded problems, each with a model of the others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tuner.studying.screening import Budget, Search
 from workers.measurement import Measurement, Outcome, Policy, Verification
 
 GAINS: Final = (0.02, 0.01, 0.005, 0.002)
-#: Measurements after which odds are compared with what was really left.
+#: Measurements after which the odds are compared with the real remaining gain.
 ASKED_AT: Final = (12, 16, 24, 40, 64, 96)
 #: Edges of the classes of odds.
 CLASSES: Final = (0.0, 0.05, 0.2, 0.5, 1.0)
@@ -36,7 +36,7 @@ CLASSES: Final = (0.0, 0.05, 0.2, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class Odds:
-    """What the search said of an untried candidate that beats its best by the margin, and whether there was one."""
+    """The stated chance that an untried candidate beats the best by the margin, and whether there was one."""
 
     chance: float
     gain: float
@@ -99,7 +99,7 @@ def _calibration(setting: Setting, most: int) -> str:
 
 
 def _walk(setting: Setting, replay: Replay, learned: bool, budget: Budget) -> tuple[Search, list[Odds]]:
-    """A study on the recording; what it said of the rest at `ASKED_AT`."""
+    """A study on the recording, with its outlook at `ASKED_AT`."""
     guidance = Guidance()
     if learned:
         teachers = without_problem(replay, setting.replays)

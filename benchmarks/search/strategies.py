@@ -1,4 +1,4 @@
-"""Strategies: each gives the order in which it would measure a replay's candidates."""
+"""Strategies: each returns the order in which it measures a replay's candidates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KERNEL_TUNER: Final = (
 
 
 def guided(split: Split | None) -> Strategy:
-    """Ours, in the batches of a study; with what the split lets it learn, or the analytic model alone."""
+    """Our search in a study's batches, with a model of the split's training data or with the analytic model."""
 
     def order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
         guidance = Guidance()
@@ -54,13 +54,13 @@ def ranked(split: Split | None) -> Strategy:
 
 
 def chance(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
-    """Without replacement, every order as likely."""
+    """A random order."""
     places = list(range(len(replay.configs)))
     random.Random(seed).shuffle(places)
     return places[:most]
 
 
-#: Strategies that learn, and what they may learn from. Their forests differ by seed, nothing else does.
+#: Learning strategies with their splits; only their forests depend on the seed.
 SPLITS: Final[dict[str, Split]] = {
     "guided": without_problem,
     "guided, class left out": without_class,
