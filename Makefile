@@ -1,6 +1,6 @@
 # The two commands of a new user: `make tune` and `make test`. Each sets up `.venv/` first, once.
 SHELL := /bin/bash
-# The first that runs and is new enough; a name on the PATH alone may be a shim without an interpreter.
+# The first interpreter that runs and is new enough; a name on the PATH may be a shim without an interpreter.
 PYTHON ?= $(shell for name in python3.12 python3.11 python3.13 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$name; break; }; done)
 BIN := .venv/bin
@@ -9,37 +9,37 @@ READY := .venv/.ready
 TORCH := .venv-torch
 TORCH_READY := $(TORCH)/.ready
 SITE := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
-# A GPU's machine also gets the library that we are measured against.
+# A machine with a GPU also gets cuBLASLt, the baseline.
 GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
-# Processes of tests side by side. A file is one process's: what it shares is made once. Long files stand first.
+# Parallel test processes. Each file runs in one process, because its tests share fixtures.
 JOBS ?= 2
 ARGS ?=
 
 .PHONY: help tune test test-torch check test-gpu serve lock clean
 
-help:  ## This list
+help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 tune: $(READY)  ## Tune 4096x4096x4096 in bf16: on this machine's GPU, or on the recorded H200
 	$(BIN)/gemmtune tune 4096x4096x4096 --dtype bf16 $(ARGS)
 
-test: $(READY) check  ## Lint, types, and every test that needs no GPU
+test: $(READY) check  ## Run lint, type checks, and every test that needs no GPU
 	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-test-torch: $(TORCH_READY)  ## The tests on torch tensors, with the CPU build of PyTorch
+test-torch: $(TORCH_READY)  ## Run the tests on torch tensors, with the CPU build of PyTorch
 	$(TORCH)/bin/python -m pytest tests/integration/torch $(ARGS)
 
-check: $(READY)  ## Lint and types only
+check: $(READY)  ## Run lint and type checks only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-test-gpu: $(READY)  ## The tests that need a GPU
+test-gpu: $(READY)  ## Run the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
 
 serve: $(READY)  ## Serve the store over HTTP
 	$(BIN)/gemmtune serve $(ARGS)
 
-lock: $(READY)  ## Resolve the lock files again
+lock: $(READY)  ## Resolve the lock files anew
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra test --universal --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --python-version 3.11 --quiet --output-file requirements.lock

@@ -14,11 +14,11 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from benchmarks.postgres import Postgres
 
-# Processes of pytest-xdist are told how wide its lines are; tables of ours are not to be cut by that.
+# pytest-xdist sets COLUMNS in its processes; it must not cut our tables.
 for _name in ("COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 
-# The same examples each time: whoever searches for new ones says `--hypothesis-profile search`.
+# The same examples each time; `--hypothesis-profile search` looks for new ones.
 settings.register_profile("gemmtune", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("gemmtune")
@@ -26,7 +26,7 @@ settings.load_profile("gemmtune")
 
 @pytest.fixture(autouse=True)
 def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No settings of the machine reach a test, and none of a test the next one."""
+    """Isolates each test from the machine's settings and from other tests'."""
     for name in [name for name in os.environ if name.startswith("GEMMTUNE_")]:
         monkeypatch.delenv(name)
     _forget_settings()
@@ -41,7 +41,7 @@ def _forget_settings() -> None:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """A real server of this process, started by the first test that asks for it."""
+    """A real server of this process; the first test that needs it starts it."""
     from benchmarks.postgres import running_postgres
 
     with running_postgres() as server:
@@ -50,14 +50,14 @@ def postgres_server() -> Iterator[Postgres]:
 
 @pytest.fixture
 def postgres(postgres_server: Postgres) -> Iterator[Postgres]:
-    """That server; databases that a test makes go with it."""
+    """That server; drops a test's databases after the test."""
     yield postgres_server
     postgres_server.drop_databases()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store's URL on each kind of database, its content empty."""
+    """URL of an empty store on each kind of database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/deep/store.db"
     server: Postgres = request.getfixturevalue("postgres")

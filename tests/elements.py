@@ -12,14 +12,14 @@ import numpy as np
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 
-#: Address, count and dtype to elements.
+#: Reads elements at (address, count, dtype).
 Read = Callable[[int, int, str], np.ndarray]
 
 _KINDS = {"fp16": np.float16, "f64": np.float64, "s32": np.int32, "int8": np.int8, "uint8": np.uint8}
 
 
 def size_bytes(count: int, dtype: str) -> int:
-    """Of so many elements; `f64` is what references are kept in."""
+    """Bytes of `count` elements; references use `f64`."""
     return count * (8 if dtype == "f64" else DTYPE_BYTES[dtype])
 
 
@@ -29,7 +29,7 @@ def numbers(address: int, count: int, dtype: str) -> np.ndarray:
 
 
 def decoded(raw: np.ndarray, dtype: str) -> np.ndarray:
-    """Bytes of elements as float64, decoded by NumPy where it has the type, by arithmetic where it has not."""
+    """Decodes elements to float64, with NumPy's type if there is one, else arithmetically."""
     if dtype == "bf16":
         return (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if dtype.startswith("fp8"):
@@ -59,7 +59,7 @@ def product(problem: Gemm, copy: Any, read: Read = numbers) -> np.ndarray:  # no
 
 
 def encoded(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Bytes of the elements nearest to some numbers; whole numbers beyond the range are its ends."""
+    """Encodes numbers as their nearest elements; integers saturate."""
     if dtype == "bf16":
         words = values.astype(np.float32).view(np.uint32)
         return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16).view(np.uint8).reshape(-1)

@@ -1,4 +1,4 @@
-"""What tests of campaigns need: a device that measures at once, and a worker that is driven step by step."""
+"""Fakes for campaign tests: a device that measures instantly, and a worker that tests drive step by step."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from workers.ports import More, Round, Worker, no_more
 
 PROBLEMS = tuple(Gemm.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
 QUEUE = "NVIDIA H200/sm_90a/cuda"
-#: For hands: nobody is silent until the test lets time pass.
+#: For manual workers: none is silent until the test advances the clock.
 BY_HAND = Timing(heartbeat_seconds=60.0, round_seconds=60.0)
-#: For workers that live by themselves: a busy machine must not make them look dead, or cut a round short.
+#: For real workers: load on the machine must not make them look dead or cut a round short.
 CALM = Timing(heartbeat_seconds=4.0, round_seconds=60.0)
-#: For those that are meant to look dead.
+#: For workers that must look dead.
 HASTY = Timing(heartbeat_seconds=0.5, round_seconds=2.0)
 
 
@@ -56,7 +56,7 @@ def facts(number: int = 0) -> DeviceFacts:
 
 
 class FakeDevice:
-    """A device that measures at once; configs with larger keys are slower, and `crash` decides who kills it."""
+    """A device that measures instantly; configs with larger keys are slower; `crash` selects configs that kill it."""
 
     def __init__(self, number: int = 0, crash: Callable[[Config], bool] = lambda config: False) -> None:
         self.facts, self._crash = facts(number), crash
@@ -79,7 +79,7 @@ class FakeDevice:
 
 
 class Crash(Exception):
-    """The process that runs a round dies here."""
+    """Death of the process that runs a round."""
 
 
 class FakeRound:
@@ -101,7 +101,7 @@ class FakeRound:
 
 
 def provenance(number: int = 0) -> Provenance:
-    """Of one of several GPUs."""
+    """Provenance on one of several GPUs."""
     return replace(PROVENANCE, device_uuid=f"GPU-{number}")
 
 
@@ -111,7 +111,7 @@ def time_of(config: Config) -> float:
 
 
 class Hand:
-    """A worker by hand: each step when the test says so."""
+    """A manual worker: the test calls each step."""
 
     def __init__(self, fleet: Fleet, number: int = 0) -> None:
         self._fleet, self.number = fleet, number
@@ -141,7 +141,7 @@ class Hand:
         self._fleet.rounds.finish(task.round_id, task.lease, report)
 
     def work(self, task: RoundTask) -> list[Config]:
-        """The whole round: everything within the budget, and the finals."""
+        """Runs a whole round: screens the whole budget, then the finals."""
         search = self.begin(task)
         problem = problem_from_key(task.problem_key)
         taken: list[Measurement] = []
@@ -157,7 +157,7 @@ class Hand:
 
 
 class Fleet:
-    """A store with its campaigns, rounds and workers, and a clock that the test winds."""
+    """A store with its campaigns, rounds and workers, and a clock that the test advances."""
 
     def __init__(self, store: Store, timing: Timing = BY_HAND) -> None:
         self.store, self.timing = store, timing
@@ -165,7 +165,7 @@ class Fleet:
         self.workers = Workers(store, timing)
         self.clock = 1_000.0
         self.sweeper = Sweeper(store, timing, clock=lambda: self.clock)
-        # Listened for long enough to call a worker silent.
+        # Has listened for long enough to call a worker silent.
         self.clock += 10 * timing.silence_seconds
         self.sweeper._last_sweep = self.clock
 
@@ -179,7 +179,7 @@ class Fleet:
                 session.execute(text(older), {"s": seconds})
 
     def fall_silent(self) -> None:
-        """Time passes until every worker that does not beat now counts as gone."""
+        """Advances the clock until every worker without a new heartbeat counts as gone."""
         self.pass_time(self.timing.silence_seconds + 1)
 
     def hand(self, number: int = 0) -> Hand:
@@ -197,7 +197,7 @@ def failing(config: Config, problem: Gemm, outcome: Outcome = Outcome.TIMEOUT) -
 
 
 class SlowDevice(FakeDevice):
-    """A device that takes its time for each candidate, and says when it began.
+    """A slow device that signals the start of its first candidate.
 
     Args:
         held: the first candidate is measured only once `go_on` is set.

@@ -77,5 +77,5 @@ def record_problem(folder: Path, configs: Sequence[Config], problem: Gemm = PROB
 
 
 def stored_key(stored: StoredMeasurement) -> tuple[str, str]:
-    """What may be in a study once."""
+    """The key that is unique within a study."""
     return stored.measurement.config.key, stored.measurement.stage

@@ -1,4 +1,4 @@
-"""What `space` says in Python of the kernel's insides, the compiler finds in the kernel's text."""
+"""The compiler confirms in the kernel's text what `space` states in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("4096x4096x4096")
 
 
-# Units of one column group, of two and of four; a transposed tile's are of one; two blocks a warpgroup.
+# Units of one, two and four column groups; a transposed tile, whose units have one; two blocks per warpgroup.
 @pytest.mark.parametrize(
     "knobs",
     [
@@ -61,7 +61,7 @@ def test_c_is_aligned_where_the_kernel_stores_it_by_chunks(shape: str, dtype: st
 
 
 def compiles(problem: Gemm, config: Config, claims: list[str]) -> None:
-    """The kernel's templates with these claims behind them; without its entry, so that nothing is generated."""
+    """The kernel's templates followed by these claims, without its entry, so that no code is generated."""
     source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, config))
     templates = source[: source.index('extern "C" __global__')]
     asserted = "".join(f'static_assert({claim}, "{claim}");\n' for claim in claims)

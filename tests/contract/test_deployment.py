@@ -1,4 +1,4 @@
-"""Dockerfile and docker-compose.yml fit the tree and each other, and open no more than they should."""
+"""Dockerfile and docker-compose.yml match the tree and each other, and expose only what they should."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""House rules that a machine can hold."""
+"""House rules that a test can enforce."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_forbidden_is_absent(pattern: str, allowed: tuple[str, ...], why
 
 
 def test_nothing_tracked_names_a_machine_or_a_registry() -> None:
-    # Put together here, so that this file does not name them either.
+    # Concatenated, so that this file does not contain them.
     words = ["/" + "work/", "/" + "root/", "pypi" + ".org", "python" + "hosted", "registry" + ".npmjs"]
     for path in tracked():
         if path.suffix in {".parquet", ".png"} or path == Path(__file__):

@@ -1,4 +1,4 @@
-"""Every published table names what it was printed from, and those who clone the repository have it."""
+"""Every published table names its inputs, and a clone of the repository has them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATH_AND_DIGEST = re.compile(rf"`([^`]+)` `([0-9a-f]{{{SHOWN}}})`")
 
 
 def git(*words: str) -> str | None:
-    """What git says; None where it fails, as for a commit that a shallow clone lacks."""
+    """Output of git; None if it fails, as for a commit that a shallow clone lacks."""
     done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, check=False)
     return done.stdout.decode(errors="replace") if done.returncode == 0 else None
 
@@ -68,7 +68,7 @@ def test_digests_are_those_of_the_commit(table: Path, tmp_path: Path) -> None:
         archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit, path], capture_output=True, check=False)
         if archive.returncode == 0:
             subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive.stdout, check=True)
-        # A list that came into the repository after its table is held as it is now.
+        # A list that was added after its table is checked in its current form.
         held = tmp_path / path if archive.returncode == 0 else ROOT / path
         assert digest_of(held).startswith(digest), f"{path} of {commit[:SHOWN]} has another digest"
 

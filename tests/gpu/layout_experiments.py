@@ -1,12 +1,10 @@
-"""Experiments that let an instruction tell who holds what. Each returns what the maps say and what was seen.
+"""Experiments that show which thread holds which element. Each returns the maps' prediction and the observation.
 
-An operand is filled with numbers that name their own place, the other one with ones on a diagonal, so that the
-product shows each place where the hardware used it. Numbers are sent digit by digit, because fp8 and int4
-hold few of them exactly.
+One operand holds numbers that encode their own positions, the other has ones on a diagonal, so the product shows
+where the hardware used each position. Numbers are sent digit by digit, because fp8 and int4 represent few of them exactly.
 
-An `mma.sync` by itself can not tell a fragment from one whose rows (or columns, or k) are relabelled in all
-operands alike: there is no such thing to tell. The labels of wgmma and ldmatrix are addresses, so theirs are
-absolute.
+An `mma.sync` cannot distinguish a fragment from one with the same relabelling of rows (or columns, or k) in all operands,
+because the two are equivalent. wgmma and ldmatrix use addresses, so their labels are absolute.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from tests.gpu.layout_words import (
 RunMma = Callable[[np.ndarray, np.ndarray], np.ndarray]
 #: Images [batch, words], descriptors of A and B, words of A [batch, 128, 4] or None → [batch, 128, words].
 RunWgmma = Callable[[np.ndarray, int, int, np.ndarray | None], np.ndarray]
-#: What the maps say, and what the hardware did; equal where they agree.
+#: Prediction of the maps and observation on the hardware.
 Seen = tuple[IntArray, IntArray]
 
 
@@ -104,16 +102,16 @@ class Region:
 
     @property
     def end_bytes(self) -> int:
-        """Where the next region may begin."""
+        """First possible start of the next region."""
         return -(-(self.at_bytes + self.tile.plan.smem_bytes) // 1024) * 1024
 
     def put(self, image: IntArray, matrix: IntArray) -> None:
-        """A matrix [mn, k] where TMA would put it."""
+        """A matrix [mn, k] at the offsets that TMA would use."""
         first = self.at_bytes // self.size
         image[first + self.places] = matrix
 
     def put_places(self, image: IntArray, part: IntArray) -> None:
-        """Numbers that name places, whatever layout is read out of them."""
+        """Numbers that encode positions in any layout."""
         first = self.at_bytes // self.size
         image[first : first + self.elements] = part
 

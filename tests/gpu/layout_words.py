@@ -1,4 +1,4 @@
-"""Elements, registers and images of shared memory as words, and numbers told in digits that every dtype can hold."""
+"""Elements, registers and images of shared memory as words, and numbers as digits that every dtype represents."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def register_values(fragment: Fragment, words: np.ndarray, dtype: str) -> IntArr
 
 
 def spread(fragment: Fragment, matrix: IntArray) -> IntArray:
-    """What each thread holds [threads, elements] of a matrix [rows, columns] (or of several, [matrix, …])."""
+    """Each thread's elements [threads, elements] of a matrix [rows, columns] or of several [matrix, …]."""
     several = matrix if matrix.ndim == 3 else np.broadcast_to(matrix, (fragment.matrices, *matrix.shape))
     return several[fragment.matrix, fragment.row, fragment.column]
 
 
 def gather(fragment: Fragment, values: IntArray) -> IntArray:
-    """The matrices [..., matrix, row, column] of what threads hold [..., threads, elements]."""
+    """Matrices [..., matrix, row, column] from the threads' elements [..., threads, elements]."""
     thread, element = fragment.owners()
     return values[..., thread, element]
 

@@ -1,4 +1,4 @@
-"""The GPU worker on a real GPU: right on edges, and unimpressed by kernels that lie, hang or crash."""
+"""The GPU worker on a real GPU: right results at edges, and robust against kernels that are wrong, hang or crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""gemv on a real GPU: random legal configs are right, at every corner of its knobs too."""
+"""gemv on a real GPU: random legal configs and extreme knob values give right results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="
 
 FAMILY = family_named("gemv")
 PROBLEMS, CONFIGS_PER_PROBLEM = 40, 8
-#: One knob at a time away from the defaults, and what goes together.
+#: One knob at a time away from the defaults, with the knobs that depend on it.
 CORNERS = [
     {}, {"load_bytes": 8}, {"load_bytes": 2}, {"warps": 1}, {"warps": 16, "unroll": 1}, {"split_warps": 8},
     {"lanes": 4}, {"lanes": 16, "split_warps": 2}, {"columns": 1}, {"columns": 4}, {"unroll": 16, "columns": 1},

@@ -1,4 +1,4 @@
-"""The limits of tensor maps against the driver: it encodes exactly what breaks none."""
+"""The limits of tensor maps against the driver, which encodes exactly the legal maps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="
 
 @pytest.fixture(scope="module")
 def buffer() -> Iterator[int]:
-    """Address of device memory, in a context of its own."""
+    """Address of device memory, in its own context."""
     from cuda.bindings import driver as cu
 
     from workers.cuda.driver import Buffer, check
@@ -32,7 +32,7 @@ def buffer() -> Iterator[int]:
 
 
 def encodes(tensor: TensorMap) -> bool:
-    """Whether the driver takes it."""
+    """Whether the driver accepts the map."""
     from cuda.bindings import driver as cu
 
     rank = len(tensor.extents)

@@ -30,7 +30,7 @@ WGMMA, GEMV = family_named("sm90_wgmma"), family_named("gemv")
 
 @dataclass
 class Given:
-    """Answers with one family's config, the nearest legal one to what was asked for."""
+    """Answers with one family's legal config nearest to the planted one."""
 
     family: str
     knobs: dict[str, object]
@@ -102,7 +102,7 @@ def test_the_epilogue_is_torchs() -> None:
     assert launched()
     expected = composed(a.float(), b.float(), bias.float(), source.float(), 0.5, 2.0, "silu", torch.float32)
     assert torch.allclose(made.float(), expected, rtol=0.02, atol=0.2)
-    # alpha and beta are no part of what is prepared.
+    # Prepared kernels do not depend on alpha and beta.
     again = gemm(a, b, bias=bias, source=source, alpha=0.25, beta=1.0, activation="silu")
     expected = composed(a.float(), b.float(), bias.float(), source.float(), 0.25, 1.0, "silu", torch.float32)
     assert torch.allclose(again.float(), expected, rtol=0.02, atol=0.2)

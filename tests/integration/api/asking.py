@@ -1,4 +1,4 @@
-"""What the tests of the service share: a question, and how a refusal has to look."""
+"""Shared by the service's tests: a question, and checks of refusals."""
 
 from __future__ import annotations
 

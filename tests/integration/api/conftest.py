@@ -1,4 +1,4 @@
-"""A store and the service over it; files that need others have their own."""
+"""A store and a service on it; files with other needs define their own."""
 
 from __future__ import annotations
 

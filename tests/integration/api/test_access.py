@@ -1,4 +1,4 @@
-"""Who may ask what: tokens, scopes, hosts, limits, and what the middleware does with everything else."""
+"""Access control: tokens, scopes, hosts, limits, and the middleware's other refusals."""
 
 from __future__ import annotations
 

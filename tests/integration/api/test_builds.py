@@ -1,4 +1,4 @@
-"""Builds that workers share: kept only when they are what they say, and used only when they still are."""
+"""Shared builds: the service keeps only consistent ones, and workers use only intact ones."""
 
 from __future__ import annotations
 

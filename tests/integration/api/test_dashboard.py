@@ -1,4 +1,4 @@
-"""The page: what it shows, to whom, and that nothing in it runs."""
+"""The page: its content, its access control, and that it contains nothing executable."""
 
 from __future__ import annotations
 

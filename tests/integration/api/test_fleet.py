@@ -1,4 +1,4 @@
-"""Campaigns, workers and rounds over HTTP: what is told, what is refused, and that nothing is stored of it."""
+"""Campaigns, workers and rounds over HTTP: responses, refusals, and that refused requests store nothing."""
 
 from __future__ import annotations
 

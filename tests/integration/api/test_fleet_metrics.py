@@ -1,4 +1,4 @@
-"""What `/metrics` says of the fleet is what happened to it."""
+"""`/metrics` reports the fleet's real state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def value(text: str, name: str, **labels: str) -> float:
-    """One sample of the exposition."""
+    """Value of one sample."""
     shown = ",".join(f'{key}="{label}"' for key, label in sorted(labels.items()))
     found = re.search(rf"^{name}{{{re.escape(shown)}}} (\S+)$", text, re.MULTILINE)
     assert found is not None, text

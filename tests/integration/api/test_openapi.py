@@ -1,6 +1,6 @@
-"""Whatever the description allows or forbids is asked: no answer is a failure of ours, and none undocumented.
+"""Generated requests, allowed and forbidden: no response is an internal error, and none is undocumented.
 
-`python -m benchmarks.fuzz_api` asks far more, of a service in a process of its own.
+`python -m benchmarks.fuzz_api` sends far more, to a service in its own process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def url(store: Store) -> Iterator[str]:
 
 
 def ask(url: str, check: Callable[[schemathesis.Case], None]) -> int:
-    """Asks every operation with what its description allows, and with what it forbids; returns how many."""
+    """Sends each operation allowed and forbidden requests; returns the number of operations."""
     # Not by schemathesis' own pytest decorator: it reaches into parts of pytest that newer ones don't have.
     described = schemathesis.openapi.from_url(f"{url}/openapi.json", config=SchemathesisConfig.from_path(CONFIG))
     operations = [found.ok() for found in described.get_all_operations()]
@@ -63,7 +63,7 @@ def ask(url: str, check: Callable[[schemathesis.Case], None]) -> int:
             def one_operation(case: schemathesis.Case) -> None:
                 check(case)
 
-            with contextlib.suppress(Unsatisfiable):  # nothing can be wrong about a request without parameters
+            with contextlib.suppress(Unsatisfiable):  # A request without parameters can't be wrong.
                 one_operation()
     return len(operations)
 

@@ -1,4 +1,4 @@
-"""`gemmtune serve` as users run it: a process of its own, its words, its log and its end."""
+"""`gemmtune serve` as users run it, in its own process: output, log and shutdown."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Serving:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """URL of the service."""
         return f"http://127.0.0.1:{self.port}"
 
     def lines(self) -> list[str]:
-        """What it has said so far."""
+        """Its output so far."""
         return self.log.read_text().splitlines()
 
 
@@ -100,7 +100,7 @@ def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
             f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n")  # fmt: skip
     with serving(folder) as ours, socket.create_connection(("127.0.0.1", ours.port), 60) as asking:
         asking.sendall(head.encode())
-        # It reads the body now, and has to wait for it.
+        # It waits for the rest of the body now.
         assert asking.recv(1000).startswith(b"HTTP/1.1 100")
         ours.process.send_signal(signal.SIGTERM)
         _wait(lambda: not _listening(ours.port))

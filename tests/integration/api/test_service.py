@@ -1,4 +1,4 @@
-"""The service over HTTP, on a real store: right answers, and refusals that say what to do."""
+"""The service over HTTP, on a real store: right answers, and refusals that name the fix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tuner.tables.tables import table, table_bytes
 
 
 def keep(http: TestClient, store: Store, problem: Gemm = PROBLEM, device: str = DEVICE) -> Best:
-    """A best that is in the store, and that the service knows of."""
+    """Stores a best and lets the service load it."""
     best = keep_best(store, problem, device)
     follow(http)
     return best

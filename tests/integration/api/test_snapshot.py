@@ -1,4 +1,4 @@
-"""What is read from memory says what the store says, byte for byte, and within a second."""
+"""Answers from memory equal the store's, byte for byte, within a second."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class TestTheShortWay:
         answerer = http.app.state.answer_service  # type: ignore[attr-defined]
         short = answerer.measured(query.encode())
         if short is not None:
-            # An empty parameter at the end takes no short way, and changes nothing.
+            # An empty parameter at the end bypasses the fast path and changes nothing.
             long = http.get(f"/v1/best?{query}&")
             assert (long.status_code, long.content) == (200, short)
 

@@ -1,4 +1,4 @@
-"""A wait that is too long ends the whole process, says why, and leaves nobody behind."""
+"""A wait that takes too long ends the process with its reason and leaves no child processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 from benchmarks.waiting import EXIT_LATE
 from tests.fleet import eventually
 
-#: Stuck for good in a call that no signal and no exception ends, with a child that would outlive it.
+#: Stuck in a call that neither a signal nor an exception ends, with a child that would outlive it.
 STUCK = """
 import pathlib, subprocess, sys, threading
 from benchmarks.waiting import within

@@ -158,14 +158,14 @@ def test_a_service_and_a_worker_process_with_tokens(postgres: Postgres, tmp_path
             ended = json.loads(shell("campaign", "watch", "1", "--json").stdout)
             assert ended["progress"]["problems"]["done"] == 2
             assert ended["gain"]["problems"] == 2
-            # On a busy machine it may have been silent for too long once, and have registered again.
+            # On a busy machine it may have been silent for too long and registered again.
             listed = json.loads(shell("worker", "list", "--gone", "--json").stdout)["workers"]
             assert ({entry["name"] for entry in listed}, sum(entry["rounds"] for entry in listed)) == ({"node-1"}, 2)
             worker.send_signal(signal.SIGTERM)
             assert worker.wait(120) == 0
         assert json.loads(shell("worker", "list", "--json").stdout)["workers"] == []
 
-        # Two devices of one host: a process each, and both leave when there is nothing to do.
+        # Two devices of one host get a process each; both leave when there is no work.
         made = shell("campaign", "create", "--ladder", "m=1024 n=256 k=256", "--device", "recorded:NVIDIA H200")
         assert made.returncode == 0, made.stderr
         shell.environment["GEMMTUNE_TOKEN"] = secrets["node"]

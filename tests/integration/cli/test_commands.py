@@ -13,7 +13,7 @@ import pytest
 from tests.support import FAMILY, PROBLEM, record_problem
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_n": 64}
-#: More tiles than the kernel counts.
+#: More tiles than the kernel can count.
 TOO_LARGE = "2147483647x2147483647x64"
 CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
            for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Help and version: quick because nothing heavy is imported for them, and true to what the commands say."""
+"""Help and version: fast because they import nothing heavy, and consistent with the commands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gemmtune.command import COMMANDS, app
 from tuner.cli.commands import Command
 
 HEAVY = ("alembic", "cuda", "fastapi", "numpy", "optuna", "pyarrow", "scipy", "sklearn", "sqlalchemy")
-#: What a command that needs no store leaves alone.
+#: Packages that a command without a store must not import.
 OF_STORES = ("alembic", "fastapi", "optuna", "scipy", "sklearn", "sqlalchemy")
 
 
 def imported(*words: str) -> set[str]:
-    """Top-level packages that are there once the command has run, in a process of its own."""
+    """Top-level packages imported by a command in its own process."""
     code = (
         "import json, sys\n"
         "from gemmtune.command import main\n"

@@ -31,7 +31,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], st
 
 
 def fill(store: Store) -> None:
-    """A campaign in the middle of its work, a token, and a best of an earlier study."""
+    """A running campaign, a token, and a best of an earlier study."""
     keep_best(store)
     tokens.make(store, "ci", ["read"])
     fleet = Fleet(store)
@@ -54,7 +54,7 @@ def test_a_store_comes_back_whole_and_its_campaign_goes_on(
     assert restore_backup(tmp_path / "b.gz", url).items() <= counts.items()
     with Store.open(url) as store:
         assert (store.counts(), store.bests(), store.page()) == (counts, bests, pages)
-        # The worker of before is not there any more; its round is lost, and another one ends the campaign.
+        # The old worker is gone and its round is lost; another worker finishes the campaign.
         fleet = Fleet(store)
         with store._engine.begin() as connection:
             connection.execute(sa.text("UPDATE worker SET beat_at = '2000-01-01 00:00:00+00:00'"))

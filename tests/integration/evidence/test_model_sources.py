@@ -1,4 +1,4 @@
-"""What a model learns from: the store, recordings, and the command that brings them together."""
+"""Training data: the store, recordings, and the command that combines them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """`gemmtune model …` in an environment of its own; what it says as JSON."""
     for name, place in (("RECORDED_DIR", "recorded"), ("MODEL_DIR", "models"), ("DB", "s.db")):
         monkeypatch.setenv(f"GEMMTUNE_{name}", str(tmp_path / place))
-    # Answers for a few shapes are as good here as for hundreds.
+    # A few shapes are enough for this test.
     monkeypatch.setattr("tuner.cli.model.with_portfolio", partial(with_portfolio, shapes=10))
 
     def called(*arguments: str, expect: int = 0) -> Said:

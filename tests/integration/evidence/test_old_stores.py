@@ -1,6 +1,6 @@
 """Stores and backups of revision 0006, before problems had kinds: migrated, restored, and their answers unchanged.
 
-`tests/data/` has what that version wrote: a store as SQLite's dump and as a backup, and the answers of `best --json`.
+`tests/data/` has that version's files: a store as a SQLite dump and as a backup, and the answers of `best --json`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def copy_rows(connection: sa.Connection) -> None:
 
 
 def check_answers(url: str) -> None:
-    """Every answer of `best` is what the old version said, save that a problem now names its kind."""
+    """Every answer of `best` equals the old version's, except that a problem now names its kind."""
     for before in ANSWERS:
         asked = before["problem"]
         words = ["best", f"{asked['m']}x{asked['n']}x{asked['k']}", "--dtype", asked["dtype"], "--db", url, "--json"]

@@ -258,7 +258,7 @@ def test_a_connection_that_broke_while_it_was_idle_is_noticed(
 
         monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)
         assert broken() == [best]
-        # Used just now, and believed in: one call fails, and the next one has a new connection.
+        # A recently used connection is not tested: one call fails, and the next one gets a new connection.
         monkeypatch.setattr(database, "_TRUSTED_SECONDS", 3_600.0)
         with pytest.raises(StoreError):
             broken()
@@ -341,7 +341,7 @@ def test_what_was_kept_survives_kill_9(database_url: str) -> None:
             if kept == 20:
                 os.kill(process.pid, signal.SIGKILL)
     with Store.open(database_url) as store:
-        # One more may have been committed between the last commit that was told and the kill.
+        # One more may have been committed between the last reported commit and the kill.
         assert store.counts()["measurement"] - kept in (0, 1)
         study = store.begin_study(study_key())
         assert len(store.measurements_of(study.id)) == store.counts()["measurement"]

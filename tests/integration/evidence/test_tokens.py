@@ -1,4 +1,4 @@
-"""Tokens: made once, shown once, revoked for good; and the counter that tells services about it."""
+"""Tokens: created once, shown once, revoked for good; and the counter that notifies services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet's doctor on both databases: quiet when all is well, and right about what is planted."""
+"""The fleet's doctor on both databases: silent on a healthy fleet, and right about planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prepared kernel's own part of a call, on host memory: addresses, alignment, and whose scratch memory is whose.
+"""A prepared kernel's part of a call, on host memory: addresses, alignment, and each stream's scratch memory.
 
 `make test-torch` runs it with the CPU build of PyTorch; a GPU runs `tests/gpu/test_torch.py`.
 """
@@ -47,7 +47,7 @@ class Calls:
 
 @dataclass
 class State:
-    """What torch says of the moment of a call, and what it is asked: memory, by which thread and for which stream."""
+    """torch's state at a call, and its allocations with their threads and streams."""
 
     stream: int = 1
     device: int = 0
@@ -61,7 +61,7 @@ def state(monkeypatch: pytest.MonkeyPatch) -> State:
     now = State()
 
     def allocated(size: int, device: int) -> torch.Tensor:
-        # Never freed here, so that no address comes twice.
+        # Never freed here, so addresses are unique.
         now.made.append(torch.full((size,), 7, dtype=torch.uint8))
         now.asked.append((threading.get_ident(), current.stream))
         return now.made[-1]
@@ -148,7 +148,7 @@ def test_a_misaligned_operand_is_refused_and_nothing_is_launched(state: State) -
 
 
 def launched(state: State, ready: kernels.Kernel, stream: int, capturing: bool = False) -> dict[str, int]:
-    """Where scratch memory was; what counts in it is zero."""
+    """Addresses of scratch memory; counters in it are zero."""
     state.stream, state.capturing = stream, capturing
     ready.launch(*operands()[:2], None, None, 1.0, 0.0)
     scratch: dict[str, int] = ready.call.noted[-1][1]
@@ -178,7 +178,7 @@ def test_kernels_of_a_stream_share_scratch_memory_and_follow_where_it_grows(stat
     assert (after["partials"], after["semaphores"]) == (grown["packed_a"], grown["semaphores"])
     assert not set(after.values()) & set(before.values())
     assert grown["packed_b"] == grown["packed_a"] + 512
-    # What is kept is asked for by another thread, as pools are of threads, and for the stream that uses it.
+    # Another thread allocates kept memory, because pools belong to threads, for the stream that uses it.
     assert {thread == threading.get_ident() for thread, _ in state.asked} == {False}
     assert {stream for _, stream in state.asked} == {1}
 

@@ -50,7 +50,7 @@ def test_layouts_are_read_off_strides() -> None:
     assert problem(random(2, 3, 64), w.t()).shape == "6x32x64"
     batched = problem(random(5, 48, 64), random(5, 32, 64).mT)
     assert (batched.shape, batched.batch, batched.layout) == ("48x32x64", 5, "nt")
-    # One row, or one column, lies either way.
+    # A single row or column has both layouts.
     assert problem(random(64, 1).t(), w.t()).layout == problem(random(1, 64), w.t()).layout == "nt"
 
 

@@ -1,6 +1,6 @@
-"""Where torch lacks what is not public, calls go the public way. On CPU tensors.
+"""If torch lacks a private function, calls use the public one. On CPU tensors.
 
-That both ways give the same on a GPU is `tests/gpu/test_torch.py`'s to say.
+`tests/gpu/test_torch.py` checks on a GPU that both give the same result.
 """
 
 from __future__ import annotations

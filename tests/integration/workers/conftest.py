@@ -1,4 +1,4 @@
-"""Processes that take a real one's place: a script that says in a log what it did."""
+"""Fake child processes: scripts that log their actions."""
 
 from __future__ import annotations
 

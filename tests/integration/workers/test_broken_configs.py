@@ -1,4 +1,4 @@
-"""Rules that the compiler checks too: what breaks only such a rule does not compile."""
+"""Rules that the compiler checks too: a config that breaks only such a rule does not compile."""
 
 from __future__ import annotations
 

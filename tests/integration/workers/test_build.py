@@ -1,4 +1,4 @@
-"""Real compiles with NVRTC, no GPU: what is legal builds as promised, what isn't is told why."""
+"""Real compiles with NVRTC, no GPU: legal configs build as promised, and illegal ones fail with the reason."""
 
 from __future__ import annotations
 

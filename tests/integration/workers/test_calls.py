@@ -1,4 +1,4 @@
-"""Calls without a driver: arguments that were pointed elsewhere are those that would have been made there."""
+"""Calls without a driver: redirected arguments equal arguments built for the new addresses."""
 
 from __future__ import annotations
 

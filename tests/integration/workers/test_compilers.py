@@ -1,4 +1,4 @@
-"""Compilers in processes of their own: what they make, and what becomes of one that ends."""
+"""Compiler processes: their builds, and the recovery from one that ends."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def drawn() -> list[tuple[Sample, str]]:
     for sample in pool:
         groups.setdefault((sample.instruction, sample.rule, sample.legal), []).append(sample)
     chosen = [sample for group in groups.values() for sample in group[:MOST_OF_A_RULE]]
-    # What assembles on which arch is few, and is asked wholly; so is every type pair of wgmma, at three N.
+    # Small tables are tested completely, and so is every type pair of wgmma, at three N.
     chosen += [sample for sample in pool if sample.instruction == "arch"]
     chosen += [Sample("sm_90a", "wgmma", "n", True, wgmma_ptx(row, n)) for row in WGMMA
                for n in (row.n[0], row.n[len(row.n) // 2], row.n[-1])]  # fmt: skip

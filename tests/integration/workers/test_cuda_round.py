@@ -153,7 +153,7 @@ def test_compilers_that_have_nothing_to_do_are_given_more_before_the_first_build
     together = threading.Barrier(4)
 
     def compiled(problem: Gemm, config: Config, constants: Constants) -> BuildResult:
-        # Nobody's build is done before four are at work.
+        # No build finishes before four have started.
         together.wait(60)
         return Build(config.key, b"", 0, (), "", 0.0)
 

@@ -1,4 +1,4 @@
-"""The direct epilogue's own text, run on the CPU: what each lane holds ends where it belongs in C, and nowhere else.
+"""The direct epilogue's own text, run on the CPU: each lane's elements reach their places in C and no others.
 
 The GPU runs the same text under every candidate that is verified. Needs a C++20 compiler.
 """

@@ -1,4 +1,4 @@
-"""The gemv kernel's own text, run on the CPU: its C is that of NumPy in float64, within the derived bounds.
+"""The gemv kernel's own text, run on the CPU: its C equals NumPy's in float64 within the derived bounds.
 
 The GPU runs the same text in `tests/gpu/test_gemv.py`. Needs a C++20 compiler.
 """

@@ -1,4 +1,4 @@
-"""Stream-K's own text, run on the CPU: every stage of every tile is multiplied once, and all of it ends in C.
+"""Stream-K's own text, run on the CPU: every stage of every tile is multiplied once and reaches C.
 
 Products are stood in for: a stage of a tile adds 1 to each of its sums. Needs a C++20 compiler.
 """
@@ -85,7 +85,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     stubs = dict.fromkeys(STUBBED, "//") | {"ptx/matrix.cuh": PTX, "ptx/atomic.cuh": "//"}
     stubs["ptx/convert.cuh"] = (HEADERS / "ptx_on_cpu.h").read_text()
     text = flatten("sm90_wgmma/stream_k.cuh", stubs) + config[: config.index("};") + 2] + ENTRY
-    # Permissive: of PTX in templates that nobody uses, not even names are known.
+    # Permissive, because unused templates contain unknown PTX names.
     return compiled(text, tmp_path_factory.mktemp("stream_k"), "-fpermissive")
 
 

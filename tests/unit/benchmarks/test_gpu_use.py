@@ -1,4 +1,4 @@
-"""What is asked of GPUs while something runs becomes one share."""
+"""Readings of several GPUs become one share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a thread's time goes, and how much of it the GPU stands still."""
+"""Host log: shares of a thread's time, and the GPU's idle part of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rivals of the search benchmark are what they are said to be."""
+"""The rivals of the search benchmark match their descriptions."""
 
 from __future__ import annotations
 

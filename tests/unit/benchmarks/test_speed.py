@@ -1,4 +1,4 @@
-"""Tables of parts made one: nothing is lost, and nothing of another machine gets in."""
+"""Merging tables of parts: nothing is lost, and parts of another machine are refused."""
 
 from __future__ import annotations
 

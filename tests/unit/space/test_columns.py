@@ -1,4 +1,4 @@
-"""Columns keep what was made of them."""
+"""Columns cache derived columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nearest legal config, held against a look at every change of up to three knobs."""
+"""The nearest legal config, compared with an exhaustive search over changes of up to three knobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from space.nearest import MOST_CHANGES
 from space.registry import family_named
 from tests.strategies import configs_of, problems_up_to
 
-#: Its knobs have so few values that all changes can be looked at.
+#: A family with so few knob values that all changes can be enumerated.
 FAMILY = family_named("gemv")
 BOUND = [place for place, knob in enumerate(FAMILY.knobs) if knob not in FAMILY.free]
 

@@ -1,4 +1,4 @@
-"""Boxes of TMA stores of C: whole columns of the tile, as wide as they can be, and such as the driver encodes."""
+"""Boxes of TMA stores of C: whole columns of the tile, as wide as possible, and legal for the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharing out a last wave: who owns, who helps, how much each has to do, and what is said of its time."""
+"""Stream-K's last wave: owners, helpers, their shares, and the estimate of its time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_owners_and_helpers_have_as_much_to_do(tiles: int, clusters: int, k_stag
     assert owners == tiles % clusters
     assert 1 <= helpers <= min(clusters - owners, MAX_HELPERS * owners)
     assert 1 <= kept < k_stages
-    # A helper's share, and what leaving its sums takes, is as long as what an owner keeps: but for a stage.
+    # A helper's share plus the store of its sums takes as long as an owner's share, within a stage.
     share = owners * (k_stages - kept + LEAVING_STAGES) / helpers
     assert share <= kept
     assert kept - 1 < owners * (k_stages + LEAVING_STAGES) / (owners + helpers)

@@ -1,4 +1,4 @@
-"""Bounds on how far a right C may be off: they hold, and a fault stands out from them."""
+"""Error bounds: a right C stays within them, and a fault exceeds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVML says, against a stand-in for it: clocks, throttle reasons, and who else uses the card."""
+"""Readings of a fake NVML: clocks, throttle reasons, and other processes on the card."""
 
 from __future__ import annotations
 

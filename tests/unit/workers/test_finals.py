@@ -1,4 +1,4 @@
-"""Finals: cuBLASLt's rivals, a GPU that does not wait for the next one's graph, and the order of each turn."""
+"""Finals: cuBLASLt's rivals, overlap of preparation and GPU work, and the order of each turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launcher is given: arrays that are aligned, apart, and guarded on both sides."""
+"""Operands: aligned, disjoint arrays with guards on both sides."""
 
 from __future__ import annotations
 

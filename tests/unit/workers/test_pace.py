@@ -1,4 +1,4 @@
-"""The pace of a power-limited GPU: what its anchor says of everybody's times."""
+"""The pace of a power-limited GPU: its anchor corrects all times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_times_are_told_at_the_clock_that_the_heat_up_ended_with() -> None:
     assert made.settled_us == 100.5
     made.start(None)
     made.start(None)
-    # Rested: the anchor takes 80 of 100.5 µs, and so does whoever ran between.
+    # A rested GPU: the anchor takes 80 instead of 100.5 µs, and the candidate in between is as fast.
     assert made.taken() == pace.Beside(pytest.approx(100.5 / 80), True, 161.0 * Anchor.launches)
     made.start(None)
     made.start(None)

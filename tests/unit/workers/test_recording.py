@@ -1,4 +1,4 @@
-"""Recordings: written whole, read back exactly, refused when anything is off."""
+"""Recordings: written atomically, read back exactly, and refused when damaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supervisor against children that answer, hang, crash and talk nonsense."""
+"""The supervisor against children that answer, hang, crash or send garbage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T4: what its schema requires is there, in its words."""
+"""T4: exports have all required members, with the schema's words."""
 
 from __future__ import annotations
 

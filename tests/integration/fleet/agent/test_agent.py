@@ -99,7 +99,7 @@ def test_the_same_campaign_over_http_by_three_workers(service: Listening) -> Non
     problems = results.problems(service.store, campaign.id)
     assert [(p.status.value, p.tried, p.rounds) for p in problems] == [("done", 40, 1)] * 6
     assert service.store.counts()["measurement"] == 6 * (40 + FINALS)
-    # They said goodbye.
+    # The agents left properly.
     assert {worker.gone_because for worker in Fleet(service.store).workers.page(gone=True)} == {"left"}
 
 
@@ -240,7 +240,7 @@ def test_a_worker_that_slept_registers_again(
     device = SlowDevice(seconds=0.03)
     with Running(coordinator, lambda: device):
         assert device.began.wait(60)
-        # As after a SIGSTOP: nothing is heard of it, and it goes on as if nothing had happened.
+        # As after a SIGSTOP: the agent is silent, then continues as if nothing had happened.
         monkeypatch.setattr(coordinator._service, "call", asleep)
         eventually(lambda: any(w.status == "gone" for w in Fleet(service.store).workers.page(gone=True)))
         monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""The agent pool with real processes: it replaces those that die or hang, not those that leave, and stops all."""
+"""The agent pool with real processes: it replaces those that die or hang but not those that leave, and stops all."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_pool_that_does_not_read_does_not_block_its_processes() -> None:
 
 
 def fill(fd: int) -> None:
-    """Until the pipe takes no more."""
+    """Fills the pipe."""
     try:
         while os.write(fd, b"x" * 4096):
             pass

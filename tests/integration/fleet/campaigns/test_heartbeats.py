@@ -1,4 +1,4 @@
-"""Heartbeats that come together: each is answered with what its own worker should know."""
+"""Concurrent heartbeats: each gets its own worker's orders."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_each_worker_gets_its_own_answer(fleet: Fleet) -> None:
     held = [task.round_id for task in tasks]
     answers = fleet.workers.beat_all([
         (hands[4].id, None), (hands[0].id, held[0]), (hands[1].id, held[1]), (hands[2].id, None), (hands[3].id, None),
-        # Not its own, and one that never was.
+        # Another worker's round, and a round that does not exist.
         (hands[4].id + 1, None),
     ])  # fmt: skip
     go_on, stop, drain = HeartbeatReply(), HeartbeatReply(stop=True), HeartbeatReply(drain=True)

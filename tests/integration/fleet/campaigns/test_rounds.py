@@ -24,7 +24,7 @@ from workers.measurement import Measurement, Outcome, Policy
 
 @pytest.fixture
 def fleet(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
-    # Batches of one size, whatever the search takes at first: what is counted here are rounds.
+    # Batches of one size: these tests count rounds.
     monkeypatch.setattr("tuner.studying.screening.batch_size", lambda tried: 16)
     with Store.open(database_url) as store:
         yield Fleet(store)
@@ -64,7 +64,7 @@ def test_a_problem_goes_on_where_its_last_round_stopped(fleet: Fleet) -> None:
     hand.announce(task, batch)
     hand.report(task, first)
     again = hand.claimed()
-    # What was begun goes first.
+    # Started problems go first.
     assert (again.problem_key, again.round_id != task.round_id) == (task.problem_key, True)
     search = hand.begin(again)
     assert {entry.config for entry in search.tried} == set(batch)
@@ -285,7 +285,7 @@ def test_pause_resume_and_cancel(fleet: Fleet) -> None:
     assert hand.claim() is None
     fleet.sweeper.sweep()
     assert statuses(fleet, campaign.id) == {"done": 1, "skipped": 5}
-    # What was measured stays.
+    # Measurements stay.
     assert results.problems(fleet.store, campaign.id)[1].tried == 3
 
 
@@ -298,7 +298,7 @@ def test_two_campaigns_never_run_one_problem_at_once(fleet: Fleet) -> None:
     hands[0].work(hands[0].claimed())
     task = hands[2].claimed()
     assert task.problem_key == PROBLEMS[0].key
-    # The study is at its end already: the second campaign gets its answer without a measurement.
+    # The study has finished: the second campaign gets its answer without a measurement.
     hands[2].begin(task)
     hands[2].report(task, ended="the budget of 20 candidates is spent")
     assert results.problems(fleet.store, second.id)[0].status is ProblemStatus.DONE
@@ -394,7 +394,7 @@ def facts_of() -> dict[str, object]:
 
 
 class TestReports:
-    """What a worker says is checked whole before any of it is stored."""
+    """A report is validated completely before any of it is stored."""
 
     @pytest.mark.parametrize(
         ("spoil", "said"),

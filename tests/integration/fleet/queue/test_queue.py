@@ -1,4 +1,4 @@
-"""What campaigns rely on of any queue, and the edges of the engine that they do not rely on."""
+"""Guarantees that campaigns need from any queue, and limits of the engine that they do not rely on."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class TestReconciler:
         rounds_of(store, 1)
         queue = queue_of(store)
         with store.transaction(writes=True) as session:
-            # The claim's other half, our round, was never written: an older backup, or a hand in the tables.
+            # The claim's round was never written, as after restoring an older backup or editing the tables by hand.
             assert queue.take(session, QUEUE, queue.register(session))
         assert reconcile(store, queue) == {"rounds without a job withdrawn": 1, "jobs ended": 1}
         assert Fleet(store).hand().claim() is not None
@@ -165,7 +165,7 @@ class TestReconciler:
 
 
 class TestEdgesOfTheEngine:
-    """What it does not promise. When one of these fails, the engine has changed: read its notes, then ours."""
+    """Guarantees that the engine does not give. If one of these tests fails, the engine has changed."""
 
     @pytest.fixture
     def session(self, postgres: Postgres) -> Iterator[Session]:
@@ -209,7 +209,7 @@ class TestEdgesOfTheEngine:
         self.take(session)
         queue.retry(session, job, "q", 1, 0)
         assert self.take(session) == job
-        # Any caller may end it: the engine does not look at the worker.
+        # Any caller may finish a job: the engine does not check the worker.
         queue.end(session, job)
         assert self.take(session) is None
 

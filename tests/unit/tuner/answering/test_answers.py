@@ -1,4 +1,4 @@
-"""Answers: exact, then nearest, then predicted, then default; each with its interval and what it rests on."""
+"""Answers: exact, then nearest, then predicted, then default; each with its interval and grounds."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_neighbours_config_is_served_with_its_time_brought_here(model: Learned
 
 def test_the_neighbours_configs_are_ranked_anew_at_the_asked_shape(model: LearnedModel) -> None:
     ordered = sorted(TILES, key=lambda config: model.predict(ASKED, FAMILY.columns(ASKED, [config])).time_us[0])
-    # The slow one is nearer, and both were measured as if they were equally good.
+    # The slow neighbour is nearer, and both have the same measured time.
     near, far = best_of("2048x4096x3584", ordered[-1], 90.0), best_of("2048x4096x3072", ordered[0], 75.0)
     found = answer(Bests(near, far), ASKED, DEVICE, model=model)
     if found.source == "nearest":

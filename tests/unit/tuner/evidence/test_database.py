@@ -1,4 +1,4 @@
-"""What SQLite says of a file that others open at the same moment."""
+"""Files that several processes open at the same time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that are none of gemmtune's."""
+"""Responses that do not come from gemmtune."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learned model: corrects the analytic one where measurements say so, and knows what it does not know."""
+"""The learned model: corrects the analytic one from measurements, and knows its limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuner.prediction.train import flattened, judge, train
 
 H200 = profile_named("NVIDIA H200")
 
-#: Enough to tell a knob's effect, and quickly grown.
+#: Enough trees to show a knob's effect, and fast to train.
 TREES = 16
 SHAPES = ("1024x1024x1024", "2048x1024x1024", "1024x2048x2048", "2048x2048x1024", "512x1024x2048")
 

@@ -1,4 +1,4 @@
-"""Which candidates are chosen where not all can be."""
+"""The choice of candidates when there is no room for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates of several families in one study: tried by their own merits, told apart, and never mixed up."""
+"""Candidates of several families in one study: ranked together, kept apart, and never mixed up."""
 
 from __future__ import annotations
 

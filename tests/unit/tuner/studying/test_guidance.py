@@ -1,4 +1,4 @@
-"""What guides a search, and that it says which model answers."""
+"""The guidance of a search, and the sentence that names its model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of the candidates: none twice, winners early, results heeded."""
+"""The order of the candidates: no duplicates, winners early, and adapted to results."""
 
 from __future__ import annotations
 

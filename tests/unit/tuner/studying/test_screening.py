@@ -1,4 +1,4 @@
-"""The search of a round: what it proposes, what it learns, when it ends."""
+"""A round's search: its proposals, its learning and its end."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_target_ends_it_as_soon_as_it_is_reached() -> None:
 
 
 def test_it_ends_when_too_little_is_left_to_gain_and_says_what_is_left() -> None:
-    # Times that no estimate foresees leave something to hope for.
+    # Times that no estimate predicts leave an expected gain.
     found = search(Budget(candidates=1_000, gain=0.02))
     taken = run(found, stride=47)
     assert JUDGED_AFTER <= len(taken) < len(CONFIGS)
