@@ -1,10 +1,11 @@
 """Experiments that show which thread holds which element. Each returns the maps' prediction and the observation.
 
 One operand holds numbers that encode their own positions, the other has ones on a diagonal, so the product shows
-where the hardware used each position. Numbers are sent digit by digit, because fp8 and int4 represent few of them exactly.
+where the hardware used each position. Numbers are sent digit by digit, because fp8 and int4 represent few of them
+exactly.
 
-An `mma.sync` cannot distinguish a fragment from one with the same relabelling of rows (or columns, or k) in all operands,
-because the two are equivalent. wgmma and ldmatrix use addresses, so their labels are absolute.
+An `mma.sync` cannot distinguish a fragment from one with the same relabelling of rows (or columns, or k) in all
+operands, because the two are equivalent. wgmma and ldmatrix use addresses, so their labels are absolute.
 """
 
 from __future__ import annotations
