@@ -159,7 +159,7 @@ def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = F
 @app.command("results")
 def list_results(
     number: Number,
-    status: Annotated[ProblemStatus | None, typer.Option(help="Only problems with this status. \\[default: all]")] = None,
+    status: Annotated[ProblemStatus | None, typer.Option(help="Only this status. \\[default: all]")] = None,
     db: Db = None,
     url: Url = None,
     insecure: Insecure = False,

@@ -23,7 +23,7 @@ _MOST_THREADS: Final = 32
 def fragment(
     instruction: Annotated[str, typer.Argument(help=f"As in {', '.join(EXAMPLES)}.")],
     operand: Annotated[str, typer.Option(help="A, B, C or D.")] = "D",
-    dtype: Annotated[str, typer.Option(help="Type of the operand. \\[default: f32 for C and D, bf16 for A and B]")] = "",
+    dtype: Annotated[str, typer.Option(help="Operand type. \\[default: f32 for C and D, bf16 for A and B]")] = "",
     thread: Annotated[int | None, typer.Option(help="Show only this thread, with all its registers.")] = None,
     svg: Svg = None,
     as_json: Json = False,
