@@ -42,7 +42,7 @@ class ProfileOut(BaseModel):
     tensor_tflops: dict[str, float] = Field(description="dense rate by dtype of A")
     tensor_flops_per_clock: int = Field(description="16-bit operations of one multiprocessor in a clock")
     launch_us: float
-    resident_clusters: dict[int, int] = Field(description="clusters of so many blocks that run at once")
+    resident_clusters: dict[int, int] = Field(description="number of clusters that run at once, by blocks per cluster")
     measured: bool = Field(description="whether the rates were measured on such cards")
     sources: dict[str, str] = Field(description="source of each figure: driver, measured, estimated or a document")
 
@@ -64,7 +64,7 @@ class DeviceOut(BaseModel):
     name: str = Field(description="its identity: the driver's name, and what sets it apart from others of that name")
     bests: int = Field(description="problems with a measured best")
     kinds: dict[str, int] = Field(description="bests that a GPU measured (cuda) and that a replay gave (recorded)")
-    limits: ProfileOut | None = Field(description="its profile; null for a card that nobody knows")
+    limits: ProfileOut | None = Field(description="its profile; null for an unknown card")
 
 
 class DevicesOut(BaseModel):

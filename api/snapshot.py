@@ -19,7 +19,7 @@ from space.problem import DISTANCE_DIGITS, Problem
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
 
-#: Neighbours that are sorted first; hardly any answer needs more.
+#: Neighbours that are sorted first; answers rarely need more.
 _NEAREST_FIRST: Final = 32
 _FIRST_CAPACITY: Final = 64
 

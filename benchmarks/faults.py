@@ -127,7 +127,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     Fault("missing fence before the products", "            wgmma_fence();\n            issue(from.a",
           "            issue(from.a", (Outcome.COMPILE,), "C75"),
 )  # fmt: skip
-#: Not a fault: blocks of split-K give up polling at once, so that the last one adds up everybody's share.
+#: Not a fault: blocks of split-K stop polling at once, so the last one adds up all shares.
 NO_POLLS: Final = Fault("no polls", "kMostPolls = 64", "kMostPolls = 0", (Outcome.CORRECT,))
 
 

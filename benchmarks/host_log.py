@@ -76,7 +76,7 @@ class Share:
 
 
 def idle_within(window: Interval, busy: Sequence[Interval]) -> list[Interval]:
-    """Intervals in which the GPU was idle, in order: those that `busy` does not cover."""
+    """Intervals in which the GPU was idle, in order: the complement of `busy`."""
     at, end = window
     idle = list[Interval]()
     for begin, until in sorted(busy):

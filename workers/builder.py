@@ -34,7 +34,7 @@ BuildResult = Build | BuildFailure
 
 
 class BuildCache(Protocol):
-    """Builds that other machines made, for those that this one lacks. Called from several threads."""
+    """Builds from other machines. Called from several threads."""
 
     def fetch(self, digest: str) -> Build | None:
         """The build with this digest; None when there is none or it can't be fetched now. Never raises."""
@@ -145,7 +145,7 @@ class Builds:
         return self.left - self.done < min(self._compilers, MOST_AT_WORK)
 
     def add(self, candidates: Sequence[Config]) -> None:
-        """Adds candidates behind those that wait."""
+        """Appends candidates to the queue."""
         self._waiting[:0] = reversed(candidates)
         self._begin_waiting()
 

@@ -6,7 +6,7 @@
     ├── DriverError      no driver, no such GPU, or one that our kernels can't run on
     └── ProcessError     the GPU process can't be started, or died again and again
 
-How a candidate fails is no error: it is a measurement with that outcome. Each message names the value, the
+A candidate's failure is not an error but a measurement with that outcome. Each message names the value, the
 rule and the fix.
 """
 

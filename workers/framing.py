@@ -43,7 +43,7 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
 
     Raises:
         Silence: the deadline passed.
-        Hangup: the pipe ended, or what came is no document.
+        Hangup: the pipe ended, or the input is not a document.
     """
     until = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, until))
@@ -52,9 +52,9 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
     try:
         document = json.loads(_exactly(fd, length, until))
     except ValueError as error:
-        raise Hangup(f"what came is no JSON ({error})") from error
+        raise Hangup(f"the input is not JSON ({error})") from error
     if not isinstance(document, dict):
-        raise Hangup("what came is no JSON object")
+        raise Hangup("the input is not a JSON object")
     return document
 
 

@@ -73,7 +73,7 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
     """The ladder of the weight that `weight` multiplies with, smallest M first.
 
     Raises:
-        ProblemError: no M, or one that is no extent.
+        ProblemError: there is no M, or an M is not a valid extent.
     """
     if not ms:
         raise ProblemError("a ladder needs at least one M: give some, or leave them out for 1 to 16,384")

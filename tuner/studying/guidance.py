@@ -21,7 +21,7 @@ class Guidance:
     Attributes:
         model: learned from measurements; without one the family's own estimate ranks the candidates.
         winners: of similar problems, most similar first; the search tries them early.
-        why: one sentence that names the model or says why there is none; empty where nobody looked for one.
+        why: one sentence that names the model or says why there is none; empty if no model was looked for.
     """
 
     model: LearnedModel | None = None

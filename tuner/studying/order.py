@@ -1,8 +1,8 @@
 """Order: in which order a problem's candidates are tried.
 
 The expected times decide: those of the learned model where there is one, the family's estimates otherwise. Winners of
-similar problems come right after the first candidate. Once results are in, candidates that resemble those that were
-faster than expected move up (`tuner.prediction.correction`), and so do those of which little is known yet.
+similar problems come right after the first candidate. Results then move up candidates that resemble others which were
+faster than expected (`tuner.prediction.correction`), and so do those of which little is known yet.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Order:
     Args:
         candidates: none twice.
         expected: of each of them.
-        winners: of similar problems, most similar first; those that are no candidates are passed over.
+        winners: winners of similar problems, most similar first; only candidates count.
     """
 
     def __init__(self, candidates: Sequence[Config], expected: Expectation, winners: Sequence[Config] = ()) -> None:

@@ -51,7 +51,7 @@ optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 _ALONE: Final = Guidance()
 
-#: Told before a batch is measured: its stage and its candidates.
+#: Called before a batch is measured, with its stage and its candidates.
 Announce = Callable[[Stage, Sequence[Config]], None]
 
 
@@ -77,13 +77,13 @@ class Budget:
     def __post_init__(self) -> None:
         for name, least, most in (("candidates", 1, MOST_CANDIDATES), ("turns", 5, MOST_TURNS)):
             if not least <= getattr(self, name) <= most:
-                raise ProblemError(f"{name} = {getattr(self, name)} is no budget: give {least} to {most:,}")
+                raise ProblemError(f"{name} = {getattr(self, name)} is not a valid budget: give {least} to {most:,}")
         if self.seconds is not None and not 0 < self.seconds < math.inf:
-            raise ProblemError(f"seconds = {self.seconds} is no budget: give a positive number")
+            raise ProblemError(f"seconds = {self.seconds} is not a valid budget: give a positive number")
         if self.target is not None and not 0 < self.target <= 1:
-            raise ProblemError(f"target = {self.target} is no share of the roofline bound: give one above 0, up to 1")
+            raise ProblemError(f"target = {self.target} is not a share of the roofline bound: give one up to 1")
         if self.gain is not None and not 0 < self.gain < 1:
-            raise ProblemError(f"gain = {self.gain} is no share of the best time: give one between 0 and 1, as 0.01")
+            raise ProblemError(f"gain = {self.gain} is not a share of the best time: give one below 1, as in 0.01")
         if self.gain is not None and self.candidates <= JUDGED_AFTER:
             raise ProblemError(
                 f"gain = {self.gain} and candidates = {self.candidates} contradict each other: gains are judged after "
@@ -93,11 +93,11 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a search has to know of a candidate that was screened.
+    """A screened candidate.
 
     Attributes:
         median_us: infinite unless correct.
-        noise: how far its samples lie apart, as a share of the median.
+        noise: range of its samples, as a share of the median.
     """
 
     config: Config
@@ -114,22 +114,22 @@ class Trial:
 
 
 def batch_size(tried: int) -> int:
-    """How many candidates are proposed before the next results are waited for."""
+    """Number of candidates in the next batch."""
     return next((size for below, size in BATCHES if tried < below), LARGEST_BATCH)
 
 
 class Search:
-    """What one study knows, and what it tries next. Optuna runs the study and holds its trials.
+    """The search of one study: its results so far and its next candidates. Optuna holds its trials.
 
     Args:
         candidates: legal configs worth trying, best estimate first, of one family or of several that compete.
         device: GPU model; a target is a share of its roofline bound.
-        tried: screened earlier.
+        tried: trials of earlier runs.
         guidance: the learned model and the winners that the order of the candidates follows.
 
     Attributes:
-        tried: everything screened, earlier runs included.
-        ended: why no more is proposed, as a sentence; empty while there is more.
+        tried: all trials, including those of earlier runs.
+        ended: why the search has ended, as a sentence; empty while it continues.
     """
 
     def __init__(

@@ -282,7 +282,7 @@ class Bench:
             anchor.discard()
 
     def _start(self, ready: Ready, replays: int) -> None:
-        """Enqueues one replay that does not count, since an idle GPU waits for the host, then those that do."""
+        """Enqueues one replay that does not count, because an idle GPU waits for the host, then the timed replays."""
         ready.timed.start(self.stream, 1)
         if self._pace is not None:
             self._pace.start(self.stream)

@@ -257,7 +257,7 @@ class Dispatcher:
             case "busy":
                 return {"busy_us": bench.busy_us}
             case unknown:
-                return {"error": f"{unknown!r} is no question", "kind": "ProcessError"}
+                return {"error": f"{unknown!r} is not a question", "kind": "ProcessError"}
 
 
 def _hello(bench: Bench) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class CudaRound:
         asked: deque[Asked] = deque()
         while True:
             yield from self._feed(asked, builds, library)
-            # Further candidates are proposed and built while the GPU works on those that were asked.
+            # Proposes and builds further candidates while the GPU works on the current ones.
             if builds.idle and not builds.done and not library and (further := more()):
                 yield from self._take_up(further, builds, library)
                 if not asked:

@@ -60,7 +60,7 @@ def test_finals_settle_who_was_merely_lucky_on_the_screens_scale() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """`gemmtune model …` in an environment of its own; what it says as JSON."""
+    """`gemmtune model …` in its own environment; returns its JSON output."""
     for name, place in (("RECORDED_DIR", "recorded"), ("MODEL_DIR", "models"), ("DB", "s.db")):
         monkeypatch.setenv(f"GEMMTUNE_{name}", str(tmp_path / place))
     # A few shapes are enough for this test.

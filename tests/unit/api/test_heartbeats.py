@@ -15,7 +15,7 @@ from tuner.fleet.campaigns.workers import Workers
 
 
 class FakeWorkers:
-    """Notes what it is told; worker 3 is gone, worker 5 should stop."""
+    """Records heartbeats; worker 3 is gone, worker 5 should stop."""
 
     def __init__(self) -> None:
         self.notes = list[list[tuple[int, int | None]]]()

@@ -73,7 +73,7 @@ def added(times_us: list[float]) -> tuple[list[int], list[str]]:
         ([4.0], [0]),
         ([4.0, 5.0, 6.0], [0]),
         ([4.0, 3.0, 2.0, 5.0], [0, 2]),
-        # Those that are refused or wrong are no candidates at all.
+        # Refused or wrong ones do not take part.
         ([REFUSED, 4.0, WRONG, 3.0, REFUSED], [1, 3]),
         ([WRONG, REFUSED], []),
     ],

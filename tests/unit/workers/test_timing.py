@@ -25,7 +25,7 @@ def test_only_a_candidate_far_behind_is_given_up_on() -> None:
     assert not timing.hopeless(250, float("inf"))
     assert not timing.hopeless(250, 200)
     assert timing.hopeless(300, 200)
-    # What the host takes for a launch is no reason.
+    # The host's time for a launch does not count.
     assert not timing.hopeless(24, 8)
 
 
@@ -47,7 +47,7 @@ def test_finals_stop_when_the_leaders_are_known_well_enough() -> None:
     assert not rule.satisfied([rival[:9] for rival in quiet])
     noisy = [*quiet, samples(101, 0.05, 10, 2)]
     assert not rule.satisfied(noisy)
-    # A rival that can't win any more may be as noisy as it likes.
+    # A rival that can't win may be noisy.
     assert rule.satisfied([*quiet, samples(150, 0.05, 10, 3)])
     assert rule.most_turns == 30
 

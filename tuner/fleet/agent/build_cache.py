@@ -1,4 +1,4 @@
-"""Build cache over HTTP: a worker fetches builds that it lacks from the service, and offers those that it made."""
+"""Build cache over HTTP: a worker fetches missing builds from the service and offers its own."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class HttpBuildCache:
             _log.error("build %s is rejected: %s", digest[:12], error)
             return None
         except TunerError:
-            return None  # nobody has offered it
+            return None  # not offered yet
         self.fetched += 1
         return build
 

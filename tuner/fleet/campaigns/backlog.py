@@ -1,4 +1,4 @@
-"""Backlog: waiting problems, of which a short window is queued as rounds.
+"""Backlog: waiting problems; a short window of them is queued as rounds.
 
 The backlog may hold hundreds of thousands of problems; the engine's claims stay fast because only a window of it is
 queued. Problems that have been started go first: they end sooner, and their next round often meets the worker that

@@ -1,4 +1,4 @@
-"""Claims: which round a worker gets next, and what it is told about it.
+"""Claims: selects a worker's next round and describes it to the worker.
 
 A large fleet claims constantly, so a claim reads few columns, and its statements are built once.
 """
@@ -40,7 +40,7 @@ class ClaimableRound(NamedTuple):
     campaign_status: str
 
     def task(self, lease: str, seconds: float) -> RoundTask:
-        """What the worker that holds the round is told."""
+        """The task for the worker that holds the round."""
         budget = CampaignBudget(**self.budget).of_problem(self.tried if self.closing else None)
         return RoundTask(
             self.id, lease, self.problem_key, Policy(self.policy), budget.candidates, budget.turns, budget.target,

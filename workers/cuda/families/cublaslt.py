@@ -58,7 +58,7 @@ def opened() -> tuple[Handle | None, str]:
     except CudaError:
         raise
     except Exception as error:
-        # Not installed, or not loadable here: there is no baseline then, and users are told why.
+        # Not installed, or not loadable here: then there is no baseline, and users see the reason.
         return None, f"cuBLASLt can't be used ({type(error).__name__}: {error}): no baseline is measured"
 
 

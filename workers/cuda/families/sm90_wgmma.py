@@ -123,7 +123,7 @@ class WgmmaLauncher(PreparedLauncher):
         return found | {"c": VECTOR_BYTES} if stores_chunks(self._problem, self._config) else found
 
     def _grid(self, resident: int) -> int:
-        """Clusters to launch: all that the device holds, or those that have something to do."""
+        """Number of clusters to launch: as many as fit on the device, at most one per piece of work."""
         if self._config.number("cluster_k") > 1:
             return self._tiles  # a cluster along K adds up a single tile
         return max(1, min(self._tiles, resident))

@@ -102,7 +102,7 @@ def test_the_neighbours_configs_are_ranked_anew_at_the_asked_shape(model: Learne
 
 def test_a_neighbours_config_that_is_illegal_here_is_passed_over() -> None:
     odd = Gemm.parse("2048x4095x4096")
-    # Rows of C of 4,095 elements are no multiple of 16 bytes: TMA can't store them.
+    # Rows of C of 4,095 elements are not a multiple of 16 bytes: TMA can't store them.
     there = best_of("2048x4096x4096", FAMILY.config({"epilogue": "tma"}), 80.0)
     found = answer(Bests(there), odd, DEVICE)
     assert found.source == "predicted"
