@@ -190,7 +190,7 @@ def test_misaligned_operands_are_refused_before_the_launch() -> None:
     configure(Given("sm90_wgmma", {}))
     store = random(1, 512 * 256 + 8).view(-1)
     a = store[1 : 1 + 512 * 256].view(512, 256)
-    with pytest.raises(Refused, match=r"a starts at .* no multiple of the 16 bytes"):
+    with pytest.raises(Refused, match=r"a starts at .* not a multiple of the 16 bytes"):
         gemm(a, random(768, 256).t())
     b = random(768, 256).t()
     assert right(gemm(a.clone(), b), a, b)
