@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from space.arch import ARCHS, Arch
@@ -38,9 +38,19 @@ MIG_SMS: Final = {
     "sm_90a": {1: 16, 2: 32, 3: 60, 4: 64, 7: 132},
 }  # fmt: skip
 
-_MIG: Final = re.compile(r"(?P<card>.+?) MIG (?P<slices>[1-7])[cg]\.(?:[1-7]g\.)?(?P<gigabytes>\d+)gb(?:\+\S+)?")
-_CAPPED: Final = re.compile(r"(?P<card>.+?) \((?P<watts>\d+) W\)")
-_PARTIAL: Final = re.compile(r"(?P<card>.+?) \((?P<sms>\d+) SMs\)")
+#: Profiles kept by name: any text may be asked for.
+_KEPT_PROFILES: Final = 1_024
+
+
+def _identity(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII | re.IGNORECASE)
+
+
+_MIG: Final = _identity(
+    r"(?P<card>[^()]+?) MIG (?P<slice>(?P<slices>[1-7])[cg]\.(?:[1-7]g\.)?(?P<gigabytes>[1-9]\d{0,3})gb(?:\+\S+)?)"
+)
+_PARTIAL: Final = _identity(r"(?P<card>[^()]+?) \((?P<sms>[1-9]\d{0,2}) SMs\)")
+_CAPPED: Final = _identity(r"(?P<card>[^()]+?(?: \(\d{1,3} SMs\))?) \((?P<watts>[1-9]\d{0,3}) W\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +86,36 @@ def identity_of(facts: DriverFacts) -> str:
     """The name under which a device's measurements are kept; equal only for cards that perform alike.
 
     It is the driver's name, which tells SXM, PCIe, NVL and MIG slices apart, with a suffix for what the name
-    hides: `NVIDIA H200 (500 W)` is power-capped, `NVIDIA H100 PCIe (100 SMs)` has fewer multiprocessors.
+    hides: `NVIDIA H200 (500 W)` is power-capped, `NVIDIA H100 PCIe (100 SMs)` has fewer multiprocessors,
+    `NVIDIA H100 PCIe (100 SMs) (300 W)` both.
     """
-    name = _canonical(facts.name) or facts.name
+    known = find_profile(facts.name)
+    name = known.name if known else facts.name
     card = CARDS.get(name)
     if card and facts.sm_count and facts.sm_count != card.sm_count:
-        return f"{name} ({facts.sm_count} SMs)"
+        name = f"{name} ({facts.sm_count} SMs)"
     if facts.power_w and facts.default_power_w and facts.power_w < CAPPED_BELOW * facts.default_power_w:
-        return f"{name} ({facts.power_w:.0f} W)"
+        name = f"{name} ({facts.power_w:.0f} W)"
     return name
 
 
-@cache
+@lru_cache(maxsize=_KEPT_PROFILES)
 def profile_named(name: str) -> DeviceProfile:
     """The profile of a device, by its identity or by a name that vendors or people use for it.
 
     Raises:
         ProfileError: no known card has this name; the message lists the nearest ones.
     """
-    known = _canonical(name)
-    if known:
-        return _of_card(known, CARDS[known])
-    for pattern, derive in ((_MIG, _mig_slice), (_CAPPED, _capped), (_PARTIAL, _partial)):
-        match = pattern.fullmatch(name.strip())
-        if match and (parent := _canonical(match["card"])):
-            return derive(_of_card(parent, CARDS[parent]), match)
+    if known := _names().get(_folded(name)):
+        return _of_card(known, CARDS[known]) if known == name else profile_named(known)
+    for pattern, derive in ((_MIG, _mig_slice), (_PARTIAL, _partial), (_CAPPED, _capped)):
+        if (match := pattern.fullmatch(name.strip())) and (whole := find_profile(match["card"])):
+            part = derive(whole, match)
+            return part if part.name == name else profile_named(part.name)
     raise ProfileError(f"device {name[:100]!r} is unknown: {_nearest_names(name)}")
 
 
-@cache
+@lru_cache(maxsize=_KEPT_PROFILES)
 def profile_from(facts: DriverFacts) -> DeviceProfile:
     """The profile of a device that a driver describes; the driver's figures replace the table's.
 
@@ -117,6 +128,8 @@ def profile_from(facts: DriverFacts) -> DeviceProfile:
         base = profile_named(name)
     except ProfileError:
         base = _of_facts(name, facts)
+    if facts.sm_count and facts.sm_count != base.sm_count:
+        base = _with_multiprocessors(base, facts.sm_count, name)
     said = {
         field: value
         for field in ("sm_count", "l2_bytes", "memory_bytes", "highest_clock_ghz", "memory_tbs", "power_w")
@@ -151,10 +164,6 @@ def _archs() -> list[str]:
     return [card.arch for card in CARDS.values()]
 
 
-def _canonical(name: str) -> str | None:
-    return _names().get(_folded(name))
-
-
 @cache
 def _names() -> Mapping[str, str]:
     found = {_folded(alias): name for name, card in CARDS.items() for alias in card.aliases}
@@ -167,7 +176,9 @@ def _folded(name: str) -> str:
 
 
 def _nearest_names(name: str) -> str:
-    near = get_close_matches(_folded(name), list(_names()), n=8, cutoff=0.0)
+    asked = _folded(name[:100])
+    containing = [each for each in _names() if asked and asked in each.split()]
+    near = [*containing, *get_close_matches(asked, list(_names()), n=8, cutoff=0.0)]
     names = list(dict.fromkeys(_names()[each] for each in near))[:3]
     return f"the nearest known ones are {', '.join(names)}"
 
@@ -226,7 +237,7 @@ def _mig_slice(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
     held = min(memory / card.memory_bytes, 1.0)
     return _scaled(
         card, sm_count / card.sm_count, f"{slices} of {MIG_SLICES} slices of {card.name}",
-        name=match[0].strip(), sm_count=sm_count,
+        name=f"{card.name} MIG {match['slice'].lower()}", sm_count=sm_count,
         memory_bytes=memory, l2_bytes=int(card.l2_bytes * held), memory_tbs=card.memory_tbs * held,
         hbm_tbs=card.hbm_tbs * held, hbm_read_tbs=card.hbm_read_tbs * held,
         resident_clusters=_clusters(card.arch, sm_count),
@@ -238,16 +249,20 @@ def _capped(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
     # Power goes with the cube of the clock while voltage follows it, with its first power where it no longer can.
     share = min((watts / card.power_w) ** 0.5, 1.0)
     return _scaled(
-        card, share, f"{card.name} at {watts:.0f} of {card.power_w:.0f} W", name=match[0].strip(), power_w=watts,
-        l2_tbs=card.l2_tbs, clock_ghz=card.clock_ghz * share,
+        card, share, f"{card.name} at {watts:.0f} of {card.power_w:.0f} W",
+        name=f"{card.name} ({watts:.0f} W)", power_w=watts, l2_tbs=card.l2_tbs, clock_ghz=card.clock_ghz * share,
     )  # fmt: skip
 
 
 def _partial(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
     sm_count = int(match["sms"])
+    return _with_multiprocessors(card, sm_count, f"{card.name} ({sm_count} SMs)")
+
+
+def _with_multiprocessors(card: DeviceProfile, sm_count: int, name: str) -> DeviceProfile:
     return _scaled(
         card, sm_count / card.sm_count, f"{sm_count} of {card.sm_count} multiprocessors of {card.name}",
-        name=match[0].strip(), sm_count=sm_count, resident_clusters=_clusters(card.arch, sm_count),
+        name=name, sm_count=sm_count, resident_clusters=_clusters(card.arch, sm_count),
     )  # fmt: skip
 
 
@@ -258,9 +273,10 @@ def _of_facts(name: str, facts: DriverFacts) -> DeviceProfile:
         raise ProfileError(f"device {name[:100]!r} is unknown, and its driver does not say how many SMs it has: "
                            f"{_nearest_names(name)}")  # fmt: skip
     memory = facts.memory_tbs / like.memory_tbs if facts.memory_tbs else facts.sm_count / like.sm_count
+    # Nothing in a datasheet of another card is a document of this one.
+    like = replace(like, sources=dict.fromkeys(like.sources, f"estimated: as {like.name}"))
     return _scaled(
         like, facts.sm_count / like.sm_count, f"scaled by multiprocessors from {like.name}", name=name,
         sm_count=facts.sm_count, memory_tbs=like.memory_tbs * memory, hbm_tbs=like.hbm_tbs * memory,
         hbm_read_tbs=like.hbm_read_tbs * memory, resident_clusters=_clusters(like.arch, facts.sm_count),
     )  # fmt: skip
-

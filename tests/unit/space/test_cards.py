@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from space.devices import DriverFacts, identity_of, known_names, profile_named
+from space.devices import DriverFacts, identity_of, known_names, profile_from, profile_named
 from space.devices.cards import CARDS
 from space.devices.rates import TENSOR_SHARE
 from space.errors import ProfileError
@@ -203,3 +203,35 @@ def test_a_card_at_its_defaults_keeps_its_name(name: str) -> None:
     card = CARDS[name]
     facts = DriverFacts(name, card.arch, sm_count=card.sm_count, power_w=card.power_w, default_power_w=card.power_w)
     assert identity_of(facts) == name
+
+
+@pytest.mark.parametrize(
+    ("spelled", "identity"),
+    [("h200 (500 w)", "NVIDIA H200 (500 W)"), ("H200 SXM (120 SMs)", "NVIDIA H200 (120 SMs)"),
+     ("h200 MIG 1g.18gb", "NVIDIA H200 MIG 1g.18gb"),
+     ("H200 (120 SMs) (500 W)", "NVIDIA H200 (120 SMs) (500 W)"),
+     ("NVIDIA H200 MIG 1G.18GB (500 W)", "NVIDIA H200 MIG 1g.18gb (500 W)")],
+)  # fmt: skip
+def test_every_spelling_of_a_part_of_a_card_has_one_identity(spelled: str, identity: str) -> None:
+    assert profile_named(spelled).name == identity
+    assert profile_named(spelled) is profile_named(identity)
+
+
+@pytest.mark.parametrize(
+    "suffix", ["(0 W)", "(0 SMs)", "(9000 SMs)", f"({'9' * 5_000} SMs)", "MIG 1g.0gb", "(5 W) (5 W)"]
+)
+def test_parts_that_no_card_has_are_refused(suffix: str) -> None:
+    with pytest.raises(ProfileError, match="NVIDIA H200"):
+        profile_named(f"NVIDIA H200 {suffix}")
+
+
+def test_a_capped_card_with_fewer_multiprocessors_is_both() -> None:
+    facts = DriverFacts("NVIDIA H200", "sm_90a", sm_count=120, power_w=500, default_power_w=700)
+    assert identity_of(facts) == "NVIDIA H200 (120 SMs) (500 W)"
+    assert profile_from(facts).peak_tflops("bf16") < profile_named("NVIDIA H200 (120 SMs)").peak_tflops("bf16")
+
+
+def test_a_card_that_the_table_lacks_has_no_document_of_another() -> None:
+    profile = profile_from(DriverFacts("NVIDIA H800", "sm_90a", sm_count=132))
+    assert profile.sources["sm_count"] == "driver"
+    assert profile.sources["l2_bytes"] == "estimated: as NVIDIA H200"
