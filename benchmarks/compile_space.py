@@ -83,7 +83,8 @@ def legal_config(family: Family, problem: Gemm, rng: np.random.Generator) -> Con
 def verdict(problem: Gemm, config: Config) -> str:
     """Describes what is wrong with a build; empty if nothing is."""
     family = family_named(config.family)
-    made = compile_source(source_of(problem, config), min(family.targets), None)
+    arch = family.reference.arch.name
+    made = compile_source(source_of(problem, config, arch), arch, None)
     if isinstance(made, BuildFailure):
         return made.reason
     bound = family.derive(problem, config)["entry_registers"]

@@ -11,7 +11,7 @@ import numpy as np
 
 from space.columns import Columns, Derived, FloatColumn, IntTable
 from space.config import Config, assign
-from space.devices import DeviceProfile, reference_profile
+from space.devices import DEFAULT_DEVICE, DeviceProfile, profile_named, reference_profile
 from space.errors import FamilyError
 from space.knobs import Knob, KnobValue
 from space.problem import Problem
@@ -65,8 +65,9 @@ class Family:
 
     @cached_property
     def reference(self) -> DeviceProfile:
-        """The device for questions that name none: the reference device of the first target."""
-        return reference_profile(min(self.targets))
+        """The device for questions that name none: the default one if it is a target, else that of the first target."""
+        default = profile_named(DEFAULT_DEVICE)
+        return default if default.arch.name in self.targets else reference_profile(min(self.targets))
 
     @cached_property
     def knob_named(self) -> dict[str, Knob]:

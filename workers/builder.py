@@ -11,6 +11,7 @@ from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from space.config import Config
+from space.devices import reference_profile
 from space.problem import Problem
 from space.registry import family_named
 from workers.build import Build, BuildFailure, Elsewhere, compile_source
@@ -43,10 +44,14 @@ class BuildCache(Protocol):
         """Accepts a build that was made here. Never raises, and never waits."""
 
 
-def source_of(problem: Problem, config: Config) -> str:
-    """The text that is compiled for a candidate."""
+def source_of(problem: Problem, config: Config, arch: str) -> str:
+    """The text that is compiled for a candidate and a target: all devices of an arch share it.
+
+    Raises:
+        ProfileError: no known device has this arch.
+    """
     family = family_named(config.family)
-    return source_of_family(family).render(family.compile_constants(problem, config))
+    return source_of_family(family).render(family.compile_constants(problem, config, reference_profile(arch)))
 
 
 class Builder:
@@ -61,7 +66,7 @@ class Builder:
         build_cache: builds of other machines.
 
     Attributes:
-        arch: compile target; while it is empty, the first target of each candidate's family.
+        arch: compile target; while it is empty, that of the reference device of each candidate's family.
     """
 
     def __init__(
@@ -95,6 +100,10 @@ class Builder:
         """The text that is compiled for a candidate with these constants."""
         return source_of_family(family_named(config.family)).render(constants)
 
+    def arch_of(self, config: Config) -> str:
+        """The compile target of a candidate."""
+        return self.arch or family_named(config.family).reference.arch.name
+
     def submit(self, problem: Problem, config: Config, constants: Constants) -> Future[BuildResult]:
         """Compiles one candidate, given its constants, on one of the threads."""
         return self._pool.submit(self._compile, problem, config, constants)
@@ -106,7 +115,7 @@ class Builder:
 
     def _compile(self, problem: Problem, config: Config, constants: Constants) -> BuildResult:
         source = self.source_of(config, constants)
-        arch = self.arch or min(family_named(config.family).targets)
+        arch = self.arch_of(config)
         if self._build_cache is None:
             return compile_source(source, arch, self._cache_dir, elsewhere=self._elsewhere())
         made = compile_source(source, arch, self._cache_dir, self._build_cache.fetch, self._elsewhere())
@@ -177,7 +186,8 @@ class Builds:
 
     def _begin(self, config: Config) -> None:
         # A launch knob may decide a constant too: the source depends on whether K is split, not on how often.
-        constants = family_named(config.family).compile_constants(self._problem, config)
+        device = reference_profile(self._builder.arch_of(config))
+        constants = family_named(config.family).compile_constants(self._problem, config, device)
         identity = (config.family, tuple(constants.items()))
         if identity not in self._begun:
             self._begun[identity] = self._builder.submit(self._problem, config, constants)

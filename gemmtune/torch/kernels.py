@@ -268,13 +268,15 @@ def _loaded(
     from workers.cuda.driver import CudaError
 
     try:
-        built = compile_source(source_of(problem, config), profile.arch.name, settings().cache_dir)
+        built = compile_source(
+            source_of(problem, config, profile.arch.name), profile.arch.name, settings().cache_dir
+        )
     except WorkerError as error:
         return Absent(str(error))
     if isinstance(built, BuildFailure):
         return Absent(f"{config.key} does not compile: {built.reason}")
     try:
-        call = Call(problem, config, built.cubin, profile.sm_count, streams.allocated(1024, device).data_ptr())
+        call = Call(problem, config, built.cubin, profile, streams.allocated(1024, device).data_ptr())
     except CudaError as error:
         return Absent(f"{config.key} can't be loaded: {error}")
     zeroed = {name: one.size_bytes for name, one in call.scratch.items() if one.zeroed}

@@ -65,5 +65,5 @@ def compiles(problem: Gemm, config: Config, claims: list[str]) -> None:
     source = source_of_family(FAMILY).render(FAMILY.compile_constants(problem, config))
     templates = source[: source.index('extern "C" __global__')]
     asserted = "".join(f'static_assert({claim}, "{claim}");\n' for claim in claims)
-    made = compile_source(templates + asserted, min(FAMILY.targets), None)
+    made = compile_source(templates + asserted, FAMILY.reference.arch.name, None)
     assert isinstance(made, Build), made.log

@@ -91,6 +91,10 @@ def test_an_arch_without_another_family_is_served_by_it() -> None:
     assert registered_modules() == ("tests.toy_family",)
 
 
+def test_questions_that_name_no_device_get_the_default_one_where_it_is_a_target() -> None:
+    assert TOY.reference is H200
+
+
 @pytest.mark.parametrize(("arch", "epilogue"), [("sm_80", "none"), ("sm_90a", "alpha+beta+bias+gelu")])
 def test_its_kernel_compiles_wherever_it_says(arch: str, epilogue: str) -> None:
     assert arch in ARCHS

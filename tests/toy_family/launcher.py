@@ -6,6 +6,7 @@ import ctypes
 from typing import Final, cast
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.kinds.gemm import Gemm
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_NORMAL, GemmArguments, epilogue_places
@@ -23,8 +24,8 @@ class ToyArguments(GemmArguments):
 class ToyLauncher(PreparedLauncher):
     """A single pass."""
 
-    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
-        super().__init__(problem, config, cubin, sm_count, shared)
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared) -> None:
+        super().__init__(problem, config, cubin, device, shared)
         threads, smem = self._derived["threads"], self._derived["shared_memory_bytes"]
         self._launch = Launch(self._module.function("toy_simt"), threads, smem)
         self._launch.set_grid(self._derived["tiles"])

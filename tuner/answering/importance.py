@@ -17,6 +17,7 @@ import optuna
 from optuna.trial import create_trial
 
 from space.config import Config
+from space.devices import find_profile
 from space.explain import legal_mask
 from space.family import Family
 from space.knobs import KnobValue
@@ -180,7 +181,7 @@ def _changes(
         for knob in family.knobs for value in knob.domain if value != winner[knob.name]
     ]  # fmt: skip
     configs = [config for _, _, config in moves]
-    legal = legal_mask(family, family.columns(problem, configs))
+    legal = legal_mask(family, family.columns(problem, configs, find_profile(device)))
     unknown = [config for config, fits in zip(configs, legal, strict=True) if fits and config not in times]
     expected = _expected(problem, device, times, unknown, model) if unknown else {}
     best = times[winner]

@@ -75,15 +75,15 @@ def best_neighbour(bests: Iterable[Best], problem: Problem, policy: Policy, judg
     """
     near = takewhile(lambda best: problem.distance(best.problem) <= REACH, bests)
     same = (best for best in near if best.winner.measurement.policy is policy)
-    offers = islice((offer for best in same if (offer := _offered(best, problem))), MOST)
+    offers = islice((offer for best in same if (offer := _offered(best, problem, judge.profile))), MOST)
     rivals = [rival for best, configs in offers for rival in _rivals(best, configs, problem, judge)]
     return min(rivals, key=lambda rival: (rival.time_us, rival.octaves), default=None)
 
 
-def _offered(best: Best, problem: Problem) -> tuple[Best, list[Config]] | None:
+def _offered(best: Best, problem: Problem, device: DeviceProfile | None) -> tuple[Best, list[Config]] | None:
     """The winner, and the runner-up of the same family, where they are legal at the requested shape."""
     configs = [config for config in (best.config, best.runner_up) if config and config.family == best.config.family]
-    legal = [config for config in configs if is_legal(family_named(config.family), problem, config)]
+    legal = [config for config in configs if is_legal(family_named(config.family), problem, config, device)]
     return (best, legal) if legal else None
 
 

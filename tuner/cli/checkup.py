@@ -51,13 +51,14 @@ def _gpu() -> Check:
 def _nvrtc() -> Check:
     family = family_named("sm90_wgmma")
     source = source_of_family(family).render(family.compile_constants(Gemm(1, 1, 1), family.config({})))
+    arch = family.reference.arch.name
     try:
-        build = compile_source(source, min(family.targets), None)
+        build = compile_source(source, arch, None)
     except (WorkerError, ImportError, OSError) as error:
         return Check("nvrtc", "broken", f"NVRTC can't be used ({error})", "install again: make clean, then make tune")
     if isinstance(build, BuildFailure):
         return Check("nvrtc", "broken", f"the default kernel doesn't compile: {build.reason}", "install again")
-    return Check("nvrtc", "ok", f"NVRTC {build.nvrtc} compiled the default kernel for {min(family.targets)} "
+    return Check("nvrtc", "ok", f"NVRTC {build.nvrtc} compiled the default kernel for {arch} "
                  f"({build.registers} registers, {build.seconds:.2f} s)")  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measur
     def order(standing: Standing) -> tuple[bool, int, float, str, tuple[int, ...]]:
         config = standing.measurement.config
         family = family_named(config.family)
-        estimate = float(family.estimate_us(family.columns(problem, [config]), limits)[0]) if limits else 0.0
+        estimate = float(family.estimate_us(family.columns(problem, [config], limits), limits)[0]) if limits else 0.0
         steps = int(standing.behind / STEP) if standing.surely else 0
         return config.family == LIBRARY, steps, round(estimate, 3), config.family, enumeration_order(config)
 

@@ -136,7 +136,7 @@ def check(offered: Offer) -> None:
         raise BuildRefused(str(error)) from error
     if not legal:
         raise BuildRefused(f"{config.key[:200]} is not legal for {offered.problem.shape} on {arch.name}")
-    expected = digest_of(source_of(offered.problem, config), arch.name, build.nvrtc)
+    expected = digest_of(source_of(offered.problem, config, arch.name), arch.name, build.nvrtc)
     if build.digest != expected:
         raise BuildRefused(
             f"digest {build.digest[:12]} differs from {expected[:12]}, that of this config's source: the worker has "
@@ -196,7 +196,7 @@ def verify(store: Store, most: int, seed: int) -> Iterator[tuple[SharedBuild, st
         if found is None:
             continue
         about, cubin = found
-        source = source_of(problem_from_key(about.problem_key), config_of(about.config_key))
+        source = source_of(problem_from_key(about.problem_key), config_of(about.config_key), about.arch)
         made = compile_source(source, about.arch, None)
         if not isinstance(made, Build):
             yield about, f"its source does not compile: {made.reason}"

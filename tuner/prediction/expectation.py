@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from space.config import Config
-from space.devices import DeviceProfile, find_profile, reference_profile
+from space.devices import find_profile
 from space.family import Family
 from space.problem import Problem
 from space.registry import family_named
@@ -66,11 +66,6 @@ def expected_of(
     return Expectation(_beside(blocks) if len(blocks) > 1 else blocks[0][1], log_us, doubt)
 
 
-def limits_of(device: str, arch: str) -> DeviceProfile | None:
-    """Rates of a device, or of another device of its arch if its own are unknown; None if neither is known."""
-    return find_profile(device) or reference_profile(arch)
-
-
 def scaled(features: Floats) -> Floats:
     """Columns with mean 0 and variance 1; constant ones are dropped."""
     spread = features.std(axis=0)
@@ -97,12 +92,8 @@ def _of_family(
     family: Family, problem: Problem, candidates: Sequence[Config], device: str, model: LearnedModel | None
 ) -> tuple[Floats, Floats, float]:
     """Scaled features, logarithms of the expected times, and their standard deviation."""
-    columns = family.columns(problem, candidates)
-    limits = limits_of(device, min(family.targets))
-    if limits is None:
-        knobs = np.column_stack([columns[knob.name] for knob in family.knobs]).astype(np.float64)
-        return scaled(knobs), np.zeros(len(candidates)), 2 * ANALYTIC_DOUBT
-    features = features_of(family, problem, columns, limits)
+    limits = find_profile(device) or family.reference
+    features = features_of(family, problem, family.columns(problem, candidates, limits), limits)
     expected, doubt = features.estimate_us, ANALYTIC_DOUBT if family.grounded else 2 * ANALYTIC_DOUBT
     if model is not None and model.facts.family == family.name:
         predicted = model.predict_features(problem, features, CLOSELY)

@@ -214,7 +214,7 @@ class LearnedModel:
             raise ModelError(f"the model is of {facts.device!r}, which is no known card: add it to space/devices")
         family, limits = family_named(facts.family), profile_named(facts.device)
         problem = problem_from_key(facts.probe_problem)
-        features = features_of(family, problem, family.columns(problem, _probe(family, facts)), limits)
+        features = features_of(family, problem, family.columns(problem, _probe(family, facts), limits), limits)
         if gone := sorted(set(facts.features) - set(features.names)):
             raise ModelError(f"{_STALE}: features of {facts.family} are gone ({', '.join(gone[:4])}); {_TRAIN}")
         if not np.allclose(features.estimate_us, facts.probe_us, rtol=_SAME):

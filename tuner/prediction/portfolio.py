@@ -76,7 +76,7 @@ def _grid(most: int) -> list[tuple[int, int, int]]:
 
 
 def _named(model: LearnedModel, family: Family, limits: DeviceProfile, problem: Problem) -> list[Config]:
-    space = enumerate_space(family, problem)
+    space = enumerate_space(family, problem, limits)
     if not len(space):
         return []
     estimate = family.estimate_us(space.columns, limits)
@@ -92,7 +92,7 @@ def first_choice(model: LearnedModel, problem: Problem, limits: DeviceProfile) -
         The config, the predictions of all judged configs, and the config's index among them.
     """
     family = family_named(model.facts.family)
-    columns = _columns(model.facts.family, model.facts.portfolio).for_problem(problem)
+    columns = _columns(model.facts.family, model.facts.portfolio, limits).for_problem(problem)
     legal = np.flatnonzero(legal_mask(family, columns))
     if not len(legal):
         return None
@@ -113,6 +113,6 @@ def _ahead(estimate: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 
 
 @lru_cache(maxsize=8)
-def _columns(family_name: str, portfolio: tuple[str, ...]) -> Columns:
+def _columns(family_name: str, portfolio: tuple[str, ...], limits: DeviceProfile) -> Columns:
     family = family_named(family_name)
-    return family.columns(Gemm(1, 1, 1), [family.config(parse_knobs(text)) for text in portfolio])
+    return family.columns(Gemm(1, 1, 1), [family.config(parse_knobs(text)) for text in portfolio], limits)

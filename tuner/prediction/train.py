@@ -169,7 +169,7 @@ class Judgement:
 
 
 def _task(group: Group, family: Family, limits: DeviceProfile) -> _Task:
-    features = features_of(family, group.problem, family.columns(group.problem, group.configs), limits)
+    features = features_of(family, group.problem, family.columns(group.problem, group.configs, limits), limits)
     return _Task(group, features, np.array(list(problem_features(group.problem, limits).values())))
 
 

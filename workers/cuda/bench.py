@@ -91,6 +91,7 @@ class Bench:
         self.stream, self._recorder = Stream(), Stream()
         self.monitor = _open_monitor(self.facts.uuid, present)
         self.facts = replace(self.facts, driver=self.monitor.driver)
+        self._device = self.facts.profile
         tools = compile_source(VERIFY.render(), self.facts.arch, cache_dir)
         if isinstance(tools, BuildFailure):
             raise DriverError(f"the verification kernels don't compile with NVRTC {nvrtc_version()}: {tools.reason}")
@@ -119,11 +120,10 @@ class Bench:
         self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes)
         self._verifier = Verifier(self._operands, self._tools, self.stream)
         self._problem, self._hot = problem, False
-        limits = self.facts.profile
         # Until a candidate is measured, the expected time is the roofline's.
-        self._expected_us, self._expecting = roofline_us(problem, limits), True
+        self._expected_us, self._expecting = roofline_us(problem, self._device), True
         self._best_once_us = float("inf")
-        compute_us = problem.flops / limits.peak_tflops(problem.dtype) / 1e6
+        compute_us = problem.flops / self._device.peak_tflops(problem.dtype) / 1e6
         self._bound_by_arithmetic = compute_us > SHARE_OF_ROOFLINE * self._expected_us
         families = [family_named(name) for name in kind_named(problem.kind).baselines]
         found = (launcher_of(family).candidates(problem, self._shared) for family in families)
@@ -140,7 +140,7 @@ class Bench:
     def foresee(self, config: Config, digest: str) -> None:
         """Does the part of `load` that needs no GPU ahead of it; errors are left to `load`."""
         assert self._problem is not None
-        launcher_of(family_named(config.family)).foresee(self._problem, config)
+        launcher_of(family_named(config.family)).foresee(self._problem, config, self._device)
         if digest:
             with contextlib.suppress(WorkerError):
                 self._cubin(digest)
@@ -155,7 +155,7 @@ class Bench:
         assert self._problem is not None
         launcher_class = launcher_of(family_named(config.family))
         cubin = self._cubin(digest) if digest else b""
-        launcher = launcher_class(self._problem, config, cubin, self.facts.sm_count, self._shared)
+        launcher = launcher_class(self._problem, config, cubin, self._device, self._shared)
         return Loaded(config, digest, policy, launcher)
 
     def record(self, loaded: Loaded) -> Ready:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.instructions.tma import MAP_ALIGN_BYTES, MAP_BYTES
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
@@ -51,9 +52,9 @@ class Call:
         CudaError: the driver refuses the program or its launch parameters.
     """
 
-    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, anywhere: int) -> None:
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, anywhere: int) -> None:
         wanted = _Wanted(anywhere)
-        self._launcher = prepared_launcher_of(family_named(config.family))(problem, config, cubin, sm_count, wanted)
+        self._launcher = prepared_launcher_of(family_named(config.family))(problem, config, cubin, device, wanted)
         self.scratch = wanted.found
         size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
         self.alignment_bytes = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cuda.bindings import driver as cu
 
 from space.arch import arch_of_capability
-from space.devices import DriverFacts, identity_of
+from space.devices import DriverFacts, identity_of, profile_from
 from space.errors import SpaceError
 from space.registry import families_for
 from workers.build import nvrtc_version
@@ -35,6 +35,7 @@ def open_device(ordinal: int) -> DeviceFacts:
     said = driver_facts(device, uuid)
     try:
         families_for(said.arch)
+        profile_from(said)
     except SpaceError as error:
         raise DriverError(f"{said.name} can't be used: {error}") from error
     context = check("cuDevicePrimaryCtxRetain", cu.cuDevicePrimaryCtxRetain(device))

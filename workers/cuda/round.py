@@ -102,13 +102,13 @@ class CudaRound:
 
     def _take_up(self, candidates: Sequence[Config], builds: Builds, library: list[Config]) -> Iterator[Measurement]:
         """Starts to build our own candidates, queues the library's, and yields the measurements of illegal ones."""
-        own, legal = list[Config](), legal_among(self._problem, candidates)
+        own, legal = list[Config](), legal_among(self._problem, candidates, self._gpu.facts.profile)
         for config in candidates:
             family = family_named(config.family)
             if config in legal:
                 (own if family.own else library).append(config)
             else:
-                (first, *_) = explain(family, self._problem, config).broken
+                (first, *_) = explain(family, self._problem, config, self._gpu.facts.profile).broken
                 yield self._outcome(config, Outcome.CONSTRAINTS, f"{first.rule}: {first.numbers}")
         # The first candidates find the card in another state: shuffle, so that no kind of candidate always comes first.
         random.Random(self._seed).shuffle(own)

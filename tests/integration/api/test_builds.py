@@ -34,7 +34,7 @@ ARCH = "sm_90a"
 
 @pytest.fixture(scope="module")
 def made() -> Build:
-    build = compile_source(source_of(PROBLEM, CONFIG), ARCH, None)
+    build = compile_source(source_of(PROBLEM, CONFIG, ARCH), ARCH, None)
     assert isinstance(build, Build)
     return build
 

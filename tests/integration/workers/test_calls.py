@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from space.config import Config
+from space.devices import profile_named
 from space.explain import explain
 from space.instructions.tma import MAP_ALIGN_BYTES
 from space.kinds.gemm import Gemm
@@ -19,6 +20,7 @@ from space.registry import family_named
 from workers.cuda import calls, copies, families
 from workers.cuda.families import shared
 
+H200 = profile_named("NVIDIA H200")
 #: Straight and swapped, by TMA and directly, packed, transposed, with split-K and without.
 CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.parse("4096x4096x4096"), "sm90_wgmma", {}),
@@ -84,7 +86,7 @@ class Placed(shared.Shared):  # type: ignore[misc]
 
 
 def loaded(problem: Gemm, config: Config) -> Any:  # noqa: ANN401
-    return families.launcher_of(family_named(config.family))(problem, config, b"", 132, Placed())
+    return families.launcher_of(family_named(config.family))(problem, config, b"", H200, Placed())
 
 
 @pytest.fixture
@@ -106,7 +108,7 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
 ) -> None:
     config = family_named(family).config(knobs)
     assert explain(family_named(family), problem, config).broken == ()
-    call = calls.Call(problem, config, b"", 132, 0x9_0000)
+    call = calls.Call(problem, config, b"", H200, 0x9_0000)
     assert set(call.scratch) <= set(SECOND)
     assert [name for name, one in call.scratch.items() if one.zeroed] == ["semaphores"] * ("partials" in call.scratch)
     scratch = {name: SECOND[name] for name in call.scratch}
@@ -126,7 +128,7 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
 def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None:
     problem = Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias")
     config = family_named("sm90_wgmma").config({"tile_n": 64, "epilogue": "direct"})
-    on = calls.Call(problem, config, b"", 132, 0x9_0000).on(None)
+    on = calls.Call(problem, config, b"", H200, 0x9_0000).on(None)
     at = [*FIRST[:moved], THEN[moved], *FIRST[moved + 1 :]]
     on(*FIRST)
     on(*at)
@@ -143,7 +145,7 @@ def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
             patch.setattr("workers.cuda.families.prepared.Module", Program)
             patch.setattr(shared.Box, "encode", Driver.encode)
             config = family_named(family).config(knobs)
-            return dict(calls.Call(problem, config, b"", 132, 0x9_0000).alignment_bytes)
+            return dict(calls.Call(problem, config, b"", H200, 0x9_0000).alignment_bytes)
 
     whole = needed(Gemm.parse("4096x4096x4096"), "sm90_wgmma", {})
     assert (whole["a"], whole["b"], whole["c"], whole["bias"]) == (16, 16, 16, 2)

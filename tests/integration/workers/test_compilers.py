@@ -14,6 +14,7 @@ from workers.builder import FEW, MOST_THREADS, Builder, source_of
 from workers.compilers import TRIES, Compilers
 from workers.errors import CacheError
 
+ARCH = FAMILY.reference.arch.name
 #: Answers as a compiler does, and says in the log that it was started; the source says how it behaves.
 PROCESS = """
 import os, sys
@@ -80,8 +81,8 @@ def test_many_candidates_are_compiled_by_processes_to_the_same_builds_and_kept(t
     failed = made.pop(candidates[-1])
     assert isinstance(failed, BuildFailure)
     last = candidates[FEW]
-    here = compile_source(source_of(PROBLEM, last), min(FAMILY.targets), None)
-    kept = compile_source(source_of(PROBLEM, last), min(FAMILY.targets), tmp_path)
+    here = compile_source(source_of(PROBLEM, last, ARCH), ARCH, None)
+    kept = compile_source(source_of(PROBLEM, last, ARCH), ARCH, tmp_path)
     assert isinstance(here, Build)
     assert isinstance(kept, Build)
     there = made[last]
@@ -92,6 +93,6 @@ def test_many_candidates_are_compiled_by_processes_to_the_same_builds_and_kept(t
 
 
 def compile_failed(config: Config) -> BuildFailure:
-    made = compile_source(source_of(PROBLEM, config), min(FAMILY.targets), None)
+    made = compile_source(source_of(PROBLEM, config, ARCH), ARCH, None)
     assert isinstance(made, BuildFailure)
     return made

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 import pytest
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.family import Family
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
@@ -56,16 +57,16 @@ def test_constants_are_computed_once_a_candidate_and_are_what_is_compiled(monkey
     computed, compiled = list[Config](), list[str]()
     compute = Family.compile_constants
 
-    def counted(family: Family, problem: Gemm, config: Config) -> dict[str, KnobValue]:
+    def counted(family: Family, problem: Gemm, config: Config, device: DeviceProfile) -> dict[str, KnobValue]:
         computed.append(config)
-        return compute(family, problem, config)
+        return compute(family, problem, config, device)
 
     def remembered(source: str, *_: object, **__: object) -> BuildResult:
         compiled.append(source)
         return BuildFailure("", "not compiled", "")
 
     config = FAMILY.config({"stages": 3})
-    source = source_of(PROBLEM, config)
+    source = source_of(PROBLEM, config, "sm_90a")
     monkeypatch.setattr(Family, "compile_constants", counted)
     monkeypatch.setattr("workers.builder.compile_source", remembered)
     builder = Builder(None, threads=1)

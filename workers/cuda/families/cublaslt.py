@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.families.cublaslt import CUBLASLT, MAX_RANKS
 from space.families.split_k import WORKSPACE_BYTES
 from space.kinds.gemm import Gemm
@@ -200,7 +201,7 @@ class Matmul:
 class LibraryLauncher(Launcher):
     """One of the heuristic's candidates, by its rank."""
 
-    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared) -> None:
         matmul, self._rank = _matmul(problem, shared), config.number("rank")
         if matmul is None or self._rank not in matmul.ranks:
             raise CudaError(f"cublasLtMatmulAlgoGetHeuristic returns no rank {self._rank}", "CUDA_ERROR_NOT_FOUND")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final, cast
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.families.gemv.derive import row_bytes, transposed_a
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
@@ -58,15 +59,15 @@ def arguments_of(
 class GemvLauncher(PreparedLauncher):
     """A single pass."""
 
-    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
-        super().__init__(problem, config, cubin, sm_count, shared)
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared) -> None:
+        super().__init__(problem, config, cubin, device, shared)
         derived = self._derived
         self._launch = Launch(
             self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"],
             pdl=config.number("pdl") == 1,
         )  # fmt: skip
         tiles = tiles_of(problem, config, derived)
-        walking = min(tiles, config.number("blocks_per_sm") * sm_count)
+        walking = min(tiles, config.number("blocks_per_sm") * device.sm_count)
         self._launch.set_grid(walking if config.number("persistent") else tiles)
         whole = derived["tiles_n"] * problem.batch
         split = config.number("split_k")

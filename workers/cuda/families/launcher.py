@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.problem import OwnProblem
 from workers.cuda.copies import OwnCopy
 from workers.cuda.driver import Stream
@@ -35,11 +36,14 @@ class Launcher(ABC):
     note: str = ""
 
     @abstractmethod
-    def __init__(self, problem: OwnProblem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+    def __init__(
+        self, problem: OwnProblem, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared
+    ) -> None:
         """Loads it.
 
         Args:
             cubin: its program; empty where the family's kernels are not ours.
+            device: the GPU.
             shared: what the candidates of the problem share.
 
         Raises:
@@ -59,7 +63,7 @@ class Launcher(ABC):
         """Frees the program."""
 
     @classmethod  # noqa: B027
-    def foresee(cls, problem: OwnProblem, config: Config) -> None:
+    def foresee(cls, problem: OwnProblem, config: Config, device: DeviceProfile) -> None:
         """Computes ahead whatever loading needs no GPU for."""
 
     @classmethod

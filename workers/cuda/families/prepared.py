@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from space.config import Config
+from space.devices import DeviceProfile
 from space.families.split_k import SEMAPHORE_BYTES
 from space.problem import OwnProblem
 from space.registry import family_named
@@ -23,9 +24,11 @@ Passes = tuple[tuple[Launch, Arguments], ...]
 class PreparedLauncher(Launcher):
     """A launcher with a loaded program, whose arguments are prepared once per copy."""
 
-    def __init__(self, problem: OwnProblem, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
+    def __init__(
+        self, problem: OwnProblem, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared
+    ) -> None:
         self._problem, self._config, self._shared = problem, config, shared
-        self._derived = derived_of(problem, config)
+        self._derived = derived_of(problem, config, device)
         self._module = Module(cubin)
         self._prepared: dict[int, Passes] = {}
 
@@ -57,9 +60,9 @@ class PreparedLauncher(Launcher):
         self._module.unload()
 
     @classmethod
-    def foresee(cls, problem: OwnProblem, config: Config) -> None:
+    def foresee(cls, problem: OwnProblem, config: Config, device: DeviceProfile) -> None:
         """Computes the derived values."""
-        derived_of(problem, config)
+        derived_of(problem, config, device)
 
     @property
     def alignment_bytes(self) -> dict[str, int]:
@@ -68,9 +71,9 @@ class PreparedLauncher(Launcher):
 
 
 @lru_cache(maxsize=8)
-def derived_of(problem: OwnProblem, config: Config) -> Mapping[str, int]:
+def derived_of(problem: OwnProblem, config: Config, device: DeviceProfile) -> Mapping[str, int]:
     """All derived values of a candidate; cached, so that they can be computed ahead."""
-    return family_named(config.family).derive(problem, config)
+    return family_named(config.family).derive(problem, config, device)
 
 
 def split_workspace(shared: Shared, sums: int, parts: int) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
 from space.config import Config
+from space.devices import DeviceProfile
 from space.families.element_sizes import input_bytes, output_bytes
 from space.families.sm90_wgmma.derive import SWAPPED_STORE_BYTES
 from space.families.sm90_wgmma.operands import lies_mn_major, needs_packing, stores_chunks
@@ -76,8 +77,8 @@ class WgmmaArguments(GemmArguments):
 class WgmmaLauncher(PreparedLauncher):
     """The kernel, behind a packing pass where an operand needs one."""
 
-    def __init__(self, problem: Gemm, config: Config, cubin: bytes, sm_count: int, shared: Shared) -> None:
-        super().__init__(problem, config, cubin, sm_count, shared)
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared) -> None:
+        super().__init__(problem, config, cubin, device, shared)
         derived = self._derived
         self._shares = config.number("stream_k") == 1
         self._swapped, self._direct = config.number("swap_ab") == 1, config["epilogue"] == "direct"
@@ -86,12 +87,12 @@ class WgmmaLauncher(PreparedLauncher):
             pdl=config.number("pdl") == 1 and not self._shares, together=self._shares,
         )  # fmt: skip
         self._tiles = derived["tiles_m"] * derived["tiles_n"] * problem.batch * config.number("split_k")
-        self.clusters = self._grid(self._launch.resident(sm_count))
+        self.clusters = self._grid(self._launch.resident(device.sm_count))
         self._launch.set_grid(self.clusters)
         self._shared_tiles = SharedTiles.none()
         if self._shares:
             self._shared_tiles = SharedTiles.of(self._tiles, self.clusters, derived["k_iterations"])
-        self._packing = Packing(problem, self._module, sm_count, shared)
+        self._packing = Packing(problem, self._module, device.sm_count, shared)
         self._partials, self._semaphores = self._workspace()
 
     def prepare(self, copy: Copy) -> Passes:
