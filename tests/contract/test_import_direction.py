@@ -39,11 +39,6 @@ USES_IMPLEMENTATIONS: Final = {
     "tuner.studying.open_worker", "tuner.prediction.examples", "tuner.cli.checkup", "tuner.studying.recorder",
     "tuner.cli.record", "tuner.cli.recordings", "tuner.fleet.builds", "tuner.fleet.agent.build_cache",
 }  # fmt: skip
-#: Imports that close a circle or go against the order of rooms and are still to be cut. The list only shrinks.
-TO_CUT: Final = {
-    ("space.layouts", "space.instructions"),
-}
-
 
 @cache
 def modules() -> dict[str, Path]:
@@ -84,13 +79,9 @@ def imported_names(path: Path) -> set[str]:
 def file_graph() -> dict[str, set[str]]:
     """Our modules, each with those that it imports."""
     return {
-        name: {ours for ours in imported_names(path) if ours in modules() and ours != name and not to_cut(name, ours)}
+        name: {ours for ours in imported_names(path) if ours in modules() and ours != name}
         for name, path in modules().items()
     }
-
-
-def to_cut(name: str, target: str) -> bool:
-    return any(f"{name}.".startswith(f"{start}.") and f"{target}.".startswith(f"{end}.") for start, end in TO_CUT)
 
 
 def room_of(module: str) -> str:
