@@ -12,7 +12,7 @@ from space.columns import BoolColumn, Columns
 from space.config import Config
 from space.devices import DeviceProfile
 from space.family import Family
-from space.nearest import MOST_CHANGES, Neighbourhood
+from space.nearest import MAX_CHANGES, Neighbourhood
 from space.problem import Problem
 from space.registry import family_named
 from space.rules import Rule
@@ -43,7 +43,7 @@ class Explanation:
         broken: every legal rule that the config breaks; empty if it is legal.
         not_worth: every worth rule that a legal config breaks; tuning does not try such a config.
         nearest: the legal config that differs in the fewest knobs, and by the smallest steps; None if the config is
-            legal, or if no change of `MOST_CHANGES` knobs makes it so.
+            legal, or if no change of `MAX_CHANGES` knobs makes it so.
         change: the knobs that differ, as text: `stages=4` or `tile_m=64,stages=3`; empty if `nearest` is None.
         derived: derived values by name.
     """
@@ -71,7 +71,7 @@ def explain(family: Family, problem: Problem, config: Config, device: DeviceProf
     broken = [rule for rule, held in zip(family.legal, near.held, strict=True) if not held[0]]
     # Worth rules say nothing about an illegal config.
     not_worth = [] if broken else [rule for rule in family.rules if rule.kind == "worth" and not rule.mask(columns)[0]]
-    change = near.nearest_legal(MOST_CHANGES) if broken else {}
+    change = near.nearest_legal(MAX_CHANGES) if broken else {}
     derived = {value.name: columns.first(value.name) for value in family.derived}
     return Explanation(
         config, problem, device.arch.name, _broken(broken, columns), _broken(not_worth, columns),
@@ -109,7 +109,7 @@ def is_legal(family: Family, problem: Problem, config: Config, device: DevicePro
 
 
 def nearest_config(
-    family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None, most: int = MOST_CHANGES
+    family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None, most: int = MAX_CHANGES
 ) -> Config | None:
     """The config itself if it is legal, else the nearest legal one within `most` changed knobs, or None."""
     near = Neighbourhood(family, problem, config, device)

@@ -24,7 +24,7 @@ from space.knobs import KnobValue
 from space.problem import Problem
 
 #: More knobs at once are another config, not a change of this one.
-MOST_CHANGES: Final = 3
+MAX_CHANGES: Final = 3
 #: So many changes are looked at first, the smallest: what is sought is among them, most often.
 _NEAREST: Final = 1024
 #: More changes of the first knobs are asked of so many rules, the hardest, before further knobs change.
@@ -32,7 +32,7 @@ _MANY, _MANY_RULES = 640, 2
 #: So few rows take as long as fewer.
 _FEW_ROWS: Final = 64
 #: Legal rules that a family may have. The bit behind theirs stands for "no change".
-_MOST_RULES: Final = 62
+_MAX_RULES: Final = 62
 
 _Numbers: TypeAlias = npt.NDArray[np.intp]
 #: Values of knobs, numbered as they lie in `Family.codes`.
@@ -195,9 +195,9 @@ class _KnobSets:
 
 @cache
 def _knob_sets(family: Family, count: int) -> _KnobSets:
-    if len(family.legal) > _MOST_RULES:
+    if len(family.legal) > _MAX_RULES:
         raise FamilyError(
-            f"{family.name} has {len(family.legal)} legal rules, more than the {_MOST_RULES} that a search for the "
+            f"{family.name} has {len(family.legal)} legal rules, more than the {_MAX_RULES} that a search for the "
             "nearest legal config tells apart: join some"
         )
     reads = np.array([
@@ -209,7 +209,7 @@ def _knob_sets(family: Family, count: int) -> _KnobSets:
     read = np.bitwise_or.accumulate(own, axis=0)
     shared = np.bitwise_or.accumulate(np.vstack((np.zeros_like(own[:1]), read[:-1] & own[1:])), axis=0)
     behind = np.vstack((np.bitwise_or.accumulate(own[:0:-1], axis=0)[::-1], np.zeros_like(own[:1])))
-    return _KnobSets(knobs, read[-1], own & ~shared[-1] | 1 << _MOST_RULES, shared & ~behind)
+    return _KnobSets(knobs, read[-1], own & ~shared[-1] | 1 << _MAX_RULES, shared & ~behind)
 
 
 @cache

@@ -273,7 +273,7 @@ class ProblemKind:
         """
         parts = text.strip().lower().split("x")
         numbers = [part for part in parts if part.removeprefix("-").isascii() and part.removeprefix("-").isdigit()]
-        if len(parts) != len(self.shape) or len(numbers) != len(parts) or max(map(len, parts)) > _MOST_DIGITS:
+        if len(parts) != len(self.shape) or len(numbers) != len(parts) or max(map(len, parts)) > _MAX_DIGITS:
             pattern = "x".join(name.upper() for name in self.shape)
             example = "x".join("4096" for _ in self.shape)
             raise ProblemError(
@@ -284,5 +284,5 @@ class ProblemKind:
 
 
 #: Longer numbers are not extents, and take long to parse.
-_MOST_DIGITS: Final = 20
+_MAX_DIGITS: Final = 20
 _NUMBER_WORDS: Final = {1: "one", 2: "two", 3: "three", 4: "four"}

@@ -23,11 +23,11 @@ AHEAD_PER_COMPILER: Final = 4
 #: Open builds below which further candidates are requested. With more of them open, proposals know too little: on 42
 #: recorded problems the best of 96 candidates is as fast with 16 open as with batches that wait for all results (0.998
 #: of the fastest); with 24 it is not (0.996). No device is faster than that many compilers.
-MOST_AT_WORK: Final = 16
+MAX_AT_WORK: Final = 16
 #: Compiler threads that one process can keep busy; further compilers are processes.
-MOST_THREADS: Final = 2
+MAX_THREADS: Final = 2
 #: A GPU is busy with fewer, and each takes 200 MB.
-MOST_COMPILERS: Final = 32
+MAX_COMPILERS: Final = 32
 #: Builds before the first process is started: a caller that wants only a few does not wait for it.
 FEW: Final = 4
 
@@ -75,7 +75,7 @@ class Builder:
         self.arch = ""
         self._cache_dir = cache_dir
         self._build_cache = build_cache
-        self._threads = threads or min(len(os.sched_getaffinity(0)), MOST_COMPILERS)
+        self._threads = threads or min(len(os.sched_getaffinity(0)), MAX_COMPILERS)
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="build")
         self._compilers, self._asked = Compilers(), count()
 
@@ -125,7 +125,7 @@ class Builder:
 
     def _elsewhere(self) -> Elsewhere | None:
         """What compiles the next source: a process, or None for the calling thread."""
-        return self._compilers.compile if self._threads > MOST_THREADS and next(self._asked) >= FEW else None
+        return self._compilers.compile if self._threads > MAX_THREADS and next(self._asked) >= FEW else None
 
 
 class Builds:
@@ -151,7 +151,7 @@ class Builds:
     @property
     def idle(self) -> bool:
         """Whether a compiler is idle and few enough builds are open to propose more candidates."""
-        return self.left - self.done < min(self._compilers, MOST_AT_WORK)
+        return self.left - self.done < min(self._compilers, MAX_AT_WORK)
 
     def add(self, candidates: Sequence[Config]) -> None:
         """Appends candidates to the queue."""

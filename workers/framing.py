@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 #: A longer document is treated as garbage.
-MOST_BYTES = 64 * 2**20
+MAX_BYTES = 64 * 2**20
 
 _LENGTH = struct.Struct("<I")
 
@@ -47,8 +47,8 @@ def receive(fd: int, seconds: float | None = None) -> dict[str, Any]:
     """
     until = None if seconds is None else time.monotonic() + seconds
     (length,) = _LENGTH.unpack(_exactly(fd, _LENGTH.size, until))
-    if length > MOST_BYTES:
-        raise Hangup(f"a document of {length:,} bytes was announced, more than {MOST_BYTES:,}")
+    if length > MAX_BYTES:
+        raise Hangup(f"a document of {length:,} bytes was announced, more than {MAX_BYTES:,}")
     try:
         document = json.loads(_exactly(fd, length, until))
     except ValueError as error:

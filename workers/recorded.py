@@ -33,7 +33,7 @@ LIBRARY = "cublaslt"
 
 
 #: A longer pause between two measurements is not the candidate's: the run was stopped meanwhile.
-MOST_SECONDS: Final = 60.0
+MAX_SECONDS: Final = 60.0
 #: Time of a candidate where the recording does not say: verification, heat-up, five replays of 1.5 ms.
 USUAL_SECONDS: Final = 0.02
 #: Digits of a digest that are shown.
@@ -162,7 +162,7 @@ def seconds_taken(recording: Recording) -> list[float]:
     for moment, together in groupby(moments):
         count = len(list(together))
         gap = (moment - before).total_seconds() if moment and before else None
-        known += [gap / count if gap is not None and 0 <= gap <= MOST_SECONDS * count else None] * count
+        known += [gap / count if gap is not None and 0 <= gap <= MAX_SECONDS * count else None] * count
         before = moment
     usual = statistics.median([seconds for seconds in known if seconds is not None] or [USUAL_SECONDS])
     return [usual if seconds is None else seconds for seconds in known]

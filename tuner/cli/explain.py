@@ -13,7 +13,7 @@ from space.enumerate import Space, enumerate_all
 from space.explain import Broken, Explanation
 from space.explain import explain as explain_config
 from space.family import Family
-from space.nearest import MOST_CHANGES
+from space.nearest import MAX_CHANGES
 from space.problem import Problem
 from space.registry import families_for, family_named, family_with
 from space.rules import Rule
@@ -125,7 +125,7 @@ def _print_explanation(said: Explanation) -> None:
 
 def _fix(change: str) -> str:
     if not change:
-        return f"no change of {MOST_CHANGES} knobs or fewer makes it legal"
+        return f"no change of {MAX_CHANGES} knobs or fewer makes it legal"
     several = change.count(",") + 1
     return f"{change} is the nearest legal change" + (f": it changes {several} knobs at once" if several > 1 else "")
 

@@ -23,7 +23,7 @@ _STEP_K: Final = {"bf16": 8, "fp16": 8, "tf32": 4, "fp8_e4m3": 16, "fp8_e5m2": 1
 PROMOTION_K: Final = 128
 _F32_ROUNDING: Final = 2.0**-23
 #: Most times that the exponent of a running sum grows, counting again after it has shrunk.
-_MOST_GROWTHS: Final = 24
+_MAX_GROWTHS: Final = 24
 #: No sum and no error leaves this many standard deviations: 2^40 elements exceed it with a chance of 1e-3.
 _SIGMAS: Final = 8.0
 #: Two things that are each within `_SIGMAS` together: the product of both is largest where they are equally rare.
@@ -139,6 +139,6 @@ def accumulation_share(problem: Gemm) -> float:
         sums = (math.ceil(k / _STEP_K[dtype]) + 1) * kept * _SIGMAS * math.sqrt(k)
     else:
         # Losses of runs that are promoted one by one have random signs.
-        steps = min(math.ceil(run / _STEP_K[dtype]) + 1, _MOST_GROWTHS)
+        steps = min(math.ceil(run / _STEP_K[dtype]) + 1, _MAX_GROWTHS)
         sums = (steps * kept + math.ceil(k / run) * _F32_ROUNDING) * _SIGMAS * math.sqrt(k)
     return (products + sums) / k

@@ -27,7 +27,7 @@ ALIGN_BYTES: Final = 256
 COLD_FACTOR: Final = 3
 #: Share of the device's free memory that operands may use.
 MEMORY_SHARE: Final = 0.75
-MOST_COPIES: Final = 160
+MAX_COPIES: Final = 160
 
 #: Around outputs, where only writes matter.
 _GUARD_PATTERN: Final = 0x5AC35AC3
@@ -109,7 +109,7 @@ class Operands:
         self.probe = self._copy() if probing else None
         free_bytes, _ = check("cuMemGetInfo", cu.cuMemGetInfo())
         room = int(free_bytes * MEMORY_SHARE) // copy_bytes(self._parts)
-        wanted = min(cold_copies(problem.min_bytes, l2_bytes), room, MOST_COPIES)
+        wanted = min(cold_copies(problem.min_bytes, l2_bytes), room, MAX_COPIES)
         self.copies = [self._copy() for _ in range(max(2, wanted))]
         self.refresh()
 

@@ -17,10 +17,10 @@ from workers.cuda.driver import Event, Graph, Stopwatch, Stream
 #: One replay lasts about this long: the events' resolution and the launch of the graph are negligible beside it.
 REPLAY_US: Final = 1_500.0
 #: Launches of one graph, where they are short and where they are long.
-FEWEST_LAUNCHES: Final = 2
-FEWEST_SHORT_LAUNCHES: Final = 20
+MIN_LAUNCHES: Final = 2
+MIN_SHORT_LAUNCHES: Final = 20
 SHORT_US: Final = 100.0
-MOST_LAUNCHES: Final = 400
+MAX_LAUNCHES: Final = 400
 #: Timed replays of a screening, behind a first one that does not count.
 SCREEN_REPLAYS: Final = 5
 #: A candidate whose single launch takes this much longer than the round's best gets fewer replays. A single launch
@@ -103,10 +103,10 @@ class TimedGraph:
 
 def launches_for(expected_us: float, copies: int) -> int:
     """Launches of one graph: about `REPLAY_US` long, every copy equally often."""
-    fewest = FEWEST_SHORT_LAUNCHES if expected_us < SHORT_US else FEWEST_LAUNCHES
-    wanted = min(max(REPLAY_US / max(expected_us, 0.1), fewest), MOST_LAUNCHES)
+    fewest = MIN_SHORT_LAUNCHES if expected_us < SHORT_US else MIN_LAUNCHES
+    wanted = min(max(REPLAY_US / max(expected_us, 0.1), fewest), MAX_LAUNCHES)
     turns = -(-int(wanted) // copies)
-    if turns * copies > MOST_LAUNCHES:
+    if turns * copies > MAX_LAUNCHES:
         # The host takes as long for that many launches as the device does.
         turns -= 1
     return max(turns, 1) * copies

@@ -10,7 +10,7 @@ import pytest
 from space.config import Config
 from tests.support import FAMILY, PROBLEM
 from workers.build import Build, BuildFailure, compile_source
-from workers.builder import FEW, MOST_THREADS, Builder, source_of
+from workers.builder import FEW, MAX_THREADS, Builder, source_of
 from workers.compilers import TRIES, Compilers
 from workers.errors import CacheError
 
@@ -73,7 +73,7 @@ def test_many_candidates_are_compiled_by_processes_to_the_same_builds_and_kept(t
     # Small ones, of which the last is illegal: it spills, or does not compile.
     candidates: list[Config] = [FAMILY.config({"tile_n": n, "epilogue": "direct"}) for n in range(8, 8 * FEW + 9, 8)]
     candidates.append(FAMILY.config({"tile_m": 192, "consumer_warpgroups": 2}))
-    builder = Builder(tmp_path, MOST_THREADS + 1)
+    builder = Builder(tmp_path, MAX_THREADS + 1)
     made = dict(builder.builds(PROBLEM, candidates))
     assert not builder._compilers._idle.empty(), "no process was asked"
     builder.close()

@@ -14,7 +14,7 @@ from space.config import Config
 from space.errors import FamilyError
 from space.explain import explain, legal_mask
 from space.kinds.gemm import Gemm
-from space.nearest import MOST_CHANGES
+from space.nearest import MAX_CHANGES
 from space.registry import family_named
 from tests.strategies import configs_of, problems_up_to
 
@@ -26,7 +26,7 @@ BOUND = [place for place, knob in enumerate(FAMILY.knobs) if knob not in FAMILY.
 def first_of_all_changes(problem: Gemm, config: Config) -> dict[str, object]:
     """Fewest knobs, then fewest places, then the order of knobs, then that of values: of all changes, one by one."""
     here = [knob.domain.index(value) for knob, (_, value) in zip(FAMILY.knobs, config.values, strict=True)]
-    for count in range(1, MOST_CHANGES + 1):
+    for count in range(1, MAX_CHANGES + 1):
         changes = [
             (sum(abs(place - here[knob]) for knob, place in zip(knobs, places, strict=True)), knobs, places)
             for knobs in combinations(BOUND, count)

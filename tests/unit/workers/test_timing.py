@@ -14,11 +14,11 @@ def test_every_copy_is_launched_equally_often_in_a_graph() -> None:
         for copies in (2, 3, 7, 160):
             launches = timing.launches_for(expected_us, copies)
             assert launches % copies == 0
-            assert launches >= max(copies, timing.FEWEST_LAUNCHES)
-            assert launches >= timing.FEWEST_SHORT_LAUNCHES or expected_us >= timing.SHORT_US
-            assert launches <= timing.MOST_LAUNCHES
+            assert launches >= max(copies, timing.MIN_LAUNCHES)
+            assert launches >= timing.MIN_SHORT_LAUNCHES or expected_us >= timing.SHORT_US
+            assert launches <= timing.MAX_LAUNCHES
             long_enough = (launches + 1) * expected_us > timing.REPLAY_US
-            assert long_enough or launches + copies > timing.MOST_LAUNCHES
+            assert long_enough or launches + copies > timing.MAX_LAUNCHES
 
 
 def test_only_a_candidate_far_behind_is_given_up_on() -> None:
