@@ -27,6 +27,7 @@ from tuner.errors import TunerError
 from tuner.settings import settings
 from workers.build import BuildFailure, compile_source
 from workers.builder import source_of
+from workers.cuda.clocks import power_limits_w
 from workers.errors import WorkerError
 
 log = logging.getLogger("gemmtune.torch")
@@ -242,7 +243,12 @@ def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.
     about = torch.cuda.get_device_properties(device)
     try:
         arch = arch_of_capability(about.major, about.minor).name
-        profile = profile_from(DriverFacts(about.name, arch, about.multi_processor_count, about.L2_cache_size))
+        # Without the limits, a capped card would get the bests of one at full power.
+        power_w, default_power_w = power_limits_w(f"GPU-{getattr(about, 'uuid', '')}")
+        profile = profile_from(DriverFacts(
+            about.name, arch, about.multi_processor_count, about.L2_cache_size, power_w=power_w,
+            default_power_w=default_power_w,
+        ))  # fmt: skip
         families_for(arch)
         found = sources.chosen().find(problem, profile.name)
     except (SpaceError, TunerError) as error:

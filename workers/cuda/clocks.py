@@ -85,9 +85,9 @@ class Monitor:
 
 def power_limits_w(uuid: str) -> tuple[float | None, float | None]:
     """Enforced and default power limit of a card; None where NVML does not say, as for a MIG slice."""
-    from cuda.bindings import nvml
-
     try:
+        from cuda.bindings import nvml
+
         nvml.init_v2()
         handle = nvml.device_get_handle_by_uuid(uuid)
         enforced = nvml.device_get_enforced_power_limit(handle)
