@@ -101,7 +101,7 @@ class Neighbourhood:
         return hardest
 
     def _changes(self, count: int) -> _Changes:
-        """Changes of so many knobs, in order, less such as break a rule for certain."""
+        """Changes of `count` knobs, in order, without those that certainly break a rule."""
         sets, width = _knob_sets(self._family, count), self._alone.shape[1]
         always = np.bitwise_and.reduce(self._alone, axis=1)
         still = self._breaks[0] & ~sets.read | np.bitwise_or.reduce(always.take(sets.knobs) & sets.alone, axis=0)

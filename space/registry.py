@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from space.config import Config, parse_knobs
+from space.devices import reference_profile
 from space.errors import FamilyError, ProblemError
 from space.families.cublaslt import CUBLASLT
 from space.families.gemv import GEMV
@@ -65,6 +66,7 @@ def register_kind(kind: ProblemKind, module: str) -> None:
 
 def unregister(name: str) -> None:
     """Removes the family or kind of this name."""
+    config_named.cache_clear()
     FAMILIES.pop(name, None)
     KINDS.pop(name, None)
     _registered.pop(name, None)
@@ -120,9 +122,13 @@ def families_for(arch: str, problem: Problem | None = None) -> tuple[Family, ...
 
     Raises:
         FamilyError: no family compiles for it, or none of those takes the problem's kind.
+        ProfileError: no known device has this arch.
     """
     found = _compiled_for(arch, problem)
-    return found if problem is None else tuple(family for family in found if family.takes(problem)) or found
+    if problem is None:
+        return found
+    device = reference_profile(arch)
+    return tuple(family for family in found if family.takes(problem, device)) or found
 
 
 def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:

@@ -29,9 +29,6 @@ from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Prove
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
 
-LIBRARY = "cublaslt"
-
-
 #: A longer pause between two measurements is not the candidate's: the run was stopped meanwhile.
 MAX_SECONDS: Final = 60.0
 #: Time of a candidate where the recording does not say: verification, heat-up, five replays of 1.5 ms.
@@ -104,7 +101,7 @@ class RecordedRound:
         is marked unpaired.
         """
         ours = [self._final(config) for config in finalists]
-        library = [m for (_, stage), m in self._known.items() if m.config.family == LIBRARY and stage == "final"]
+        library = [m for (_, stage), m in self._known.items() if stage == "final" and _is_library(m)]
         first = sorted(library, key=lambda m: m.config.number("rank"))
         self._pass(len(ours) * USUAL_SECONDS)
         return tuple(ours + first)
@@ -142,9 +139,13 @@ class RecordedRound:
             self._sleep(seconds)
 
 
+def _is_library(measurement: Measurement) -> bool:
+    return not family_named(measurement.config.family).own
+
+
 def _with_its_kernel(measurement: Measurement, recorded: str, today: str) -> Measurement:
     """The measurement, whose note says which kernel source it was taken with where that is not today's."""
-    if recorded == today or not family_named(measurement.config.family).own:
+    if recorded == today or _is_library(measurement):
         return measurement
     words = f"measured with kernel source {recorded[:SHOWN]}, which is {today[:SHOWN]} here"
     return replace(measurement, note="; ".join(filter(None, (measurement.note, words))))
@@ -222,7 +223,7 @@ class RecordedWorker:
         return frozenset(
             measurement.config.key
             for measurement, _ in recording.measurements
-            if measurement.stage == "screen" and measurement.config.family != LIBRARY
+            if measurement.stage == "screen" and not _is_library(measurement)
         )
 
     def begin(self, problem: Problem, policy: Policy) -> RecordedRound:

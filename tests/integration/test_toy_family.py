@@ -15,10 +15,11 @@ from gemmtune.command import main
 from space.arch import ARCHS
 from space.devices import profile_named
 from space.enumerate import enumerate_space
+from space.errors import FamilyError
 from space.explain import explain
 from space.kinds.gemm import Gemm
 from space.rank import rank
-from space.registry import families_for, registered_modules
+from space.registry import config_named, families_for, registered_modules
 from tests import toy_family
 from tests.support import FACTS, PROVENANCE, measured
 from tests.toy_family import TOY
@@ -141,5 +142,9 @@ def test_the_service_answers_with_it(cli: Cli, folder: Path) -> None:
 
 
 def test_taken_out_nothing_of_it_is_left() -> None:
+    key = TOY.config({}).key
+    assert config_named(key) == TOY.config({})
     toy_family.leave()
     assert TOY not in families_for("sm_90a")
+    with pytest.raises(FamilyError, match="toy_simt"):
+        config_named(key)

@@ -75,7 +75,7 @@ def _shared_limit(c: Columns) -> IntColumn:
 
 @kept
 def _plain(c: Columns) -> BoolColumn:
-    """Whether a tile is plain; see `PLAIN_SPARES`."""
+    """Whether a tile is plain, as `PLAIN_SPARES` defines it."""
     narrow = (c["swap_ab"] == 0) & (c["instructions_n"] == 1) & (m64_blocks(c) <= 2)
     column: BoolColumn = narrow & (c["producer_registers"] == 40) & (finish_registers(c) == 0)
     return column
