@@ -162,7 +162,7 @@ def _smem_bytes(c: Columns) -> IntColumn:
 def _workspace_bytes(c: Columns) -> IntColumn:
     """Device memory of partial sums and semaphores.
 
-    Split-K: the sums of every slice of every tile. Stream-K: those of every owner of a shared tile and of every helper,
+    Split-K: the sums of every slice of every tile. Stream-K: those of every owner of a shared tile and of every peer,
     each of which is at most one per multiprocessor.
     """
     sums, semaphores = c["tile_m"] * c["tile_n"] * WORD_BYTES, c["team"] * SEMAPHORE_BYTES

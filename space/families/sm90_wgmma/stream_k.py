@@ -1,7 +1,7 @@
 """Stream-K: how all clusters share the tiles of a partial last wave.
 
 Each of these tiles has an owner, a cluster that multiplies the first stages of its K. Clusters without a tile are
-helpers: the stages that the owners leave, one tile after another, are cut into one piece per helper.
+peers: the stages that the owners leave, one tile after another, are cut into one piece per peer.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 
 from space.columns import IntColumn
 
-#: Time in which a helper stores its partial sums, in pipeline stages. Values from 0 to 9 differ by less than the noise.
+#: Time in which a peer stores its partial sums, in pipeline stages. Values from 0 to 9 differ by less than the noise.
 LEAVING_STAGES: Final = 2
-#: Helpers per owner at most, on average: the owner reads the partial sums of each.
-MAX_HELPERS: Final = 3
+#: Peers per owner at most, on average: the owner reads the partial sums of each.
+MAX_PEERS: Final = 3
 
 
 class Sharing(NamedTuple):
@@ -23,19 +23,19 @@ class Sharing(NamedTuple):
 
     Attributes:
         owners: clusters that own a shared tile.
-        helpers: clusters that multiply what the owners leave.
+        peers: clusters that multiply what the owners leave.
         kept: stages that each owner multiplies itself.
     """
 
     owners: IntColumn
-    helpers: IntColumn
+    peers: IntColumn
     kept: IntColumn
 
 
 def sharing(tiles: IntColumn, clusters: IntColumn, k_stages: IntColumn) -> Sharing:
-    """Balances owners and helpers, counting the time in which helpers store their sums.
+    """Balances owners and peers, counting the time in which peers store their sums.
 
-    A single wave is not shared: its helpers would not be ready when the owners are.
+    A single wave is not shared: its peers would not be ready when the owners are.
 
     Args:
         tiles: cluster tiles of all products.
@@ -43,7 +43,7 @@ def sharing(tiles: IntColumn, clusters: IntColumn, k_stages: IntColumn) -> Shari
         k_stages: pipeline stages of a whole tile.
     """
     owners = tiles % clusters
-    helpers = np.minimum(clusters - owners, MAX_HELPERS * owners)
-    kept = -(-owners * (k_stages + LEAVING_STAGES) // np.maximum(owners + helpers, 1))
+    peers = np.minimum(clusters - owners, MAX_PEERS * owners)
+    kept = -(-owners * (k_stages + LEAVING_STAGES) // np.maximum(owners + peers, 1))
     shares = (tiles >= clusters) & (owners > 0) & (kept < k_stages)
-    return Sharing(np.where(shares, owners, 0), np.where(shares, helpers, 0), np.where(shares, kept, k_stages))
+    return Sharing(np.where(shares, owners, 0), np.where(shares, peers, 0), np.where(shares, kept, k_stages))

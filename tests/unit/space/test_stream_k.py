@@ -1,4 +1,4 @@
-"""Stream-K's last wave: owners, helpers, their shares, and the estimate of its time."""
+"""Stream-K's last wave: owners, peers, their shares, and the estimate of its time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from space.devices import profile_named
 from space.enumerate import enumerate_space
 from space.explain import is_legal
-from space.families.sm90_wgmma.stream_k import LEAVING_STAGES, MAX_HELPERS, sharing
+from space.families.sm90_wgmma.stream_k import LEAVING_STAGES, MAX_PEERS, sharing
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 
@@ -24,19 +24,19 @@ counts = st.integers(1, 5_000)
 
 @given(counts, st.integers(1, 160), st.integers(1, 600))
 def test_owners_and_helpers_have_as_much_to_do(tiles: int, clusters: int, k_stages: int) -> None:
-    owners, helpers, kept = (int(each) for each in sharing(*map(np.asarray, (tiles, clusters, k_stages))))
+    owners, peers, kept = (int(each) for each in sharing(*map(np.asarray, (tiles, clusters, k_stages))))
     if tiles < clusters or tiles % clusters == 0:
         assert owners == 0
     if owners == 0:
-        assert (helpers, kept) == (0, k_stages)
+        assert (peers, kept) == (0, k_stages)
         return
     assert owners == tiles % clusters
-    assert 1 <= helpers <= min(clusters - owners, MAX_HELPERS * owners)
+    assert 1 <= peers <= min(clusters - owners, MAX_PEERS * owners)
     assert 1 <= kept < k_stages
     # A helper's share plus the store of its sums takes as long as an owner's share, within a stage.
-    share = owners * (k_stages - kept + LEAVING_STAGES) / helpers
+    share = owners * (k_stages - kept + LEAVING_STAGES) / peers
     assert share <= kept
-    assert kept - 1 < owners * (k_stages + LEAVING_STAGES) / (owners + helpers)
+    assert kept - 1 < owners * (k_stages + LEAVING_STAGES) / (owners + peers)
 
 
 def test_many_are_answered_like_one() -> None:
