@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.auth import require
 from api.http_errors import HttpError, responses
 from api.schemas import PRINTABLE
 from api.snapshot import Snapshot
-from space.devices import DeviceProfile, find_profile, known_names, profile_named
+from space.devices import DeviceProfile, find_profile, identity_named, known_names, profile_named
 from space.errors import ProfileError
 
 router = APIRouter(tags=["devices"], dependencies=[Depends(require("read"))])
 
-DevicePath = Annotated[str, Path(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model")]
+DevicePath = Annotated[
+    str, Path(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model"), AfterValidator(identity_named)
+]
 
 
 class ProfileOut(BaseModel):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
-from pydantic import BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import Strict
+from space.devices import identity_named
 from space.errors import ProblemError
 from tuner.fleet.campaigns.documents import document
 from tuner.fleet.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
@@ -34,7 +35,7 @@ Model = TypeVar("Model", bound=BaseModel)
 class DeviceIn(Strict):
     """A GPU model whose workers run the campaign's rounds."""
 
-    name: Annotated[str, Field(min_length=1, max_length=80)]
+    name: Annotated[str, Field(min_length=1, max_length=80), AfterValidator(identity_named)]
     kind: Literal["cuda", "recorded"] = "cuda"
 
 

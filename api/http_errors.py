@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -104,7 +105,9 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [FieldError(pointer=_pointer(entry["loc"]), detail=entry["msg"]) for entry in error.errors()]
+        errors = [
+            FieldError(pointer=_pointer(entry["loc"]), detail=_sentence(request, entry)) for entry in error.errors()
+        ]
         first = errors[0]
         detail = f"{first.pointer}: {first.detail}; see /openapi.json for the schema"
         return error_response(request, 422, "malformed-request", detail, errors)
@@ -165,6 +168,34 @@ def _allowed(request: Request) -> str:
         if route.matches(scope)[0] is not Match.NONE:
             found |= route.methods
     return ", ".join(sorted(found))
+
+
+def _sentence(request: Request, entry: Mapping[str, Any]) -> str:
+    """What is wrong with a field, with the nearest known one if it is unknown."""
+    if entry["type"] != "extra_forbidden":
+        return str(entry["msg"])
+    *path, name = entry["loc"]
+    known = _known_fields(request, path)
+    if near := get_close_matches(str(name), known, n=1):
+        return f"no such field: the nearest is {near[0]}"
+    return "no such field" + (f": use one of {', '.join(known)}" if known else "")
+
+
+def _known_fields(request: Request, path: Sequence[int | str]) -> list[str]:
+    """The fields at one place of a request, from the OpenAPI document; none for a path that it leaves out."""
+    described = request.app.openapi()
+    operation = described["paths"].get(request.scope["route"].path_format, {}).get(request.method.lower(), {})
+    where, *inner = path
+    if where != "body":
+        return [each["name"] for each in operation.get("parameters", ()) if each["in"] == where]
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    for part in (None, *inner):
+        if part is not None:
+            schema = schema["items"] if isinstance(part, int) else schema["properties"][part]
+        for choice in (schema, *schema.get("anyOf", ())):
+            if "$ref" in choice:
+                schema = described["components"]["schemas"][choice["$ref"].rpartition("/")[2]]
+    return list(schema.get("properties", ()))
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:

@@ -6,11 +6,12 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut
 from space.config import Config
+from space.devices import identity_named
 from space.explain import Broken, Explanation
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
@@ -18,7 +19,8 @@ from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement,
 #: Text without control characters, which every database can store and a log line can show.
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
 DeviceName = Annotated[
-    str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model as the driver reports it")
+    str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model, as in `NVIDIA H200` or `L40S`"),
+    AfterValidator(identity_named),
 ]
 
 

@@ -54,7 +54,7 @@ class Bests:
     def find(self, problem: Problem, device: str) -> Lookup:
         try:
             said: Answer = answer(self.bests, problem, device, model=model_for(device, settings().model_dir).model)
-        except TunerError as error:
+        except (TunerError, SpaceError) as error:
             return Lookup(None, str(error))
         return _trusted(said.source, said.config, said.why, self.trusted)
 

@@ -147,6 +147,12 @@ def find_profile(name: str) -> DeviceProfile | None:
         return None
 
 
+def identity_named(name: str) -> str:
+    """The identity of a device by any of its names; the name itself if no known card has it."""
+    profile = find_profile(name)
+    return profile.name if profile else name
+
+
 @cache
 def reference_profile(arch: str) -> DeviceProfile:
     """The device that stands for an arch: the first of its cards in the table with measured rates, else the first.
@@ -177,7 +183,7 @@ def _folded(name: str) -> str:
 
 def _nearest_names(name: str) -> str:
     asked = _folded(name[:100])
-    containing = [each for each in _names() if asked and asked in each.split()]
+    containing = [each for each in _names() if asked and (asked in each.split() or each.startswith(asked))]
     near = [*containing, *get_close_matches(asked, list(_names()), n=8, cutoff=0.0)]
     names = list(dict.fromkeys(_names()[each] for each in near))[:3]
     return f"the nearest known ones are {', '.join(names)}"

@@ -17,7 +17,7 @@ import optuna
 from optuna.trial import create_trial
 
 from space.config import Config
-from space.devices import find_profile
+from space.devices import find_profile, profile_named
 from space.explain import legal_mask
 from space.family import Family
 from space.knobs import KnobValue
@@ -120,8 +120,11 @@ def why(
 
     Raises:
         NothingMeasured: it has none, or one with too few correct candidates.
+        ProfileError: nothing was measured on the device, and no known card has this name.
     """
     times = _times(store, problem, device, policy)
+    if not times and device not in {name for name, _ in store.devices()}:
+        profile_named(device)
     if len(times) < LEAST:
         raise NothingMeasured(
             f"{len(times)} correct candidates of {problem.title} were measured on "

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from space.devices import DEFAULT_DEVICE
+from space.devices import DEFAULT_DEVICE, identity_named
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Device, Json, open_store, timing_of
@@ -213,7 +213,9 @@ def _request(
 
 def _device(word: str) -> tuple[str, str]:
     recorded, _, model = word.rpartition("recorded:")
-    return (model, "recorded") if word.startswith("recorded:") and not recorded else (word, "cuda")
+    if word.startswith("recorded:") and not recorded:
+        return identity_named(model), "recorded"
+    return identity_named(word), "cuda"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 
 from space.devices import DEFAULT_DEVICE
 from space.errors import ConfigError
-from tuner.cli.options import Db, Json, Out, open_store
+from tuner.cli.options import Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import console, emit
 from tuner.tables.tables import table, table_bytes, write_table
 
@@ -19,7 +19,7 @@ FORMATS = ("json",)
 def export(
     out: Out,
     format: Annotated[str, typer.Option("--format", help="json.")] = "json",
-    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
+    device: DeviceName = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

@@ -12,7 +12,7 @@ from space.errors import ProblemError
 from space.problem import Problem
 from tuner.answering.answers import Answer, answer
 from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import config_json, console, emit, table
 from tuner.cli.problem_options import asks_weight
 from tuner.hints import tune_command
@@ -24,7 +24,7 @@ from tuner.settings import settings
 def ladder(
     problem: Problem,
     ms: Annotated[str, typer.Option("--m", help="Comma-separated values of M. \\[default: 25 from 1 to 16384]")] = "",
-    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
+    device: DeviceName = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 from space.devices import DEFAULT_DEVICE
 from space.registry import family_for
 from tuner.cli.commands import group
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import console, emit, notes
 from tuner.prediction import files
 from tuner.prediction.examples import Group, from_recordings, from_store
@@ -22,12 +22,10 @@ from tuner.settings import settings
 
 app = group("The learned model of a GPU: train it, show it.")
 
-_Device = Annotated[str, typer.Option(help="GPU model as the driver reports it.")]
-
 
 @app.command()
 def train(
-    device: _Device = DEFAULT_DEVICE,
+    device: DeviceName = DEFAULT_DEVICE,
     source: Annotated[
         Literal["both", "store", "recordings"], typer.Option("--from", help="Training data.")
     ] = "both",
@@ -60,7 +58,7 @@ def train(
 
 @app.command()
 def show(
-    device: _Device = DEFAULT_DEVICE,
+    device: DeviceName = DEFAULT_DEVICE,
     file: Annotated[Path | None, typer.Option(help="Model file. \\[default: the one in use]")] = None,
     as_json: Json = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from space.arch import arch_named
-from space.devices import DeviceProfile, profile_named, reference_profile
+from space.devices import DeviceProfile, identity_named, profile_named, reference_profile
 
 # Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
 if TYPE_CHECKING:
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from tuner.settings import Settings
 
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
-DeviceName = Annotated[str, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'.")]
+DeviceName = Annotated[
+    str, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'L40S'.", callback=identity_named)
+]
 ArchName = Annotated[
     str | None, typer.Option("--arch", help="Compile target, as in sm_90a; implies its reference card, not --device.")
 ]

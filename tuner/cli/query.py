@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from tuner.answering.answers import answer
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
 from tuner.cli.problem_options import asks_problem
 from tuner.hints import tune_command
@@ -20,7 +16,7 @@ from tuner.settings import settings
 @asks_problem
 def best(
     problem: Problem,
-    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
+    device: DeviceName = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from tuner.answering import importance
 from tuner.answering.importance import Change, Why
-from tuner.cli.options import Db, Json, open_store
+from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import config_json, console, emit, problem_json, table
 from tuner.cli.problem_options import asks_problem
 from tuner.prediction.files import model_for
@@ -21,7 +19,7 @@ from tuner.settings import settings
 @asks_problem
 def why(
     problem: Problem,
-    device: Annotated[str, typer.Option(help="GPU model as the driver reports it.")] = DEFAULT_DEVICE,
+    device: DeviceName = DEFAULT_DEVICE,
     db: Db = None,
     as_json: Json = False,
 ) -> None:

@@ -68,6 +68,13 @@ class TestBest:
         assert (body["source"], body["config"], body["time_us"]) == ("none", None, None)
         assert "no kernel family is built for sm_80" in body["why"]
 
+    @pytest.mark.parametrize("path", ["/v1/best", "/v1/bests", "/v1/measurements", "/v1/tables/h200"])
+    def test_a_device_goes_by_any_of_its_names(self, http: TestClient, store: Store, path: str) -> None:
+        keep(http, store)
+        about = {"device": "h200"} | (ASKED | {"require": "measured"} if path == "/v1/best" else {})
+        body = http.get(path, params={} if "tables" in path else about).raise_for_status().json()
+        assert body.get("items") or body["device"] == DEVICE
+
     def test_an_unknown_device_is_refused_with_the_nearest_known_ones(self, http: TestClient) -> None:
         detail = problem_of(http.get("/v1/best", params=ASKED | {"device": "NVIDIA H300"}), 422, "bad-input")["detail"]
         assert "the nearest known ones are NVIDIA H" in detail
@@ -94,7 +101,8 @@ class TestBest:
             ({"m": 2**31}, "malformed-request", "m"),
             ({"dtype": "bf17"}, "bad-input", "bf17"),
             ({"layout": "xx"}, "bad-input", "xx"),
-            ({"shape": "1x1x1"}, "malformed-request", "shape"),
+            ({"shape": "1x1x1"}, "malformed-request", "shape: no such field: use one of kind, m, n, k"),
+            ({"layuot": "nt"}, "malformed-request", "layuot: no such field: the nearest is layout"),
         ],
     )
     def test_bad_input_is_named(self, http: TestClient, change: dict[str, Any], kind: str, named: str) -> None:

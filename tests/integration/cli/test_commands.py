@@ -122,6 +122,8 @@ def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
         (("explain", "16x16x16", "--config", "tile=1"), 3, "'tile'"),
         (("export", "--format", "xml", "--out", "x"), 3, "'xml'"),
         (("export", "--device", "none", "--out", "x"), 6, "'none'"),
+        (("why", "512x512x512", "--device", "H2O0"), 3, "the nearest known ones are NVIDIA H20"),
+        (("campaign", "create", "--ladder", "m=1 n=8 k=8", "--device", "L40S"), 3, "NVIDIA L40S is sm_89: no kernel"),
         (("record", "missing.json", "--out", "x"), 3, "missing.json"),
         (("frobnicate",), 2, "frobnicate"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from space.devices import DriverFacts, identity_of, known_names, profile_from, profile_named
+from space.devices import DriverFacts, identity_named, identity_of, known_names, profile_from, profile_named
 from space.devices.cards import CARDS
 from space.devices.rates import TENSOR_SHARE
 from space.errors import ProfileError
@@ -189,6 +189,24 @@ def test_a_power_cap_makes_another_device() -> None:
     assert capped.peak_tflops("bf16") < card.peak_tflops("bf16")
     facts = DriverFacts("NVIDIA H200", "sm_90a", sm_count=132, power_w=500, default_power_w=700)
     assert identity_of(facts) == capped.name
+
+
+def test_a_variant_of_an_alias_has_the_identity_of_the_card() -> None:
+    assert identity_named("h200 (500 W)") == "NVIDIA H200 (500 W)"
+    assert identity_named("h200 MIG 1g.18gb") == "NVIDIA H200 MIG 1g.18gb"
+    assert identity_named("a card of tomorrow") == "a card of tomorrow"
+
+
+@pytest.mark.parametrize("name", ["H200 (0 W)", "H200 (0 SMs)", "H200 (99999 SMs)", "H200 MIG 1g.0gb"])
+def test_an_impossible_variant_is_unknown(name: str) -> None:
+    with pytest.raises(ProfileError, match="is unknown"):
+        profile_named(name)
+
+
+def test_a_name_that_several_cards_begin_with_is_refused_with_some_of_them() -> None:
+    with pytest.raises(ProfileError) as refused:
+        profile_named("A100")
+    assert all("A100" in name for name in str(refused.value).split("are ")[1].split(", "))
 
 
 def test_fewer_multiprocessors_make_another_device() -> None:

@@ -12,8 +12,9 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from space.devices import find_profile, known_names
-from space.registry import families_taking
+from space.devices import profile_named
+from space.errors import FamilyError, ProfileError
+from space.registry import families_for, families_taking
 from tuner.errors import CampaignEnded, CampaignError, KeyReused, StoreError, UnknownCampaign
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, WorkerRow
 from tuner.evidence.codec import utc
@@ -161,20 +162,23 @@ def queue_for(session: Session, device: str, kind: str) -> str:
     """The queue of a device model that is in the table of GPU models, or that a worker has registered.
 
     Raises:
-        CampaignError: the device is unknown.
+        CampaignError: the device is unknown, or no kernel family is built for it.
     """
     if kind not in ("cuda", "recorded"):
         raise CampaignError(f"device kind {kind!r} is unknown: use cuda or recorded")
-    if card := find_profile(device):
-        return queue_name(card.name, card.arch.name, kind)
-    seen = select(WorkerRow.queue).join(DeviceRow).where(DeviceRow.name == device, DeviceRow.kind == kind)
-    known = session.scalar(seen.order_by(WorkerRow.id.desc()).limit(1))
-    if known is None:
-        raise CampaignError(
-            f"device {device[:100]!r} is unknown, and no worker has registered one: use one of "
-            f"{', '.join(known_names())}"
-        )
-    return known
+    try:
+        card = profile_named(device)
+    except ProfileError as error:
+        seen = select(WorkerRow.queue).join(DeviceRow).where(DeviceRow.name == device, DeviceRow.kind == kind)
+        known = session.scalar(seen.order_by(WorkerRow.id.desc()).limit(1))
+        if known is None:
+            raise CampaignError(f"{error}; no worker has registered it either") from error
+        return known
+    try:
+        families_for(card.arch.name)
+    except FamilyError as error:
+        raise CampaignError(f"{card.name} is {card.arch.name}: {error}") from error
+    return queue_name(card.name, card.arch.name, kind)
 
 
 def _add_problems(
