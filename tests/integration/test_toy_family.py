@@ -26,6 +26,7 @@ from tests.toy_family import TOY
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, tune
 from workers.build import Build, compile_source
+from workers.cuda.families import prepared_launcher_of
 from workers.kernels.source import source_of_family
 from workers.recorded import RecordedWorker
 from workers.recording import file_name, read_recording, write_recording
@@ -104,6 +105,7 @@ def test_its_kernel_compiles_wherever_it_says(arch: str, epilogue: str) -> None:
     assert isinstance(built, Build), built
     assert 0 < built.registers <= 255
     assert b"toy_simt" in built.cubin
+    assert prepared_launcher_of(TOY).__module__ == TOY.launcher
 
 
 def test_it_is_recorded_and_replayed(folder: Path) -> None:

@@ -8,11 +8,11 @@ from typing import Final, cast
 from space.config import Config
 from space.devices import DeviceProfile
 from space.kinds.gemm import Gemm
+from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import EVICT_NORMAL, GemmArguments, epilogue_places
 from workers.cuda.families.prepared import Passes, PreparedLauncher
 from workers.cuda.families.shared import Place, Shared, word
-from workers.cuda.operands import Copy
 
 
 class ToyArguments(GemmArguments):
