@@ -26,6 +26,7 @@ class ProfileOut(BaseModel):
 
     model_config = ConfigDict(from_attributes=True)
 
+    name: str = Field(description="the device's identity")
     arch: str = Field(description="compile target")
     compute_capability: tuple[int, int]
     sm_count: int

@@ -75,6 +75,10 @@ class TestBest:
         body = http.get(path, params={} if "tables" in path else about).raise_for_status().json()
         assert body.get("items") or body["device"] == DEVICE
 
+    def test_the_limits_of_a_device_say_whose_they_are(self, http: TestClient) -> None:
+        body = http.get("/v1/devices/h200").raise_for_status().json()
+        assert body["limits"]["name"] == body["name"] == DEVICE
+
     def test_an_unknown_device_is_refused_with_the_nearest_known_ones(self, http: TestClient) -> None:
         detail = problem_of(http.get("/v1/best", params=ASKED | {"device": "NVIDIA H300"}), 422, "bad-input")["detail"]
         assert "the nearest known ones are NVIDIA H" in detail
