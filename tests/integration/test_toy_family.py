@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_an_arch_without_another_family_is_served_by_it() -> None:
     ranked = rank(enumerate_space(TOY, PROBLEM, A100), A100)
     assert len(ranked) == 57
     assert ranked.estimates_us[0] < ranked.estimates_us[-1]
-    assert registered_modules() == ("tests.toy_family",)
+    assert registered_modules() == ("tests.toy_family.plugin",)
 
 
 def test_questions_that_name_no_device_get_the_default_one_where_it_is_a_target() -> None:
@@ -141,6 +142,14 @@ def test_the_service_answers_with_it(cli: Cli, folder: Path) -> None:
         assert (on_a100["source"], on_a100["config"]["family"]) == ("predicted", TOY.name)
         body = {"problem": {"m": 250, "n": 130, "k": 100}, "knobs": {"tile_k": 32}, "family": TOY.name}
         assert http.post("/v1/explain", json=body).json()["legal"]
+
+
+def test_a_child_process_that_imports_what_was_registered_knows_it() -> None:
+    (module,) = registered_modules()
+    code = f"import {module}; from space.registry import family_named; print(family_named({TOY.name!r}).kernel)"
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "tests.toy_family.kernel"
 
 
 def test_taken_out_nothing_of_it_is_left() -> None:

@@ -88,7 +88,7 @@ TOY: Final = Family(
 
 def join() -> None:
     """Registers the family."""
-    register_family(TOY, __name__)
+    register_family(TOY, "tests.toy_family.plugin")
 
 
 def leave() -> None:

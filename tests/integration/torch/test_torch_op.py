@@ -158,7 +158,7 @@ REFUSALS: list[tuple[dict[str, object], str]] = [
     ({**tensors(), "out_dtype": torch.float64}, "C can.t have out_dtype"),
     ({**tensors(), "promoted": True}, "dtype_acc of bf16"),
     ({**tensors(), "out": random(4, 9)}, "omit out"),
-    ({**tensors(), "out": random(8, 4).t()}, "row after row"),
+    ({**tensors(), "out": random(8, 4).t()}, "row by row"),
     ({**tensors(), "out": random(4, 8).float(), "out_dtype": BF16}, "omit out_dtype"),
     ({**tensors(), "out": torch.empty(4, 8, dtype=BF16, device="meta")}, "out is .* on meta"),
     ({"a": SHARED.view(-1)[:128].view(4, 32), "b": random(32, 8), "out": SHARED.view(-1)[100:132].view(4, 8)},
@@ -202,7 +202,7 @@ def test_configs_come_from_a_store_or_from_its_table(tmp_path: Path) -> None:
     damaged["entries"][0]["median_us"] = 1.0
     (tmp_path / "table.json").write_text(json.dumps(damaged))
     configure(tmp_path / "table.json")
-    with pytest.raises(TableError, match="not what was exported"):
+    with pytest.raises(TableError, match="does not match its hash"):
         sources.chosen()
     configure()
 
