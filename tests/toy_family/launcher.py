@@ -21,6 +21,14 @@ class ToyArguments(GemmArguments):
     _fields_ = (("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("k", ctypes.c_int))
 
 
+def arguments_of(p: Gemm, copy: Copy) -> ToyArguments:
+    """What a launch over one copy passes."""
+    return ToyArguments(
+        copy.c, copy.source or None, copy.bias or None, None, None, EVICT_NORMAL, EVICT_NORMAL, p.n, p.m * p.n,
+        p.m, p.n, copy.alpha, copy.beta, copy.a, copy.b, p.k,
+    )  # fmt: skip
+
+
 class ToyLauncher(PreparedLauncher):
     """A single pass."""
 
@@ -32,12 +40,7 @@ class ToyLauncher(PreparedLauncher):
 
     def prepare(self, copy: Copy) -> Passes:
         """The arguments of one copy."""
-        p = self._problem
-        made = ToyArguments(
-            copy.c, copy.source or None, copy.bias or None, None, None, EVICT_NORMAL, EVICT_NORMAL, p.n, p.m * p.n,
-            p.m, p.n, copy.alpha, copy.beta, copy.a, copy.b, p.k,
-        )  # fmt: skip
-        return ((self._launch, Arguments(made)),)
+        return ((self._launch, Arguments(arguments_of(self._problem, copy))),)
 
     def places(self, passes: Passes) -> dict[str, Place]:
         """Places of all addresses."""
