@@ -15,6 +15,7 @@ from itertools import product
 from typing import Final
 
 from space.arch import ARCHS, Feature
+from space.instructions import wgmma
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.operand import FP8, INT8
 from space.instructions.tcgen05 import TCGEN05, TMEM_ALLOCATIONS, TMEM_LOAD_REPEATS, Tcgen05
@@ -87,7 +88,7 @@ def _features() -> Iterator[Sample]:
 
 def _wgmma_legal() -> Iterator[Sample]:
     def legal(rule: str, ptx: str) -> Sample:
-        return Sample("sm_90a", "wgmma", rule, True, ptx)
+        return Sample(wgmma.ARCHS[0], "wgmma", rule, True, ptx)
 
     for row in WGMMA:
         for n in row.n:
@@ -102,7 +103,7 @@ def _wgmma_legal() -> Iterator[Sample]:
 
 
 def _wgmma_broken() -> Iterator[Sample]:
-    def broken(rule: str, ptx: str, arch: str = "sm_90a") -> Sample:
+    def broken(rule: str, ptx: str, arch: str = wgmma.ARCHS[0]) -> Sample:
         return Sample(arch, "wgmma", rule, False, ptx)
 
     for row in WGMMA:

@@ -13,6 +13,7 @@ from typing import Final
 from benchmarks.search.nearest import nearest_order
 from benchmarks.search.replay import Replay
 from benchmarks.search.setting import Setting
+from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
 from space.problem import DTYPE_BYTES
@@ -45,14 +46,15 @@ class Choice:
         }  # fmt: skip
 
 
-def choices(problem: Gemm, sm_count: int = 132) -> list[Choice]:
+def choices(problem: Gemm, sm_count: int) -> list[Choice]:
     """The rule's choices, best first; ties keep its order of enumeration."""
     return sorted(_enumerated(problem, sm_count), key=lambda choice: choice.cycles)
 
 
 def rule_order(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
     """Each choice as the nearest recorded candidate."""
-    return nearest_order(replay, setting.family, (choice.wish for choice in choices(replay.problem)), most)
+    found = choices(replay.problem, profile_named(replay.device).sm_count)
+    return nearest_order(replay, setting.family, (choice.wish for choice in found), most)
 
 
 def _enumerated(problem: Gemm, sm_count: int) -> Iterator[Choice]:

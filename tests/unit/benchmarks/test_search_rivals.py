@@ -31,7 +31,7 @@ PICKS = [
 
 @pytest.mark.parametrize(("shape", "dtype", "pick"), PICKS)
 def test_deepgemms_rule_picks_what_is_published(shape: str, dtype: str, pick: tuple[int, ...]) -> None:
-    first = choices(Gemm.parse(shape, dtype))[0]
+    first = choices(Gemm.parse(shape, dtype), 132)[0]
     assert (first.block_m, first.block_n, first.cluster_m, first.cluster_n, first.stages) == pick
 
 
