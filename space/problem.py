@@ -65,16 +65,6 @@ class Operand:
         """Bytes of all elements."""
         return self.elements * DTYPE_BYTES[self.dtype]
 
-    @property
-    def row_stride(self) -> int:
-        """Elements from one row to the next."""
-        return 1 if self.column_major else self.columns
-
-    @property
-    def column_stride(self) -> int:
-        """Elements from one column to the next."""
-        return self.rows if self.column_major else 1
-
 
 class Problem(ABC):
     """One product of some kind; frozen, hashable, equal by its fields."""

@@ -13,6 +13,7 @@ from space.devices.resolve import (
     profile_from,
     profile_named,
     reference_profile,
+    unknown_device,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "profile_from",
     "profile_named",
     "reference_profile",
+    "unknown_device",
 ]

@@ -112,7 +112,12 @@ def profile_named(name: str) -> DeviceProfile:
         if (match := pattern.fullmatch(name.strip())) and (whole := find_profile(match["card"])):
             part = derive(whole, match)
             return part if part.name == name else profile_named(part.name)
-    raise ProfileError(f"device {name[:100]!r} is unknown: {_nearest_names(name)}")
+    raise unknown_device(name)
+
+
+def unknown_device(name: str) -> ProfileError:
+    """The error for a name that no known card has, with the nearest names."""
+    return ProfileError(f"device {name[:100]!r} is unknown: {_nearest_names(name)}")
 
 
 @lru_cache(maxsize=_KEPT_PROFILES)

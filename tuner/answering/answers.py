@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from space.config import Config
-from space.devices import DeviceProfile, find_profile, profile_named
+from space.devices import DeviceProfile, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError
 from space.explain import nearest_config
@@ -92,11 +92,13 @@ def answer(
     device = profile.name if profile else device
     if best := bests.best(problem, device, policy):
         return measured(best)
-    asked = _Question(problem, device, policy, model if model and model.facts.device == device else None, profile)
     if profile is None:
-        return asked.on_unknown_card(bests)
-    if why := asked.unserved:
-        return asked.none(why)
+        return _on_unknown_card(bests, problem, device, policy)
+    try:
+        family = family_for(profile.arch.name, problem)
+    except FamilyError as error:
+        return _none(problem, device, policy, f"{device} is {profile.arch.name}: {error}")
+    asked = _Question(problem, profile, family, policy, model if model and model.facts.device == device else None)
     neighbour = best_neighbour(bests.neighbours(problem, device), problem, policy, asked.judge)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
@@ -118,6 +120,27 @@ def measured(best: Best) -> Answer:
     )  # fmt: skip
 
 
+def _on_unknown_card(bests: Bests, problem: Problem, device: str, policy: Policy) -> Answer:
+    """The answer for a card that has measurements but no profile: the neighbours' family with its defaults.
+
+    Raises:
+        ProfileError: nothing was measured on it.
+    """
+    neighbours = list(bests.neighbours(problem, device))
+    if not neighbours:
+        raise unknown_device(device)
+    family = family_named(neighbours[0].config.family)
+    if default := default_config(family, problem):
+        why = f"no profile of {device} is known; these are the defaults of {family.name}, made legal for "
+        return Answer(problem, device, policy, "default", default, None, None, why + problem.shape)
+    return _none(problem, device, policy, f"no {family.name} config is legal for {problem.title}")
+
+
+def _none(problem: Problem, device: str, policy: Policy, why: str) -> Answer:
+    """The answer without a config."""
+    return Answer(problem, device, policy, "none", None, None, None, why)
+
+
 @dataclass(frozen=True, slots=True)
 class _Prediction:
     """A predicted config, its time and the 90 % interval of that time."""
@@ -132,28 +155,10 @@ class _Question:
     """A question without a measured answer, with everything needed to answer it."""
 
     problem: Problem
-    device: str
+    profile: DeviceProfile
+    family: Family
     policy: Policy
     model: LearnedModel | None
-    profile: DeviceProfile | None
-
-    @property
-    def unserved(self) -> str:
-        """Why no family supports the problem's kind on the device; empty if one does."""
-        try:
-            _ = self.family
-        except FamilyError as error:
-            return f"{self.device} is {self._known.arch.name}: {error}"
-        return ""
-
-    @property
-    def family(self) -> Family:
-        """The family whose configs are predicted."""
-        return family_for(self._known.arch.name, self.problem)
-
-    @property
-    def _known(self) -> DeviceProfile:
-        return self.profile or profile_named(self.device)
 
     @property
     def judge(self) -> Judge:
@@ -168,8 +173,8 @@ class _Question:
     @property
     def grounds(self) -> tuple[str, ...]:
         """Sentences that say what a prediction is based on."""
-        if not self._known.measured:
-            return (f"rates of {self.device} are {self._known.sources['tensor_tflops']}; none was measured",)
+        if not self.profile.measured:
+            return (f"rates of {self.profile.name} are {self.profile.sources['tensor_tflops']}; none was measured",)
         if self.model is None:
             return ("the analytic model's errors on recorded problems",)
         facts = self.model.facts
@@ -182,16 +187,16 @@ class _Question:
 
     def predicted(self) -> _Prediction | None:
         """The model's first choice; None if no config is legal."""
-        if self.model and (found := first_choice(self.model, self.problem, self._known)):
+        if self.model and (found := first_choice(self.model, self.problem, self.profile)):
             config, prediction, place = found
             low, high = float(prediction.low_us[place]), float(prediction.high_us[place])
             return _Prediction(config, float(prediction.time_us[place]), (low, high))
-        ranked = rank(self._space(), self._known)
+        ranked = rank(self._space(), self.profile)
         if not len(ranked):
             return None
         time_us = float(ranked.estimates_us[0])
         # The errors of estimates are known only for measured cards.
-        interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if self._known.measured else None
+        interval = (time_us * ANALYTIC_LOW, time_us * ANALYTIC_HIGH) if self.profile.measured else None
         return _Prediction(ranked.config(0), time_us, interval)
 
     def beats(self, predicted: _Prediction, neighbour: Neighbour) -> bool:
@@ -204,8 +209,6 @@ class _Question:
             return False
         both = [neighbour.config, predicted.config]
         here, there = (self.judge.times_us(problem, both) for problem in (self.problem, neighbour.best.problem))
-        if here is None or there is None:
-            return False
         return here[0] / here[1] > NEIGHBOURS_CREDIT * max(there[0] / there[1], 1.0)
 
     def nearest(self, neighbour: Neighbour) -> Answer:
@@ -223,42 +226,23 @@ class _Question:
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The answer with a prediction, or the reason why no config is legal."""
         if predicted:
-            near = f"nothing near {self.problem.shape} was measured on {self.device}"
+            near = f"nothing near {self.problem.shape} was measured on {self.profile.name}"
             if neighbour:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
             why = f"{near}; {self.predictor} ranks this config first"
             return self._answer("predicted", predicted.config, predicted.time_us, predicted.interval_us, why, None,
                                 self.grounds)  # fmt: skip
-        return self.none(self._why_none())
-
-    def on_unknown_card(self, bests: Bests) -> Answer:
-        """The answer for a card that has measurements but no profile: the neighbours' family with its defaults.
-
-        Raises:
-            ProfileError: nothing was measured on it.
-        """
-        near = next(iter(bests.neighbours(self.problem, self.device)), None)
-        if near is None:
-            profile_named(self.device)
-            raise AssertionError(f"{self.device} has no profile, and is known")
-        family = family_named(near.config.family)
-        if default := default_config(family, self.problem):
-            why = f"no profile of {self.device} is known; these are the defaults of {family.name}, made legal for "
-            return self._answer("default", default, None, None, why + self.problem.shape)
-        return self.none(f"no {family.name} config is legal for {self.problem.title}")
-
-    def none(self, why: str) -> Answer:
-        """The answer without a config."""
-        return self._answer("none", None, None, None, why)
+        return _none(self.problem, self.profile.name, self.policy, self._why_none())
 
     def _answer(
         self, source: Source, config: Config | None, time_us: float | None, interval: tuple[float, float] | None,
         why: str, best: Best | None = None, grounds: tuple[str, ...] = (),
     ) -> Answer:  # fmt: skip
-        return Answer(self.problem, self.device, self.policy, source, config, time_us, best, why, interval, grounds)
+        device = self.profile.name
+        return Answer(self.problem, device, self.policy, source, config, time_us, best, why, interval, grounds)
 
     def _space(self) -> Space:
-        return enumerate_space(self.family, self.problem, self._known)
+        return enumerate_space(self.family, self.problem, self.profile)
 
     def _why_none(self) -> str:
         removed = self._space().removed

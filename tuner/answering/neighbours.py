@@ -47,13 +47,11 @@ class Neighbour:
 class Judge:
     """Expected times at any shape: from the learned model where it covers the family, else from the estimate."""
 
-    profile: DeviceProfile | None
+    profile: DeviceProfile
     model: LearnedModel | None
 
-    def times_us(self, problem: Problem, configs: Sequence[Config]) -> list[float] | None:
-        """Expected times of configs of one family; None on an unknown device."""
-        if self.profile is None:
-            return None
+    def times_us(self, problem: Problem, configs: Sequence[Config]) -> list[float]:
+        """Expected times of configs of one family."""
         family = family_named(configs[0].family)
         columns = family.columns(problem, configs, self.profile)
         if self.model is not None and self.model.facts.family == family.name:
@@ -80,7 +78,7 @@ def best_neighbour(bests: Iterable[Best], problem: Problem, policy: Policy, judg
     return min(rivals, key=lambda rival: (rival.time_us, rival.octaves), default=None)
 
 
-def _offered(best: Best, problem: Problem, device: DeviceProfile | None) -> tuple[Best, list[Config]] | None:
+def _offered(best: Best, problem: Problem, device: DeviceProfile) -> tuple[Best, list[Config]] | None:
     """The winner, and the runner-up of the same family, where they are legal at the requested shape."""
     configs = [config for config in (best.config, best.runner_up) if config and config.family == best.config.family]
     legal = [config for config in configs if is_legal(family_named(config.family), problem, config, device)]
@@ -91,10 +89,7 @@ def _rivals(best: Best, configs: list[Config], problem: Problem, judge: Judge) -
     """The configs measured there, with their expected times at the requested shape."""
     here, there = judge.times_us(problem, configs), judge.times_us(best.problem, [*configs, best.config])
     for place, config in enumerate(configs):
-        if here is None or there is None:
-            growth, lag = problem.flops / best.problem.flops, 1.0
-        else:
-            # Only the model knows how far behind the runner-up was; it is never taken to be ahead.
-            growth, lag = here[place] / there[place], max(there[place] / there[-1], 1.0)
+        # Only the model knows how far behind the runner-up was; it is never taken to be ahead.
+        growth, lag = here[place] / there[place], max(there[place] / there[-1], 1.0)
         time_us = best.median_us * lag * growth
         yield Neighbour(best, config, time_us, judge.interval_us(time_us), problem.distance(best.problem))
