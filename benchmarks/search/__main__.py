@@ -1,6 +1,6 @@
 """Share of the best against number of measurements, for our search and its rivals, on recorded problems.
 
-python -m benchmarks.search --seeds 10 --out benchmarks/results/search_h200.md --plot benchmarks/results/search_h200.png
+python -m benchmarks.search --seeds 10 --out benchmarks/results/search_order_h200.md
 
 Needs the extra `bench` (Kernel Tuner, matplotlib); a strategy whose package is not installed is named and left out.
 nvMatmulHeuristics is proprietary: install `nvidia-matmul-heuristics` yourself.
