@@ -13,9 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from benchmarks.instruction_samples import Sample, refusals, samples
 from benchmarks.published import add_out, publish
 from workers.build import nvrtc_version
-from workers.conformance import Sample, refusals, samples
 
 
 def main() -> int:

@@ -18,8 +18,8 @@ from space.layouts.swizzle import SWIZZLES
 from tests.gpu.layout_experiments import MmaSync, Seen, WgmmaExperiment
 from tests.gpu.layout_gpu import Gpu
 from tests.gpu.layout_words import codes_of, register_words
+from tests.layout_dump.sources import matrix_moves_source, mma_sync_source, tma_source, wgmma_source
 from tuner.studying.open_worker import driver_present
-from workers.kernels.layout_dump.sources import matrix_moves_source, mma_sync_source, tma_source, wgmma_source
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 

@@ -9,8 +9,8 @@ import pytest
 
 from space.instructions.wgmma import WGMMA
 from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES
+from tests.layout_dump.sources import matrix_moves_source, mma_sync_source, tma_source, wgmma_source
 from workers.build import Build, compile_source
-from workers.kernels.layout_dump.sources import matrix_moves_source, mma_sync_source, tma_source, wgmma_source
 
 ARCH = "sm_90a"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.instruction_ptx import wgmma_ptx
 from space.arch import ARCHS
 from space.devices import reference_profile
 from space.errors import LayoutError
@@ -28,7 +29,6 @@ from space.layouts.swizzle import SWIZZLES
 from space.layouts.wgmma_descriptor import WgmmaDescriptor
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
-from workers.kernels.instruction import wgmma_ptx
 
 FAMILY = family_named("sm90_wgmma")
 SQUARE = Gemm.of(4096, 4096, 4096)

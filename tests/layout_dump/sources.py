@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 from space.instructions.operand import PTX_DTYPES
@@ -16,23 +17,25 @@ from workers.kernels.flatten import flatten
 _PTX: Final = PTX_DTYPES | {"int4": "s4", "uint4": "u4", "b1": "b1", "f64": "f64"}
 #: Inline-assembly constraint and C type of an accumulator register by dtype; fp16 comes in pairs.
 _REGISTER: Final = {"f32": ("f", "float"), "f64": ("d", "double"), "s32": ("r", "u32"), "fp16": ("r", "u32")}
+#: Includes of these kernels resolve against this folder, then against `workers/kernels`.
+_ROOT: Final = Path(__file__).parent.parent
 _DOC: Final = "https://docs.nvidia.com/cuda/parallel-thread-execution/"
 
 
 def matrix_moves_source() -> str:
     """Entries `ldmatrix_x1` to `stmatrix_x4_trans`."""
-    return flatten("layout_dump/matrix_moves.cuh")
+    return flatten("layout_dump/matrix_moves.cuh", root=_ROOT)
 
 
 def tma_source() -> str:
     """Entry `dump_tma`."""
-    return flatten("layout_dump/tma.cuh")
+    return flatten("layout_dump/tma.cuh", root=_ROOT)
 
 
 def mma_sync_source(shape: Shape, dtype: str, accumulator: str, *, a_col: bool = False, b_col: bool = True) -> str:
     """Entry `dump_mma_sync` of one instruction, A and B of the same dtype."""
     return flatten("layout_dump/mma_sync.cuh", {
-        "layout_dump/ptx/mma_sync.cuh": _mma_sync(shape, dtype, accumulator, a_col, b_col)})  # fmt: skip
+        "layout_dump/ptx/mma_sync.cuh": _mma_sync(shape, dtype, accumulator, a_col, b_col)}, _ROOT)  # fmt: skip
 
 
 def wgmma_source(row: Wgmma, n: int, *, a_in_registers: bool = False, trans_a: int = 0, trans_b: int = 0) -> str:
@@ -42,7 +45,7 @@ def wgmma_source(row: Wgmma, n: int, *, a_in_registers: bool = False, trans_a: i
         trans_a, trans_b: 1 where that operand lies M- or N-major in shared memory; 16-bit types only.
     """
     return flatten("layout_dump/wgmma.cuh", {
-        "layout_dump/ptx/wgmma_mma_async.cuh": _wgmma(row, n, a_in_registers, trans_a, trans_b)})  # fmt: skip
+        "layout_dump/ptx/wgmma_mma_async.cuh": _wgmma(row, n, a_in_registers, trans_a, trans_b)}, _ROOT)  # fmt: skip
 
 
 def _mma_sync(shape: Shape, dtype: str, accumulator: str, a_col: bool, b_col: bool) -> str:

@@ -14,14 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
-from space.arch import ARCHS, Feature
-from space.instructions import wgmma
-from space.instructions.mma_sync import MMA_SYNC, MmaSync
-from space.instructions.operand import FP8, INT8
-from space.instructions.tcgen05 import TCGEN05, TMEM_ALLOCATIONS, TMEM_LOAD_REPEATS, Tcgen05
-from space.instructions.wgmma import WGMMA, wgmma_for
-from workers.build import BuildFailure, compile_source
-from workers.kernels.instruction import (
+from benchmarks.instruction_ptx import (
     FEATURE_PTX,
     kernel,
     mma_sync_ptx,
@@ -30,6 +23,13 @@ from workers.kernels.instruction import (
     tmem_load_ptx,
     wgmma_ptx,
 )
+from space.arch import ARCHS, Feature
+from space.instructions import wgmma
+from space.instructions.mma_sync import MMA_SYNC, MmaSync
+from space.instructions.operand import FP8, INT8
+from space.instructions.tcgen05 import TCGEN05, TMEM_ALLOCATIONS, TMEM_LOAD_REPEATS, Tcgen05
+from space.instructions.wgmma import WGMMA, wgmma_for
+from workers.build import BuildFailure, compile_source
 
 #: Targets that lack the suffix their instruction needs, and one older than all of ours.
 PLAIN_TARGETS: Final = ("sm_75", "sm_90", "sm_100", "sm_120")

@@ -10,10 +10,10 @@ from functools import cache
 
 import pytest
 
+from benchmarks.instruction_ptx import wgmma_ptx
+from benchmarks.instruction_samples import Sample, refusal, refusals, samples
 from space.arch import ARCHS
 from space.instructions.wgmma import WGMMA, wgmma_for
-from workers.conformance import Sample, refusal, refusals, samples
-from workers.kernels.instruction import wgmma_ptx
 
 #: Of one rule of one instruction, legal or broken.
 MOST_OF_A_RULE = 8
