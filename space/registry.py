@@ -1,7 +1,7 @@
 """The registry: every kernel family and every problem kind, one line each, and how to look them up.
 
-`register_family` and `register_kind` add those that live elsewhere. They record the module that calls them, so that a
-worker's child process can import it too.
+`register` adds those that live elsewhere. It records the module that calls it, so that a worker's child process can
+import it too.
 """
 
 from __future__ import annotations
@@ -30,50 +30,38 @@ DEFAULT_KIND: Final = GEMM.name
 
 #: Tables, reports and answers ask for the same few configs again and again, and configs never change.
 _KEPT_CONFIGS: Final = 16_384
-#: Modules by the name of the family or kind that they registered.
-_registered: Final[dict[str, str]] = {}
+#: The module that registered each family or kind from outside this package.
+_registered: Final[dict[Family | ProblemKind, str]] = {}
 
 
-def register_family(family: Family, module: str) -> None:
-    """Adds a family that lives outside this package.
-
-    Args:
-        module: dotted name of the module whose import registers it.
-
-    Raises:
-        FamilyError: another family has this name.
-    """
-    if FAMILIES.get(family.name, family) is not family:
-        raise FamilyError(f"family {family.name!r} is already registered: choose another name")
-    FAMILIES[family.name] = family
-    _registered[family.name] = module
-
-
-def register_kind(kind: ProblemKind, module: str) -> None:
-    """Adds a problem kind that lives outside this package.
+def register(plug: Family | ProblemKind, module: str) -> None:
+    """Adds a family or a problem kind that lives outside this package.
 
     Args:
         module: dotted name of the module whose import registers it.
 
     Raises:
-        ProblemError: another kind has this name.
+        FamilyError, ProblemError: another family, or another kind, has this name.
     """
-    if KINDS.get(kind.name, kind) is not kind:
-        raise ProblemError(f"problem kind {kind.name!r} is already registered: choose another name")
-    KINDS[kind.name] = kind
-    _registered[kind.name] = module
+    if _table_of(plug).setdefault(plug.name, plug) is not plug:
+        what, error = ("family", FamilyError) if isinstance(plug, Family) else ("problem kind", ProblemError)
+        raise error(f"{what} {plug.name!r} is already registered: choose another name")
+    _registered[plug] = module
 
 
-def unregister(name: str) -> None:
-    """Removes the family or kind of this name."""
+def unregister(plug: Family | ProblemKind) -> None:
+    """Removes a family or a problem kind that `register` added."""
     config_named.cache_clear()
-    FAMILIES.pop(name, None)
-    KINDS.pop(name, None)
-    _registered.pop(name, None)
+    if _registered.pop(plug, None):
+        del _table_of(plug)[plug.name]
+
+
+def _table_of(plug: Family | ProblemKind) -> dict[str, Any]:
+    return FAMILIES if isinstance(plug, Family) else KINDS
 
 
 def registered_modules() -> tuple[str, ...]:
-    """Modules that registered families or kinds from outside this package, in order."""
+    """Modules that registered families or kinds, in order."""
     return tuple(dict.fromkeys(_registered.values()))
 
 

@@ -3,8 +3,8 @@
     swizzle              address → address, for each mode
     boxes                tile → TMA boxes, and the address of every element
     operand              operand tile → strides and descriptors of wgmma and tcgen05
-    wgmma_descriptor     fields ↔ 64 bits
-    tcgen05_descriptor   fields ↔ 64 bits (shared memory), fields ↔ 32 bits (instruction)
+    descriptor           fields ↔ 64 bits, for wgmma and tcgen05
+    tcgen05_instruction  fields ↔ 32 bits
     banks                addresses of a warp → wavefronts
     fragments            instruction and operand → (thread, register) → (row, column)
     draw                 all of these as SVG

@@ -8,7 +8,6 @@ continue across boxes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.tma import BOX_STEP_BYTES, MAX_BOX_EXTENT, MAX_TRANSACTION_BYTES, SMEM_STEP_BYTES
-from space.layouts.swizzle import SWIZZLES, IntArray, Swizzle
+from space.layouts.swizzle import SWIZZLES, IntArray, Ints, Swizzle
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,33 +77,22 @@ class BoxPlan:
             for row in range(0, self.rows, MAX_BOX_EXTENT)
         )  # fmt: skip
 
-    @overload
-    def offset(self, row: int, column: int) -> int: ...
-    @overload
-    def offset(self, row: IntArray, column: IntArray) -> IntArray: ...
-    def offset(self, row: int | IntArray, column: int | IntArray) -> int | IntArray:
+    def offset(self, row: Ints, column: Ints) -> Ints:
         """Byte offset of an element from the aligned start of the tile in shared memory."""
         across, within = column // self.box_columns, column % self.box_columns
         linear = across * self.column_stride_bytes + row * self.pitch_bytes + within * self.element_bytes
         return self.swizzle.apply(linear)
 
 
-@overload
-def boxes_across(row_bytes: int, box_bytes: int) -> int: ...
-@overload
-def boxes_across(row_bytes: IntArray, box_bytes: IntArray) -> IntArray: ...
-def boxes_across(row_bytes: int | IntArray, box_bytes: int | IntArray) -> int | IntArray:
+def boxes_across(row_bytes: Ints, box_bytes: Ints) -> Ints:
     """Number of boxes side by side that cover rows of `row_bytes`; the last may reach past the rows."""
     return -(-row_bytes // box_bytes)
 
 
-@overload
-def whole_boxes(row_bytes: int, box_bytes: int) -> bool: ...
-@overload
-def whole_boxes(row_bytes: IntArray, box_bytes: IntArray) -> npt.NDArray[np.bool_]: ...
-def whole_boxes(row_bytes: int | IntArray, box_bytes: int | IntArray) -> bool | npt.NDArray[np.bool_]:
+def whole_boxes(row_bytes: IntArray, box_bytes: IntArray) -> npt.NDArray[np.bool_]:
     """Whether boxes side by side cover rows of `row_bytes` exactly."""
-    return row_bytes % box_bytes == 0
+    whole: npt.NDArray[np.bool_] = row_bytes % box_bytes == 0
+    return whole
 
 
 def plan_boxes(rows: int, columns: int, dtype: str, swizzle: Swizzle, box_columns: int | None = None) -> BoxPlan:
@@ -153,7 +141,7 @@ def _check_box(columns: int, wide: int, size: int, swizzle: Swizzle, dtype: str)
             f"a box of {wide} {dtype} is {row_bytes} B wide, {how} the {swizzle.span_bytes} B rows that {swizzle.name} "
             f"swizzles: use boxes of {swizzle.span_bytes // size} elements" + (f", or {fits[0]}" if fits else "")
         )
-    if not whole_boxes(columns * size, row_bytes):
+    if columns % wide:
         raise LayoutError(
             f"{columns} columns are not a whole number of boxes of {wide} {dtype} ({row_bytes} B, {swizzle.name}): "
             f"use {-(-columns // wide) * wide} columns, or a narrower swizzle"

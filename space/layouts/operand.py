@@ -15,16 +15,14 @@ Sources: PTX ISA 9.0 §9.7.15.5.1.2.1, "Major-ness supported by Strides"; CUTLAS
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, overload
+from typing import Final
 
 from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.layouts.boxes import BoxPlan, plan_boxes
-from space.layouts.descriptor import MatrixDescriptor
-from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, IntArray, Swizzle, whole_patterns
-from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
-from space.layouts.wgmma_descriptor import WgmmaDescriptor
+from space.layouts.descriptor import Tcgen05Descriptor, WgmmaDescriptor
+from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, Ints, Swizzle
 
 #: Value of a leading byte offset that the hardware ignores.
 UNREAD_LEADING_BYTES: Final = 16
@@ -68,7 +66,7 @@ class OperandTile:
                 f"described here: use 128B, 64B, 32B or none"
             )
         name, rows = ("mn", self.mn) if self.major == "k" else ("k", self.k)
-        if not whole_patterns(rows):
+        if rows % CORE_ROWS:
             raise LayoutError(
                 f"{name} = {rows} rows are not whole core matrices of {CORE_ROWS} rows: "
                 f"use {-(-rows // CORE_ROWS) * CORE_ROWS}"
@@ -91,15 +89,9 @@ class OperandTile:
         across = self.plan.column_stride_bytes
         return Strides(rows, across) if self.major == "mn" and not self.swizzle.bits else Strides(across, rows)
 
-    @overload
-    def offset(self, mn: int, k: int) -> int: ...
-    @overload
-    def offset(self, mn: IntArray, k: IntArray) -> IntArray: ...
-    def offset(self, mn: int | IntArray, k: int | IntArray) -> int | IntArray:
+    def offset(self, mn: Ints, k: Ints) -> Ints:
         """Byte offset of an element from the aligned start of the tile."""
-        if self.major == "k":
-            return self.plan.offset(mn, k)  # type: ignore[arg-type]
-        return self.plan.offset(k, mn)  # type: ignore[arg-type]
+        return self.plan.offset(mn, k) if self.major == "k" else self.plan.offset(k, mn)
 
     def start(self, mn: int, k: int) -> int:
         """Byte offset, before swizzling, of the block at (`mn`, `k`): the start address of its descriptor.
@@ -157,26 +149,3 @@ class OperandTile:
                 f"a tile at {address:#x} starts inside a swizzle pattern: {self.swizzle.name} needs a multiple of "
                 f"{self.plan.alignment_bytes} B, because the hardware swizzles absolute addresses"
             )
-
-
-def read_address(
-    descriptor: MatrixDescriptor, major: Major, dtype: str, mn: IntArray, k: IntArray
-) -> IntArray:
-    """Address at which the hardware reads element (`mn`, `k`) of an operand of one instruction.
-
-    Args:
-        mn: row of A or column of B, from 0.
-        k: position along K within the instruction, from 0.
-    """
-    size = element_bytes(dtype)
-    swizzle, leading, stride = descriptor.swizzle, descriptor.leading_byte_offset, descriptor.stride_byte_offset
-    contiguous, row = (k * size, mn) if major == "k" else (mn * size, k)
-    span = swizzle.span_bytes
-    if major == "k" and swizzle.bits:
-        across = contiguous
-    else:
-        step = stride if major == "mn" and not swizzle.bits else leading
-        across = contiguous // span * step + contiguous % span
-    rows = leading if major == "mn" and not swizzle.bits else stride
-    linear = descriptor.start_address + across + row % CORE_ROWS * span + row // CORE_ROWS * rows
-    return swizzle.apply(linear)

@@ -8,7 +8,7 @@ the descriptor must say where in the pattern it starts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, overload
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from space.errors import LayoutError
 from space.instructions.tma import SWIZZLE_SPANS
 
 IntArray = npt.NDArray[np.int64]
+#: One number, or one of each row.
+Ints = TypeVar("Ints", int, IntArray)
 
 #: A core matrix is this many rows of this many bytes. Swizzle patterns repeat after as many rows; without a swizzle, a
 #: tile is made of columns of core matrices.
@@ -45,11 +47,7 @@ class Swizzle:
     shift: int
     span_bytes: int
 
-    @overload
-    def apply(self, address: int) -> int: ...
-    @overload
-    def apply(self, address: IntArray) -> IntArray: ...
-    def apply(self, address: int | IntArray) -> int | IntArray:
+    def apply(self, address: Ints) -> Ints:
         """The swizzled address of the byte that is at `address` without a swizzle; its own inverse."""
         mask = ((1 << self.bits) - 1) << (self.base + self.shift)
         return address ^ ((address & mask) >> self.shift)
@@ -90,11 +88,7 @@ SWIZZLES: Final[dict[str, Swizzle]] = {
 WIDEST: Final = SWIZZLES["128B"]
 
 
-@overload
-def row_bytes_of(span_bytes: int) -> int: ...
-@overload
-def row_bytes_of(span_bytes: IntArray) -> IntArray: ...
-def row_bytes_of(span_bytes: int | IntArray) -> int | IntArray:
+def row_bytes_of(span_bytes: Ints) -> Ints:
     """Bytes of each row of a tile that one box holds, for a swizzle span in bytes; 0 is no swizzle."""
     return max(span_bytes, CORE_BYTES) if isinstance(span_bytes, int) else np.maximum(span_bytes, CORE_BYTES)
 
@@ -108,13 +102,10 @@ def widest_span(row_bytes: IntArray) -> IntArray:
     return span
 
 
-@overload
-def whole_patterns(rows: int, parts: int = 1) -> bool: ...
-@overload
-def whole_patterns(rows: IntArray, parts: IntArray) -> npt.NDArray[np.bool_]: ...
-def whole_patterns(rows: int | IntArray, parts: int | IntArray = 1) -> bool | npt.NDArray[np.bool_]:
+def whole_patterns(rows: IntArray, parts: IntArray) -> npt.NDArray[np.bool_]:
     """Whether each of `parts` equal parts of a tile's rows consists of whole swizzle patterns or core matrices."""
-    return rows % (CORE_ROWS * parts) == 0
+    whole: npt.NDArray[np.bool_] = rows % (CORE_ROWS * parts) == 0
+    return whole
 
 
 def swizzle_named(name: str) -> Swizzle:

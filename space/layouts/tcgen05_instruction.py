@@ -1,16 +1,15 @@
 """The 32-bit instruction descriptor of `tcgen05.mma`: shapes, dtypes and major modes that no compiler checks.
 
-The descriptor is a register,
-so an impossible value assembles and is undefined behaviour on the GPU. This module refuses
-it, by the rows of `space.instructions.tcgen05`. The descriptor does not hold the CTA group: whether M and N suit it,
-only
-those rows say.
+The descriptor is a register, so an impossible value assembles and is undefined behaviour on the GPU. This module
+refuses it, by the rows of `space.instructions.tcgen05`. The descriptor does not hold the CTA group: only those rows say
+whether M and N suit it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from space.errors import LayoutError
 from space.instructions.operand import Major
@@ -77,6 +76,9 @@ KINDS: Final[dict[str, Kind]] = {
     "mxf4nvf4": Kind(MXF4_FIELDS, {"fp4_e2m1": 1}, {}, {"ue4m3": 0, "ue8m0": 1}, (0, 2)),
 }
 _SHIFTS: Final = (0, 8, 16, 32)
+#: Fields of one bit, and fields of numbers, that a descriptor holds as they are.
+_FLAGS: Final = ("negate_a", "negate_b", "saturate", "sparse", "k96")
+_NUMBERS: Final = ("sparsity_selector", "sf_id_a", "sf_id_b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,84 +138,70 @@ class Tcgen05Instruction:
         """
         facts = kind_named(kind)
         fields = unpack(facts.fields, word, 32, f"instruction descriptor of kind::{kind}")
-        transposed: dict[int, Major] = {0: "k", 1: "mn"}
+        majors: tuple[Major, Major] = ("k", "mn")
+        plain: dict[str, Any] = {name: fields.get(name, 0) for name in _NUMBERS}
+        plain |= {name: bool(fields.get(name, 0)) for name in _FLAGS}
         made = cls(
             kind, fields["m"] * _m_step(facts), fields["n"] * 8,
             _dtype(facts.inputs, fields["format_a"], "format_a", kind),
             _dtype(facts.inputs, fields["format_b"], "format_b", kind),
             _dtype(facts.outputs, fields["format_d"], "format_d", kind) if facts.outputs else "f32",
-            transposed[fields.get("transpose_a", 0)], transposed[fields.get("transpose_b", 0)],
-            bool(fields["negate_a"]), bool(fields["negate_b"]), bool(fields.get("saturate", 0)),
-            bool(fields["sparse"]), fields.get("sparsity_selector", 0), _SHIFTS[fields.get("max_shift", 0)],
-            _dtype(facts.scales, fields["scale_format"], "scale_format", kind) if facts.scales else "",
-            fields.get("sf_id_a", 0), fields.get("sf_id_b", 0), bool(fields.get("k96", 0)),
+            majors[fields.get("transpose_a", 0)], majors[fields.get("transpose_b", 0)],
+            max_shift=_SHIFTS[fields.get("max_shift", 0)],
+            scale_dtype=_dtype(facts.scales, fields["scale_format"], "scale_format", kind) if facts.scales else "",
+            **plain,
         )  # fmt: skip
         # Refuses the values that encode refuses.
         made.encode()
         return made
 
     def _values(self, facts: Kind) -> dict[str, int]:
-        values = {
-            "sparse": self.sparse, "sparsity_selector": self.sparsity_selector, "saturate": self.saturate,
+        """Value of every field that some kind has."""
+        return {name: int(getattr(self, name)) for name in (*_FLAGS, *_NUMBERS)} | {
             "format_a": facts.inputs[self.dtype_a], "format_b": facts.inputs[self.dtype_b],
-            "negate_a": self.negate_a, "negate_b": self.negate_b, "n": self.n // 8, "m": self.m // _m_step(facts),
-            "transpose_a": self.major_a == "mn", "transpose_b": self.major_b == "mn",
-            "max_shift": _SHIFTS.index(self.max_shift), "k96": self.k96,
-            "sf_id_a": self.sf_id_a, "sf_id_b": self.sf_id_b,
+            "format_d": facts.outputs.get(self.dtype_d, 0), "scale_format": facts.scales.get(self.scale_dtype, 0),
+            "transpose_a": int(self.major_a == "mn"), "transpose_b": int(self.major_b == "mn"),
+            "m": self.m // _m_step(facts), "n": self.n // 8, "max_shift": _SHIFTS.index(self.max_shift),
         }  # fmt: skip
-        if facts.outputs:
-            values["format_d"] = facts.outputs[self.dtype_d]
-        if facts.scales:
-            values["scale_format"] = facts.scales[self.scale_dtype]
-        return {name: int(value) for name, value in values.items()}
 
     def _check_shape(self, facts: Kind) -> None:
-        for name, dtype in (("a", self.dtype_a), ("b", self.dtype_b)):
-            if dtype not in facts.inputs:
-                raise LayoutError(
-                    f"dtype_{name} = {dtype!r} with kind::{self.kind}: use one of {', '.join(facts.inputs)}"
-                )
+        beside = f"with kind::{self.kind}"
+        _check_known("dtype_a", self.dtype_a, facts.inputs, beside)
+        _check_known("dtype_b", self.dtype_b, facts.inputs, beside)
         inputs = (self.kind, self.dtype_a, self.dtype_b)
         typed = [row for row in TCGEN05 if (row.kind, row.dtype_a, row.dtype_b) == inputs]
         rows = [row for row in typed if row.dtype_acc == self.dtype_d]
-        if not rows:
-            known = sorted({row.dtype_acc for row in typed})
-            raise LayoutError(
-                f"dtype_d = {self.dtype_d!r} with kind::{self.kind} of {self.dtype_a} and {self.dtype_b}: "
-                + (f"use {' or '.join(known)}" if known else "no instruction multiplies these dtypes")
-            )
-        extents = sorted({m for row in rows for m in row.m})
-        if self.m not in extents:
-            raise LayoutError(f"m = {self.m} with kind::{self.kind}: use one of {', '.join(map(str, extents))}")
-        for name, major in (("a", self.major_a), ("b", self.major_b)):
-            if major not in rows[0].majors:
-                raise LayoutError(f"major_{name} = {major!r} with kind::{self.kind}: use {' or '.join(rows[0].majors)}")
+        _check_known("dtype_d", self.dtype_d, sorted({row.dtype_acc for row in typed}),
+                     f"{beside} of {self.dtype_a} and {self.dtype_b}",
+                     "no instruction multiplies these dtypes")  # fmt: skip
+        _check_known("m", self.m, sorted({m for row in rows for m in row.m}), beside)
+        _check_known("major_a", self.major_a, rows[0].majors, beside)
+        _check_known("major_b", self.major_b, rows[0].majors, beside)
         widths = sorted({n for row in rows for n in row.n_of(self.m, major_b=self.major_b)})
-        if self.n not in widths:
-            raise LayoutError(
-                f"n = {self.n} with kind::{self.kind}, m = {self.m} and a {self.major_b}-major B: "
-                f"use one of {', '.join(map(str, widths))}"
-            )
+        _check_known("n", self.n, widths, f"{beside}, m = {self.m} and a {self.major_b}-major B")
 
     def _check_flags(self, facts: Kind) -> None:
-        names = {field.name for field in facts.fields}
-        given = {"saturate": self.saturate, "k96": self.k96, "max_shift": self.max_shift,
-                 "sparsity_selector": self.sparsity_selector}  # fmt: skip
-        for name, value in given.items():
+        names, beside = {field.name for field in facts.fields}, f"with kind::{self.kind}"
+        for name in ("saturate", "k96", "max_shift", "sparsity_selector"):
+            value = getattr(self, name)
             if value and (name not in names or (name == "saturate" and self.kind != "i8")):
-                raise LayoutError(f"{name} = {value} with kind::{self.kind}, which has no such field: leave it out")
+                raise LayoutError(f"{name} = {value} {beside}, which has no such field: leave it out")
         if self.kind == "i8" and (self.negate_a or self.negate_b):
             raise LayoutError("kind::i8 cannot negate an operand: leave out negate_a and negate_b")
-        if self.max_shift not in _SHIFTS:
-            raise LayoutError(f"max_shift = {self.max_shift}: use one of {', '.join(map(str, _SHIFTS))}")
         if self.sparsity_selector and not self.sparse:
             raise LayoutError(f"sparsity_selector = {self.sparsity_selector} of a dense A: leave it out, or set sparse")
-        if self.scale_dtype not in (facts.scales or {"": 0}):
-            known = " or ".join(facts.scales) or "none, as it has no block scaling"
-            raise LayoutError(f"scale_dtype = {self.scale_dtype!r} with kind::{self.kind}: use {known}")
-        for name, value in (("sf_id_a", self.sf_id_a), ("sf_id_b", self.sf_id_b)):
-            if value not in facts.sf_ids:
-                raise LayoutError(f"{name} = {value} with kind::{self.kind}: use {' or '.join(map(str, facts.sf_ids))}")
+        _check_known("max_shift", self.max_shift, _SHIFTS, beside)
+        if facts.scales or self.scale_dtype:
+            _check_known("scale_dtype", self.scale_dtype, facts.scales, beside, "it has no block scaling; leave it out")
+        _check_known("sf_id_a", self.sf_id_a, facts.sf_ids, beside)
+        _check_known("sf_id_b", self.sf_id_b, facts.sf_ids, beside)
+
+
+def _check_known(name: str, value: object, known: Collection[object], beside: str, none: str = "") -> None:
+    if value not in known:
+        words = [str(each) for each in known]
+        use = f"use {' or '.join(words)}" if len(words) < 3 else f"use one of {', '.join(words)}"
+        raise LayoutError(f"{name} = {value!r} {beside}: {use if words else none}")
 
 
 def kind_named(name: str) -> Kind:

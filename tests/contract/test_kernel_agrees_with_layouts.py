@@ -7,9 +7,9 @@ import re
 import pytest
 
 from space.instructions.operand import Major
+from space.layouts.descriptor import WgmmaDescriptor
 from space.layouts.operand import OperandTile, Strides
 from space.layouts.swizzle import SWIZZLES
-from space.layouts.wgmma_descriptor import FIELDS, SWIZZLE_CODES
 from workers.kernels.flatten import FOLDER
 
 
@@ -17,10 +17,11 @@ def test_fields_and_swizzle_codes_stand_where_the_layouts_have_them() -> None:
     text = (FOLDER / "ptx" / "wgmma.cuh").read_text()
     body = text[text.index("wgmma_descriptor(") :]
     shifts = {int(shift) for shift in re.findall(r"<< (\d+)\)", body)}
-    assert shifts == {field.low for field in FIELDS if field.name not in ("start_address", "base_offset")}
+    unused = ("start_address", "base_offset")
+    assert shifts == {field.low for field in WgmmaDescriptor.FIELDS if field.name not in unused}
     assert "0x3FFFF) >> 4" in body
     for name in ("128B", "64B", "32B"):
-        assert f"kSwizzle == {name[:-1]} ? {SWIZZLE_CODES[name]}" in body
+        assert f"kSwizzle == {name[:-1]} ? {WgmmaDescriptor.SWIZZLE_CODES[name]}" in body
 
 
 @pytest.mark.parametrize("major", ["mn", "k"])

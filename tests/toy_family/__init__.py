@@ -18,7 +18,7 @@ from space.family import Family
 from space.kinds.gemm import Gemm
 from space.knobs import Knob, KnobValue
 from space.problem import DTYPE_BYTES
-from space.registry import register_family, unregister
+from space.registry import register, unregister
 from space.rules import Rule
 
 #: A thread computes 4 x 4 elements of C.
@@ -88,9 +88,9 @@ TOY: Final = Family(
 
 def join() -> None:
     """Registers the family."""
-    register_family(TOY, "tests.toy_family.plugin")
+    register(TOY, "tests.toy_family.plugin")
 
 
 def leave() -> None:
     """Takes it out again."""
-    unregister(TOY.name)
+    unregister(TOY)

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from space.errors import ProblemError
 from space.problem import DTYPE_BYTES, Field, Operand, Problem, ProblemKind
-from space.registry import register_kind, unregister
+from space.registry import register, unregister
 
 SCALES: Final = ("per_tensor", "per_row")
 _KEY: Final = re.compile(r"scaled_gemm:(\w+):([0-9]{1,10})x([0-9]{1,10})x([0-9]{1,10}):(\w+)")
@@ -116,9 +116,9 @@ SCALED_GEMM: Final = ProblemKind(
 
 def join() -> None:
     """Registers the kind."""
-    register_kind(SCALED_GEMM, __name__)
+    register(SCALED_GEMM, __name__)
 
 
 def leave() -> None:
     """Takes it out again."""
-    unregister(SCALED_GEMM.name)
+    unregister(SCALED_GEMM)

@@ -211,7 +211,7 @@ class LearnedModel:
         """
         facts = self.facts
         if find_profile(facts.device) is None:
-            raise ModelError(f"the model is of {facts.device!r}, which is no known card: add it to space/devices")
+            raise ModelError(f"the model is of {facts.device!r}, which is no known card: add it to space/cards.py")
         family, limits = family_named(facts.family), profile_named(facts.device)
         problem = problem_from_key(facts.probe_problem)
         features = features_of(family, problem, family.columns(problem, _probe(family, facts), limits), limits)

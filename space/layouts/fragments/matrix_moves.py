@@ -42,8 +42,3 @@ def matrix_fragment(instruction: str, count: int, trans: bool) -> Fragment:
     row, column = (inner, outer) if trans else (outer, inner)
     name = f"{instruction} m8n8.x{count}{'.trans' if trans else ''} b16"
     return Fragment(name, SOURCES[instruction], ROWS, ROWS, 16, row, column, matrix + 0 * lane)
-
-
-def addressed_row(lane: int, count: int) -> tuple[int, int] | None:
-    """Matrix and row whose address `lane` supplies; None if the instruction ignores the lane."""
-    return divmod(lane, ROWS) if lane < ROWS * count else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from space.arch import WARP_THREADS
 from space.errors import LayoutError
-from space.instructions.tcgen05 import TMEM_COLUMNS, TMEM_LANES, TMEM_LOAD_REPEATS
+from space.instructions.tcgen05 import TMEM_LOAD_REPEATS
 from space.layouts.fragments.fragment import Fragment
 from space.layouts.swizzle import IntArray
 
@@ -47,22 +47,6 @@ SHAPES: Final[dict[str, Shape]] = {
 #: Two accesses of 16 lanes x 32 bits: lanes 16 to 31 of the warp access columns `split` further on.
 TWICE: Final = "16x32bx2"
 _REPEATS: Final = TMEM_LOAD_REPEATS | {TWICE: TMEM_LOAD_REPEATS["32x32b"]}
-
-
-def tmem_address(lane: int, column: int) -> int:
-    """The 32-bit address of a cell of tensor memory: lane in bits 16-31, column in bits 0-15.
-
-    An access gives the first lane of its warp; the hardware adds the lane of each thread.
-
-    Raises:
-        LayoutError: the cell is outside the 128 lanes and 512 columns.
-    """
-    if not 0 <= lane < TMEM_LANES or not 0 <= column < TMEM_COLUMNS:
-        raise LayoutError(
-            f"lane {lane}, column {column} is outside tensor memory: lanes are 0 to {TMEM_LANES - 1}, "
-            f"columns 0 to {TMEM_COLUMNS - 1}"
-        )
-    return lane << 16 | column
 
 
 def tmem_fragment(shape: str, repeat: int, *, pack16: bool = False, split: int | None = None) -> Fragment:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from space.cards import CARDS, TENSOR_SHARE
 from space.devices import DriverFacts, identity_named, identity_of, known_names, profile_from, profile_named
-from space.devices.cards import CARDS
-from space.devices.rates import TENSOR_SHARE
 from space.errors import ProfileError
 
 #: Names that drivers report, with the compile target and multiprocessors of each card.

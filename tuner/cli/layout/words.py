@@ -8,13 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from space.errors import LayoutError
-from space.layouts import tcgen05_descriptor, wgmma_descriptor
+from space.layouts.descriptor import Tcgen05Descriptor, WgmmaDescriptor
 from space.layouts.draw import word_svg
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import swizzle_named
-from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
 from space.layouts.tcgen05_instruction import KINDS, Tcgen05Instruction, kind_named
-from space.layouts.wgmma_descriptor import WgmmaDescriptor
 from tuner.cli.layout.options import (
     Bytes,
     ElementType,
@@ -49,12 +47,12 @@ def descriptor(
 
     Takes a word, the fields, or an operand tile: `--tile 128x64 --at 0,16 --start 0x400`.
     """
-    kinds: dict[str, tuple[type[WgmmaDescriptor | Tcgen05Descriptor], Any]] = {
-        "wgmma": (WgmmaDescriptor, wgmma_descriptor.FIELDS), "tcgen05": (Tcgen05Descriptor, tcgen05_descriptor.FIELDS),
+    kinds: dict[str, type[WgmmaDescriptor | Tcgen05Descriptor]] = {
+        "wgmma": WgmmaDescriptor, "tcgen05": Tcgen05Descriptor,
     }  # fmt: skip
     if target not in kinds:
         raise LayoutError(f"--for {target!r} is unknown: use {' or '.join(kinds)}")
-    kind, fields = kinds[target]
+    kind = kinds[target]
     if word:
         made = kind.decode(number_from("word", word))
     elif tile:
@@ -68,7 +66,7 @@ def descriptor(
         )  # fmt: skip
     bits = made.encode()
     values = {name: str(value) for name, value in _fields_json(made).items()}
-    draw(svg, lambda: word_svg(f"{target} shared-memory descriptor", fields, bits, 64, values))
+    draw(svg, lambda: word_svg(f"{target} shared-memory descriptor", kind.FIELDS, bits, 64, values))
     _say_word(f"{target} descriptor", bits, 64, _fields_json(made), as_json)
 
 

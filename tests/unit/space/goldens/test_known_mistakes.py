@@ -21,14 +21,15 @@ from space.instructions.tma import TensorMap
 from space.kinds.gemm import DTYPES, Gemm
 from space.layouts.banks import access
 from space.layouts.boxes import plan_boxes
+from space.layouts.descriptor import WgmmaDescriptor
 from space.layouts.fragments.matrix_moves import matrix_fragment
 from space.layouts.fragments.scale_factors import scale_factors
 from space.layouts.fragments.wgmma import wgmma_fragment
-from space.layouts.operand import OperandTile, read_address
+from space.layouts.operand import OperandTile
 from space.layouts.swizzle import SWIZZLES
-from space.layouts.wgmma_descriptor import WgmmaDescriptor
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
+from tests.descriptor_reads import read_address
 
 FAMILY = family_named("sm90_wgmma")
 SQUARE = Gemm.of(4096, 4096, 4096)

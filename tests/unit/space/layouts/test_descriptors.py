@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space.errors import LayoutError
+from space.layouts.descriptor import Tcgen05Descriptor, WgmmaDescriptor
 from space.layouts.swizzle import SWIZZLES
-from space.layouts.tcgen05_descriptor import Tcgen05Descriptor
-from space.layouts.wgmma_descriptor import FIELDS, SWIZZLE_CODES, WgmmaDescriptor
 
 sixteens = st.integers(0, 2**14 - 1).map(lambda value: value * 16)
 swizzled = st.sampled_from(["128B", "64B", "32B"])
@@ -62,7 +61,8 @@ def test_fields_stand_where_the_isa_has_them() -> None:
 def test_three_shifted_to_bit_61_is_not_the_32_byte_swizzle() -> None:
     """It reads as 128B with a reserved bit set; a document took it for 32B."""
     word = 3 << 61
-    assert next(field for field in FIELDS if field.name == "swizzle").of(word) == SWIZZLE_CODES["128B"]
+    (swizzle,) = (field for field in WgmmaDescriptor.FIELDS if field.name == "swizzle")
+    assert swizzle.of(word) == WgmmaDescriptor.SWIZZLE_CODES["128B"]
     with pytest.raises(LayoutError, match="reserved bit 61"):
         WgmmaDescriptor.decode(word)
 

@@ -9,13 +9,13 @@ import pytest
 
 from space.layouts.banks import tile_access
 from space.layouts.boxes import plan_boxes
+from space.layouts.descriptor import WgmmaDescriptor
 from space.layouts.draw import access_svg, boxes_svg, fragment_svg, scale_factors_svg, swizzle_svg, word_svg
 from space.layouts.draw.canvas import color_of
 from space.layouts.fragments import fragment_named
 from space.layouts.fragments.scale_factors import scale_factors
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import SWIZZLES
-from space.layouts.wgmma_descriptor import FIELDS
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -64,7 +64,7 @@ def test_an_access_says_its_verdict(wide: int, verdict: str) -> None:
 
 def test_a_word_shows_every_bit_and_field() -> None:
     word = OperandTile(64, 64, "bf16", "k", SWIZZLES["128B"]).wgmma_descriptor(1024).encode()
-    found = labels(word_svg("descriptor", FIELDS, word, 64, {}))
+    found = labels(word_svg("descriptor", WgmmaDescriptor.FIELDS, word, 64, {}))
     assert {str(bit) for bit in range(64)} <= set(found)
     assert "62-63  swizzle = 1" in found
 

@@ -10,12 +10,13 @@ import pytest
 
 from space.elements import element_bytes
 from space.instructions.wgmma import Wgmma, wgmma_for
+from space.layouts.descriptor import WgmmaDescriptor
 from space.layouts.fragments import Fragment
 from space.layouts.fragments.mma_sync import Shape, mma_fragment
 from space.layouts.fragments.wgmma import wgmma_fragment
-from space.layouts.operand import OperandTile, read_address
+from space.layouts.operand import OperandTile
 from space.layouts.swizzle import SWIZZLES, IntArray
-from space.layouts.wgmma_descriptor import WgmmaDescriptor
+from tests.descriptor_reads import read_address
 from tests.gpu.layout_experiments import MmaSync, RunMma, RunWgmma, Seen, WgmmaExperiment
 from tests.gpu.layout_words import element_words, gather, register_words, spread
 

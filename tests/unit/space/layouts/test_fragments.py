@@ -12,10 +12,10 @@ from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.wgmma import FLOAT_N, INTEGER_N, WGMMA, Wgmma
 from space.layouts.fragments import Fragment, fragment_named
 from space.layouts.fragments.fragment import Holder
-from space.layouts.fragments.matrix_moves import COUNTS, addressed_row, matrix_fragment
+from space.layouts.fragments.matrix_moves import COUNTS, matrix_fragment
 from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES, mma_fragment
 from space.layouts.fragments.tcgen05 import SHAPES as TMEM_SHAPES
-from space.layouts.fragments.tcgen05 import tmem_address, tmem_fragment
+from space.layouts.fragments.tcgen05 import tmem_fragment
 from space.layouts.fragments.wgmma import A_DTYPES, D_DTYPES, wgmma_fragment
 
 
@@ -216,8 +216,6 @@ def test_ldmatrix_trans_of_k_by_n_rows_gives_b_of_mma_sync() -> None:
 def test_a_warp_moves_128_bytes_of_each_matrix(count: int, moved_bytes: int) -> None:
     fragment = matrix_fragment("ldmatrix", count, False)
     assert fragment.threads * fragment.registers * 4 == moved_bytes
-    assert [addressed_row(lane, count) for lane in (0, 7)] == [(0, 0), (0, 7)]
-    assert [addressed_row(lane, count) is None for lane in range(32)].count(False) == 8 * count
 
 
 def test_sixteen_stmatrix_x4_move_a_16_bit_accumulator_of_n_256() -> None:
@@ -237,15 +235,6 @@ def test_tensor_memory_shapes_start_as_in_the_figures() -> None:
     assert [(int(first["16x64b"].row[t, 0]), int(first["16x64b"].column[t, 0])) for t in range(5)] == [
         (0, 0), (8, 0), (0, 1), (8, 1), (1, 0)]  # fmt: skip
     assert [int(row) for row in first["16x128b"].row[5]] == [1, 9]
-
-
-def test_a_warp_addresses_its_first_lane_and_not_that_of_each_thread() -> None:
-    """`(tid << 16) & 0x3E00000` keeps bits 21-25, which are 32 times the warp; no lower bit is held elsewhere."""
-    for thread in range(128):
-        assert (thread << 16) & 0x3E00000 == tmem_address(thread // 32 * 32, 0)
-    assert tmem_address(32, 5) == 0x200005
-    with pytest.raises(LayoutError, match="0 to 127"):
-        tmem_address(128, 0)
 
 
 def test_neighbouring_registers_of_an_accumulator_are_not_neighbouring_rows() -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
-from space.layouts.operand import OperandTile, Strides, read_address
+from space.layouts.operand import OperandTile, Strides
 from space.layouts.swizzle import SWIZZLES
+from tests.descriptor_reads import read_address
 
 #: 128 (M or N) x 64 (K) of bf16: leading and stride byte offset. CUTLASS, canonical layouts, times 16 B.
 GOLDEN: list[tuple[Major, str, int, int]] = [

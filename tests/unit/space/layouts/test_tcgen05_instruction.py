@@ -72,7 +72,7 @@ def test_golden_words(instruction: Tcgen05Instruction, word: int) -> None:
     [
         (replace(BF16, kind="f32"), "'f32' is unknown"),
         (replace(BF16, m=96), "m = 96"),
-        (replace(NVFP4, m=64), "m = 64 with kind::mxf4nvf4: use one of 128, 256"),
+        (replace(NVFP4, m=64), "m = 64 with kind::mxf4nvf4: use 128 or 256"),
         (replace(BF16, n=12), "n = 12"),
         (replace(BF16, n=264), "n = 264"),
         (replace(BF16, dtype_a="tf32"), "dtype_a = 'tf32'"),

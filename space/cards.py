@@ -1,10 +1,12 @@
-"""Known cards: figures from datasheets, whitepapers and drivers, each with its source."""
+"""Known cards: datasheet figures with their sources, and rates that were measured on real cards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from space.arch import ARCHS, Arch
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +193,54 @@ CARDS: Final[dict[str, Card]] = {
         tensor_tflops="derived: 48 SMs x 1,024 bf16 FLOP a clock x 2.418 GHz; unconfirmed: that f32 sums run at the "
                       "full rate; a public benchmark measured 92 in bf16"),
 }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Rates that kernels reach on one card; the fields of `DeviceProfile` with the same names, and their source."""
+
+    tensor_tflops: dict[str, float]
+    hbm_tbs: float
+    hbm_read_tbs: float
+    l2_tbs: float
+    clock_ghz: float
+    launch_us: float
+    resident_clusters: dict[int, int]
+    source: str
+
+
+#: The bf16 rate is that of short bursts, so that the roofline bound is a bound. Clusters of four: in the recordings,
+#: 30, 60, 90 and 120 of them take one, two, three and four waves; 32, 64, 96 and 128 take one wave more.
+H200: Final = Rates(
+    tensor_tflops={"bf16": 790.0, "fp16": 790.0, "tf32": 430.0, "fp8_e4m3": 1450.0, "fp8_e5m2": 1450.0,
+                   "int8": 1450.0},
+    hbm_tbs=4.0, hbm_read_tbs=4.6, l2_tbs=9.7, clock_ghz=1.4, launch_us=2.2,
+    resident_clusters={1: 132, 2: 66, 4: 30}, source="measured: docs/measuring.md",
+)  # fmt: skip
+
+MEASURED: Final[dict[str, Rates]] = {"NVIDIA H200": H200}
+
+#: Share of its datasheet rates that a card without measured rates is assumed to reach: that of the H200.
+TENSOR_SHARE: Final = {"bf16": 0.80, "fp16": 0.80, "tf32": 0.87, "fp8_e4m3": 0.73, "fp8_e5m2": 0.73, "int8": 0.73}
+COPY_SHARE, READ_SHARE, CLOCK_SHARE = 0.83, 0.96, 0.71
+#: Bytes per clock that a multiprocessor reads from L2, and the share of multiprocessors that clusters of four can use.
+L2_BYTES_PER_CLOCK, CLUSTER_SHARE = 37.0, 0.91
+LAUNCH_US: Final = 2.2
+ESTIMATED: Final = "estimated: the share of its datasheet that the H200 reaches of its own"
+
+
+def estimated_rates(card: Card) -> Rates:
+    """Rates of a card without measurements: the shares of its datasheet that the H200 reaches of its own."""
+    return Rates(
+        {dtype: rate * TENSOR_SHARE[dtype] for dtype, rate in card.tensor_tflops.items()},
+        hbm_tbs=card.memory_tbs * COPY_SHARE, hbm_read_tbs=card.memory_tbs * READ_SHARE,
+        l2_tbs=L2_BYTES_PER_CLOCK * card.sm_count * card.boost_ghz / 1e3, clock_ghz=card.boost_ghz * CLOCK_SHARE,
+        launch_us=LAUNCH_US, resident_clusters=resident_clusters(ARCHS[card.arch], card.sm_count), source=ESTIMATED,
+    )  # fmt: skip
+
+
+def resident_clusters(arch: Arch, sm_count: int) -> dict[int, int]:
+    """Clusters of 1, 2 and 4 blocks that a device with this many multiprocessors is assumed to run at once."""
+    if arch.cluster_portable == 1:
+        return {1: sm_count}
+    return {1: sm_count, 2: sm_count // 2, 4: max(int(sm_count * CLUSTER_SHARE) // 4, 1)}

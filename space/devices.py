@@ -1,29 +1,20 @@
-"""Resolves a name, or the driver's facts, to the profile of a device."""
+"""Devices: one profile per GPU, resolved once from the driver's facts or from a table of known cards."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from space.arch import ARCHS, Arch
-from space.devices.cards import CARDS, Card
-from space.devices.profile import DeviceProfile
-from space.devices.rates import (
-    CLOCK_SHARE,
-    CLUSTER_SHARE,
-    COPY_SHARE,
-    ESTIMATED,
-    L2_BYTES_PER_CLOCK,
-    LAUNCH_US,
-    MEASURED,
-    READ_SHARE,
-    TENSOR_SHARE,
-)
+from space.cards import CARDS, MEASURED, Card, estimated_rates, resident_clusters
 from space.errors import ProfileError
 
 #: Device of questions that name none: the card of the recordings and of the shipped model.
@@ -51,6 +42,73 @@ _MIG: Final = _identity(
 )
 _PARTIAL: Final = _identity(r"(?P<card>[^()]+?) \((?P<sms>[1-9]\d{0,2}) SMs\)")
 _CAPPED: Final = _identity(r"(?P<card>[^()]+?(?: \(\d{1,3} SMs\))?) \((?P<watts>[1-9]\d{0,3}) W\)")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceProfile:
+    """What rules, estimates and answers know about a device. Resolve it once and hand it down.
+
+    A profile equals only itself: `profile_named` returns the same object for the same name.
+
+    Attributes:
+        name: the device's identity (see `identity_of`): the driver's name, with a suffix if the
+            card differs from others of that name.
+        arch: compile target; its limits per block and multiprocessor are the device's.
+        compute_capability: as the driver reports it, `(9, 0)`.
+        sm_count: enabled multiprocessors.
+        l2_bytes, memory_bytes: capacities.
+        power_w: board power limit.
+        clock_ghz: multiprocessor clock under sustained tensor load.
+        highest_clock_ghz: multiprocessor clock below the power limit.
+        memory_tbs: peak rate of device memory, in 10^12 bytes per second.
+        hbm_tbs, hbm_read_tbs: rates that copying and reading kernels reach.
+        l2_tbs: rate at which kernels read L2.
+        tensor_tflops: dense rate by dtype of A, as a short burst on random data reaches it: a bound, not a promise.
+        tensor_flops_per_clock: 16-bit operations that the tensor cores of one multiprocessor finish per clock.
+        launch_us: time of an almost empty kernel inside a CUDA graph.
+        resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block per multiprocessor. Clusters
+            stay within a GPC and GPCs differ in size, so larger clusters leave multiprocessors idle.
+        sources: source of each figure by field name: `driver`, `measured: …`, `estimated: …`, or a document.
+    """
+
+    name: str
+    arch: Arch
+    compute_capability: tuple[int, int]
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int
+    power_w: float
+    clock_ghz: float
+    highest_clock_ghz: float
+    memory_tbs: float
+    hbm_tbs: float
+    hbm_read_tbs: float
+    l2_tbs: float
+    tensor_tflops: Mapping[str, float]
+    tensor_flops_per_clock: int
+    launch_us: float
+    resident_clusters: Mapping[int, int]
+    sources: Mapping[str, str]
+
+    @property
+    def measured(self) -> bool:
+        """Whether the rates behind estimates were measured on cards of this identity."""
+        return self.sources["tensor_tflops"].startswith("measured")
+
+    def peak_tflops(self, dtype: str) -> float:
+        """Dense rate for operands of `dtype`; the bf16 rate if the card has no rate for it."""
+        return self.tensor_tflops.get(dtype, self.tensor_tflops["bf16"])
+
+    def cluster_slots(self, size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Clusters of `size` blocks that run at once, one block per multiprocessor, for each row.
+
+        A size without an entry leaves as many multiprocessors idle as the next smaller one.
+        """
+        known = np.array(sorted(self.resident_clusters))
+        held = np.array([self.resident_clusters[each] for each in known])
+        below = np.searchsorted(known, size, side="right") - 1
+        slots: npt.NDArray[np.int64] = np.maximum(held[below] * known[below] // size, 1)
+        return slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +225,9 @@ def reference_profile(arch: str) -> DeviceProfile:
     """
     names = sorted((name for name, card in CARDS.items() if card.arch == arch), key=lambda name: name not in MEASURED)
     if not names:
-        raise ProfileError(f"no known device has arch {arch}: use one of {', '.join(dict.fromkeys(_archs()))}")
+        archs = dict.fromkeys(card.arch for card in CARDS.values())
+        raise ProfileError(f"no known device has arch {arch}: use one of {', '.join(archs)}")
     return profile_named(names[0])
-
-
-def _archs() -> list[str]:
-    return [card.arch for card in CARDS.values()]
 
 
 @cache
@@ -195,39 +250,24 @@ def _nearest_names(name: str) -> str:
 
 
 def _of_card(name: str, card: Card) -> DeviceProfile:
-    arch = ARCHS[card.arch]
-    rates, clusters = MEASURED.get(name), _clusters(arch, card.sm_count)
-    shares = {dtype: rate * TENSOR_SHARE[dtype] for dtype, rate in card.tensor_tflops.items()}
-    estimated = ("tensor_tflops", "hbm_tbs", "hbm_read_tbs", "l2_tbs", "clock_ghz", "launch_us", "resident_clusters")
+    rates = asdict(MEASURED.get(name) or estimated_rates(card))
+    source = rates.pop("source")
     sources = {
         **card.sources, "highest_clock_ghz": card.sources["boost_ghz"],
-        "tensor_flops_per_clock": card.sources["tensor_tflops"],
-        **dict.fromkeys(estimated, rates.source if rates else ESTIMATED),
+        "tensor_flops_per_clock": card.sources["tensor_tflops"], **dict.fromkeys(rates, source),
     }  # fmt: skip
+    arch = ARCHS[card.arch]
     return DeviceProfile(
         name=name, arch=arch, compute_capability=arch.compute_capability, sm_count=card.sm_count,
         l2_bytes=card.l2_bytes, memory_bytes=card.memory_bytes, power_w=card.power_w,
-        clock_ghz=rates.clock_ghz if rates else card.boost_ghz * CLOCK_SHARE, highest_clock_ghz=card.boost_ghz,
-        memory_tbs=card.memory_tbs,
-        hbm_tbs=rates.hbm_tbs if rates else card.memory_tbs * COPY_SHARE,
-        hbm_read_tbs=rates.hbm_read_tbs if rates else card.memory_tbs * READ_SHARE,
-        l2_tbs=rates.l2_tbs if rates else L2_BYTES_PER_CLOCK * card.sm_count * card.boost_ghz / 1e3,
-        tensor_tflops=rates.tensor_tflops if rates else shares,
-        tensor_flops_per_clock=_flops_per_clock(card),
-        launch_us=rates.launch_us if rates else LAUNCH_US,
-        resident_clusters=rates.resident_clusters if rates else clusters, sources=sources,
+        highest_clock_ghz=card.boost_ghz, memory_tbs=card.memory_tbs,
+        tensor_flops_per_clock=_flops_per_clock(card), sources=sources, **rates,
     )  # fmt: skip
 
 
 def _flops_per_clock(card: Card) -> int:
     """The power of two nearest to the card's 16-bit rate: datasheets state it at clocks of their own."""
     return 1 << round(math.log2(card.tensor_tflops["bf16"] * 1e3 / (card.sm_count * card.boost_ghz)))
-
-
-def _clusters(arch: Arch, sm_count: int) -> dict[int, int]:
-    if arch.cluster_portable == 1:
-        return {1: sm_count}
-    return {1: sm_count, 2: sm_count // 2, 4: max(int(sm_count * CLUSTER_SHARE) // 4, 1)}
 
 
 def _scaled(profile: DeviceProfile, share: float, why: str, **changed: object) -> DeviceProfile:
@@ -251,7 +291,7 @@ def _mig_slice(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
         name=f"{card.name} MIG {match['slice'].lower()}", sm_count=sm_count,
         memory_bytes=memory, l2_bytes=int(card.l2_bytes * held), memory_tbs=card.memory_tbs * held,
         hbm_tbs=card.hbm_tbs * held, hbm_read_tbs=card.hbm_read_tbs * held,
-        resident_clusters=_clusters(card.arch, sm_count),
+        resident_clusters=resident_clusters(card.arch, sm_count),
     )  # fmt: skip
 
 
@@ -273,7 +313,7 @@ def _partial(card: DeviceProfile, match: re.Match[str]) -> DeviceProfile:
 def _with_multiprocessors(card: DeviceProfile, sm_count: int, name: str) -> DeviceProfile:
     return _scaled(
         card, sm_count / card.sm_count, f"{sm_count} of {card.sm_count} multiprocessors of {card.name}",
-        name=name, sm_count=sm_count, resident_clusters=_clusters(card.arch, sm_count),
+        name=name, sm_count=sm_count, resident_clusters=resident_clusters(card.arch, sm_count),
     )  # fmt: skip
 
 
@@ -289,5 +329,5 @@ def _of_facts(name: str, facts: DriverFacts) -> DeviceProfile:
     return _scaled(
         like, facts.sm_count / like.sm_count, f"scaled by multiprocessors from {like.name}", name=name,
         sm_count=facts.sm_count, memory_tbs=like.memory_tbs * memory, hbm_tbs=like.hbm_tbs * memory,
-        hbm_read_tbs=like.hbm_read_tbs * memory, resident_clusters=_clusters(like.arch, facts.sm_count),
+        hbm_read_tbs=like.hbm_read_tbs * memory, resident_clusters=resident_clusters(like.arch, facts.sm_count),
     )  # fmt: skip
