@@ -37,5 +37,5 @@ def serve(
                 notes.print("plain HTTP exposes tokens to the network: put a TLS proxy in front")
         else:
             notes.print(f"serving on {address} for this machine only; tokens are off: every local user has full access")
-            notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'", markup=False)
+            notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'")
         server.serve(store, host, port, policy, config.model_dir, timing_of(config))

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from tuner.errors import ExportError
+
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o644) -> Iterator[IO[bytes]]:
@@ -42,3 +44,15 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     with whole_file(path) as file:
         file.write(content)
+
+
+def export_file(path: Path, content: bytes) -> None:
+    """Writes a file that a user asked for, as `whole_file` does.
+
+    Raises:
+        ExportError: it can't be written.
+    """
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error

@@ -10,49 +10,20 @@ import typer
 
 from space.errors import SpaceError
 from space.version import own_version
+from tuner import errors, exits
 from tuner.cli.commands import Command, add_commands, lazy_group
-from tuner.errors import (
-    BuildRefused,
-    CampaignError,
-    DeviceError,
-    ExportError,
-    FleetError,
-    ModelError,
-    NothingCorrect,
-    NothingMeasured,
-    SettingsError,
-    StoreError,
-    TokenError,
-    UnknownCampaign,
-    UnknownDevice,
-)
-from tuner.exits import (
-    EXIT_DEVICE,
-    EXIT_INPUT,
-    EXIT_INTERRUPTED,
-    EXIT_NOTHING,
-    EXIT_SERVICE,
-    EXIT_STORE,
-)
 from workers.errors import WorkerError
 
-_EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (NothingCorrect, EXIT_NOTHING),
-    (NothingMeasured, EXIT_NOTHING),
-    (StoreError, EXIT_STORE),
-    (DeviceError, EXIT_DEVICE),
-    (WorkerError, EXIT_DEVICE),
-    (ExportError, EXIT_STORE),
-    (UnknownDevice, EXIT_NOTHING),
-    (SettingsError, EXIT_INPUT),
-    (ModelError, EXIT_INPUT),
-    (TokenError, EXIT_INPUT),
-    (BuildRefused, EXIT_INPUT),
-    (SpaceError, EXIT_INPUT),
-    (UnknownCampaign, EXIT_NOTHING),
-    (CampaignError, EXIT_INPUT),
-    (FleetError, EXIT_SERVICE),
-)
+#: The first row that has an error's class decides: an unknown campaign is also a campaign error.
+_EXIT_CODES: Final[tuple[tuple[int, tuple[type[Exception], ...]], ...]] = (
+    (exits.EXIT_NOTHING,
+     (errors.NothingCorrect, errors.NothingMeasured, errors.UnknownDevice, errors.UnknownCampaign)),
+    (exits.EXIT_STORE, (errors.StoreError, errors.ExportError)),
+    (exits.EXIT_DEVICE, (errors.DeviceError, WorkerError)),
+    (exits.EXIT_SERVICE, (errors.FleetError,)),
+    (exits.EXIT_INPUT, (SpaceError, errors.SettingsError, errors.ModelError, errors.TokenError, errors.BuildRefused,
+                        errors.CampaignError)),
+)  # fmt: skip
 
 
 def create_app(commands: Sequence[Command]) -> typer.Typer:
@@ -90,13 +61,13 @@ def run(app: typer.Typer) -> None:
         app()
     except KeyboardInterrupt:
         _fail("interrupted; everything measured is kept, and the same command resumes")
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(exits.EXIT_INTERRUPTED)
     except Exception as error:
-        for kind, code in _EXIT_CODES:
-            if isinstance(error, kind):
-                _fail(str(error))
-                sys.exit(code)
-        raise
+        code = next((code for code, kinds in _EXIT_CODES if isinstance(error, kinds)), None)
+        if code is None:
+            raise
+        _fail(str(error))
+        sys.exit(code)
 
 
 def _fail(sentence: str) -> None:

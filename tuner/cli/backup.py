@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner.cli.options import Db, Json, open_store
-from tuner.cli.output import console, emit
+from tuner.cli.output import say
 from tuner.evidence.backup import restore_backup
 from tuner.settings import database_url, settings
 
@@ -33,8 +33,5 @@ def restore(
 
 
 def _say(what: str, counts: dict[str, int], as_json: bool) -> None:
-    if as_json:
-        emit({"rows": counts})
-        return
     found = ", ".join(f"{count:,} {table}" for table, count in counts.items() if count)
-    console.print(f"{what} {found or 'nothing'}", markup=False)
+    say(f"{what} {found or 'nothing'}", {"rows": counts}, as_json)

@@ -39,7 +39,7 @@ def verify(
         emit({"compiled": len(found), "wrong": said})
     else:
         for build, why in wrong:
-            console.print(f"{build.digest}, offered by {build.offered_by}: {why}", markup=False)
+            console.print(f"{build.digest}, offered by {build.offered_by}: {why}")
         console.print(f"{len(found)} compiled again, {len(wrong)} wrong")
     if wrong:
         raise typer.Exit(EXIT_BROKEN)

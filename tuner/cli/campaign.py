@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,7 +16,8 @@ from space.devices import DEFAULT_DEVICE, identity_named
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Device, Json, open_store, timing_of
-from tuner.cli.output import emit, notes
+from tuner.cli.output import show
+from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
 from tuner.fleet.campaigns import problems
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
@@ -82,9 +82,9 @@ def create(
     request = _request(file, ladder, name, devices, budget, priority)
     with campaign_client_at(db, url, insecure) as client:
         if dry_run:
-            _print(shown.estimate, client.estimate(request), as_json)
+            show(client.estimate(request), as_json, shown.estimate)
             return
-        _print(shown.created, client.create(request, idempotency_key), as_json)
+        show(client.create(request, idempotency_key), as_json, shown.created)
 
 
 @app.command()
@@ -114,7 +114,7 @@ def run(
         request = _request(file, ladder, name, ((facts.name, facts.kind),), budget, 0)
         if dry_run:
             opened.pop().close()
-            _print(shown.estimate, LocalCampaigns(store, timing).estimate(request), as_json)
+            show(LocalCampaigns(store, timing).estimate(request), as_json, shown.estimate)
             return
         campaign, _ = Campaigns(store, timing).create(request, None if again else request_key(request))
         say_device(facts)
@@ -124,9 +124,9 @@ def run(
             f"{socket.gethostname()}-{os.getpid()}", timing, lambda found: watch.show(document(found)),
             lambda model: model_for(model, config.model_dir).model,
         )  # fmt: skip
-        with watch, _asked_to_stop(here) as asked:
+        with watch, leaving(here.stop, "the round is reported as it is") as asked:
             here.run()
-        _print(shown.summary, document(summary(store, campaign.id)), as_json)
+        show(document(summary(store, campaign.id)), as_json, shown.summary)
     if asked:
         raise KeyboardInterrupt
 
@@ -135,14 +135,14 @@ def run(
 def list_campaigns(db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """Lists all campaigns, oldest first."""
     with campaign_client_at(db, url, insecure) as client:
-        _print(shown.campaigns, {"campaigns": list(client.campaigns())}, as_json)
+        show({"campaigns": list(client.campaigns())}, as_json, shown.campaigns)
 
 
-@app.command()
-def show(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
+@app.command("show")
+def show_one(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """Shows a campaign's progress, its gain over cuBLASLt, and its failures by kind."""
     with campaign_client_at(db, url, insecure) as client:
-        _print(shown.summary, client.summary(number), as_json)
+        show(client.summary(number), as_json, shown.summary)
 
 
 @app.command()
@@ -153,7 +153,7 @@ def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = F
             watcher.show(progress)
             time.sleep(_WATCH_SECONDS)
         final = client.summary(number)
-    _print(shown.summary, final, as_json)
+    show(final, as_json, shown.summary)
 
 
 @app.command("results")
@@ -167,7 +167,7 @@ def list_results(
 ) -> None:
     """Lists a campaign's problems with their results."""
     with campaign_client_at(db, url, insecure) as client:
-        _print(shown.results, {"problems": list(client.problems(number, status))}, as_json)
+        show({"problems": list(client.problems(number, status))}, as_json, shown.results)
 
 
 @app.command()
@@ -190,14 +190,7 @@ def cancel(number: Number, db: Db = None, url: Url = None, insecure: Insecure = 
 
 def _change(number: int, change: Change, db: str | None, url: str | None, insecure: bool, as_json: bool) -> None:
     with campaign_client_at(db, url, insecure) as client:
-        _print(shown.created, client.change(number, change), as_json)
-
-
-def _print(text: Any, document: dict[str, Any], as_json: bool) -> None:  # noqa: ANN401  (a function of the document)
-    if as_json:
-        emit(document)
-    else:
-        text(document)
+        show(client.change(number, change), as_json, shown.created)
 
 
 def _request(
@@ -229,23 +222,3 @@ def campaign_client_at(db: str | None, url: str | None, insecure: bool) -> Itera
         return
     with open_store(db) as store:
         yield LocalCampaigns(store, timing_of(config))
-
-
-@contextmanager
-def _asked_to_stop(here: EmbeddedRun) -> Iterator[list[int]]:
-    """The first SIGINT or SIGTERM reports the round and stops; the second one ends the process at once."""
-    asked: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-        notes.print("stopping: the round is reported as it is; repeat to stop at once")
-        here.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -39,7 +39,7 @@ def progress_line(progress: Document) -> str:
 
 def created(campaign: Document) -> None:
     """A campaign that was created or changed."""
-    console.print(f"campaign {campaign['id']}: {campaign['name']}, {campaign['status']}", markup=False)
+    console.print(f"campaign {campaign['id']}: {campaign['name']}, {campaign['status']}")
     if campaign["status"] == "running":
         console.print(f"  to watch it: gemmtune campaign watch {campaign['id']}")
 
@@ -58,9 +58,9 @@ def summary(document: Document) -> None:
     """A campaign's progress and results."""
     progress, gain = document["progress"], document["gain"]
     campaign = progress["campaign"]
-    console.print(f"campaign {campaign['id']}: {campaign['name']}", markup=False)
+    console.print(f"campaign {campaign['id']}: {campaign['name']}")
     ended = f" ({campaign['stopped_because']})" if campaign["stopped_because"] else ""
-    console.print(f"  {campaign['status']}{ended}; problems: {_counts(progress['problems'])}", markup=False)
+    console.print(f"  {campaign['status']}{ended}; problems: {_counts(progress['problems'])}")
     console.print(f"  {progress['tried']:,} candidates, {duration(progress['gpu_seconds'])} of GPU time")
     if gain:
         console.print(
@@ -70,9 +70,9 @@ def summary(document: Document) -> None:
         )  # fmt: skip
     else:
         console.print("  against cuBLASLt's first choice: no comparison yet")
-    console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}", markup=False)
+    console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}")
     for reason, count in document["parked"].items():
-        console.print(f"  parked: {count} × {reason}", markup=False)
+        console.print(f"  parked: {count} × {reason}")
 
 
 def results(document: Document) -> None:
@@ -105,7 +105,7 @@ def estimate(document: Document) -> None:
     else:
         console.print(f"  with the {found['workers']} workers that are live now: about {duration(found['seconds'])}")
     for entry in found["untunable"]:
-        console.print(f"  no config is legal for {entry['problem']}: {entry['rules']}", markup=False)
+        console.print(f"  no config is legal for {entry['problem']}: {entry['rules']}")
     if found["looked_at"] < found["problems"]:
         console.print(f"  {found['looked_at']} problems were examined in detail")
     console.print("  no campaign was created: leave out --dry-run to create it")

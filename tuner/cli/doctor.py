@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import typer
 
 from tuner.cli.checkup import checkup
@@ -28,11 +26,11 @@ def doctor(db: Db = None, as_json: Json = False) -> None:
         checks.append(service_check(config.url, config.secret))
     checks += fleet_checkup(database_url(db) if db else config.db_url, timing_of(config))
     if as_json:
-        emit({"checks": [dataclasses.asdict(check) for check in checks]})
+        emit({"checks": checks})
     else:
         for check in checks:
-            console.print(f"{check.state:<8} {check.name:<11} {check.found}", markup=False)
+            console.print(f"{check.state:<8} {check.name:<11} {check.found}")
             if check.fix:
-                console.print(f"{'':<20} fix: {check.fix}", markup=False)
+                console.print(f"{'':<20} fix: {check.fix}")
     if any(check.state == "broken" for check in checks):
         raise typer.Exit(EXIT_BROKEN)

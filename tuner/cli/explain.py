@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated
 
 import typer
@@ -10,24 +9,17 @@ import typer
 from space.config import parse_knobs
 from space.devices import DEFAULT_DEVICE
 from space.enumerate import Space, enumerate_all
-from space.explain import Broken, Explanation
+from space.explain import Explanation
 from space.explain import explain as explain_config
-from space.family import Family
 from space.nearest import MAX_CHANGES
 from space.problem import Problem
 from space.registry import families_for, family_named, family_with
 from space.rules import Rule
-from tuner.cli.options import (
-    ArchName,
-    ConfigText,
-    DeviceName,
-    Json,
-    NoRule,
-    profile_from_words,
-)
-from tuner.cli.output import config_json, console, emit, problem_json, table
+from tuner.cli.options import ArchName, ConfigText, DeviceName, Json, NoRule, profile_from_words
+from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_problem
 from tuner.exits import EXIT_ILLEGAL
+from tuner.tables.entries import fields
 
 _FamilyName = Annotated[
     str | None, typer.Option("--family", help="Kernel family. \\[default: the arch's that take it, or have the knobs]")
@@ -51,7 +43,7 @@ def explain(
     plug = family_named(family) if family else family_with(profile.arch.name, knobs, problem)
     said = explain_config(plug, problem, plug.config(knobs), profile)
     if as_json:
-        emit(_explanation_json(said))
+        emit(fields(said) | {"legal": said.legal, "change": said.change or None})
     else:
         _print_explanation(said)
     if not said.legal:
@@ -76,50 +68,38 @@ def space(
     plugs = (family_named(family),) if family else families_for(profile.arch.name, problem)
     spaces = enumerate_all(plugs, problem, profile, pruned=not unpruned, without=no_rule or ())
     if as_json:
-        emit({"problem": problem_json(problem), "arch": profile.arch.name, "pruned": not unpruned,
+        emit({"problem": problem, "arch": profile.arch.name, "pruned": not unpruned,
               "families": [_space_json(found) for found in spaces]})  # fmt: skip
         return
     for found in spaces:
         console.print(f"{found.family.name} on {profile.arch.name}, {problem.title}: {found.total:,} configs "
                       "in the product of all knobs")  # fmt: skip
-        rules = _rules(found.family)
-        rows = [(rule, rules[rule].kind, f"{count:,}", rules[rule].sentence) for rule, count in found.removed.items()]
+        rows = [(rule.id, rule.kind, f"{count:,}", rule.sentence) for rule, count in _removed(found)]
         table(("rule", "kind", "removes", "because"), rows)
-        what = "legal" if unpruned else "legal and worth trying"
-        console.print(f"{found.count:,} are {what}")
+        console.print(f"{found.count:,} are legal{'' if unpruned else ' and worth trying'}")
 
 
 def _space_json(found: Space) -> dict[str, object]:
-    rules = _rules(found.family)
-    removed = [
-        {"rule": rule, "kind": rules[rule].kind, "sentence": rules[rule].sentence, "removed": count}
-        for rule, count in found.removed.items()
-    ]
+    removed = [{"rule": rule.id, "kind": rule.kind, "sentence": rule.sentence, "removed": count}
+               for rule, count in _removed(found)]  # fmt: skip
     return {"family": found.family.name, "product": found.total, "left": found.count, "removed": removed}
 
 
-def _rules(family: Family) -> dict[str, Rule]:
-    return {rule.id: rule for rule in family.rules}
-
-
-def _explanation_json(said: Explanation) -> dict[str, object]:
-    return {
-        "problem": problem_json(said.problem), "arch": said.arch, "config": config_json(said.config),
-        "legal": said.legal, "broken": [dataclasses.asdict(entry) for entry in said.broken],
-        "not_worth": [dataclasses.asdict(entry) for entry in said.not_worth],
-        "nearest": config_json(said.nearest), "change": said.change or None, "derived": said.derived,
-    }  # fmt: skip
+def _removed(found: Space) -> list[tuple[Rule, int]]:
+    """How many configs each rule removes."""
+    rules = {rule.id: rule for rule in found.family.rules}
+    return [(rules[rule], count) for rule, count in found.removed.items()]
 
 
 def _print_explanation(said: Explanation) -> None:
     console.print(f"{'legal' if said.legal else 'illegal'} for {said.problem.title} "
-                  f"on {said.arch}: {said.config.knobs_text}", markup=False)  # fmt: skip
+                  f"on {said.arch}: {said.config.knobs_text}")  # fmt: skip
     for entry in said.broken:
-        _print_broken(entry)
+        console.print(f"  {entry.rule}: {entry.numbers}\n    {entry.sentence} [{entry.source}]")
     if not said.legal:
-        console.print(f"  {_fix(said.change)}", markup=False)
+        console.print(f"  {_fix(said.change)}")
     for entry in said.not_worth:
-        console.print(f"  not worth trying, {entry.rule}: {entry.sentence} ({entry.numbers})", markup=False)
+        console.print(f"  not worth trying, {entry.rule}: {entry.sentence} ({entry.numbers})")
     console.print("  " + ", ".join(f"{name} {value:,}" for name, value in said.derived.items()))
 
 
@@ -128,8 +108,3 @@ def _fix(change: str) -> str:
         return f"no change of {MAX_CHANGES} knobs or fewer makes it legal"
     several = change.count(",") + 1
     return f"{change} is the nearest legal change" + (f": it changes {several} knobs at once" if several > 1 else "")
-
-
-def _print_broken(entry: Broken) -> None:
-    console.print(f"  {entry.rule}: {entry.numbers}", markup=False)
-    console.print(f"    {entry.sentence} [{entry.source}]", markup=False)

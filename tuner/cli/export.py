@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,8 +9,9 @@ import typer
 from space.devices import DEFAULT_DEVICE
 from space.errors import ConfigError
 from tuner.cli.options import Db, DeviceName, Json, Out, open_store
-from tuner.cli.output import console, emit
-from tuner.tables.tables import table, table_bytes, write_table
+from tuner.cli.output import say
+from tuner.files import export_file
+from tuner.tables.tables import table, table_bytes
 
 FORMATS = ("json",)
 
@@ -28,10 +28,7 @@ def export(
         raise ConfigError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
     with open_store(db) as store:
         document = table(store, device)
-    write_table(Path(out), table_bytes(document))
+    export_file(out, table_bytes(document))
     count = len(document["entries"])
-    if as_json:
-        emit({"out": str(out), "entries": count, "content": document["content"]})
-    else:
-        held = f"{count} {'best' if count == 1 else 'bests'}"
-        console.print(f"{out}: {held} of {device}, content {document['content'][:12]}", markup=False)
+    line = f"{out}: {count} {'best' if count == 1 else 'bests'} of {device}, content {document['content'][:12]}"
+    say(line, {"out": str(out), "entries": count, "content": document["content"]}, as_json)

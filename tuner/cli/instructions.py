@@ -12,6 +12,7 @@ from space.instructions.tcgen05 import TCGEN05, Tcgen05
 from space.instructions.wgmma import WGMMA, M, Wgmma
 from tuner.cli.options import ArchName, Json
 from tuner.cli.output import console, emit, table
+from tuner.tables.entries import fields
 
 Row: TypeAlias = Wgmma | MmaSync | Tcgen05
 
@@ -25,14 +26,13 @@ def instructions(arch: ArchName = None, as_json: Json = False) -> None:
     rows = [row for row in everything if target.name in row.archs]
     if as_json:
         models = [{"name": name, "sm_count": count} for name, count in _cards(target)]
-        limits = dataclasses.asdict(target) | {"features": sorted(target.features)}
-        emit({"arch": target.name, "limits": limits, "models": models, "instructions": [_json(row) for row in rows]})
+        emit({"arch": target.name, "limits": target, "models": models, "instructions": [_json(row) for row in rows]})
         return
     _print_limits(target)
     columns = ("instruction", "A and B, any of", "accumulator", "m", "n", "k", "majors", "also")
     table(columns, [_line(row, dtypes) for row, dtypes in _groups(rows)])
     for source in dict.fromkeys(row.source for row in rows):
-        console.print(source, markup=False)
+        console.print(source)
 
 
 def _print_limits(arch: Arch) -> None:
@@ -54,7 +54,7 @@ def _cards(arch: Arch) -> list[tuple[str, int]]:
 
 
 def _json(row: Row) -> dict[str, Any]:
-    return {"instruction": _NAMES[type(row)], **({"m": M} if isinstance(row, Wgmma) else {}), **dataclasses.asdict(row)}
+    return {"instruction": _NAMES[type(row)], **({"m": M} if isinstance(row, Wgmma) else {}), **fields(row)}
 
 
 def _groups(rows: list[Row]) -> list[tuple[Row, list[str]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,9 @@ from space.devices import DEFAULT_DEVICE
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.answering.answers import Answer, answer
-from tuner.answering.ladder import MS, Cliff, Rung, cliffs, problems
+from tuner.answering.ladder import MS, Rung, cliffs, problems
 from tuner.cli.options import Db, DeviceName, Json, open_store
-from tuner.cli.output import config_json, console, emit, table
+from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_weight
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
@@ -43,7 +43,19 @@ def ladder(
     ]  # fmt: skip
     found = cliffs(known)
     if as_json:
-        emit({"rungs": [_rung_json(each) for each in answers], "cliffs": [_cliff_json(cliff) for cliff in found]})
+        emit({
+            "rungs": [
+                {"m": each.problem.extents[0], "source": each.source, "time_us": each.time_us,
+                 "interval_us": each.interval_us, "tflops": each.tflops, "config": each.config, "why": each.why}
+                for each in answers
+            ],
+            "cliffs": [
+                {"kind": cliff.kind, "m": cliff.suspect.problem.extents[0], "time_us": cliff.suspect.time_us,
+                 "witness_m": cliff.witness.problem.extents[0], "bound_us": cliff.bound_us,
+                 "sentence": cliff.sentence, "again": cliff.again}
+                for cliff in found
+            ],
+        })  # fmt: skip
         return
     rows = [
         (each.problem.extents[0], each.source, f"{each.time_us:.2f}" if each.time_us else "–",
@@ -53,7 +65,7 @@ def ladder(
     table(("M", "source", "µs", "TFLOP/s", "knobs that differ along the ladder"), rows)
     for cliff in found:
         console.print(f"cliff: {cliff.sentence}; measure again with {len(cliff.again)} configs: "
-                      f"{tune_command(cliff.suspect.problem)}", markup=False)  # fmt: skip
+                      f"{tune_command(cliff.suspect.problem)}")  # fmt: skip
     if known and not found:
         console.print(f"no cliffs among {len(known)} measured rungs")
 
@@ -72,19 +84,3 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise ProblemError(f"--m {text!r} is not a list of numbers: write 1,16,4096") from error
-
-
-def _rung_json(found: Answer) -> dict[str, Any]:
-    return {
-        "m": found.problem.extents[0], "source": found.source, "time_us": found.time_us,
-        "interval_us": found.interval_us,
-        "tflops": found.tflops, "config": config_json(found.config), "why": found.why,
-    }  # fmt: skip
-
-
-def _cliff_json(cliff: Cliff) -> dict[str, Any]:
-    return {
-        "kind": cliff.kind, "m": cliff.suspect.problem.extents[0], "time_us": cliff.suspect.time_us,
-        "witness_m": cliff.witness.problem.extents[0], "bound_us": cliff.bound_us, "sentence": cliff.sentence,
-        "again": [config_json(config) for config in cliff.again],
-    }  # fmt: skip

@@ -39,4 +39,4 @@ class LiveLine:
         if self._live:
             self._live.update(Text(line))
         elif due and not self._quiet:
-            notes.print(line, markup=False)
+            notes.print(line)

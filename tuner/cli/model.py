@@ -52,7 +52,7 @@ def train(
     if as_json:
         emit(_json(model) | {"file": str(path), "bytes": size})
         return
-    notes.print(f"{path}: {size:,} bytes", markup=False)
+    notes.print(f"{path}: {size:,} bytes")
     _print(model)
 
 
@@ -72,7 +72,7 @@ def show(
         found = _json(choice.model) if choice.model else {}
         emit({"device": device, "why": choice.why, "file": str(choice.path) if choice.path else None} | found)
         return
-    console.print(f"{device}: {choice.why}" + (f" ({choice.path})" if choice.path else ""), markup=False)
+    console.print(f"{device}: {choice.why}" + (f" ({choice.path})" if choice.path else ""))
     if choice.model:
         _print(choice.model)
 
@@ -84,7 +84,7 @@ def _json(model: LearnedModel) -> dict[str, Any]:
 def _print(model: LearnedModel) -> None:
     facts = model.facts
     console.print(f"  {facts.candidates:,} candidates of {len(facts.problems)} problems, {model.forest.trees} trees, "
-                  f"{len(facts.features)} features, {facts.trained_with}", markup=False)  # fmt: skip
+                  f"{len(facts.features)} features, {facts.trained_with}")  # fmt: skip
     console.print(
         f"  on held-out problems: its first choice reaches {facts.held_out_share:.3f} of the best measured "
         f"(geometric mean; least {facts.held_out_worst:.3f})"

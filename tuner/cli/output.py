@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -14,48 +14,51 @@ from rich.table import Table
 from space.config import Config
 from space.problem import Problem
 from tuner.evidence.records import Best, Ratio
+from tuner.tables.entries import config_document, entry, fields
 
 #: Messages for people go to standard error; standard output is left to results.
-notes = Console(stderr=True, highlight=False, soft_wrap=True)
-console = Console(highlight=False, soft_wrap=True)
+notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+console = Console(highlight=False, soft_wrap=True, markup=False)
+Result = TypeVar("Result")
+
+#: Members of a table's entry that `best --json` leaves out.
+_IN_TABLES_ONLY: Final = ("runner_up", "samples_us", "note", "build_digest", "study_id")
 
 
-def emit(document: Mapping[str, Any]) -> None:
-    """Prints one JSON document on standard output."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+def emit(document: object) -> None:
+    """Prints one JSON document on standard output; it may hold any of our values."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=_plain) + "\n")
+
+
+def show(result: Result, as_json: bool, text: Callable[[Result], None]) -> None:
+    """Prints a result: as `text` does, or with `--json` as a document."""
+    if as_json:
+        emit(result)
+    else:
+        text(result)
+
+
+def say(line: str, document: object, as_json: bool) -> None:
+    """Prints a result: one line, or with `--json` a document."""
+    show(document, as_json, lambda _: console.print(line))
 
 
 def fail(sentence: str, as_json: bool) -> None:
     """Prints one sentence on standard error and, with `--json`, as JSON on standard output."""
     if as_json:
         emit({"error": sentence})
-    notes.print(f"gemmtune: {sentence}", markup=False)
+    notes.print(f"gemmtune: {sentence}")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str = "") -> None:
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Prints a table with right-aligned numbers."""
-    grid = Table(title=title or None, box=None, pad_edge=False, title_justify="left")
+    grid = Table(box=None, pad_edge=False)
     for place, name in enumerate(columns):
         numeric = bool(rows) and all(str(row[place]).replace(",", "").replace(".", "").isdigit() for row in rows)
         grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         grid.add_row(*(str(cell) for cell in row))
     console.print(grid)
-
-
-def problem_json(problem: Problem) -> dict[str, Any]:
-    """A problem as JSON: its fields, its dtype word and its key."""
-    return problem.document()
-
-
-def config_json(config: Config | None) -> dict[str, Any] | None:
-    """A config as JSON."""
-    return {"family": config.family, "knobs": config.knobs, "key": config.key} if config else None
-
-
-def ratio_json(ratio: Ratio | None) -> dict[str, Any] | None:
-    """A ratio as JSON."""
-    return dataclasses.asdict(ratio) if ratio else None
 
 
 def ratio_text(ratio: Ratio | None) -> str:
@@ -67,25 +70,21 @@ def ratio_text(ratio: Ratio | None) -> str:
 
 
 def best_json(best: Best) -> dict[str, Any]:
-    """A best with its evidence as JSON."""
-    measurement = best.winner.measurement
-    return {
-        "problem": problem_json(best.problem),
-        "device": best.device,
-        "device_kind": best.device_kind,
-        "policy": measurement.policy.value,
-        "config": config_json(best.config),
-        "median_us": best.median_us,
-        "tflops": best.tflops,
-        "samples": len(measurement.samples_us),
-        "stage": measurement.stage,
-        "versus_cublaslt_first": ratio_json(best.versus_first),
-        "versus_cublaslt_best": ratio_json(best.versus_best),
-        "verification": dataclasses.asdict(measurement.verification) if measurement.verification else None,
-        "clocks": dataclasses.asdict(measurement.clocks) if measurement.clocks else None,
-        "provenance": dataclasses.asdict(best.winner.provenance),
-        "measurement_id": best.winner.id,
-        "taken_at": best.winner.taken_at.isoformat(),
-        "tried": best.tried,
-        "failed": best.failed,
-    }
+    """A best with its evidence as JSON: the table's entry, with the number of samples in place of the samples."""
+    found = entry(best) | {"device": best.device, "samples": len(best.winner.measurement.samples_us)}
+    return {name: value for name, value in found.items() if name not in _IN_TABLES_ONLY}
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401  (any of our values)
+    """What `json` encodes in place of a value that it does not know; a dataclass becomes its fields."""
+    match value:
+        case Problem():
+            return value.document()
+        case Config():
+            return config_document(value)
+        case datetime():
+            return value.isoformat()
+        case frozenset():
+            return sorted(value)
+        case _:
+            return fields(value)

@@ -6,37 +6,27 @@ from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from tuner.answering.answers import answer
 from tuner.cli.options import Db, DeviceName, Json, open_store
-from tuner.cli.output import best_json, config_json, console, emit, problem_json, ratio_text
+from tuner.cli.output import best_json, console, emit, ratio_text
 from tuner.cli.problem_options import asks_problem
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
+from tuner.tables.entries import fields
 
 
 @asks_problem
-def best(
-    problem: Problem,
-    device: DeviceName = DEFAULT_DEVICE,
-    db: Db = None,
-    as_json: Json = False,
-) -> None:
+def best(problem: Problem, device: DeviceName = DEFAULT_DEVICE, db: Db = None, as_json: Json = False) -> None:
     """Prints the best known config: measured, else nearest, else predicted, else default, and says which."""
     with open_store(db) as store:
         found = answer(store, problem, device, model=model_for(device, settings().model_dir).model)
     if as_json:
-        emit(
-            {
-                "problem": problem_json(problem), "device": found.device, "policy": found.policy.value,
-                "source": found.source, "why": found.why, "config": config_json(found.config),
-                "time_us": found.time_us, "interval_us": found.interval_us, "tflops": found.tflops,
-                "grounds": list(found.grounds),
-                "evidence": best_json(found.best) if found.best else None,
-            }
-        )  # fmt: skip
+        document = fields(found) | {"tflops": found.tflops, "evidence": best_json(found.best) if found.best else None}
+        del document["best"]
+        emit(document)
         return
-    console.print(f"{found.source}: {found.why}", markup=False)
+    console.print(f"{found.source}: {found.why}")
     if found.config:
-        console.print(f"  {found.config.family}: {found.config.knobs_text}", markup=False)
+        console.print(f"  {found.config.family}: {found.config.knobs_text}")
     if found.time_us and found.tflops:
         word = "" if found.source == "measured" else "estimated "
         between = f" ({found.interval_us[0]:.2f} to {found.interval_us[1]:.2f})" if found.interval_us else ""
@@ -45,6 +35,6 @@ def best(
         console.print(f"  against cuBLASLt's first choice     {ratio_text(found.best.versus_first)}")
         console.print(f"  against the best of its candidates  {ratio_text(found.best.versus_best)}")
     for ground in found.grounds:
-        console.print(f"  {ground}", markup=False)
+        console.print(f"  {ground}")
     if found.source != "measured" and found.config:
-        console.print(f"  to measure it: {tune_command(problem)}", markup=False)
+        console.print(f"  to measure it: {tune_command(problem)}")

@@ -13,7 +13,7 @@ import typer
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.cli.options import Db, Device, Json, open_store
-from tuner.cli.output import console, emit, notes
+from tuner.cli.output import notes, say
 from tuner.cli.tune import say_device
 from tuner.errors import NothingCorrect
 from tuner.fleet.campaigns.problems import from_fields
@@ -57,15 +57,12 @@ def record(
                 result = recorder.record(store, worker, problem, out, candidates, turns, _watch(name, problem))
             except NothingCorrect as error:
                 failed.append(f"{name}: {error}")
-                notes.print(failed[-1], markup=False)
+                notes.print(failed[-1])
                 continue
             line = {"name": name, "file": str(result.path), "screened": result.screened, "correct": result.correct}
             summary.append(line)
-            notes.print(f"{name}: {result.screened} candidates, {result.correct} correct, {result.path}", markup=False)
-    if as_json:
-        emit({"recorded": summary, "failed": failed})
-    else:
-        console.print(f"{len(summary)} problems recorded in {out}")
+            notes.print(f"{name}: {result.screened} candidates, {result.correct} correct, {result.path}")
+    say(f"{len(summary)} problems recorded in {out}", {"recorded": summary, "failed": failed}, as_json)
     if failed:
         raise NothingCorrect(f"{len(failed)} of {len(named)} problems were not recorded: {'; '.join(failed)}")
 
@@ -92,12 +89,12 @@ def read_problems(path: Path, only: list[str] | None = None) -> list[tuple[str, 
     try:
         entries = json.loads(path.read_text())
         named = [(str(entry["name"]), from_fields(entry, str(entry["name"]))) for entry in entries]
+    except ProblemError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, ProblemError):
-            raise
         raise ProblemError(
-            f"{path} is not a list of problems ({error}): give a JSON list of objects with name and the "
-            f"fields of a problem"
+            f"{path} is not a list of problems ({error}): give a JSON list of objects with name and the fields of a "
+            "problem"
         ) from error
     if missing := set(only or ()) - {name for name, _ in named}:
         raise ProblemError(f"{', '.join(sorted(missing))}: not in {path}")
@@ -108,6 +105,6 @@ def _watch(name: str, problem: Problem) -> recorder.Watch:
     def line(done: int, total: int, last: Measurement) -> None:
         if done % _LINE_EVERY == 0 or done == total:
             speed = f"{problem.tflops(last.median_us):.0f} TFLOP/s" if last.samples_us else last.outcome.value
-            notes.print(f"{name}: {done}/{total}, last {speed}", markup=False)
+            notes.print(f"{name}: {done}/{total}, last {speed}")
 
     return line

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any, Final
 
+import orjson
 import typer
 
 from tuner.cli.commands import group
-from tuner.cli.output import console, emit
+from tuner.cli.options import Json
+from tuner.cli.output import console, emit, say
 from tuner.errors import ExportError
+from tuner.files import export_file
 from tuner.settings import settings
 from workers import t4
 from workers.errors import RecordingError
@@ -22,7 +24,6 @@ FORMATS: Final = ("t4",)
 app = group("Recordings of real GPUs: list them, or export them for other tools.")
 
 Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of them. \\[default: those that ship]")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output and nothing else.")]
 
 
 @app.command("list")
@@ -36,7 +37,6 @@ def list_(source: Source = None, as_json: Json = False) -> None:
         console.print(
             f"{line['file']}: {line['problem']} on {line['device']}, {line['screened']} candidates, "
             f"{line['correct']} correct, fastest {line['fastest_us']} µs, kernel source {line['kernel_source']}",
-            markup=False, soft_wrap=True,
         )  # fmt: skip
 
 
@@ -55,12 +55,10 @@ def export(
         recording = read_recording(path)
         for suffix, document in (("results", t4.results(recording)), ("metadata", t4.metadata(recording))):
             target = out / f"{path.stem}.{suffix}.json"
-            if _write(target, document):
+            if not target.exists():
+                export_file(target, orjson.dumps(document))
                 written.append(str(target))
-    if as_json:
-        emit({"written": written})
-    else:
-        console.print(f"{len(written)} files written to {out}", markup=False)
+    say(f"{len(written)} files written to {out}", {"written": written}, as_json)
 
 
 def _files(source: Path | None) -> list[Path]:
@@ -69,20 +67,6 @@ def _files(source: Path | None) -> list[Path]:
     if not files:
         raise RecordingError(f"{given} contains no recording: give a .parquet file, or a folder with some")
     return files
-
-
-def _write(target: Path, document: dict[str, Any]) -> bool:
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("x") as out:
-            json.dump(document, out, ensure_ascii=False)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise ExportError(
-            f"{target} can't be written ({error.strerror}): free space or choose another folder"
-        ) from error
-    return True
 
 
 def _about(path: Path, recording: Recording) -> dict[str, Any]:

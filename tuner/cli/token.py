@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
-from tuner.cli.output import console, emit, notes, table
+from tuner.cli.output import console, emit, notes, say, table
 from tuner.evidence import tokens
 from tuner.evidence.tokens import Scope, Token
 
@@ -21,9 +21,7 @@ _Name = Annotated[str, typer.Argument(help="Name of the token, as in node-7 or c
 @app.command()
 def create(
     name: _Name,
-    scope: Annotated[
-        list[str], typer.Option("--scope", "-s", help=f"{', '.join(Scope)}; repeatable.")
-    ],
+    scope: Annotated[list[str], typer.Option("--scope", "-s", help=f"{', '.join(Scope)}; repeatable.")],
     days: Annotated[float | None, typer.Option(max=36_500, help="Days until it expires. \\[default: never]")] = None,
     db: Db = None,
     as_json: Json = False,
@@ -36,8 +34,8 @@ def create(
         emit(_json(token) | {"secret": secret})
         return
     until = f"until {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "until it is revoked"
-    notes.print(f"token {token.name}: {', '.join(sorted(token.scopes))}, {until}. It is shown only once:", markup=False)
-    console.print(secret, markup=False)
+    notes.print(f"token {token.name}: {', '.join(sorted(token.scopes))}, {until}. It is shown only once:")
+    console.print(secret)
 
 
 @app.command("list")
@@ -58,14 +56,9 @@ def revoke(name: _Name, db: Db = None, as_json: Json = False) -> None:
     """Revokes a token. Running services refuse it within a second."""
     with open_store(db) as store:
         token = tokens.revoke(store, name)
-    if as_json:
-        emit(_json(token))
-    else:
-        console.print(f"token {token.name} is revoked", markup=False)
+    say(f"token {token.name} is revoked", _json(token), as_json)
 
 
 def _json(token: Token) -> dict[str, object]:
-    moments = {"created_at": token.created_at, "expires_at": token.expires_at, "revoked_at": token.revoked_at}
-    return {"name": token.name, "scopes": sorted(token.scopes)} | {
-        name: moment.isoformat() if moment else None for name, moment in moments.items()
-    }
+    """A token without its id and digest."""
+    return {name: getattr(token, name) for name in ("name", "scopes", "created_at", "expires_at", "revoked_at")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Annotated, Any
 
 import typer
@@ -11,13 +10,7 @@ from space.devices import find_profile
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.live import LiveLine
-from tuner.cli.options import (
-    Db,
-    Device,
-    Json,
-    NoRule,
-    open_store,
-)
+from tuner.cli.options import Db, Device, Json, NoRule, open_store
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.picks import LIBRARY
@@ -60,12 +53,12 @@ def tune(
     """
     budget = Budget(candidates, seconds, turns, gain=gain)
     if sampler is not None or seed is not None:
-        notes.print(_NO_SAMPLER, markup=False)
+        notes.print(_NO_SAMPLER)
     with open_store(db) as store, open_worker(device, settings()) as worker:
         say_device(worker.facts)
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         if not as_json:
-            notes.print(f"expectations: {guidance.why}", markup=False)
+            notes.print(f"expectations: {guidance.why}")
         with Watcher(problem, quiet=as_json) as watcher:
             report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, guidance=guidance,
                                 without=no_rule or ())  # fmt: skip
@@ -115,24 +108,21 @@ class Watcher(LiveLine):
 
 def _print_report(report: Report, facts: DeviceFacts) -> None:
     best, out = report.best, console.print
-    measurement = best.winner.measurement
+    problem, measurement = best.problem, best.winner.measurement
     out()
-    problem = best.problem
     out(f"best config for {problem.title} on {'recorded ' if facts.kind == 'recorded' else ''}{facts.name}")
     out(f"  {best.config.family}: {best.config.knobs_text}")
     share = ""
     if limits := find_profile(facts.name):
-        share = f", {roofline_us(best.problem, limits) / best.median_us:.0%} of the roofline bound"
+        share = f", {roofline_us(problem, limits) / best.median_us:.0%} of the roofline bound"
     if measurement.note:
-        out(f"  {measurement.note}", markup=False)
+        out(f"  {measurement.note}")
     out(f"  {best.median_us:.2f} µs, {best.tflops:.1f} TFLOP/s{share}")
     out(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
     out(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
     if best.config.family == LIBRARY:
         own = min((m for m in report.finals if m.config.family != LIBRARY), key=lambda m: m.median_us)
-        out(
-            f"  the library wins here; the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}", markup=False
-        )
+        out(f"  the library wins here; the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}")
     if check := measurement.verification:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
@@ -147,7 +137,7 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
         out("  times are replayed from a recording; no GPU was used")
     out()
     out("next:")
-    out(f"  gemmtune best {problem.shape}{flags_of(problem)}", markup=False)
+    out(f"  gemmtune best {problem.shape}{flags_of(problem)}")
     out("  gemmtune serve")
     out("  gemmtune export --format json --out table.json")
 
@@ -158,15 +148,11 @@ def _report_json(report: Report) -> dict[str, Any]:
         "candidates_worth_trying": report.candidates,
         "measured_by_this_run": report.new,
         "stopped_because": report.stopped_because,
-        "outlook": dataclasses.asdict(report.outlook) if report.outlook else None,
+        "outlook": report.outlook,
         "seconds": report.seconds,
         "finals": [
-            {
-                "config": m.config.key,
-                "median_us": m.median_us,
-                "tflops": report.best.problem.tflops(m.median_us),
-                "note": m.note,
-            }
+            {"config": m.config.key, "median_us": m.median_us, "tflops": report.best.problem.tflops(m.median_us),
+             "note": m.note}
             for m in report.finals
         ],
     }  # fmt: skip

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import socket
 import sys
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -16,7 +14,8 @@ from tuner.cli import campaign_output as shown
 from tuner.cli.campaign import Insecure, Url, campaign_client_at
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json
-from tuner.cli.output import console, emit, notes
+from tuner.cli.output import notes, say, show
+from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
 from tuner.errors import SettingsError
 from tuner.fleet.agent.agent import Agent
@@ -75,8 +74,9 @@ def run(
         command = [*_own_program(), "worker", "run", "--device", word, *named, *same, "--liveness-fd"]
         processes.append(AgentProcess(word, command))
     pool = AgentPool(processes)
-    _leave_on_signals(pool.leave, pool.leave, "every worker reports its round as it is")
-    if code := pool.run():
+    with leaving(pool.leave, "every worker reports its round as it is", pool.leave):
+        code = pool.run()
+    if code:
         raise typer.Exit(code)
 
 
@@ -105,11 +105,11 @@ def _work(
             HttpCoordinator(service), open_device, name, leave_when_idle=once,
             model_of=lambda model: model_for(model, config.model_dir).model,
         )  # fmt: skip
-        _leave_on_signals(agent.leave, _interrupt, "the round is reported as it is")
         if liveness_fd is not None:
             report_liveness(liveness_fd, agent.leave)
         try:
-            agent.run()
+            with leaving(agent.leave, "the round is reported as it is"):
+                agent.run()
         finally:
             if build_cache is not None:
                 build_cache.close()
@@ -134,10 +134,7 @@ def list_workers(
     """Lists workers with their device and current round."""
     with campaign_client_at(db, url, insecure) as client:
         found = {"workers": list(client.workers(gone))}
-    if as_json:
-        emit(found)
-    else:
-        shown.workers(found)
+    show(found, as_json, shown.workers)
 
 
 @app.command()
@@ -151,27 +148,4 @@ def drain(
     """Drains a worker: it finishes its round, claims no other, and leaves."""
     with campaign_client_at(db, url, insecure) as client:
         found = client.drain(number)
-    if as_json:
-        emit(found)
-    else:
-        console.print(f"worker {found['id']} ({found['name']}) is {found['status']}", markup=False)
-
-
-def _leave_on_signals(leave: Callable[[], None], end: Callable[[], None], what: str) -> None:
-    """The first signal calls `leave`, further ones call `end`."""
-    asked: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        asked.append(number)
-        if len(asked) > 1:
-            end()
-            return
-        notes.print(f"leaving: {what}; repeat to end at once")
-        leave()
-
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt
+    say(f"worker {found['id']} ({found['name']}) is {found['status']}", found, as_json)

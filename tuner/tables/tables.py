@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from space.errors import SpaceError
 from space.problem import Problem
-from tuner.errors import ExportError, TableError, UnknownDevice
+from tuner.errors import TableError, UnknownDevice
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
-from tuner.files import write_whole
 from tuner.tables.entries import best_of, canonical, entry
 from workers.measurement import Policy
 
@@ -90,15 +89,3 @@ class TableBests:
 def table_bytes(document: dict[str, Any]) -> bytes:
     """The document's canonical bytes."""
     return canonical(document) + b"\n"
-
-
-def write_table(path: Path, data: bytes) -> None:
-    """Writes a table, whole or not at all.
-
-    Raises:
-        ExportError: the path can't be written.
-    """
-    try:
-        write_whole(path, data)
-    except OSError as error:
-        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
 from space.errors import LayoutError
 from space.instructions.operand import Major
-from space.layouts.banks import BANKS, PATTERNS, Access, Phase, access, tile_access
+from space.layouts.banks import BANKS, PATTERNS, access, tile_access
 from space.layouts.boxes import BoxPlan, plan_boxes
 from space.layouts.draw import access_svg, boxes_svg, swizzle_svg
 from space.layouts.operand import OperandTile
@@ -28,6 +27,7 @@ from tuner.cli.layout.options import (
 )
 from tuner.cli.options import Json
 from tuner.cli.output import console, emit, table
+from tuner.tables.entries import fields
 
 
 def swizzle(
@@ -80,7 +80,7 @@ def boxes(
     if as_json:
         emit(
             {
-                "boxes": [asdict(box) for box in plan.boxes], "box_bytes": plan.boxes[0].rows * plan.pitch_bytes,
+                "boxes": plan.boxes, "box_bytes": plan.boxes[0].rows * plan.pitch_bytes,
                 "smem_bytes": plan.smem_bytes, "alignment_bytes": plan.alignment_bytes,
                 "swizzle": plan.swizzle.name, "operand": walk,
             }
@@ -119,22 +119,20 @@ def banks(
         plan = plan_boxes(rows, cols, dtype, swizzle_named(mode), box_cols)
         name, made = f"{pattern}, {plan.swizzle.name}", tile_access(plan, pattern, row, column)
     draw(svg, lambda: access_svg(name, made))
+    degree = max(each.degree for each in made)
+    wavefronts, ideal = sum(each.wavefronts for each in made), sum(each.ideal_wavefronts for each in made)
     if as_json:
-        emit({"access": name, **_verdict(made), "accesses": [
-            {"addresses": each.addresses, "width_bytes": each.width_bytes, "wavefronts": each.wavefronts}
-            for each in made]})  # fmt: skip
+        accesses = [{"addresses": each.addresses, "width_bytes": each.width_bytes, "wavefronts": each.wavefronts}
+                    for each in made]  # fmt: skip
+        emit({"access": name, "degree": degree, "wavefronts": wavefronts, "ideal_wavefronts": ideal,
+              "accesses": accesses})  # fmt: skip
         return
-    verdict = _verdict(made)
-    degree = verdict["degree"]
-    console.print(f"{name}: {'no conflict' if degree == 1 else f'{degree}-way conflict'}, {verdict['wavefronts']} "
-                  f"wavefronts, {verdict['ideal_wavefronts']} without conflicts")  # fmt: skip
+    console.print(f"{name}: {'no conflict' if degree == 1 else f'{degree}-way conflict'}, {wavefronts} wavefronts, "
+                  f"{ideal} without conflicts")  # fmt: skip
     table(("lanes", "wavefronts", "ideal", "fullest bank"), [
-        (f"{phase.lanes[0]}-{phase.lanes[-1]}", phase.wavefronts, phase.ideal_wavefronts, _fullest(phase))
+        (f"{phase.lanes[0]}-{phase.lanes[-1]}", phase.wavefronts, phase.ideal_wavefronts,
+         max(range(BANKS), key=[len(words) for words in phase.words].__getitem__))
         for each in made for phase in each.phases])  # fmt: skip
-
-
-def _fullest(phase: Phase) -> int:
-    return max(range(BANKS), key=lambda bank: len(phase.words[bank]))
 
 
 def _walk(plan: BoxPlan, rows: int, cols: int, dtype: str, major: Major) -> dict[str, Any]:
@@ -146,12 +144,4 @@ def _walk(plan: BoxPlan, rows: int, cols: int, dtype: str, major: Major) -> dict
         return {"major": major, "why_not": str(error)}
     if operand.plan != plan:
         return {"major": major, "why_not": f"wgmma and tcgen05 read boxes of {operand.plan.box_columns} columns"}
-    return {"major": major, **asdict(operand.strides)}
-
-
-def _verdict(made: list[Access]) -> dict[str, int]:
-    return {
-        "degree": max(each.degree for each in made),
-        "wavefronts": sum(each.wavefronts for each in made),
-        "ideal_wavefronts": sum(each.ideal_wavefronts for each in made),
-    }
+    return {"major": major, **fields(operand.strides)}

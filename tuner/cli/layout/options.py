@@ -11,8 +11,7 @@ import typer
 from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.layouts.swizzle import SWIZZLES
-from tuner.errors import ExportError
-from tuner.files import write_whole
+from tuner.files import export_file
 
 Svg = Annotated[Path | None, typer.Option("--svg", help="Also write a drawing to this SVG file.")]
 ElementType = Annotated[str, typer.Option(help="Element type, as in bf16, fp8_e4m3 or tf32.")]
@@ -25,17 +24,9 @@ MajorText = Annotated[str, typer.Option(help="k: K is contiguous; mn: M or N is.
 
 
 def draw(path: Path | None, picture: Callable[[], str]) -> None:
-    """Writes the picture if a path is given.
-
-    Raises:
-        ExportError: the path can't be written.
-    """
-    if not path:
-        return
-    try:
-        write_whole(path, picture().encode())
-    except OSError as error:
-        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
+    """Writes the picture if a path is given."""
+    if path:
+        export_file(path, picture().encode())
 
 
 def number_from(name: str, text: str) -> int:

@@ -82,7 +82,7 @@ def _print_fragment(made: Fragment, thread: int | None) -> None:
     packed = made.elements_per_register
     console.print(f"{made.name}: {several}{made.rows} x {made.columns}, {made.threads} threads, {made.registers} "
                   f"registers each, {packed} element{'s' * (packed > 1)} per register")  # fmt: skip
-    console.print(f"  {made.source}", markup=False)
+    console.print(f"  {made.source}")
 
     def cell(owner: int, register: int) -> str:
         first = register * made.elements_per_register

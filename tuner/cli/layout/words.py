@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +25,7 @@ from tuner.cli.layout.options import (
 )
 from tuner.cli.options import Json
 from tuner.cli.output import console, emit, table
+from tuner.tables.entries import fields
 
 
 def descriptor(
@@ -65,9 +65,10 @@ def descriptor(
             swizzle_named(mode), base_offset,
         )  # fmt: skip
     bits = made.encode()
-    values = {name: str(value) for name, value in _fields_json(made).items()}
-    draw(svg, lambda: word_svg(f"{target} shared-memory descriptor", kind.FIELDS, bits, 64, values))
-    _say_word(f"{target} descriptor", bits, 64, _fields_json(made), as_json)
+    values = fields(made) | {"start_address": f"{made.start_address:#x}", "swizzle": made.swizzle.name}
+    words = {name: str(value) for name, value in values.items()}
+    draw(svg, lambda: word_svg(f"{target} shared-memory descriptor", kind.FIELDS, bits, 64, words))
+    _say_word(f"{target} descriptor", bits, 64, values, as_json)
 
 
 def instruction(
@@ -99,16 +100,7 @@ def instruction(
         )  # fmt: skip
     bits = made.encode()
     draw(svg, lambda: word_svg(f"tcgen05.mma instruction descriptor, kind::{kind}", facts.fields, bits, 32, {}))
-    _say_word(f"instruction descriptor of kind::{kind}", bits, 32, asdict(made), as_json)
-
-
-def _fields_json(made: WgmmaDescriptor | Tcgen05Descriptor) -> dict[str, Any]:
-    fields = {"start_address": f"{made.start_address:#x}", "leading_byte_offset": made.leading_byte_offset,
-              "stride_byte_offset": made.stride_byte_offset, "swizzle": made.swizzle.name,
-              "base_offset": made.base_offset}  # fmt: skip
-    if isinstance(made, Tcgen05Descriptor):
-        fields["leading_is_address"] = made.leading_is_address
-    return fields
+    _say_word(f"instruction descriptor of kind::{kind}", bits, 32, fields(made), as_json)
 
 
 def _say_word(what: str, bits: int, length: int, fields: dict[str, Any], as_json: bool) -> None:
