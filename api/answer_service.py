@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from api.answers import document
 from api.http_errors import HttpError
@@ -15,7 +14,7 @@ from api.snapshot_follower import SnapshotFollower
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
-from tuner.answering.answers import answer
+from tuner.answering.answers import Source, answer
 from tuner.prediction.files import model_for
 from tuner.tables.entries import canonical
 
@@ -26,14 +25,14 @@ _REQUIRE: Final = ("any", "measured")
 
 @dataclass(frozen=True, slots=True)
 class RenderedAnswer:
-    """An answer that is ready to send.
+    """A computed answer that is ready to send.
 
     Attributes:
-        text: canonical JSON of `schemas.BestOut`.
+        answer: canonical JSON of `schemas.BestOut`.
     """
 
-    text: bytes
-    source: Literal["measured", "nearest", "predicted", "default", "none"]
+    answer: bytes
+    source: Source
 
 
 class AnswerService:
@@ -44,10 +43,8 @@ class AnswerService:
     """
 
     def __init__(self, follower: SnapshotFollower, models: Path | None = None) -> None:
-        self._follower = follower
-        self.models = models
-        self._computed: OrderedDict[tuple[str, str], tuple[int, RenderedAnswer]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._follower, self.models = follower, models
+        self._computed = lru_cache(_CACHED_ANSWERS)(self._compute)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -57,9 +54,8 @@ class AnswerService:
             HttpError: 503, the service has just started and has not read its store yet.
         """
         if not self._follower.loaded.is_set():
-            raise HttpError(
-                503, "starting", "the service is still reading its store: try again in a second", {"Retry-After": "1"}
-            )
+            detail = "the service is still reading its store: try again in a second"
+            raise HttpError(503, "starting", detail, {"Retry-After": "1"})
         return self._follower.snapshot
 
     def measured(self, query: bytes) -> bytes | None:
@@ -88,26 +84,23 @@ class AnswerService:
         held = snapshot.held(key, known)
         return held.answer if held else None
 
-    def answer(self, problem: Problem, device: str) -> RenderedAnswer:
+    def answer(self, problem: Problem, device: str) -> CachedBest | RenderedAnswer:
         """The best known config for a problem on a device."""
-        snapshot, key = self.snapshot, problem.key
-        held = snapshot.held(key, device)
+        snapshot = self.snapshot
+        held = snapshot.held(problem.key, device)
         if held is not None:
-            return RenderedAnswer(held.answer, "measured")
+            return held
         known = snapshot.devices.get(device)
-        version = known.version if known else 0
-        with self._lock:
-            cached = self._computed.get((device, key))
-        if cached and cached[0] == version:
-            return cached[1]
-        found = answer(snapshot, problem, device, model=model_for(device, self.models).model)
-        rendered = RenderedAnswer(canonical(document(found)), found.source)
-        with self._lock:
-            self._computed[device, key] = (version, rendered)
-            self._computed.move_to_end((device, key))
-            if len(self._computed) > _CACHED_ANSWERS:
-                self._computed.popitem(last=False)
-        return rendered
+        return self._computed(problem, device, known.version if known else 0)
+
+    def _compute(self, problem: Problem, device: str, version: int) -> RenderedAnswer:
+        """The answer that is not measured.
+
+        Args:
+            version: of the device's bests; a cached answer of an earlier one is stale.
+        """
+        found = answer(self.snapshot, problem, device, model=model_for(device, self.models).model)
+        return RenderedAnswer(canonical(document(found)), found.source)
 
     def held(self, key: str, device: str) -> CachedBest | None:
         """The measured best of the problem with this key; None if it was not measured."""

@@ -83,7 +83,6 @@ def create_app(
     state.metrics.registry.register(FleetMetrics(store))
     http_errors.install(app)
     fleet.install(app, timing)
-    builds.install(app)
     state.request_log = RequestLog(log)
     fast_paths = {"/v1/best": best.fast_path(state.answer_service, state.metrics)}
     app.add_middleware(

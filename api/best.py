@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
@@ -33,6 +33,8 @@ _COMPUTING_SECONDS: Final = 1.0
 #: Answers that are decompressed and sent at a time.
 _AT_ONCE: Final = 256
 _JSON: Final = "application/json"
+
+Answers: TypeAlias = list[CachedBest | RenderedAnswer | None]
 
 
 class BestQuery(ProblemQuery):
@@ -71,15 +73,12 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
     answer_service: AnswerService = request.app.state.answer_service
     problem, device = query.problem(), answer_service.device(query.device)
     if query.require == "measured" and answer_service.held(problem.key, device) is None:
-        raise HttpError(
-            404,
-            "not-measured",
-            f"{problem.shape} was not measured on {device}: run `{tune_command(problem)}`, or leave out "
-            f"require=measured for an answer from what is known",
-        )
+        detail = (f"{problem.shape} was not measured on {device}: run `{tune_command(problem)}`, or leave out "
+                  "require=measured for an answer from what is known")  # fmt: skip
+        raise HttpError(404, "not-measured", detail)
     found = answer_service.answer(problem, device)
     request.app.state.metrics.answered(found.source)
-    return Response(found.text, media_type=_JSON)
+    return Response(found.answer, media_type=_JSON)
 
 
 def fast_path(answer_service: AnswerService, metrics: Metrics) -> FastPath:
@@ -101,12 +100,9 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 
 
 @router.post(
-    "/v1/best:batch",
-    operation_id="getBestBatch",
-    response_model=BatchOut,
-    responses=responses(415),
+    "/v1/best:batch", operation_id="getBestBatch", response_model=BatchOut, responses=responses(415),
     openapi_extra=_BATCH_BODY,
-)
+)  # fmt: skip
 async def get_best_batch(request: Request) -> Response:
     """The best known configs for up to 10,000 problems on one device.
 
@@ -117,12 +113,12 @@ async def get_best_batch(request: Request) -> Response:
     if given != _JSON:
         raise HttpError(415, "not-json", f"the body is sent as {given[:80]!r}: send JSON as {_JSON}")
     answers = await run_in_threadpool(answer_all, request.app.state.answer_service, await request.body())
-    for source, count in Counter(map(_source, answers)).items():
+    for source, count in Counter(found.source if found else "unanswered" for found in answers).items():
         request.app.state.metrics.answered(source, count)
     return StreamingResponse(rendered(answers), media_type=_JSON)
 
 
-def answer_all(answer_service: AnswerService, body: bytes) -> list[CachedBest | RenderedAnswer | None]:
+def answer_all(answer_service: AnswerService, body: bytes) -> Answers:
     """One answer per problem of a batch; None where there is none.
 
     Raises:
@@ -134,9 +130,7 @@ def answer_all(answer_service: AnswerService, body: bytes) -> list[CachedBest | 
         shown = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([entry | {"loc": ("body", *entry["loc"])} for entry in shown]) from None
     device = answer_service.device(batch.device)
-    answers: list[CachedBest | RenderedAnswer | None] = [
-        answer_service.held(asked.key or "", device) for asked in batch.problems
-    ]
+    answers: Answers = [answer_service.held(asked.key or "", device) for asked in batch.problems]
     missing = [place for place, found in enumerate(answers) if found is None]
     problems = _problems(batch.problems, missing)
     if batch.require == "any":
@@ -148,26 +142,14 @@ def answer_all(answer_service: AnswerService, body: bytes) -> list[CachedBest | 
     return answers
 
 
-def rendered(answers: list[CachedBest | RenderedAnswer | None]) -> Iterator[bytes]:
+def rendered(answers: Answers) -> Iterator[bytes]:
     """A batch's answers as JSON, in chunks: all of them at once would take 30 MB."""
     yield b'{"items":['
     for first in range(0, len(answers), _AT_ONCE):
         part = answers[first : first + _AT_ONCE]
-        yield (b"," if first else b"") + b",".join([_text(found) for found in part])
+        yield (b"," if first else b"") + b",".join([found.answer if found else b"null" for found in part])
     places = ",".join(str(place) for place, found in enumerate(answers) if found is None)
     yield b'],"unanswered":[' + places.encode() + b"]}"
-
-
-def _text(found: CachedBest | RenderedAnswer | None) -> bytes:
-    if found is None:
-        return b"null"
-    return found.answer if isinstance(found, CachedBest) else found.text
-
-
-def _source(found: CachedBest | RenderedAnswer | None) -> str:
-    if found is None:
-        return "unanswered"
-    return "measured" if isinstance(found, CachedBest) else found.source
 
 
 def _problems(asked: list[ProblemIn], places: list[int]) -> list[Any]:

@@ -7,16 +7,15 @@ import binascii
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import Caller, require
-from api.http_errors import HttpError, error_response, responses
-from api.pages import PageQuery, page_of
+from api.http_errors import HttpError, responses
+from api.pages import Page, PageQuery, page_of
 from api.schemas import PRINTABLE, Absent, Strict
 from space.registry import problem_from_key
-from tuner.errors import BuildDiffers, BuildRefused
+from tuner.errors import BuildRefused
 from tuner.fleet import builds
 from tuner.fleet.builds import MOST_CUBIN_BYTES, Offer, SharedBuild
 
@@ -62,6 +61,8 @@ class BuildIn(Strict):
 class BuildOut(BaseModel):
     """A stored build without its cubin."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     digest: str
     arch: str
     nvrtc: str
@@ -73,11 +74,6 @@ class BuildOut(BaseModel):
     cubin_sha256: str
     offered_by: str = Field(description="name of the worker's token")
     offered_at: datetime
-
-    @classmethod
-    def of(cls, build: SharedBuild) -> BuildOut:
-        """From the value."""
-        return cls.model_validate(build, from_attributes=True)
 
 
 class CubinOut(BaseModel):
@@ -93,63 +89,59 @@ class BuildsQuery(PageQuery):
     arch: ArchName | Absent = None
 
 
-class BuildsPage(BaseModel):
+class BuildsPage(Page[BuildOut]):
     """A page of builds, in the order in which they were offered."""
 
-    items: list[BuildOut]
-    next: str | None = Field(description="cursor of the next page; null on the last")
 
-
-def install(app: FastAPI) -> None:
-    """Registers the handler for refused builds."""
-
-    @app.exception_handler(BuildRefused)
-    async def refused(request: Request, error: BuildRefused) -> JSONResponse:
-        if isinstance(error, BuildDiffers):
-            return error_response(request, 409, "build-differs", str(error))
-        return error_response(request, 422, "build-refused", str(error))
-
-
-@router.get("/v1/builds", operation_id="listBuilds", dependencies=[Reader], responses=responses())
-def list_builds(request: Request, response: Response, query: Annotated[BuildsQuery, Query()]) -> BuildsPage:
+@router.get(
+    "/v1/builds", operation_id="listBuilds", dependencies=[Reader], response_model=BuildsPage, responses=responses()
+)
+def list_builds(
+    request: Request, response: Response, query: Annotated[BuildsQuery, Query()]
+) -> dict[str, object]:
     """Stored builds. A cursor stays valid while new builds arrive."""
     filters = {"of": "builds", "arch": query.arch}
     rows = builds.page(request.app.state.store, query.after(filters), query.limit + 1, query.arch)
-    page, following = page_of(request, response, rows, query.limit, filters)
-    return BuildsPage(items=[BuildOut.of(row) for row in page], next=following)
+    items, following = page_of(request, response, rows, query.limit, filters)
+    return {"items": items, "next": following}
 
 
-@router.get("/v1/builds/{digest}", operation_id="getBuild", dependencies=[Reader], responses=responses(404))
-def get_build(request: Request, digest: DigestPath) -> BuildOut:
+@router.get(
+    "/v1/builds/{digest}", operation_id="getBuild", dependencies=[Reader], response_model=BuildOut,
+    responses=responses(404),
+)  # fmt: skip
+def get_build(request: Request, digest: DigestPath) -> SharedBuild:
     """One build."""
     found = builds.shared(request.app.state.store, digest)
     if found is None:
         raise _unknown(digest)
-    return BuildOut.of(found[0])
+    return found[0]
 
 
-@router.get("/v1/builds/{digest}/cubin", operation_id="getCubin", responses=responses(404))
-def get_cubin(request: Request, digest: DigestPath, _: Worker) -> CubinOut:
+@router.get(
+    "/v1/builds/{digest}/cubin", operation_id="getCubin", response_model=CubinOut, responses=responses(404)
+)  # fmt: skip
+def get_cubin(request: Request, digest: DigestPath, _: Worker) -> dict[str, object]:
     """One build with its cubin, for a worker."""
     found = builds.shared(request.app.state.store, digest)
     request.app.state.metrics.build_asked(found is not None)
     if found is None:
         raise _unknown(digest)
     build, cubin = found
-    return CubinOut(build=BuildOut.of(build), cubin=base64.b64encode(cubin).decode())
+    return {"build": build, "cubin": base64.b64encode(cubin).decode()}
 
 
 @router.post(
-    "/v1/builds", operation_id="offerBuild", status_code=201,
+    "/v1/builds", operation_id="offerBuild", status_code=201, response_model=BuildOut,
     responses=responses(409) | {200: {"model": BuildOut, "description": "the same build was already stored"}},
 )  # fmt: skip
-def offer_build(body: BuildIn, request: Request, response: Response, caller: Worker) -> BuildOut:
+def offer_build(body: BuildIn, request: Request, response: Response, caller: Worker) -> SharedBuild:
     """Stores a build after checking it: the digest matches the config's source, the config is legal, and the cubin is a
     program for the arch."""
     kept, new = builds.offer(request.app.state.store, body.offer(), caller.name)
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/builds/{kept.digest}"
-    return BuildOut.of(kept)
+    return kept
 
 
 def _unknown(digest: str) -> HttpError:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Request
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, AliasPath, BaseModel, ConfigDict, Field
 
 from api.auth import require
 from api.http_errors import HttpError, responses
 from api.schemas import PRINTABLE
 from api.snapshot import Snapshot
-from space.devices import DeviceProfile, find_profile, identity_named, known_names, profile_named
+from space.devices import find_profile, identity_named, known_names, profile_named
 from space.errors import ProfileError
 
 router = APIRouter(tags=["devices"], dependencies=[Depends(require("read"))])
@@ -27,12 +27,14 @@ class ProfileOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     name: str = Field(description="the device's identity")
-    arch: str = Field(description="compile target")
+    arch: str = Field(validation_alias=AliasPath("arch", "name"), description="compile target")
     compute_capability: tuple[int, int]
     sm_count: int
-    smem_per_block_bytes: int
-    smem_per_sm_bytes: int
-    registers_per_sm: int = Field(description="32-bit registers of one multiprocessor")
+    smem_per_block_bytes: int = Field(validation_alias=AliasPath("arch", "smem_per_block_bytes"))
+    smem_per_sm_bytes: int = Field(validation_alias=AliasPath("arch", "smem_per_sm_bytes"))
+    registers_per_sm: int = Field(
+        validation_alias=AliasPath("arch", "registers_per_block"), description="32-bit registers of one multiprocessor"
+    )
     l2_bytes: int
     memory_bytes: int
     power_w: float
@@ -48,17 +50,6 @@ class ProfileOut(BaseModel):
     resident_clusters: dict[int, int] = Field(description="number of clusters that run at once, by blocks per cluster")
     measured: bool = Field(description="whether the rates were measured on such cards")
     sources: dict[str, str] = Field(description="source of each figure: driver, measured, estimated or a document")
-
-    @classmethod
-    def of(cls, profile: DeviceProfile) -> ProfileOut:
-        """From the value."""
-        arch = profile.arch
-        own = {name: getattr(profile, name) for name in cls.model_fields if hasattr(profile, name)}
-        limits = {
-            "arch": arch.name, "smem_per_block_bytes": arch.smem_per_block_bytes,
-            "smem_per_sm_bytes": arch.smem_per_sm_bytes, "registers_per_sm": arch.registers_per_block,
-        }  # fmt: skip
-        return cls(**own | limits)
 
 
 class DeviceOut(BaseModel):
@@ -98,5 +89,5 @@ def get_device(request: Request, device: DevicePath) -> DeviceOut:
 def _device(snapshot: Snapshot, name: str) -> DeviceOut:
     known, profile = snapshot.devices.get(name), find_profile(name)
     kinds = known.kinds() if known else {}
-    limits = ProfileOut.of(profile) if profile else None
+    limits = ProfileOut.model_validate(profile) if profile else None
     return DeviceOut(name=name, bests=sum(kinds.values()), kinds=kinds, limits=limits)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import APIRouter, Depends
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from api.auth import require
 from api.http_errors import responses
-from api.problem_schemas import ProblemIn
-from api.schemas import ExplanationOut, Strict
+from api.problem_schemas import ProblemIn, ProblemOut
+from api.schemas import ConfigOut, Strict
 from space.arch import arch_named
 from space.devices import DEFAULT_DEVICE, profile_named, reference_profile
-from space.explain import explain
+from space.explain import Broken, Explanation, explain
 from space.registry import family_named, family_with
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
@@ -27,10 +29,26 @@ class ExplainIn(Strict):
     arch: str = profile_named(DEFAULT_DEVICE).arch.name
 
 
-@router.post("/v1/explain", operation_id="explainConfig", responses=responses(413))
-def explain_config(body: ExplainIn) -> ExplanationOut:
+class ExplanationOut(BaseModel):
+    """The result of checking a config against every rule."""
+
+    problem: ProblemOut
+    arch: str
+    config: ConfigOut
+    legal: bool
+    broken: list[Broken]
+    not_worth: list[Broken]
+    nearest: ConfigOut | None
+    change: Annotated[str | None, BeforeValidator(lambda change: change or None)]
+    derived: dict[str, int]
+
+
+@router.post(
+    "/v1/explain", operation_id="explainConfig", response_model=ExplanationOut, responses=responses(413)
+)  # fmt: skip
+def explain_config(body: ExplainIn) -> Explanation:
     """What the rules say. An illegal config is an answer with `legal: false`; only a malformed one is an error."""
     device = profile_named(body.device) if body.device else reference_profile(arch_named(body.arch).name)
     problem = body.problem.problem()
     family = family_named(body.family) if body.family else family_with(device.arch.name, body.knobs, problem)
-    return ExplanationOut.of(explain(family, problem, family.config(body.knobs), device))
+    return explain(family, problem, family.config(body.knobs), device)

@@ -19,13 +19,29 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from space.errors import SpaceError
-from tuner.errors import StoreError, UnknownDevice
+from tuner import errors
 
 MEDIA_TYPE: Final = "application/problem+json"
 #: Error types of requests that the framework itself refuses, by status.
-_FRAMEWORK: Final = {
-    400: "malformed-body", 404: "no-such-path", 405: "method-not-allowed", 413: "body-too-large",
-}  # fmt: skip
+_FRAMEWORK: Final = {400: "malformed-body", 404: "no-such-path", 405: "method-not-allowed"}
+#: HTTP status and error type of each exception; the most derived class wins.
+ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
+    SpaceError: (422, "bad-input"),
+    errors.StoreError: (503, "store-unavailable"),
+    errors.UnknownDevice: (404, "unknown-device"),
+    errors.NothingMeasured: (404, "not-measured"),
+    errors.BuildRefused: (422, "build-refused"),
+    errors.BuildDiffers: (409, "build-differs"),
+    errors.CampaignError: (422, "bad-campaign"),
+    errors.UnknownCampaign: (404, "unknown-campaign"),
+    errors.CampaignEnded: (409, "campaign-ended"),
+    errors.KeyReused: (422, "idempotency-key-reused"),
+    errors.FleetError: (422, "bad-worker"),
+    errors.WorkerGone: (409, "worker-gone"),
+    errors.SlotTaken: (409, "slot-taken"),
+    errors.LeaseLost: (409, "lease-lost"),
+    errors.ResultRefused: (422, "result-refused"),
+}
 _log = logging.getLogger("gemmtune.api")
 
 
@@ -47,27 +63,27 @@ class ProblemDocument(BaseModel):
     errors: list[FieldError] = Field(default_factory=list)
 
 
-class HttpError(Exception):
-    """An expected failure of a request.
+class HttpError(HTTPException):
+    """An expected failure of a request; as Starlette's own exception it passes through FastAPI's parsing of bodies.
 
     Attributes:
         kind: last part of the error's `type`, as in `/problems/bad-input`.
     """
 
     def __init__(
-        self,
-        status: int,
-        kind: str,
-        detail: str,
-        headers: Mapping[str, str] | None = None,
+        self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None,
         errors: Sequence[FieldError] = (),
-    ) -> None:
-        super().__init__(detail)
-        self.status = status
-        self.kind = kind
-        self.detail = detail
-        self.headers = headers or {}
-        self.errors = errors
+    ) -> None:  # fmt: skip
+        super().__init__(status, detail, headers)
+        self.kind, self.errors = kind, errors
+
+    def response(self, request_id: str) -> JSONResponse:
+        """The error document, for the request with this id."""
+        content = ProblemDocument(
+            type=f"/problems/{self.kind}", title=self.kind.replace("-", " "), status=self.status_code,
+            detail=self.detail, instance=request_id, errors=list(self.errors),
+        )  # fmt: skip
+        return JSONResponse(content.model_dump(), self.status_code, self.headers, MEDIA_TYPE)
 
 
 #: Statuses that the middleware or any endpoint may return on every path.
@@ -84,80 +100,31 @@ def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def install(app: FastAPI) -> None:
-    """Registers handlers that turn every failure of `app` into an error document."""
+    """Registers a handler that turns every failure of `app` into an error document."""
 
-    @app.exception_handler(HttpError)
-    async def expected(request: Request, error: HttpError) -> JSONResponse:
-        return error_response(request, error.status, error.kind, error.detail, error.errors, error.headers)
+    async def answer(request: Request, error: Exception) -> JSONResponse:
+        return _http_error(request, error).response(request.state.request_id)
 
-    @app.exception_handler(SpaceError)
-    async def bad_input(request: Request, error: SpaceError) -> JSONResponse:
-        return error_response(request, 422, "bad-input", str(error))
+    for kind in (HTTPException, RequestValidationError, *ERRORS):
+        app.add_exception_handler(kind, answer)
 
-    @app.exception_handler(StoreError)
-    async def no_store(request: Request, error: StoreError) -> JSONResponse:
-        _log.error("store: %s", error)
-        return error_response(request, 503, "store-unavailable", str(error))
 
-    @app.exception_handler(UnknownDevice)
-    async def no_device(request: Request, error: UnknownDevice) -> JSONResponse:
-        return error_response(request, 404, "unknown-device", str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        errors = [
-            FieldError(pointer=_pointer(entry["loc"]), detail=_sentence(request, entry)) for entry in error.errors()
-        ]
-        first = errors[0]
-        detail = f"{first.pointer}: {first.detail}; see /openapi.json for the schema"
-        return error_response(request, 422, "malformed-request", detail, errors)
-
-    @app.exception_handler(HTTPException)
-    async def by_framework(request: Request, error: HTTPException) -> JSONResponse:
-        kind = _FRAMEWORK.get(error.status_code, "refused")
+def _http_error(request: Request, error: Exception) -> HttpError:
+    """The failure of a request as its client is told of it."""
+    if isinstance(error, HttpError):
+        return error
+    if isinstance(error, HTTPException):
         detail = f"{request.method} {request.url.path}: {error.detail}; /openapi.json lists all endpoints"
         headers = {**(error.headers or {}), **({"Allow": _allowed(request)} if error.status_code == 405 else {})}
-        return error_response(request, error.status_code, kind, detail, headers=headers)
-
-
-def error_response(
-    request: Request,
-    status: int,
-    kind: str,
-    detail: str,
-    errors: Sequence[FieldError] = (),
-    headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
-    """An error response to `request`."""
-    return error_document(status, kind, detail, str(getattr(request.state, "request_id", "")), errors, headers)
-
-
-def error_document(
-    status: int,
-    kind: str,
-    detail: str,
-    instance: str,
-    errors: Sequence[FieldError] = (),
-    headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
-    """An error response, for callers that have a request id but no `Request`."""
-    content = ProblemDocument(
-        type=f"/problems/{kind}",
-        title=kind.replace("-", " "),
-        status=status,
-        detail=detail,
-        instance=instance,
-        errors=list(errors),
-    )
-    return JSONResponse(content.model_dump(), status, media_type=MEDIA_TYPE, headers=dict(headers or {}))
-
-
-def next_link(request: Request, cursor: str | None) -> dict[str, str]:
-    """The `Link` header of a page with a successor (RFC 8288); no header on the last page."""
-    if cursor is None:
-        return {}
-    url = request.url.include_query_params(cursor=cursor)
-    return {"Link": f'<{url.path}?{url.query}>; rel="next"'}
+        return HttpError(error.status_code, _FRAMEWORK.get(error.status_code, "refused"), detail, headers)
+    if isinstance(error, RequestValidationError):
+        wrong = [FieldError(pointer=_pointer(each["loc"]), detail=_sentence(request, each)) for each in error.errors()]
+        detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
+        return HttpError(422, "malformed-request", detail, errors=wrong)
+    if isinstance(error, errors.StoreError):
+        _log.error("store: %s", error)
+    status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
+    return HttpError(status, kind, str(error))
 
 
 def _allowed(request: Request) -> str:

@@ -1,14 +1,15 @@
-"""Limits: the size of a body, and the request rate of a caller."""
+"""Limits: the size of a body and of a query, and the request rate of a caller."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
+
+from api.http_errors import HttpError
 
 #: Limit for paths that are not in `BODY_BYTES`.
 MOST_BODY_BYTES: Final = 2**20
@@ -52,14 +53,16 @@ class RateLimiter:
         return 0.0 if allowed else (1.0 - left) / self._per_second
 
 
-def body_limit(path: str) -> int:
-    """The largest accepted body for `path`, in bytes."""
-    return BODY_BYTES.get(path, MOST_BODY_BYTES)
+def limited_body(path: str, content_length: bytes | None, receive: Receive) -> Receive:
+    """Wraps `receive` to fail once the body exceeds its path's limit, whatever its Content-Length says.
 
-
-def limited_body(receive: Receive, limit: int) -> Receive:
-    """Wraps `receive` to fail with 413 once the body exceeds `limit` bytes, whatever its Content-Length says."""
-    received = 0
+    Raises:
+        HttpError: 413, Content-Length exceeds the limit.
+    """
+    limit, received = BODY_BYTES.get(path, MOST_BODY_BYTES), 0
+    refusal = HttpError(413, "body-too-large", f"the body is longer than {limit:,} bytes: split the request")
+    if content_length is not None and (not content_length.isdigit() or int(content_length) > limit):
+        raise refusal
 
     async def receive_limited() -> Message:
         nonlocal received
@@ -67,18 +70,21 @@ def limited_body(receive: Receive, limit: int) -> Receive:
         if message["type"] == "http.request":
             received += len(message.get("body", b""))
             if received > limit:
-                # Starlette's own exception: it passes through FastAPI's body parsing unchanged.
-                raise HTTPException(413, f"the body is longer than {limit:,} bytes: split the request")
+                raise refusal
         return message
 
     return receive_limited
 
 
-def repeated_parameter(query: bytes) -> str | None:
-    """The first parameter that a query string repeats, or None. Choosing one of its values would be a guess."""
-    if b"&" not in query:
-        return None
-    names = [part.partition(b"=")[0] for part in query.split(b"&") if part]
-    if len(set(names)) == len(names):
-        return None
-    return next(name for name in names if names.count(name) > 1).decode("latin-1")
+def check_query(query: bytes) -> None:
+    """Checks a query string before anything parses it.
+
+    Raises:
+        HttpError: it is too long, or repeats a parameter: choosing one of its values would be a guess.
+    """
+    if len(query) > MOST_QUERY_BYTES:
+        raise HttpError(414, "query-too-long", f"the query is longer than {MOST_QUERY_BYTES:,} bytes: shorten it")
+    for name, count in Counter(part.partition(b"=")[0] for part in query.split(b"&") if part).most_common(1):
+        if count > 1:
+            twice = name.decode("latin-1")[:80]
+            raise HttpError(422, "malformed-request", f"{twice} is repeated: give each parameter once")

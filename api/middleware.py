@@ -8,27 +8,27 @@ It is plain ASGI because Starlette's `BaseHTTPMiddleware` costs more than most o
 from __future__ import annotations
 
 import logging
+import re
 import secrets
-import string
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import limits
 from api.access import AccessPolicy
 from api.auth import Caller, TokenCache
-from api.http_errors import HttpError, error_document
-from api.limits import RateLimiter
+from api.http_errors import HttpError
+from api.limits import RateLimiter, check_query, limited_body
 from api.logs import RequestLog
 from api.metrics import Metrics
 
 #: Answers a GET without the framework: JSON for a query string and a caller, or None to let the framework handle it.
 FastPath = Callable[[bytes, Caller], bytes | None]
 
-_ID_CHARACTERS: Final = frozenset(string.ascii_letters + string.digits + "-_.")
+#: A client's own request id if it is safe to print anywhere.
+_REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 #: Response headers, unless an endpoint sets its own.
 _HEADERS: Final = (
@@ -38,7 +38,6 @@ _HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
-_JSON_HEADERS: Final = ((b"content-type", b"application/json"), *_HEADERS)
 _log = logging.getLogger("gemmtune.api")
 
 
@@ -50,22 +49,12 @@ class RequestMiddleware:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        access: AccessPolicy,
-        token_cache: TokenCache,
-        metrics: Metrics,
-        log: RequestLog,
+        self, app: ASGIApp, access: AccessPolicy, token_cache: TokenCache, metrics: Metrics, log: RequestLog,
         fast_paths: Mapping[str, FastPath],
-    ) -> None:
-        self._app = app
-        self._hosts = access.hosts
-        self._token_cache = token_cache
-        self._requests = metrics.requests
-        self._log = log
-        self._fast_paths = fast_paths
-        self._ids = count()
-        self._process = secrets.token_hex(4)
+    ) -> None:  # fmt: skip
+        self._app, self._hosts, self._token_cache = app, access.hosts, token_cache
+        self._requests, self._log, self._fast_paths = metrics.requests, log, fast_paths
+        self._ids, self._process = count(), secrets.token_hex(4)
         self._rate_limiter = RateLimiter(access.requests_per_second)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,10 +64,8 @@ class RequestMiddleware:
             return
         started, status = time.perf_counter(), 0
         headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id")
-        request_id = safe_request_id(given) if given else ""
-        if not request_id:
-            request_id = f"{self._process}-{next(self._ids):x}"
+        given = headers.get(b"x-request-id", b"")
+        request_id = given.decode() if _REQUEST_ID.fullmatch(given) else f"{self._process}-{next(self._ids):x}"
         caller = self._token_cache.caller(headers.get(b"authorization"))
         scope.setdefault("state", {}).update(request_id=request_id, caller=caller)
 
@@ -94,22 +81,23 @@ class RequestMiddleware:
             self._check_rate(scope, caller)
             text = self._fast_answer(scope, caller)
             if text is None:
-                await self._through_framework(scope, receive, send_with_headers, headers)
+                check_query(scope["query_string"])
+                if scope["method"] != "GET":
+                    receive = limited_body(scope["path"], headers.get(b"content-length"), receive)
+                await self._app(scope, receive, send_with_headers)
             else:
-                status = 200
-                ours = [*_JSON_HEADERS, (b"content-length", b"%d" % len(text)), (b"x-request-id", request_id.encode())]
-                await send({"type": "http.response.start", "status": 200, "headers": ours})
+                ours = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
+                await send_with_headers({"type": "http.response.start", "status": 200, "headers": ours})
                 await send({"type": "http.response.body", "body": text})
         except HttpError as refusal:
-            response = error_document(refusal.status, refusal.kind, refusal.detail, request_id, headers=refusal.headers)
-            await response(scope, receive, send_with_headers)
+            await refusal.response(request_id)(scope, receive, send_with_headers)
         except Exception:
             fields = {"request_id": request_id, "method": scope["method"], "path": scope["path"]}
             _log.exception("unexpected failure", extra={"fields": fields})
             if status:
                 raise  # the response has begun: only closing the connection tells the client
             detail = "this is a defect of gemmtune; the service's log has the details under this request's id"
-            await error_document(500, "internal", detail, request_id)(scope, receive, send_with_headers)
+            await HttpError(500, "internal", detail).response(request_id)(scope, receive, send_with_headers)
         finally:
             self._record(scope, status, time.perf_counter() - started, request_id, caller)
 
@@ -119,49 +107,22 @@ class RequestMiddleware:
             return None
         return fast_path(scope["query_string"], caller)
 
-    async def _through_framework(
-        self, scope: Scope, receive: Receive, send: Send, headers: Mapping[bytes, bytes]
-    ) -> None:
-        """Calls the wrapped application.
-
-        Raises:
-            HttpError: the query or the body is refused before any endpoint sees it.
-        """
-        if scope["query_string"]:
-            _check_query(scope["query_string"])
-        if scope["method"] != "GET":
-            limit = limits.body_limit(scope["path"])
-            length = headers.get(b"content-length")
-            if length is not None and (not length.isdigit() or int(length) > limit):
-                detail = f"the body is longer than {limit:,} bytes: split the request"
-                raise HttpError(413, "body-too-large", detail)
-            receive = limits.limited_body(receive, limit)
-        await self._app(scope, receive, send)
-
     def _check_host(self, host: bytes) -> None:
         if self._hosts is None:
             return
         name = host.decode("latin-1").lower()
         if name not in self._hosts and name.rpartition(":")[0] not in self._hosts:
-            raise HttpError(
-                421,
-                "wrong-host",
-                f"this service does not accept requests for host {name[:100]!r}: use "
-                f"{', '.join(sorted(self._hosts))}, or add the name to GEMMTUNE_ALLOWED_HOSTS",
-            )
+            known = ", ".join(sorted(self._hosts))
+            raise HttpError(421, "wrong-host", f"this service does not accept requests for host {name[:100]!r}: use "
+                            f"{known}, or add the name to GEMMTUNE_ALLOWED_HOSTS")  # fmt: skip
 
     def _check_rate(self, scope: Scope, caller: Caller | HttpError) -> None:
         # Callers without a valid token are counted by address, which slows down guessing tokens but not using them.
         who = f"address {_address(scope)}" if isinstance(caller, HttpError) else f"caller {caller.name}"
-        wait = self._rate_limiter.wait_seconds(who)
-        if wait:
-            raise HttpError(
-                429,
-                "too-often",
-                f"{who} exceeds this service's request rate: wait {wait:.2f} s, or ask for many problems at once with "
-                f"POST /v1/best:batch",
-                {"Retry-After": str(max(1, round(wait + 0.5)))},
-            )
+        if wait := self._rate_limiter.wait_seconds(who):
+            detail = (f"{who} exceeds this service's request rate: wait {wait:.2f} s, or ask for many problems at once "
+                      "with POST /v1/best:batch")  # fmt: skip
+            raise HttpError(429, "too-often", detail, {"Retry-After": str(max(1, round(wait + 0.5)))})
 
     def _record(self, scope: Scope, status: int, seconds: float, request_id: str, caller: Caller | HttpError) -> None:
         # Metric labels never come from the client: made-up paths and methods must not grow our memory.
@@ -173,26 +134,9 @@ class RequestMiddleware:
         self._log.add(request_id, method, scope["path"], status, seconds, name, _address(scope))
 
 
-def _with_headers(given: Iterable[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
-    headers = list(given)
-    names = {name for name, _ in headers}
-    headers += [pair for pair in _HEADERS if pair[0] not in names]
-    headers.append((b"x-request-id", request_id.encode()))
-    return headers
-
-
-def safe_request_id(given: bytes) -> str:
-    """A client's own request id if it is safe to print anywhere, else the empty string."""
-    text = given.decode("latin-1")
-    return text if 0 < len(text) <= 100 and _ID_CHARACTERS.issuperset(text) else ""
-
-
-def _check_query(query: bytes) -> None:
-    if len(query) > limits.MOST_QUERY_BYTES:
-        detail = f"the query is longer than {limits.MOST_QUERY_BYTES:,} bytes: shorten it"
-        raise HttpError(414, "query-too-long", detail)
-    if twice := limits.repeated_parameter(query):
-        raise HttpError(422, "malformed-request", f"{twice[:80]} is repeated: give each parameter once")
+def _with_headers(given: Collection[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
+    names = {name for name, _ in given}
+    return [*given, *(pair for pair in _HEADERS if pair[0] not in names), (b"x-request-id", request_id.encode())]
 
 
 def _address(scope: Scope) -> str:

@@ -1,15 +1,18 @@
-"""Keyset pagination: the page behind a cursor, and the link to the next one."""
+"""Keyset pagination: pages, the link to the next one, and cursors.
+
+A cursor is an opaque position in a list, bound to the filters of the query that produced it.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from fastapi import Request, Response
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from api import cursors
-from api.http_errors import next_link
+from api.http_errors import HttpError
 from api.schemas import Absent, Strict
 
 
@@ -22,7 +25,54 @@ class HasId(Protocol):
         ...
 
 
+Item = TypeVar("Item")
+Position = TypeVar("Position", int, tuple[str, str])
 Row = TypeVar("Row", bound=HasId)
+
+
+class Page(BaseModel, Generic[Item]):
+    """A page of a list."""
+
+    items: list[Item]
+    next: str | None = Field(description="cursor of the next page; null on the last")
+
+
+class Cursor(BaseModel, Generic[Position]):
+    """What a cursor encodes: the position behind one item, and the query's filters."""
+
+    model_config = ConfigDict(strict=True)
+
+    after: Position
+    filters: dict[str, Any]
+
+
+ById: TypeAlias = Cursor[Annotated[int, Field(ge=0, lt=2**62)]]
+#: For lists that are sorted by two strings.
+ByPair: TypeAlias = Cursor[tuple[str, str]]
+
+
+def encode(after: int | tuple[str, str], filters: Mapping[str, object]) -> str:
+    """A cursor that points behind one item, given by its id or by the strings that the list is sorted by."""
+    content = Cursor[Any](after=after, filters=dict(filters))
+    return base64.urlsafe_b64encode(content.model_dump_json().encode()).decode().rstrip("=")
+
+
+def decode(kind: type[Cursor[Position]], cursor: str, filters: Mapping[str, object]) -> Position:
+    """The position in a cursor.
+
+    Raises:
+        HttpError: 400, the cursor is malformed, or belongs to a query with other filters.
+    """
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        found = kind.model_validate_json(text)
+    except ValueError:
+        detail = f"cursor {cursor[:80]!r} is malformed: leave it out for the first page"
+        raise HttpError(400, "bad-cursor", detail) from None
+    if found.filters != dict(filters):
+        detail = "the cursor belongs to a query with other filters: leave it out for the first page"
+        raise HttpError(400, "bad-cursor", detail)
+    return found.after
 
 
 class PageQuery(Strict):
@@ -37,7 +87,7 @@ class PageQuery(Strict):
         Raises:
             HttpError: 400, the cursor is malformed or belongs to another query.
         """
-        return cursors.decode(self.cursor, filters) if self.cursor else 0
+        return decode(ById, self.cursor, filters) if self.cursor else 0
 
 
 def page_of(
@@ -50,6 +100,12 @@ def page_of(
     """
     if len(rows) <= limit:
         return rows, None
-    following = cursors.encode(rows[limit - 1].id, filters)
+    following = encode(rows[limit - 1].id, filters)
     response.headers.update(next_link(request, following))
     return rows[:limit], following
+
+
+def next_link(request: Request, cursor: str) -> dict[str, str]:
+    """The `Link` header of a page with a successor (RFC 8288)."""
+    url = request.url.include_query_params(cursor=cursor)
+    return {"Link": f'<{url.path}?{url.query}>; rel="next"'}

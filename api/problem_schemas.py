@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from space import problem as problems
@@ -123,7 +123,8 @@ class ProblemOut(BaseModel):
     kind: str
     dtype: str
 
+    @model_validator(mode="before")
     @classmethod
-    def of(cls, problem: Problem) -> ProblemOut:
+    def of(cls, problem: Any) -> Any:  # noqa: ANN401  (a problem, or what was made of one)
         """From the value."""
-        return cls(**problem.document())
+        return problem.document() if isinstance(problem, Problem) else problem

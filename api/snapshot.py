@@ -6,18 +6,21 @@ which a reader sees entirely or not at all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final, Literal
 from urllib.parse import quote, quote_plus
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
-from api.answers import AnswerCompressor, RenderedBest, evidence_of, render
+from api.answers import AnswerCompressor, dictionary_for, render
 from space.problem import DISTANCE_DIGITS, Problem
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
+from tuner.tables.entries import best_of
 
 #: Neighbours that are sorted first; answers rarely need more.
 _NEAREST_FIRST: Final = 32
@@ -32,6 +35,7 @@ class CachedBest:
         kind: kind of the device: `cuda`, or `recorded`; a GPU's own best takes precedence over a replayed one.
         compressed: the rendered answer, compressed by `compressor`.
         start, stop: slice of the answer that holds the evidence.
+        source: of every answer from here.
     """
 
     kind: str
@@ -39,6 +43,7 @@ class CachedBest:
     compressor: AnswerCompressor
     start: int
     stop: int
+    source: ClassVar[Literal["measured"]] = "measured"
 
     @property
     def answer(self) -> bytes:
@@ -52,7 +57,7 @@ class CachedBest:
 
     def best(self, device: str) -> Best:
         """The value from which the answer was rendered."""
-        return evidence_of(device, RenderedBest(self.answer, self.start, self.stop))
+        return best_of(device, orjson.loads(self.entry))
 
 
 class ShapeGroup:
@@ -75,18 +80,10 @@ class ShapeGroup:
         keys = self.keys[:]
         away = np.abs(self._extents[: len(keys)] - np.log2(problem.extents)).sum(axis=1)
         away = np.round(away, DISTANCE_DIGITS)
-        first = np.arange(len(keys))
-        if len(keys) > _NEAREST_FIRST:
-            edge = np.partition(away, _NEAREST_FIRST)[_NEAREST_FIRST]
-            first = np.flatnonzero(away <= edge)
-            yield from sorted_by(away, keys, first)
-            first = np.flatnonzero(away > edge)
-        yield from sorted_by(away, keys, first)
-
-
-def sorted_by(away: NDArray[np.float64], keys: list[str], places: NDArray[np.intp]) -> list[str]:
-    """The keys at indices `places`, by distance and then by key."""
-    return [key for _, key in sorted((float(away[place]), keys[place]) for place in places)]
+        edge = np.partition(away, _NEAREST_FIRST)[_NEAREST_FIRST] if len(keys) > _NEAREST_FIRST else np.inf
+        for part in (away <= edge, away > edge):
+            places = np.flatnonzero(part)
+            yield from (key for _, key in sorted((float(away[place]), keys[place]) for place in places))
 
 
 class DeviceBests:
@@ -103,7 +100,7 @@ class DeviceBests:
         self.name = name
         self.version = 0
         self.held: dict[Policy, dict[str, CachedBest]] = {}
-        self.groups: dict[str, ShapeGroup] = {}
+        self.groups: dict[tuple[str, str], ShapeGroup] = {}
 
     def put(self, problem: Problem, policy: Policy, held: CachedBest, version: int) -> None:
         """Adds or replaces a best."""
@@ -113,16 +110,12 @@ class DeviceBests:
             return  # `cuda` < `recorded`: a replay never hides a GPU's own measurement
         of_policy[key] = held
         if known is None and policy is Policy.COLD_GRAPH:
-            self.groups.setdefault(group_of(problem), ShapeGroup()).add(problem, key)
+            self.groups.setdefault(problem.key_around_shape(), ShapeGroup()).add(problem, key)
         self.version = version
 
     def kinds(self) -> dict[str, int]:
         """Number of bests by device kind."""
-        counts: dict[str, int] = {}
-        for of_policy in list(self.held.values()):
-            for held in list(of_policy.values()):
-                counts[held.kind] = counts.get(held.kind, 0) + 1
-        return counts
+        return Counter(held.kind for of_policy in list(self.held.values()) for held in list(of_policy.values()))
 
 
 class Snapshot:
@@ -152,21 +145,22 @@ class Snapshot:
 
     def apply(self, changes: Sequence[tuple[int, Best | StoreError]]) -> None:
         """Applies changes in order. Readers may see some of them before the others."""
-        rendered = [render(best) if isinstance(best, Best) else None for _, best in changes]
+        rendered = [(best, *render(best)) if isinstance(best, Best) else None for _, best in changes]
         if self._compressor is None:
-            self._compressor = AnswerCompressor([answer.text for answer in rendered if answer])
-        for (version, best), answer in zip(changes, rendered, strict=True):
-            if answer is not None and isinstance(best, Best):
-                self._put(best, answer, version, self._compressor)
+            self._compressor = AnswerCompressor(dictionary_for([answer[1] for answer in rendered if answer]))
+        for (version, _), answer in zip(changes, rendered, strict=True):
+            if answer:
+                best, text, start, stop = answer
+                compressed = self._compressor.compress(text)
+                self._put(best, CachedBest(best.device_kind, compressed, self._compressor, start, stop), version)
             else:
                 self.left_out += 1
             self.version = version
 
-    def _put(self, best: Best, answer: RenderedBest, version: int, compressor: AnswerCompressor) -> None:
+    def _put(self, best: Best, held: CachedBest, version: int) -> None:
         if best.device not in self.devices:
             self.devices = dict(sorted({**self.devices, best.device: DeviceBests(best.device)}.items()))
             self._by_spelling |= {quote(best.device): best.device, quote_plus(best.device): best.device}
-        held = CachedBest(best.device_kind, compressor.compress(answer.text), compressor, answer.start, answer.stop)
         self.devices[best.device].put(best.problem, best.winner.measurement.policy, held, version)
 
     def held(self, key: str, device: str, policy: Policy = Policy.COLD_GRAPH) -> CachedBest | None:
@@ -182,7 +176,7 @@ class Snapshot:
     def neighbours(self, problem: Problem, device: str) -> Iterator[Best]:
         """Bests whose problems differ from `problem` only in M, N and K, nearest first."""
         of_device = self.devices.get(device)
-        group = of_device.groups.get(group_of(problem)) if of_device else None
+        group = of_device.groups.get(problem.key_around_shape()) if of_device else None
         if of_device is None or group is None:
             return
         of_policy = of_device.held[Policy.COLD_GRAPH]
@@ -192,9 +186,3 @@ class Snapshot:
 
     def __len__(self) -> int:
         return sum(len(of_policy) for device in self.devices.values() for of_policy in device.held.values())
-
-
-def group_of(problem: Problem) -> str:
-    """The problem's key without its extents."""
-    head, _, tail = problem.key.rpartition(problem.shape)
-    return head + tail

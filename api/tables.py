@@ -13,11 +13,11 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from api import cursors
+from api import pages
 from api.auth import require
 from api.devices import DevicePath
-from api.http_errors import HttpError, next_link, responses
-from api.schemas import Absent, DeviceName, EvidenceOut, Strict
+from api.http_errors import HttpError, responses
+from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import CachedBest, Snapshot
 from tuner.tables.entries import canonical
 from tuner.tables.tables import SCHEMA
@@ -80,19 +80,14 @@ class TableOut(BaseModel):
     schema_: str = Field(alias="schema")
 
 
-class BestsQuery(Strict):
+class BestsQuery(pages.PageQuery):
     """Selects a page of a device's bests."""
 
     device: DeviceName
-    limit: int = Field(default=100, ge=1, le=1000)
-    cursor: Annotated[str, Field(max_length=2000)] | Absent = None
 
 
-class BestsPage(BaseModel):
+class BestsPage(pages.Page[EvidenceOut]):
     """A page of bests, sorted by problem key."""
-
-    items: list[EvidenceOut]
-    next: str | None = Field(description="cursor of the next page; null on the last")
 
 
 @router.get(
@@ -118,12 +113,12 @@ def list_bests(request: Request, query: Annotated[BestsQuery, Query()]) -> Respo
     """The entries of a device's table, page by page. A cursor stays valid while bests are added or replaced."""
     view = request.app.state.views.of(request.app.state.answer_service.snapshot, query.device)
     filters = {"device": query.device}
-    first = bisect_right(view.keys, cursors.decode_pair(query.cursor, filters)) if query.cursor else 0
-    page = view.held[first : first + query.limit]
-    more = first + query.limit < len(view.held)
-    following = cursors.encode(view.keys[first + query.limit - 1], filters) if more else None
-    text = b'{"items":[' + b",".join([held.entry for held in page]) + b'],"next":' + canonical(following) + b"}"
-    return Response(text, media_type=_JSON, headers=next_link(request, following))
+    first = bisect_right(view.keys, pages.decode(pages.ByPair, query.cursor, filters)) if query.cursor else 0
+    last = first + query.limit
+    following = pages.encode(view.keys[last - 1], filters) if last < len(view.keys) else None
+    entries = b",".join([held.entry for held in view.held[first:last]])
+    text = b'{"items":[' + entries + b'],"next":' + canonical(following) + b"}"
+    return Response(text, media_type=_JSON, headers=pages.next_link(request, following) if following else None)
 
 
 def rendered(device: str, view: TableView) -> Iterator[bytes]:

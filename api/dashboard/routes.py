@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -16,8 +15,11 @@ from api.auth import Caller, TokenCache
 from api.dashboard import views
 from api.http_errors import HttpError
 from api.schemas import PRINTABLE, Strict
+from space.registry import DEFAULT_KIND, KINDS
 from tuner.errors import StoreError
 from tuner.evidence.tokens import Scope
+from tuner.fleet.campaigns.results import newest
+from tuner.fleet.campaigns.statistics import fleet_statistics
 
 _FOLDER: Final = Path(__file__).parent
 _STYLE: Final = (_FOLDER / "style.css").read_text()
@@ -27,6 +29,9 @@ _templates = Environment(
     loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 _REFRESH_SECONDS: Final = 5
+_CAMPAIGNS: Final = 10
+#: The form's choices.
+_CHOICES: Final = {f"{field.name}s": field.choices for field in KINDS[DEFAULT_KIND].fields if field.choices}
 
 router = APIRouter(include_in_schema=False)
 
@@ -42,6 +47,10 @@ class PageQuery(Strict):
     k: Annotated[str, Field(max_length=12)] = ""
     dtype: Annotated[str, Field(max_length=60)] = "bf16"
     layout: Annotated[str, Field(max_length=2)] = "nt"
+
+    def question(self) -> dict[str, str]:
+        """The problem's fields as typed; empty without a shape."""
+        return self.model_dump(include={"m", "n", "k", "dtype", "layout"}) if self.m or self.n or self.k else {}
 
 
 async def reader(request: Request) -> Caller:
@@ -63,7 +72,7 @@ async def reader(request: Request) -> Caller:
 def _password(given: str) -> bytes:
     try:
         return base64.b64decode(given, validate=True).partition(b":")[2]
-    except (binascii.Error, ValueError):
+    except ValueError:
         return b""
 
 
@@ -75,25 +84,20 @@ def get_page(
     state = request.app.state
     snapshot = state.answer_service.snapshot
     device = query.device or next(iter(snapshot.devices), "")
-    asked_device = device or state.answer_service.device(None)
-    asked = views.Question(query.m, query.n, query.k, query.dtype, query.layout, asked_device)
+    asked, asked_device = query.question(), device or state.answer_service.device(None)
+    answer, wrong = views.answer(state.answer_service, asked, asked_device) if asked else (None, "")
     fleet = ""
     try:
-        numbers, campaigns = views.numbers(state.store), views.campaigns(state.store)
+        devices, campaigns = views.devices(snapshot, fleet_statistics(state.store)), newest(state.store, _CAMPAIGNS)
     except StoreError as error:
-        numbers, campaigns, fleet = None, [], str(error)
+        devices, campaigns, fleet = [], [], str(error)
+    running = any(item.campaign.status == "running" for item in campaigns)
     html = _templates.get_template("page.html").render(
-        caller=caller,
-        devices=views.devices(snapshot, numbers) if numbers else [],
+        caller=caller, age=state.follower.age_seconds(), wrong=fleet, devices=devices, campaigns=campaigns,
+        question=query, asked_device=asked_device, answer=answer, wrong_question=wrong, find=query.find,
         bests=views.bests(snapshot, state.views, device, query.find, query.cursor),
-        question=views.question(state.answer_service, asked),
-        campaigns=campaigns,
-        wrong=fleet,
-        age=state.follower.age_seconds(),
-        find=query.find,
-        refresh=_REFRESH_SECONDS if any(item.campaign.status == "running" for item in campaigns) else None,
-        **views.CHOICES,
-    )
+        refresh=_REFRESH_SECONDS if running and not asked else None, **_CHOICES,
+    )  # fmt: skip
     return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY})
 
 

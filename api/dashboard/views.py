@@ -8,55 +8,19 @@ from typing import Any, Final
 
 import orjson
 
-from api import cursors
+from api import pages
 from api.answer_service import AnswerService
 from api.dashboard.plot import Plot, plot
 from api.snapshot import Snapshot
-from api.tables import TableView, TableViews
+from api.tables import TableViews
 from space.devices import find_profile
 from space.errors import SpaceError
-from space.problem import Problem
 from space.rank import roofline_us
-from space.registry import DEFAULT_KIND, KINDS, problem_from_key, problem_of
+from space.registry import problem_from_key, problem_of
 from tuner.evidence.records import Ratio
-from tuner.evidence.store import Store
-from tuner.fleet.campaigns.records import Progress
-from tuner.fleet.campaigns.results import newest
-from tuner.fleet.campaigns.statistics import FleetStatistics, fleet_statistics
+from tuner.fleet.campaigns.statistics import FleetStatistics
 
 _BESTS: Final = 40
-_CAMPAIGNS: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
-    """A GPU model with its bests, workers and rounds."""
-
-    name: str
-    bests: int
-    replayed: int
-    workers: int
-    waiting: int
-    running: int
-    busy: float
-    per_second: float
-
-
-@dataclass(frozen=True, slots=True)
-class BestRow:
-    """A best with its evidence.
-
-    Attributes:
-        share: share of the roofline bound; None if the device's rates are unknown.
-        entry: the best as in a table.
-    """
-
-    label: str
-    config: str
-    share: float | None
-    first: Ratio | None
-    best: Ratio | None
-    entry: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,60 +29,40 @@ class BestsPart:
 
     Attributes:
         total, found: bests of the device, and how many of them match the search.
+        rows: entries of the device's table, each with its problem's title and its share of the roofline bound, which
+            is None if the device's rates are unknown.
         cursor: cursor of the next page; None on the last page.
     """
 
     device: str
     total: int
     found: int
-    rows: list[BestRow]
+    rows: list[dict[str, Any]]
     plot: Plot | None
     cursor: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The form's values with the answer, or with a sentence that says what is wrong."""
-
-    m: str = ""
-    n: str = ""
-    k: str = ""
-    dtype: str = "bf16"
-    layout: str = "nt"
-    device: str = ""
-    answer: dict[str, Any] | None = None
-    wrong: str = ""
-
-    @property
-    def asked(self) -> bool:
-        """Whether the form has a shape."""
-        return bool(self.m or self.n or self.k)
-
-
-def devices(snapshot: Snapshot, numbers: FleetStatistics) -> list[DeviceRow]:
-    """Every device with bests or with workers."""
-    queues: dict[str, list[str]] = {}
-    for queue, _ in [*numbers.workers, *numbers.rounds]:
+def devices(snapshot: Snapshot, numbers: FleetStatistics) -> list[dict[str, Any]]:
+    """Every device with bests or with workers: its bests, its workers and its rounds."""
+    queues: dict[str, list[str]] = {name: [] for name in snapshot.devices}
+    for queue in sorted({queue for queue, _ in (*numbers.workers, *numbers.rounds)}):
         queues.setdefault(queue.partition("/")[0], []).append(queue)
-    return [
-        _device(name, snapshot, numbers, sorted(set(queues.get(name, []))))
-        for name in sorted({*snapshot.devices, *queues})
-    ]
+    return [_device(name, snapshot, numbers, queues[name]) for name in sorted(queues)]
 
 
-def _device(name: str, snapshot: Snapshot, numbers: FleetStatistics, queues: list[str]) -> DeviceRow:
-    known = snapshot.devices.get(name)
-    kinds = known.kinds() if known else {}
+def _device(name: str, snapshot: Snapshot, numbers: FleetStatistics, queues: list[str]) -> dict[str, Any]:
+    kinds = snapshot.devices[name].kinds() if name in snapshot.devices else {}
 
     def count(counts: dict[tuple[str, str], int], *statuses: str) -> int:
         return sum(counts.get((queue, status), 0) for queue in queues for status in statuses)
 
     busy = [numbers.busy_share(queue) for queue in queues if numbers.busy_share(queue)]
-    return DeviceRow(
-        name, sum(kinds.values()), kinds.get("recorded", 0), count(numbers.workers, "live", "draining"),
-        count(numbers.rounds, "queued"), count(numbers.rounds, "running"), sum(busy) / len(busy) if busy else 0.0,
-        sum(numbers.candidates_per_second(queue) for queue in queues),
-    )  # fmt: skip
+    return {
+        "name": name, "bests": sum(kinds.values()), "replayed": kinds.get("recorded", 0),
+        "workers": count(numbers.workers, "live", "draining"), "waiting": count(numbers.rounds, "queued"),
+        "running": count(numbers.rounds, "running"), "busy": sum(busy) / len(busy) if busy else 0.0,
+        "per_second": sum(numbers.candidates_per_second(queue) for queue in queues),
+    }  # fmt: skip
 
 
 def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor: str | None) -> BestsPart:
@@ -129,77 +73,31 @@ def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor:
     """
     if device not in snapshot.devices:
         return BestsPart(device, 0, 0, [], None, None)
-    view = views.of(snapshot, device)
+    view, profile = views.of(snapshot, device), find_profile(device)
     filters = {"dashboard": device, "find": find}
-    places = _places(view, find)
+    places = [place for place, (key, _) in enumerate(view.keys) if find in key]
     first = 0
     if cursor:
-        after = bisect_right(view.keys, cursors.decode_pair(cursor, filters))
-        first = bisect_left(places, after)
+        first = bisect_left(places, bisect_right(view.keys, pages.decode(pages.ByPair, cursor, filters)))
     shown = places[first : first + _BESTS]
-    rows = [_best(device, orjson.loads(view.held[place].entry)) for place in shown]
-    more = first + _BESTS < len(places)
-    following = cursors.encode(view.keys[shown[-1]], filters) if more else None
-    ratios = [(row.label, row.first) for row in rows if row.first]
+    following = pages.encode(view.keys[shown[-1]], filters) if first + _BESTS < len(places) else None
+    rows = []
+    for entry in (orjson.loads(view.held[place].entry) for place in shown):
+        problem = problem_from_key(entry["problem"]["key"])
+        share = roofline_us(problem, profile) / entry["median_us"] if profile else None
+        rows.append({"label": problem.title, "share": share, "entry": entry})
+    ratios = [(row["label"], Ratio(**ratio)) for row in rows if (ratio := row["entry"]["versus_cublaslt_first"])]
     return BestsPart(device, len(view.keys), len(places), rows, plot(ratios), following)
 
 
-def _places(view: TableView, find: str) -> list[int]:
-    if not find:
-        return list(range(len(view.keys)))
-    return [place for place, (key, _) in enumerate(view.keys) if find in key]
-
-
-def _best(device: str, entry: dict[str, Any]) -> BestRow:
-    problem, limits = problem_from_key(entry["problem"]["key"]), find_profile(device)
-    first, best = entry["versus_cublaslt_first"], entry["versus_cublaslt_best"]
-    return BestRow(
-        label=_label(problem),
-        config=entry["config"]["key"].partition(":")[2].replace(",", ", "),
-        share=roofline_us(problem, limits) / entry["median_us"] if limits else None,
-        first=Ratio(**first) if first else None,
-        best=Ratio(**best) if best else None,
-        entry=entry,
-    )
-
-
-def _label(problem: Problem) -> str:
-    return problem.title
-
-
-def question(answer_service: AnswerService, asked: Question) -> Question:
-    """The question with its answer, or with a sentence that says what is wrong."""
-    if not asked.asked:
-        return asked
-    typed = (asked.m, asked.n, asked.k, asked.dtype, asked.layout, asked.device)
+def answer(answer_service: AnswerService, fields: dict[str, str], device: str) -> tuple[dict[str, Any] | None, str]:
+    """The answer to the form's question, or a sentence that says what is wrong with it."""
     try:
-        m, n, k = (int(text) for text in typed[:3])
+        extents = {name: int(fields[name]) for name in ("m", "n", "k")}
     except ValueError:
-        return Question(*typed, wrong="M, N and K are whole numbers, as in 4096")
+        return None, "M, N and K are whole numbers, as in 4096"
     try:
-        problem = problem_of({"m": m, "n": n, "k": k, "dtype": asked.dtype, "layout": asked.layout})
+        problem = problem_of(fields | extents)
     except SpaceError as error:
-        return Question(*typed, wrong=str(error))
-    return Question(*typed, answer=orjson.loads(answer_service.answer(problem, asked.device).text))
-
-
-def campaigns(store: Store) -> list[Progress]:
-    """The newest campaigns.
-
-    Raises:
-        StoreError: the store can't be read.
-    """
-    return newest(store, _CAMPAIGNS)
-
-
-def numbers(store: Store) -> FleetStatistics:
-    """Statistics of the fleet.
-
-    Raises:
-        StoreError: the store can't be read.
-    """
-    return fleet_statistics(store)
-
-
-#: The form's choices.
-CHOICES: Final = {f"{field.name}s": field.choices for field in KINDS[DEFAULT_KIND].fields if field.choices}
+        return None, str(error)
+    return orjson.loads(answer_service.answer(problem, device).answer), ""

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.cursors import decode, encode
 from api.http_errors import HttpError
+from api.pages import ById, decode, encode
 from api.tables import matches
 
 FILTERS = {"problem": None, "device": "NVIDIA H200", "outcome": None}
@@ -15,19 +15,19 @@ FILTERS = {"problem": None, "device": "NVIDIA H200", "outcome": None}
 
 @given(st.integers(0, 2**62 - 1))
 def test_a_cursor_names_its_place(after: int) -> None:
-    assert decode(encode(after, FILTERS), FILTERS) == after
+    assert decode(ById, encode(after, FILTERS), FILTERS) == after
 
 
 def test_a_cursor_of_another_query_is_refused() -> None:
     with pytest.raises(HttpError, match="other filters"):
-        decode(encode(5, FILTERS), FILTERS | {"device": "NVIDIA H100"})
+        decode(ById, encode(5, FILTERS), FILTERS | {"device": "NVIDIA H100"})
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_a_cursor_or_a_400(text: str) -> None:
     with pytest.raises(HttpError) as refusal:
-        decode(text, FILTERS)
-    assert refusal.value.status == 400
+        decode(ById, text, FILTERS)
+    assert refusal.value.status_code == 400
 
 
 @pytest.mark.parametrize(
