@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -207,8 +207,8 @@ def _meta(path: Path, table: pa.Table) -> dict[str, Any]:
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    check, clocks = measurement.verification, measurement.clocks
-    return {
+    """The columns of a measurement; those of what it does not have stay empty."""
+    row = {
         "family": measurement.config.family,
         "config": measurement.config.knobs_text,
         "stage": measurement.stage,
@@ -217,40 +217,28 @@ def _row(measurement: Measurement) -> dict[str, Any]:
         "median_us": measurement.median_us if measurement.samples_us else None,
         "samples_us": [round(sample, 4) for sample in measurement.samples_us],
         "detail": measurement.detail,
-        "elements": check and check.elements,
-        "mismatches": check and check.mismatches,
-        "worst_ratio": check and check.worst_ratio,
-        "reference": check and check.reference,
-        "sm_mhz": clocks and clocks.sm_mhz,
-        "memory_mhz": clocks and clocks.memory_mhz,
-        "power_w": clocks and clocks.power_w,
-        "temperature_c": clocks and clocks.temperature_c,
-        "throttle_reasons": list(clocks.throttle_reasons) if clocks else None,
         "build_digest": measurement.build_digest,
         "note": measurement.note,
     }
+    return row | _fields_of(measurement.verification) | _fields_of(measurement.clocks)
+
+
+def _fields_of(part: Verification | Clocks | None) -> dict[str, Any]:
+    return asdict(part) if part else {}
 
 
 def _measurement(problem: Problem, row: dict[str, Any]) -> Measurement:
     check = clocks = None
     if row["elements"] is not None:
-        check = Verification(row["elements"], row["mismatches"], row["worst_ratio"], row["reference"])
+        check = Verification(*(row[field.name] for field in fields(Verification)))
     if row["sm_mhz"] is not None:
-        reasons = tuple(row["throttle_reasons"] or ())
-        clocks = Clocks(row["sm_mhz"], row["memory_mhz"], row["power_w"], row["temperature_c"], reasons)
+        row["throttle_reasons"] = tuple(row["throttle_reasons"] or ())
+        clocks = Clocks(*(row[field.name] for field in fields(Clocks)))
     return Measurement(
-        problem.key,
-        family_named(row["family"]).config(parse_knobs(row["config"])),
-        row["stage"],
-        Policy(row["policy"]),
-        Outcome(row["outcome"]),
-        tuple(row["samples_us"]),
-        row["detail"],
-        check,
-        clocks,
-        row["build_digest"],
-        row["note"],
-    )
+        problem.key, family_named(row["family"]).config(parse_knobs(row["config"])), row["stage"],
+        Policy(row["policy"]), Outcome(row["outcome"]), tuple(row["samples_us"]), row["detail"], check, clocks,
+        row["build_digest"], row["note"],
+    )  # fmt: skip
 
 
 def _first_line(error: Exception) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,6 +20,8 @@ from tuner.errors import StoreError
 from tuner.evidence.models import BestRow, MeasurementRow, StudyRow
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification, from_json, to_json
+
+T = TypeVar("T")
 
 
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
@@ -88,12 +92,8 @@ def problem_of(key: str) -> Problem:
     Raises:
         StoreError: no problem kind of this version reads the key.
     """
-    try:
+    with _of_this_version("problem"):
         return problem_from_key(key)
-    except SpaceError as error:
-        raise StoreError(
-            f"the store holds a problem that this version cannot read ({error}): upgrade gemmtune"
-        ) from error
 
 
 def config_of(key: str) -> Config:
@@ -102,12 +102,17 @@ def config_of(key: str) -> Config:
     Raises:
         StoreError: no family of this version knows such a config.
     """
-    try:
+    with _of_this_version("config"):
         return config_named(key)
-    except SpaceError as error:
-        raise StoreError(
-            f"the store holds a config that this version does not know ({error}): upgrade gemmtune"
-        ) from error
+
+
+@contextmanager
+def _of_this_version(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (SpaceError, ValidationError) as error:
+        why = f"{error.error_count()} fields" if isinstance(error, ValidationError) else error
+        raise StoreError(f"the store holds a {what} that this version cannot read ({why}): upgrade gemmtune") from error
 
 
 @lru_cache(maxsize=1_024)
@@ -115,15 +120,9 @@ def _provenance(content: str) -> Provenance:
     return from_json(Provenance, content)
 
 
-def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: ANN401
-    if content is None:
-        return None
-    try:
-        return from_json(kind, json.dumps(content))
-    except ValidationError as error:
-        raise StoreError(
-            f"the store holds a {kind.__name__} that cannot be read ({error.error_count()} fields): upgrade gemmtune"
-        ) from error
+def _optional(kind: type[T], content: dict[str, Any] | None) -> T | None:
+    with _of_this_version(kind.__name__):
+        return None if content is None else from_json(kind, json.dumps(content))
 
 
 def utc(moment: datetime) -> datetime:
