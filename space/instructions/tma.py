@@ -11,18 +11,11 @@ from typing import Final
 SOURCE: Final = "CUDA driver API, cuTensorMapEncodeTiled"
 #: Size of a tensor map, and its alignment in parameters, constant or global memory.
 MAP_BYTES, MAP_ALIGN_BYTES = 128, 64
-MAX_RANK: Final = 5
 ADDRESS_STEP_BYTES: Final = 16
-MAX_EXTENT: Final = 2**32
 STRIDE_STEP_BYTES: Final = 16
-#: Strides must be below this.
-STRIDE_END_BYTES: Final = 2**40
 MAX_BOX_EXTENT: Final = 256
 #: The innermost extent of a box is a multiple of this.
 BOX_STEP_BYTES: Final = 16
-MAX_ELEMENT_STRIDE: Final = 8
-#: Most bytes of one copy: the shared memory of an SM, with the part that the driver reserves.
-MAX_BOX_BYTES: Final = 228 * 1024
 #: A box starts at a multiple of this in shared memory (PTX ISA 9.0, cp.async.bulk.tensor).
 SMEM_STEP_BYTES: Final = 128
 #: Swizzle spans in bytes; 0 is no swizzle.

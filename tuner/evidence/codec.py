@@ -19,7 +19,7 @@ from space.registry import config_named, problem_from_key
 from tuner.errors import StoreError
 from tuner.evidence.models import BestRow, MeasurementRow, StudyRow
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
-from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification, from_json, to_json
+from workers.measurement import Clocks, Measurement, Provenance, Verification, from_json, to_json
 
 T = TypeVar("T")
 
@@ -27,36 +27,18 @@ T = TypeVar("T")
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
     """A measurement's columns, foreign keys excluded."""
     check, clocks = measurement.verification, measurement.clocks
-    return {
-        "stage": measurement.stage,
-        "policy": measurement.policy.value,
-        "outcome": measurement.outcome.value,
-        "median_us": measurement.median_us if measurement.samples_us else None,
-        "samples_us": list(measurement.samples_us),
-        "detail": measurement.detail,
+    return measurement.columns() | {
         # Through our own JSON, which can represent an infinite error.
         "verification": json.loads(to_json(check)) if check else None,
         "clocks": asdict(clocks) if clocks else None,
-        "build_digest": measurement.build_digest,
-        "note": measurement.note,
     }
 
 
 def stored(row: MeasurementRow) -> StoredMeasurement:
     """A measurement with study, device and provenance; needs `measurements.WHOLE` loaded."""
-    measurement = Measurement(
-        problem_key=row.problem.key,
-        config=config_of(row.config.key),
-        stage="final" if row.stage == "final" else "screen",
-        policy=Policy(row.policy),
-        outcome=Outcome(row.outcome),
-        samples_us=tuple(row.samples_us),
-        detail=row.detail,
-        verification=_optional(Verification, row.verification),
-        clocks=_optional(Clocks, row.clocks),
-        build_digest=row.build_digest,
-        note=row.note,
-    )
+    check, clocks = _optional(Verification, row.verification), _optional(Clocks, row.clocks)
+    columns = {column.name: getattr(row, column.name) for column in MeasurementRow.__table__.columns}
+    measurement = Measurement.of_columns(row.problem.key, config_of(row.config.key), columns, check, clocks)
     provenance = _provenance(json.dumps(row.provenance.content))
     return StoredMeasurement(
         row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement

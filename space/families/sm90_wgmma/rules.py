@@ -140,7 +140,7 @@ def _held_numbers(c: Columns) -> str:
 
 LEGAL: Final[tuple[Rule, ...]] = (
     Rule("arch.wgmma", "wgmma and setmaxnreg exist only on sm_90a", wgmma.SOURCE, (),
-         lambda c: c.arch.wgmma, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
+         lambda c: "wgmma" in c.arch.features, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
          lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
          lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
