@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import Caller, require
+from api.fleet_schemas import fields_of
 from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
 from api.schemas import PRINTABLE, Absent, Strict
 from space.registry import problem_from_key
 from tuner.errors import BuildRefused
 from tuner.fleet import builds
-from tuner.fleet.builds import MOST_CUBIN_BYTES, Offer, SharedBuild
+from tuner.fleet.builds import MOST_CUBIN_BYTES, Build, Offer, SharedBuild
 
 router = APIRouter(tags=["builds"])
 Reader = Depends(require("read"))
@@ -52,28 +52,21 @@ class BuildIn(Strict):
             cubin = base64.b64decode(self.cubin, validate=True)
         except binascii.Error as error:
             raise BuildRefused(f"cubin is not base64 ({error})") from error
-        return Offer.of(
-            problem_from_key(self.problem), self.config, self.arch, self.digest, self.nvrtc, self.registers,
-            self.warnings, self.seconds, cubin,
-        )  # fmt: skip
+        build = Build(self.digest, cubin, self.registers, tuple(self.warnings), self.nvrtc, self.seconds)
+        return Offer(problem_from_key(self.problem), self.config, self.arch, build)
 
 
+@fields_of(
+    SharedBuild,
+    id=None,
+    warnings=list[str],
+    seconds=Annotated[float, Field(description="compile time")],
+    offered_by=Annotated[str, Field(description="name of the worker's token")],
+)
 class BuildOut(BaseModel):
     """A stored build without its cubin."""
 
     model_config = ConfigDict(from_attributes=True)
-
-    digest: str
-    arch: str
-    nvrtc: str
-    problem_key: str
-    config_key: str
-    registers: int
-    warnings: list[str]
-    seconds: float = Field(description="compile time")
-    cubin_sha256: str
-    offered_by: str = Field(description="name of the worker's token")
-    offered_at: datetime
 
 
 class CubinOut(BaseModel):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from api.auth import require
 from api.fleet import CampaignsDependency
@@ -21,14 +21,16 @@ from api.fleet_schemas import (
     CampaignProblemsPage,
     CampaignsPage,
     ProgressOut,
+    RecordOut,
     SummaryOut,
+    fields_of,
 )
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
 from api.schemas import Absent, Strict
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.estimate import estimate
+from tuner.fleet.campaigns.estimate import Estimate, estimate
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus
 
 router = APIRouter(tags=["campaigns"])
@@ -62,20 +64,17 @@ class EventsQuery(Strict):
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
 
 
-class EstimateOut(BaseModel):
+@fields_of(
+    Estimate,
+    untunable=Annotated[
+        list[dict[str, str]], Field(description="problems without any legal config, among those looked at")
+    ],
+    seconds=Annotated[
+        float | None, Field(description="with the workers that are live now; null if there are none")
+    ],
+)
+class EstimateOut(RecordOut):
     """What a campaign would cost."""
-
-    problems: int
-    devices: int
-    most_candidates: int
-    untunable: list[dict[str, str]] = Field(description="problems without any legal config, among those looked at")
-    looked_at: int
-    gpu_seconds: float
-    seconds: float | None = Field(description="with the workers that are live now; null if there are none")
-    workers: int
-    seconds_a_candidate: float
-    seconds_a_problem: float
-    rate_source: Literal["measured", "assumed"]
 
 
 @router.post(
@@ -85,7 +84,7 @@ class EstimateOut(BaseModel):
 def create_campaign(
     body: CampaignIn, campaigns: CampaignsDependency, response: Response, idempotency_key: IdempotencyKey = None
 ) -> CampaignOut:
-    """Creates a campaign; its first rounds are queued when this returns."""
+    """Creates a campaign; its problems are queued when this returns."""
     campaign, created = campaigns.create(body.request(), idempotency_key)
     response.status_code = 201 if created else 200
     response.headers["Location"] = f"/v1/campaigns/{campaign.id}"
@@ -98,7 +97,7 @@ def create_campaign(
 def estimate_campaign(body: CampaignIn, request: Request) -> EstimateOut:
     """A dry run: what the campaign would cost. Nothing is created."""
     store: Store = request.app.state.store
-    return EstimateOut.model_validate(estimate(store, body.request()), from_attributes=True)
+    return EstimateOut.of(estimate(store, body.request()))
 
 
 @router.get("/v1/campaigns", operation_id="listCampaigns", dependencies=[Reader], responses=responses())

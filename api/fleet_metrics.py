@@ -59,7 +59,7 @@ class FleetMetrics(Collector):
 
 
 def _rounds(found: FleetStatistics) -> Iterator[Metric]:
-    depth = GaugeMetricFamily("gemmtune_queue_depth", "Rounds waiting for a worker.", labels=("queue",))
+    depth = GaugeMetricFamily("gemmtune_queue_depth", "Problems waiting for a worker.", labels=("queue",))
     running = GaugeMetricFamily("gemmtune_rounds_running", "Rounds held by workers.", labels=("queue",))
     ended = CounterMetricFamily("gemmtune_rounds", "Ended rounds by outcome.", labels=("queue", "outcome"))
     for (queue, status), count in sorted(found.rounds.items()):

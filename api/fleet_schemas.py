@@ -105,7 +105,7 @@ class RecordOut(BaseModel):
     """A record of the tuner as JSON."""
 
     @classmethod
-    def of(cls, value: Campaign | Progress | Summary | Worker | CampaignProblem) -> Self:
+    def of(cls, value: object) -> Self:
         """From the record."""
         return cls.model_validate(document(value))
 

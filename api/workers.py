@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from api.auth import require
 from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
-from api.fleet_schemas import Number, WorkerOut, WorkersPage
+from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage, fields_of
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
 from api.schemas import Strict
-from tuner.fleet.campaigns.records import DeviceFacts, RoundTask
+from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundTask
 
 router = APIRouter(tags=["workers"])
 Reader, Work, Admin = (Depends(require("read")), Depends(require("work")), Depends(require("admin")))
@@ -41,11 +41,9 @@ class WorkerIn(Strict):
     facts: FactsIn
 
 
-class WelcomeOut(BaseModel):
+@fields_of(Registration)
+class WelcomeOut(RecordOut):
     """The response to a worker's registration."""
-
-    worker_id: int
-    heartbeat_seconds: float
 
 
 class BeatIn(Strict):
@@ -54,35 +52,20 @@ class BeatIn(Strict):
     round_id: Number | None = None
 
 
-class OrdersOut(BaseModel):
+@fields_of(
+    HeartbeatReply,
+    stop=Annotated[
+        bool, Field(description="stop the round: it is no longer needed; its measurements may still be reported")
+    ],
+    drain=Annotated[bool, Field(description="finish the round, claim no other, and leave")],
+)
+class OrdersOut(RecordOut):
     """The service's orders to a worker, in response to its heartbeat."""
 
-    stop: bool = Field(description="stop the round: it is no longer needed; its measurements may still be reported")
-    drain: bool = Field(description="finish the round, claim no other, and leave")
 
-
-class TaskOut(BaseModel):
+@fields_of(RoundTask, policy=str, only=list[str])
+class TaskOut(RecordOut):
     """A round that a worker has claimed."""
-
-    round_id: int
-    lease: str
-    problem_key: str
-    policy: str
-    candidates: int
-    rounds: int
-    target: float | None
-    seconds: float
-    only: list[str]
-    finalists: int
-
-    @classmethod
-    def of(cls, task: RoundTask) -> TaskOut:
-        """From the value."""
-        return cls(
-            round_id=task.round_id, lease=task.lease, problem_key=task.problem_key, policy=task.policy.value,
-            candidates=task.candidates, rounds=task.rounds, target=task.target, seconds=task.seconds,
-            only=list(task.only), finalists=task.finalists,
-        )  # fmt: skip
 
 
 class WorkersQuery(PageQuery):
@@ -96,8 +79,7 @@ class WorkersQuery(PageQuery):
 )  # fmt: skip
 def register_worker(body: WorkerIn, workers: WorkersDependency) -> WelcomeOut:
     """Registers a worker on one device. No two live workers share a GPU."""
-    welcome = workers.register(body.name, DeviceFacts(**body.facts.model_dump()))
-    return WelcomeOut(worker_id=welcome.worker_id, heartbeat_seconds=welcome.heartbeat_seconds)
+    return WelcomeOut.of(workers.register(body.name, DeviceFacts(**body.facts.model_dump())))
 
 
 @router.get("/v1/workers", operation_id="listWorkers", dependencies=[Reader], responses=responses())
@@ -116,8 +98,7 @@ def list_workers(
 )  # fmt: skip
 async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request) -> OrdersOut:
     """Records a heartbeat and returns the service's orders to the worker."""
-    orders = await request.app.state.heartbeats.beat(worker_id, body.round_id)
-    return OrdersOut(stop=orders.stop, drain=orders.drain)
+    return OrdersOut.of(await request.app.state.heartbeats.beat(worker_id, body.round_id))
 
 
 @router.post(

@@ -36,7 +36,7 @@ from space.kinds.gemm import Gemm
 from space.registry import problem_from_key
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
-from tuner.fleet.agent.http_coordinator import measurement_document
+from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.problems import MOST_PROBLEMS
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest

@@ -21,12 +21,11 @@ from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
 from tuner.fleet.campaigns import problems
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
-from tuner.fleet.campaigns.client import CampaignClient, Change, LocalCampaigns
+from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
 from tuner.fleet.campaigns.documents import document
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, ProblemStatus
 from tuner.fleet.campaigns.results import summary
 from tuner.fleet.embedded import EmbeddedRun
-from tuner.fleet.http_campaigns import HttpCampaigns
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import settings

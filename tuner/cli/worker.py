@@ -20,7 +20,7 @@ from tuner.cli.tune import say_device
 from tuner.errors import SettingsError
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.build_cache import HttpBuildCache
-from tuner.fleet.agent.http_coordinator import HttpCoordinator
+from tuner.fleet.agent.coordinator import HttpCoordinator
 from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for

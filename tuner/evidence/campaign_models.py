@@ -88,7 +88,7 @@ class CampaignRow(Base):
 
 
 class CampaignProblemRow(Base):
-    """One problem of a campaign on one device: waiting, open (it has an open round), or ended.
+    """One problem of a campaign on one device: waiting, open (it has a running round), or ended.
 
     `attempts` counts consecutive failed rounds, and `suspects` are the candidates that such a round had announced.
     `closing` asks for the finals of what was tried so far, and no more screening.
@@ -99,7 +99,7 @@ class CampaignProblemRow(Base):
         UniqueConstraint("campaign_id", "problem_id", "device_id"),
         CheckConstraint("status IN ('waiting', 'open', 'done', 'parked', 'skipped')", name="status"),
         Index("ix_campaign_problem_next", "campaign_id", "status", "queue", "started", "id"),
-        # Finds problems that have an open round in another campaign.
+        # One problem in all campaigns.
         Index("ix_campaign_problem_problem_id", "problem_id", "queue"),
     )
 
@@ -130,9 +130,9 @@ class CampaignProblemRow(Base):
 
 
 class RoundRow(Base):
-    """One round: a worker's work on one problem under one lease; queued before, ended after.
+    """One round: a worker's work on one problem under one lease. Older versions also kept rounds that were queued.
 
-    `job_id` is the queue's job while the round is open; `announced` are the candidates about to be measured.
+    `job_id` is the queue's job while the round is running; `announced` are the candidates about to be measured.
     """
 
     __tablename__ = "round"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -30,7 +30,8 @@ from tuner.errors import BuildDiffers, BuildRefused
 from tuner.evidence.build_models import BuildRow
 from tuner.evidence.codec import config_of, utc
 from tuner.evidence.store import Store
-from workers.build import Build, compile_source, digest_of, nvrtc_version
+from workers.build import Build as Build
+from workers.build import compile_source, digest_of, nvrtc_version
 from workers.builder import source_of
 
 #: Twenty times our largest kernel.
@@ -58,14 +59,6 @@ class Offer:
     config_key: str
     arch: str
     build: Build
-
-    @classmethod
-    def of(
-        cls, problem: Problem, config_key: str, arch: str, digest: str, nvrtc: str, registers: int,
-        warnings: Sequence[str], seconds: float, cubin: bytes,
-    ) -> Offer:  # fmt: skip
-        """From its parts."""
-        return cls(problem, config_key, arch, Build(digest, cubin, registers, tuple(warnings), nvrtc, seconds))
 
 
 @dataclass(frozen=True, slots=True)

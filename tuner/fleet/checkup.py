@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -20,19 +21,21 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError
-from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
-from tuner.evidence.codec import utc
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, WorkerRow
 from tuner.evidence.database import connect, current_revision, newest_revision, shown
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
-from tuner.fleet.campaigns.reconcile import mismatches
 from tuner.fleet.campaigns.records import Timing
+from tuner.fleet.campaigns.statistics import fleet_statistics
+from tuner.fleet.campaigns.sweep import ROUNDLESS
+from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.queue.choice import queue_of
 
 #: Larger differences between clocks mislead readers of logs; no decision depends on them.
 _SKEW_SECONDS: Final = 5.0
 _LOW_BYTES: Final = 2 * 10**9
 _MOST_NAMED: Final = 3
+_MOST_WORKERS: Final = 100_000
 #: Longer than a sweep takes to repair a mismatch.
 _SETTLE_SECONDS: Final = 2.0
 
@@ -148,53 +151,50 @@ class _Look:
         return Check("clock", "ok", f"the database's is {abs(skew):.1f} s from this machine's")
 
     def _queue(self) -> Check:
-        queue = queue_of(self.store)
-        found = mismatches(self.store, queue)
+        found = self._mismatches()
         if found:
             self.settle(_SETTLE_SECONDS)
-            found &= mismatches(self.store, queue)
-        with self.store.transaction() as session:
-            open_ = select(RoundRow.status, func.count()).where(RoundRow.status.in_(("queued", "running")))
-            counts = {status: count for status, count in session.execute(open_.group_by(RoundRow.status))}
-        state = f"{counts.get('queued', 0)} rounds queued, {counts.get('running', 0)} running"
+            found &= self._mismatches()
+        counts = Counter[str]()
+        for (_, status), count in fleet_statistics(self.store).rounds.items():
+            counts[status] += count
+        state = f"{counts['queued']} rounds queued, {counts['running']} running"
         if not found:
             return Check("queue", "ok", f"{state}; the queue and the tables agree")
-        said = "; ".join(sorted(str(entry) for entry in found)[:_MOST_NAMED])
+        said = "; ".join(sorted(found)[:_MOST_NAMED])
         fix = "a running service repairs it within 15 s: start one, and read its log if this persists"
         return Check("queue", "broken", f"{state}; {len(found)} mismatches: {said}", fix)
 
+    def _mismatches(self) -> set[str]:
+        """Where queue, rounds and problems disagree now; transactions under way may show up once."""
+        with self.store.transaction() as session:
+            roundless = session.scalars(select(CampaignProblemRow.id).where(*ROUNDLESS))
+            return {f"open without a round: problem {number}" for number in roundless} | set(
+                queue_of(self.store).mismatches(session)
+            )
+
     def _workers(self) -> Check:
+        present = Workers(self.store, self.timing).page(limit=_MOST_WORKERS)
+        open_ = CampaignProblemRow.status.in_(("waiting", "open"))
+        queues = select(CampaignProblemRow.queue).join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
         with self.store.transaction() as session:
             moment = now(session)
-            beat_at = queue_of(self.store).heartbeat_at.label("beat_at")
-            present = session.execute(
-                select(WorkerRow.name, WorkerRow.queue, WorkerRow.status, beat_at)
-                .where(WorkerRow.status != "gone")
-            ).all()  # fmt: skip
-            needed = set(
-                session.scalars(
-                    select(CampaignProblemRow.queue)
-                    .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
-                    .where(CampaignRow.status == "running", CampaignProblemRow.status.in_(("waiting", "open")))
-                    .distinct()
-                )
-            )
-        silence = timedelta(seconds=self.timing.silence_seconds)
-        silent = [row.name for row in present if moment - utc(row.beat_at) > 2 * silence]
-        if silent:
+            needed = set(session.scalars(queues.where(CampaignRow.status == "running", open_).distinct()))
+        silence = timedelta(seconds=2 * self.timing.silence_seconds)
+        if silent := [worker.name for worker in present if moment - worker.beat_at > silence]:
             return Check(
                 "workers", "broken", f"{_named(silent)} went silent, and no service has noticed",
                 "no service sweeps this database: start `gemmtune serve`",
             )  # fmt: skip
-        if missing := sorted(needed - {row.queue for row in present}):
+        if missing := sorted(needed - {worker.queue for worker in present}):
             return Check(
                 "workers", "broken", f"problems wait for {_named(missing)}, and no worker serves it",
                 "start `gemmtune worker run` on such a device",
             )  # fmt: skip
         if not present:
             return Check("workers", "absent", "none registered, and nothing waits for one")
-        last = max((moment - utc(row.beat_at)).total_seconds() for row in present)
-        draining = sum(row.status == "draining" for row in present)
+        last = max((moment - worker.beat_at).total_seconds() for worker in present)
+        draining = sum(worker.status == "draining" for worker in present)
         said = f"{len(present)} live, {draining} of them draining; each heard within the last {max(last, 0):.1f} s"
         return Check("workers", "ok", said)
 

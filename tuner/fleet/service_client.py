@@ -29,7 +29,8 @@ from tuner.errors import (
 #: that no response of the service arrived.
 ErrorOf = Callable[[int, str, str], Exception]
 
-_ERRORS: Final[dict[str, type[TunerError]]] = {
+#: Refusals by the error type in a response.
+_REFUSALS: Final[dict[str, type[TunerError]]] = {
     "unknown-campaign": UnknownCampaign,
     "campaign-ended": CampaignEnded,
     "idempotency-key-reused": KeyReused,
@@ -48,8 +49,8 @@ def fleet_error(status: int, kind: str, detail: str) -> TunerError:
     name = kind.rpartition("/")[2]
     if status == 0:
         return Unreachable(detail) if name == "unreachable" else FleetError(detail)
-    if name in _ERRORS:
-        return _ERRORS[name](detail)
+    if name in _REFUSALS:
+        return _REFUSALS[name](detail)
     if status in _TEMPORARY:
         return Unreachable(f"the service is temporarily unavailable ({status} {name}): {detail}")
     return FleetError(f"the service refused ({status} {name}): {detail}")

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.evidence.store import Store
-from tuner.fleet.agent.http_coordinator import measurement_document
+from tuner.fleet.agent.coordinator import measurement_document
 
 BODY: dict[str, Any] = {
     "name": "nightly",
@@ -40,7 +40,7 @@ class TestCampaigns:
         made = http.post("/v1/campaigns", json=BODY)
         assert (made.status_code, made.headers["location"]) == (201, "/v1/campaigns/1")
         progress = http.get("/v1/campaigns/1").json()
-        assert progress["problems"] == {"waiting": 0, "open": 5, "done": 0, "parked": 0, "skipped": 0}
+        assert progress["problems"] == {"waiting": 5, "open": 0, "done": 0, "parked": 0, "skipped": 0}
         assert (progress["most_candidates"], progress["workers"]) == (100, 0)
         listed = http.get("/v1/campaigns").json()["items"]
         assert [entry["name"] for entry in listed] == ["nightly"]

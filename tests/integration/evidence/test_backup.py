@@ -58,7 +58,7 @@ def test_a_store_comes_back_whole_and_its_campaign_goes_on(
         fleet = Fleet(store)
         with store._engine.begin() as connection:
             connection.execute(sa.text("UPDATE worker SET beat_at = '2000-01-01 00:00:00+00:00'"))
-        assert fleet.sweeper.sweep().changed["workers lost"] == 1
+        assert fleet.sweeper.sweep()["workers lost"] == 1
         hand = fleet.hand(1)
         while task := hand.claim():
             hand.work(task)

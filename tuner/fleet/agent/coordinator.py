@@ -1,10 +1,13 @@
-"""Coordinator: gives rounds to an agent and takes its reports, in this process or over HTTP."""
+"""Coordinators: they give rounds to an agent and take its reports, in this process or over HTTP."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import json
+import math
+from dataclasses import asdict
+from typing import Any
 
-from tuner.errors import StoreError, Unreachable
+from space.registry import config_named
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import (
     TIMING,
@@ -18,70 +21,94 @@ from tuner.fleet.campaigns.records import (
 )
 from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
-from workers.measurement import DeviceFacts, Provenance
-
-
-class Coordinator(Protocol):
-    """Everything that an agent asks of the service.
-
-    Every call may raise `Unreachable`; the agent may then repeat it.
-    """
-
-    def register(self, name: str, facts: DeviceFacts) -> Registration:
-        """Registers a worker on one device."""
-        ...
-
-    def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
-        """Sends a heartbeat; `round_id` is the round that the worker runs."""
-        ...
-
-    def claim(self, worker_id: int) -> RoundTask | None:
-        """Claims the next round; None while no round is waiting."""
-        ...
-
-    def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
-        """Begins a round on a prepared device and returns the history of its study."""
-        ...
-
-    def announce(self, task: RoundTask, announcement: Announcement) -> None:
-        """Announces the candidates that are measured next."""
-        ...
-
-    def finish(self, task: RoundTask, report: RoundReport) -> None:
-        """Reports a round."""
-        ...
-
-    def leave(self, worker_id: int) -> None:
-        """Removes the worker."""
-        ...
+from tuner.fleet.service_client import ServiceClient
+from tuner.studying.screening import Trial
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, to_json
 
 
 class LocalCoordinator:
     """A coordinator on a store in this process."""
 
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
-        self._workers, self._rounds = Workers(store, timing), Rounds(store, timing)
-
-    def register(self, name: str, facts: DeviceFacts) -> Registration:
-        return self._workers.register(name, facts)
-
-    def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
-        try:
-            return self._workers.beat(worker_id, round_id)
-        except StoreError as error:
-            raise Unreachable(str(error)) from error
-
-    def claim(self, worker_id: int) -> RoundTask | None:
-        return self._rounds.claim(worker_id)
+        workers, self._rounds = Workers(store, timing), Rounds(store, timing)
+        self.register, self.beat, self.leave = workers.register, workers.beat, workers.leave
+        self.claim = self._rounds.claim
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
+        """Begins a round on a prepared device and returns the history of its study."""
         return self._rounds.begin(task.round_id, task.lease, provenance)
 
     def announce(self, task: RoundTask, announcement: Announcement) -> None:
+        """Announces the candidates that are measured next."""
         self._rounds.announce(task.round_id, task.lease, announcement)
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
+        """Reports a round."""
         self._rounds.finish(task.round_id, task.lease, report)
 
+
+class HttpCoordinator:
+    """The coordinator of an agent on another machine than the service. Every call may raise `Unreachable`."""
+
+    def __init__(self, service: ServiceClient) -> None:
+        self._service = service
+        self._beat_seconds = 5.0
+
+    def register(self, name: str, facts: DeviceFacts) -> Registration:
+        said = self._service.call("POST", "/v1/workers", {"name": name, "facts": asdict(facts)})
+        self._beat_seconds = float(said["heartbeat_seconds"])
+        return Registration(int(said["worker_id"]), self._beat_seconds)
+
+    def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
+        """Times out after one heartbeat interval, when the next heartbeat is due."""
+        path = f"/v1/workers/{worker_id}:heartbeat"
+        said = self._service.call("POST", path, {"round_id": round_id}, seconds=max(self._beat_seconds, 1.0))
+        return HeartbeatReply(bool(said["stop"]), bool(said["drain"]))
+
+    def claim(self, worker_id: int) -> RoundTask | None:
+        said = self._service.call("POST", f"/v1/workers/{worker_id}:claim")
+        if said is None:
+            return None
+        return RoundTask(**said | {"policy": Policy(said["policy"]), "only": tuple(said["only"])})
+
+    def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
+        body = {"lease": task.lease, "provenance": asdict(provenance)}
+        said = self._service.call("POST", f"/v1/rounds/{task.round_id}:begin", body)
+        tried = tuple(
+            Trial(config_named(entry["config"]), Outcome(entry["outcome"]), entry["median_us"] or math.inf)
+            for entry in said["tried"]
+        )
+        winners = tuple(config_named(key) for key in said["winners"])
+        return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
+
+    def announce(self, task: RoundTask, announcement: Announcement) -> None:
+        body = {"lease": task.lease, "stage": announcement.stage, "configs": list(announcement.configs)}
+        self._service.call("POST", f"/v1/rounds/{task.round_id}:announce", body)
+
+    def finish(self, task: RoundTask, report: RoundReport) -> None:
+        body = {
+            "lease": task.lease, "problem_key": task.problem_key, "policy": task.policy.value,
+            "measurements": [measurement_document(entry) for entry in report.measurements],
+            "provenance": asdict(report.provenance) if report.provenance else None,
+            "busy_seconds": report.busy_seconds, "ended": report.ended, "failure": report.failure[:4_000],
+            "hopeless": report.hopeless, "handed_back": report.handed_back,
+        }  # fmt: skip
+        self._service.call("POST", f"/v1/rounds/{task.round_id}:finish", body)
+
     def leave(self, worker_id: int) -> None:
-        self._workers.leave(worker_id)
+        self._service.call("POST", f"/v1/workers/{worker_id}:leave")
+
+
+Coordinator = LocalCoordinator | HttpCoordinator
+
+
+def measurement_document(measurement: Measurement) -> dict[str, Any]:
+    """A measurement in the form of a round's report, which gives problem, device and policy once."""
+    check, clocks = measurement.verification, measurement.clocks
+    return {
+        "config": measurement.config.key, "stage": measurement.stage, "outcome": measurement.outcome.value,
+        "samples_us": list(measurement.samples_us), "detail": measurement.detail[:4_000],
+        "verification": json.loads(to_json(check)) if check else None,
+        "clocks": json.loads(to_json(clocks)) if clocks else None,
+        "build_digest": measurement.build_digest, "note": measurement.note[:4_000],
+    }  # fmt: skip

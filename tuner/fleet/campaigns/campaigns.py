@@ -1,4 +1,4 @@
-"""Campaigns: created once per request; pausing, resuming and cancelling are one write that the sweep acts on."""
+"""Campaigns: created once per request. While one runs, and only then, the queue has a job for each waiting problem."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ from tuner.evidence.models import DeviceRow, ProblemRow
 from tuner.evidence.rows import ids_by_key
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id, problem_columns
-from tuner.fleet.campaigns.backlog import fill_window, queue_name
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import TIMING, Campaign, CampaignBudget, CampaignRequest, CampaignStatus, Timing
 from tuner.fleet.queue.choice import queue_of
-from tuner.fleet.queue.port import Queue
+from tuner.fleet.queue.in_table import queue_name
 from workers.measurement import Policy
 
 MOST_KEY = 200
@@ -35,12 +34,11 @@ MOST_KEY = 200
 class Campaigns:
     """The campaigns of one store."""
 
-    def __init__(self, store: Store, timing: Timing = TIMING, queue: Queue | None = None) -> None:
-        self._store, self._timing = store, timing
-        self._queue = queue or queue_of(store)
+    def __init__(self, store: Store, timing: Timing = TIMING) -> None:
+        self._store, self._queue = store, queue_of(store)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None = None) -> tuple[Campaign, bool]:
-        """Creates a campaign with its problems and first queued rounds in one transaction.
+        """Creates a campaign with its problems and their jobs in one transaction.
 
         Args:
             idempotency_key: repeating a key with the same request returns the campaign that it created before.
@@ -86,8 +84,7 @@ class Campaigns:
             session.add(row)
             session.flush()
             _add_problems(session, row.id, request, queues)
-            for queue, _, _ in queues:
-                fill_window(session, self._queue, queue, self._timing.window)
+            self._queue.align(session)
             return campaign_of(row), True
 
     def get(self, campaign_id: int) -> Campaign:
@@ -140,6 +137,8 @@ class Campaigns:
                 row.status = status.value
                 if status is CampaignStatus.CANCELLED:
                     row.stopped_because, row.finished_at = "cancelled", now(session)
+                session.flush()
+                self._queue.align(session)
             return campaign_of(row)
 
 

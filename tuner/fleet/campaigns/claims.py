@@ -5,95 +5,90 @@ A large fleet claims constantly, so a claim reads few columns, and its statement
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Any, Final, NamedTuple
+import secrets
+from functools import cache
+from typing import Any, Final, cast
 
-from sqlalchemy import DateTime, bindparam, select, update
+from sqlalchemy import Row, Table, bindparam, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
+from sqlalchemy.sql.dml import ReturningInsert
 
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow
 from tuner.evidence.models import ProblemRow
 from tuner.fleet.campaigns.outcomes import finalists_next, suspects_next
 from tuner.fleet.campaigns.records import CampaignBudget, Policy, RoundTask
 from tuner.fleet.campaigns.workers import LiveWorker
-from tuner.fleet.queue.port import Queue
+from tuner.fleet.queue.in_table import Job, TableQueue
 
 #: Obsolete jobs that one claim clears away before it gives up.
 _MOST_OBSOLETE: Final = 50
 Item, Round = CampaignProblemRow, RoundRow
-
-
-class ClaimableRound(NamedTuple):
-    """A round and the fields of its task."""
-
-    id: int
-    lease: str | None
-    item_id: int
-    attempts: int
-    suspects: Sequence[str]
-    closing: bool
-    tried: int
-    problem_key: str
-    policy: str
-    budget: dict[str, Any]
-    campaign_status: str
-
-    def task(self, lease: str, seconds: float) -> RoundTask:
-        """The task for the worker that holds the round."""
-        budget = CampaignBudget(**self.budget).of_problem(self.tried if self.closing else None)
-        return RoundTask(
-            self.id, lease, self.problem_key, Policy(self.policy), budget.candidates, budget.turns, budget.target,
-            seconds, suspects_next(self.attempts, self.suspects), finalists_next(self.attempts),
-        )  # fmt: skip
-
-
-_ROUNDS: Final = (
+# Statements are built once: building one, or synchronizing rows with objects, costs as much as running it.
+_ITEMS: Final = (
     select(
-        Round.id, Round.lease, Item.id.label("item_id"), Item.attempts, Item.suspects, Item.closing, Item.tried,
-        ProblemRow.key, CampaignRow.policy, CampaignRow.budget, CampaignRow.status,
+        Item.id.label("item_id"), Item.problem_id, Item.started, Item.attempts, Item.suspects, Item.closing,
+        Item.tried, ProblemRow.key, CampaignRow.policy, CampaignRow.budget, CampaignRow.priority,
     )
-    .join(Item, Item.id == Round.campaign_problem_id)
     .join(CampaignRow, CampaignRow.id == Item.campaign_id)
-    .join(ProblemRow, ProblemRow.id == Round.problem_id)
+    .join(ProblemRow, ProblemRow.id == Item.problem_id)
 )  # fmt: skip
-_RUNNING: Final = _ROUNDS.where(Round.worker_id == bindparam("worker"), Round.status == "running")
-_OF_JOB: Final = _ROUNDS.where(Round.job_id == bindparam("job"), Round.status == "queued").with_for_update(of=Round)
-_ONE: Final = update(Round).where(Round.id == bindparam("round")).execution_options(synchronize_session=False)
-_GRANT: Final = _ONE.values(
-    status="running", worker_id=bindparam("worker"), lease=bindparam("given"),
-    claimed_at=bindparam("at", type_=DateTime(timezone=True)),
-)  # fmt: skip
+_RUNNING: Final = (
+    _ITEMS.add_columns(Round.id, Round.lease)
+    .join(Round, Round.campaign_problem_id == Item.id)
+    .where(Round.worker_id == bindparam("worker"), Round.status == "running")
+)
+_WAITING: Final = _ITEMS.where(
+    Item.id == bindparam("item"), Item.status == "waiting", CampaignRow.status == "running"
+).with_for_update(of=Item)
+_OPENED: Final = (
+    update(Item).where(Item.id == bindparam("item")).values(status="open").execution_options(synchronize_session=False)
+)
 
 
-def running(session: Session, worker_id: int) -> ClaimableRound | None:
-    """The round that a worker holds."""
+def held(session: Session, worker_id: int, seconds: float) -> RoundTask | None:
+    """The task of the round that a worker holds."""
     row = session.execute(_RUNNING, {"worker": worker_id}).one_or_none()
-    return ClaimableRound._make(row) if row else None
+    return _task(row, row.id, row.lease, seconds) if row else None
 
 
-def take(session: Session, queue: Queue, worker: LiveWorker) -> ClaimableRound | None:
-    """The next queued round of a running campaign, locked; obsolete jobs before it are ended."""
+def claim(session: Session, queue: TableQueue, worker: LiveWorker, seconds: float) -> RoundTask | None:
+    """Begins the next round of a waiting problem; obsolete jobs before it are ended."""
     for _ in range(_MOST_OBSOLETE):
         job = queue.take(session, worker.queue, worker.engine_id)
         if job is None:
             return None
-        row = session.execute(_OF_JOB, {"job": job}).one_or_none()
-        found = ClaimableRound._make(row) if row else None
-        if found and found.campaign_status == "running":
-            return found
-        queue.end(session, job)
-        if found:
-            _withdraw(session, found)
+        item = session.execute(_WAITING, {"item": job.item_id}).one_or_none()
+        lease = secrets.token_hex(16)
+        if item and (round_id := _begin(session, item, job, worker, lease)):
+            session.execute(_OPENED, {"item": job.item_id})
+            return _task(item, round_id, lease, seconds)
+        # Its campaign does not run, or its problem runs in another one.
+        queue.release(session, job.id, again=False)
     return None
 
 
-def grant(session: Session, found: ClaimableRound, worker_id: int, lease: str, at: datetime) -> None:
-    """Gives a worker the lease of a round that was taken for it."""
-    session.execute(_GRANT, {"round": found.id, "worker": worker_id, "given": lease, "at": at})
+def _begin(session: Session, item: Row[Any], job: Job, worker: LiveWorker, lease: str) -> int | None:
+    """The new round's id; None if another campaign runs the problem."""
+    values = {
+        "campaign_problem_id": item.item_id, "problem_id": item.problem_id, "queue": worker.queue, "status": "running",
+        "priority": 2 * item.priority + item.started, "job_id": job.id, "lease": lease, "worker_id": worker.id,
+        "announced_stage": "", "announced": [], "created_at": worker.at, "claimed_at": worker.at, "busy_seconds": 0.0,
+        "measured": 0, "reason": "",
+    }  # fmt: skip
+    return session.scalar(_inserting(session.get_bind().dialect.name), values)
 
 
-def _withdraw(session: Session, found: ClaimableRound) -> None:
-    reason = f"the campaign is {found.campaign_status}"
-    session.execute(_ONE.values(status="withdrawn", reason=reason, job_id=None), {"round": found.id})
-    session.execute(update(Item).where(Item.id == found.item_id).values(status="waiting"))
+@cache
+def _inserting(dialect: str) -> ReturningInsert[int]:
+    insert = (postgresql if dialect == "postgresql" else sqlite).insert(cast(Table, Round.__table__))
+    begun: ReturningInsert[int] = insert.on_conflict_do_nothing().returning(Round.id)
+    return begun
+
+
+def _task(item: Row[Any], round_id: int, lease: str, seconds: float) -> RoundTask:
+    budget = CampaignBudget(**item.budget).of_problem(item.tried if item.closing else None)
+    return RoundTask(
+        round_id, lease, item.key, Policy(item.policy), budget.candidates, budget.turns, budget.target, seconds,
+        suspects_next(item.attempts, item.suspects), finalists_next(item.attempts),
+    )  # fmt: skip

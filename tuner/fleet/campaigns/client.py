@@ -1,13 +1,13 @@
-"""Campaign client: what `gemmtune campaign` and `gemmtune worker` ask, of a store in this process or over HTTP.
+"""Campaign clients: what `gemmtune campaign` and `gemmtune worker` ask, of a store in this process or over HTTP.
 
-Both kinds answer with the JSON documents of the service's endpoints. The HTTP one is `tuner.fleet.http_campaigns`.
+Both kinds answer with the JSON documents of the service's endpoints.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, TypeVar
 
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
@@ -16,6 +16,7 @@ from tuner.fleet.campaigns.documents import Document, document
 from tuner.fleet.campaigns.estimate import estimate
 from tuner.fleet.campaigns.records import Campaign, CampaignProblem, CampaignRequest, ProblemStatus, Timing, Worker
 from tuner.fleet.campaigns.workers import Workers
+from tuner.fleet.service_client import ServiceClient
 
 Change = Literal["pause", "resume", "cancel"]
 #: Rows a page.
@@ -23,80 +24,88 @@ PAGE: Final = 500
 Numbered = TypeVar("Numbered", Campaign, CampaignProblem, Worker)
 
 
-class CampaignClient(Protocol):
-    """Campaigns and workers as JSON documents."""
-
-    def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
-        """Creates a campaign."""
-        ...
-
-    def estimate(self, request: CampaignRequest) -> Document:
-        """What the campaign would cost; creates nothing."""
-        ...
-
-    def campaigns(self) -> Iterator[Document]:
-        """All campaigns, oldest first."""
-        ...
-
-    def progress(self, campaign_id: int) -> Document:
-        """How far a campaign has come."""
-        ...
-
-    def summary(self, campaign_id: int) -> Document:
-        """What a campaign achieved."""
-        ...
-
-    def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
-        """A campaign's problems, optionally only those with one status."""
-        ...
-
-    def change(self, campaign_id: int, change: Change) -> Document:
-        """Pauses, resumes or cancels a campaign."""
-        ...
-
-    def workers(self, gone: bool) -> Iterator[Document]:
-        """Registered workers; with `gone`, also those that left or were lost."""
-        ...
-
-    def drain(self, worker_id: int) -> Document:
-        """Lets a worker finish its round and leave."""
-        ...
-
-
 class LocalCampaigns:
-    """`CampaignClient` on a store."""
+    """Campaigns and workers of a store, as JSON documents."""
 
     def __init__(self, store: Store, timing: Timing) -> None:
         self._store, self._campaigns, self._workers = store, Campaigns(store, timing), Workers(store, timing)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
+        """Creates a campaign."""
         return document(self._campaigns.create(request, idempotency_key)[0])
 
     def estimate(self, request: CampaignRequest) -> Document:
+        """What the campaign would cost; creates nothing."""
         return asdict(estimate(self._store, request))
 
     def campaigns(self) -> Iterator[Document]:
+        """All campaigns, oldest first."""
         return map(document, _pages(lambda after: self._campaigns.page(after, PAGE)))
 
     def progress(self, campaign_id: int) -> Document:
+        """How far a campaign has come."""
         return document(results.progress(self._store, campaign_id))
 
     def summary(self, campaign_id: int) -> Document:
+        """What a campaign achieved."""
         return document(results.summary(self._store, campaign_id))
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
+        """A campaign's problems, optionally only those with one status."""
         found = _pages(lambda after: results.problems(self._store, campaign_id, after, PAGE, status))
         return map(document, found)
 
     def change(self, campaign_id: int, change: Change) -> Document:
+        """Pauses, resumes or cancels a campaign."""
         changes = {"pause": self._campaigns.pause, "resume": self._campaigns.resume, "cancel": self._campaigns.cancel}
         return document(changes[change](campaign_id))
 
     def workers(self, gone: bool) -> Iterator[Document]:
+        """Registered workers; with `gone`, also those that left or were lost."""
         return map(document, _pages(lambda after: self._workers.page(after, PAGE, gone)))
 
     def drain(self, worker_id: int) -> Document:
+        """Lets a worker finish its round and leave."""
         return document(self._workers.drain(worker_id))
+
+
+class HttpCampaigns:
+    """The same of a service, over HTTP."""
+
+    def __init__(self, service: ServiceClient) -> None:
+        self._service = service
+
+    def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+        return dict(self._service.call("POST", "/v1/campaigns", _body(request), headers=headers))
+
+    def estimate(self, request: CampaignRequest) -> Document:
+        return dict(self._service.call("POST", "/v1/campaigns:estimate", _body(request)))
+
+    def campaigns(self) -> Iterator[Document]:
+        return self._service.pages("/v1/campaigns", {}, PAGE)
+
+    def progress(self, campaign_id: int) -> Document:
+        return dict(self._service.call("GET", f"/v1/campaigns/{campaign_id}"))
+
+    def summary(self, campaign_id: int) -> Document:
+        return dict(self._service.call("GET", f"/v1/campaigns/{campaign_id}/summary"))
+
+    def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
+        filters = {"status": status.value} if status else {}
+        return self._service.pages(f"/v1/campaigns/{campaign_id}/problems", filters, PAGE)
+
+    def change(self, campaign_id: int, change: Change) -> Document:
+        return dict(self._service.call("POST", f"/v1/campaigns/{campaign_id}:{change}"))
+
+    def workers(self, gone: bool) -> Iterator[Document]:
+        return self._service.pages("/v1/workers", {"gone": "true" if gone else "false"}, PAGE)
+
+    def drain(self, worker_id: int) -> Document:
+        return dict(self._service.call("POST", f"/v1/workers/{worker_id}:drain"))
+
+
+CampaignClient = LocalCampaigns | HttpCampaigns
 
 
 def _pages(page_after: Callable[[int], Sequence[Numbered]]) -> Iterator[Numbered]:
@@ -104,3 +113,16 @@ def _pages(page_after: Callable[[int], Sequence[Numbered]]) -> Iterator[Numbered
     while page := page_after(after):
         yield from page
         after = page[-1].id
+
+
+def _body(request: CampaignRequest) -> Document:
+    fields = ("m", "n", "k", "layout", "batch", "epilogue")
+    return {
+        "name": request.name,
+        "problems": [
+            {name: getattr(problem, name) for name in fields} | {"dtype": problem.dtype} for problem in request.problems
+        ],
+        "devices": [{"name": name, "kind": kind} for name, kind in request.devices],
+        "budget": asdict(request.budget),
+        "priority": request.priority,
+    }

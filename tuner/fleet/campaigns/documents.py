@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 
-from tuner.fleet.campaigns.records import Campaign, CampaignProblem, Progress, Summary, Worker
+from tuner.fleet.campaigns.records import CampaignProblem
 
 Document = dict[str, Any]
 
 
-def document(value: Campaign | Progress | Summary | Worker | CampaignProblem) -> Document:
+def document(value: object) -> Document:
     """A record as JSON values: its fields, with enums by value and times in ISO 8601."""
     fields: Document = orjson.loads(orjson.dumps(value))
     if isinstance(value, CampaignProblem):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import JSON, bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager, joinedload
@@ -15,7 +14,7 @@ from tuner.errors import LeaseLost
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
-from workers.measurement import DeviceFacts, Policy, Stage
+from workers.measurement import DeviceFacts, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +60,10 @@ _LOCKED: Final = (
     .with_for_update(of=(RoundRow, CampaignProblemRow))
 )
 _OURS_CHANGED: Final = update(RoundRow).where(*_OURS).execution_options(synchronize_session=False)
-_BEGIN: Final = _OURS_CHANGED.values(study_id=bindparam("study")).returning(RoundRow.id)
-_ANNOUNCE: Final = _OURS_CHANGED.values(
+#: Which study the round continues.
+BEGUN: Final = _OURS_CHANGED.values(study_id=bindparam("study")).returning(RoundRow.id)
+#: Which candidates are measured next.
+ANNOUNCED: Final = _OURS_CHANGED.values(
     announced_stage=bindparam("stage"), announced=bindparam("configs", type_=JSON)
 ).returning(RoundRow.id)
 
@@ -93,27 +94,14 @@ def locked(session: Session, round_id: int, lease: str) -> RoundRow:
     return row
 
 
-def keep_study(session: Session, round_id: int, lease: str, study_id: int) -> None:
-    """Records which study a round continues; locks the round's row until the transaction ends.
+def keep(session: Session, what: ReturningUpdate[int], round_id: int, lease: str, **values: object) -> None:
+    """Records `BEGUN` or `ANNOUNCED`; locks the round's row until the transaction ends.
 
     Raises:
         LeaseLost: the caller no longer holds the round.
     """
-    _keep(session, _BEGIN, {"round": round_id, "under": lease, "study": study_id})
-
-
-def keep_announced(session: Session, round_id: int, lease: str, stage: Stage, configs: Sequence[str]) -> None:
-    """Records which candidates are measured next; locks the round's row until the transaction ends.
-
-    Raises:
-        LeaseLost: the caller no longer holds the round.
-    """
-    _keep(session, _ANNOUNCE, {"round": round_id, "under": lease, "stage": stage, "configs": list(configs)})
-
-
-def _keep(session: Session, what: ReturningUpdate[int], said: Mapping[str, Any]) -> None:
-    if session.scalar(what, said) is None:
-        raise lost(said["round"])
+    if session.scalar(what, {"round": round_id, "under": lease, **values}) is None:
+        raise lost(round_id)
 
 
 def reported(session: Session, round_id: int, lease: str) -> bool:

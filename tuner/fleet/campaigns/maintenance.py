@@ -40,5 +40,5 @@ class Maintenance:
                 # A defect must not end the thread: lost workers would then keep their rounds.
                 _log.exception("a sweep failed")
             else:
-                for kind, count in (+swept.changed).items():
+                for kind, count in swept.items():
                     _log.info("%s: %d", kind, count)

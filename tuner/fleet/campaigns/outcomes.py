@@ -13,19 +13,26 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
+from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.problem import Problem
 from tuner.errors import NothingCorrect
 from tuner.evidence import bests, measurements, studies
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
-from tuner.evidence.models import MeasurementRow
+from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.picks import best_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyStatus
 from tuner.fleet.campaigns.records import ProblemStatus
 from tuner.studying.screening import FINALISTS
+
+_OUTCOMES: Final = (
+    select(ConfigRow.key, MeasurementRow.outcome)
+    .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
+    .where(MeasurementRow.study_id == bindparam("study"), MeasurementRow.stage == "screen")
+)
 
 
 def suspects_next(attempts: int, suspects: Sequence[str]) -> tuple[str, ...]:
@@ -88,44 +95,48 @@ def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> Best | Not
 
 def conclude(
     session: Session,
-    item: CampaignProblemRow,
+    round_: RoundRow,
     problem: Problem,
-    study_id: int,
     because: str,
     decided: Best | NothingCorrect | None,
     stored: Sequence[StoredMeasurement],
+    most_attempts: int,
     at: datetime,
-) -> bool:
-    """Ends a problem whose study is complete: done with its best, or parked with the reason.
+) -> None:
+    """Ends the problem of a round whose study is complete: done with its best, or parked with the reason.
+
+    A study with correct candidates but without finals is not complete: the round has failed.
 
     Args:
         decided: verdict of this round's finals; None without finals.
         stored: this round's measurements, as stored.
-
-    Returns:
-        False when the study has correct candidates but no finals, and so is not complete.
     """
+    item, study_id = round_.campaign_problem, round_.study_id
+    assert study_id is not None
     studies.set_status(session, study_id, StudyStatus.FINISHED, because)
     if decided is None:
-        earlier = measurements.final_series(session, study_id)
-        if earlier:
-            decided = verdict(problem, earlier)
-        elif _any_correct(session, study_id):
-            return False
-        else:
-            kinds = ", ".join(f"{count} {kind}" for kind, count in item.failed.items()) or "none tried"
-            park(item, f"nothing correct: {kinds}", "", at)
-            return True
-    if isinstance(decided, NothingCorrect) or decided is None:
+        decided = verdict(problem, measurements.final_series(session, study_id))
+    if isinstance(decided, NothingCorrect):
         park(item, f"nothing correct: {decided}", "", at)
-        return True
-    winner = next((entry for entry in stored if entry.measurement is decided.winner.measurement), decided.winner)
-    best = replace(decided, winner=winner, tried=item.tried, failed=dict(item.failed))
-    bests.put(session, best)
-    item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, winner.id
-    item.versus_first = asdict(best.versus_first) if best.versus_first else None
-    item.versus_best = asdict(best.versus_best) if best.versus_best else None
-    return True
+    elif decided is not None:
+        winner = next((entry for entry in stored if entry.measurement is decided.winner.measurement), decided.winner)
+        best = replace(decided, winner=winner, tried=item.tried, failed=dict(item.failed))
+        bests.put(session, best)
+        item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, winner.id
+        item.versus_first = asdict(best.versus_first) if best.versus_first else None
+        item.versus_best = asdict(best.versus_best) if best.versus_best else None
+    elif item.tried > sum(item.failed.values()):
+        measured = outcomes(session, study_id).keys()
+        record_failure(round_, item, "the worker ended the study without its finals", measured, most_attempts, at)
+    else:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in item.failed.items()) or "none tried"
+        park(item, f"nothing correct: {kinds}", "", at)
+
+
+def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
+    """Outcome of every config that a study has screened, by its key."""
+    found = session.execute(_OUTCOMES, {"study": study_id}) if study_id is not None else ()
+    return {key: outcome for key, outcome in found}
 
 
 def count_tried(item: CampaignProblemRow, outcomes: Iterable[str]) -> None:
@@ -133,9 +144,3 @@ def count_tried(item: CampaignProblemRow, outcomes: Iterable[str]) -> None:
     counts = Counter(outcomes)
     item.tried = counts.total()
     item.failed = {outcome: count for outcome, count in sorted(counts.items()) if outcome != "correct"}
-
-
-def _any_correct(session: Session, study_id: int) -> bool:
-    row = MeasurementRow
-    query = select(row.id).where(row.study_id == study_id, row.stage == "screen", row.outcome == "correct").limit(1)
-    return session.scalar(query) is not None

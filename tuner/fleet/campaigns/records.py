@@ -39,8 +39,9 @@ class CampaignStatus(StrEnum):
 class ProblemStatus(StrEnum):
     """Status of one problem of a campaign on one device; the last three are final."""
 
+    #: It waits for a worker.
     WAITING = "waiting"
-    #: Its next round is queued or running.
+    #: A round of it is running.
     OPEN = "open"
     #: It has a best.
     DONE = "done"
@@ -300,13 +301,11 @@ class Timing:
         heartbeat_seconds: between two heartbeats of a worker.
         round_seconds: after this time a round starts no further batch.
         attempts: consecutive failed rounds after which a problem is parked.
-        window: most queued rounds per queue; the backlog waits in `campaign_problem`.
     """
 
     heartbeat_seconds: float = 5.0
     round_seconds: float = 20.0
     attempts: int = 3
-    window: int = 256
 
     @property
     def silence_seconds(self) -> float:

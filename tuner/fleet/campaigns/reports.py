@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
 
-from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
-from space.problem import Problem
 from tuner.errors import NothingCorrect, ResultRefused
 from tuner.evidence import measurements
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
 from tuner.evidence.measurements import Place, Prepared
-from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import Best, StoredMeasurement
 from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
 from tuner.fleet.campaigns.leases import LeasedRound
-from tuner.fleet.campaigns.outcomes import clear_suspects, conclude, count_tried, park, record_failure, verdict
+from tuner.fleet.campaigns.outcomes import clear_suspects, count_tried, park, record_failure, verdict
 from tuner.fleet.campaigns.records import RoundReport
 from tuner.studying.study import source_of
 
 #: Characters kept of a worker's reason.
-_MOST_REASON = 1_000
-_OUTCOMES: Final = (
-    select(ConfigRow.key, MeasurementRow.outcome)
-    .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
-    .where(MeasurementRow.study_id == bindparam("study"), MeasurementRow.stage == "screen")
-)
+MOST_REASON = 1_000
 
 
 def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorrect | None:
@@ -56,12 +47,6 @@ def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorr
         if measurement.stage == "final"
     ]
     return verdict(holder.problem, finals)
-
-
-def outcomes(session: Session, study_id: int | None) -> dict[str, str]:
-    """Outcome of every config that a study has screened, by its key."""
-    found = session.execute(_OUTCOMES, {"study": study_id}) if study_id is not None else ()
-    return {key: outcome for key, outcome in found}
 
 
 def fresh(
@@ -100,16 +85,16 @@ def settle(
         new: the measurements about to be stored.
 
     Returns:
-        Whether the study is complete; the problem then stays open until `conclude_study`.
+        Whether the study is complete; the problem then stays open until `conclude`.
     """
     item, taken = row.campaign_problem, new.measurements if new else ()
     account(session, row, item, report.busy_seconds, len(taken), at)
-    row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:_MOST_REASON]
+    row.status, row.reason = ("failed" if report.failure else "done"), report.failure[:MOST_REASON]
     item.started = True
     if row.study_id is not None:
         count_tried(item, [*screened.values(), *(entry.outcome.value for entry in taken if entry.stage == "screen")])
     measured = {entry.config.key for entry in report.measurements}
-    failure = report.failure[:_MOST_REASON]
+    failure = report.failure[:MOST_REASON]
     if failure and report.hopeless:
         park(item, failure, "", at)
     elif failure:
@@ -122,24 +107,6 @@ def settle(
             return True
         item.status = "waiting"
     return False
-
-
-def conclude_study(
-    session: Session,
-    row: RoundRow,
-    problem: Problem,
-    report: RoundReport,
-    decided: Best | NothingCorrect | None,
-    stored: Sequence[StoredMeasurement],
-    most_attempts: int,
-    at: datetime,
-) -> None:
-    """Ends the problem of a settled round whose study is complete and stored."""
-    assert row.study_id is not None
-    item, because = row.campaign_problem, report.ended[:_MOST_REASON]
-    if not conclude(session, item, problem, row.study_id, because, decided, stored, at):
-        measured = outcomes(session, row.study_id).keys()
-        record_failure(row, item, "the worker ended the study without its finals", measured, most_attempts, at)
 
 
 def account(

@@ -8,7 +8,6 @@ the same answer again.
 from __future__ import annotations
 
 import math
-import secrets
 from typing import Final
 
 from sqlalchemy import bindparam, select
@@ -20,15 +19,14 @@ from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.backlog import fill_window, requeue
+from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
-from tuner.fleet.campaigns.claims import grant, running, take
-from tuner.fleet.campaigns.leases import held, keep_announced, keep_study, locked, reported
+from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, held, keep, locked, reported
+from tuner.fleet.campaigns.outcomes import conclude, outcomes
 from tuner.fleet.campaigns.records import TIMING, Announcement, RoundReport, RoundTask, StudyHistory, Timing
-from tuner.fleet.campaigns.reports import check_report, conclude_study, fresh, outcomes, settle
+from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
 from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
-from tuner.fleet.queue.port import Queue
 from tuner.studying.screening import Trial
 from tuner.studying.study import names_of, source_of
 from workers.measurement import Outcome, Provenance
@@ -48,9 +46,8 @@ _MEASURED: Final = (
 class Rounds:
     """The rounds of one store."""
 
-    def __init__(self, store: Store, timing: Timing = TIMING, queue: Queue | None = None) -> None:
-        self._store, self._timing = store, timing
-        self._queue = queue or queue_of(store)
+    def __init__(self, store: Store, timing: Timing = TIMING) -> None:
+        self._store, self._timing, self._queue = store, timing, queue_of(store)
 
     def claim(self, worker_id: int) -> RoundTask | None:
         """The next round for a worker; None when no round waits, or the worker drains.
@@ -60,21 +57,15 @@ class Rounds:
         Raises:
             WorkerGone: it counts as gone.
         """
-        seconds = self._timing.round_seconds
         with self._store.transaction(writes=True) as session:
-            worker = touch(session, self._queue, worker_id)
-            if (held_already := running(session, worker_id)) is not None:
-                return held_already.task(held_already.lease or "", seconds)
-            if worker.status == "draining":
-                return None
-            found = take(session, self._queue, worker)
-            if found is None and fill_window(session, self._queue, worker.queue, self._timing.window):
-                found = take(session, self._queue, worker)
-            if found is None:
-                return None
-            lease = secrets.token_hex(16)
-            grant(session, found, worker_id, lease, worker.at)
-            return found.task(lease, seconds)
+            worker, seconds = touch(session, self._queue, worker_id), self._timing.round_seconds
+            task = claims.held(session, worker_id, seconds)
+            if task or worker.status == "draining":
+                return task
+            task = claims.claim(session, self._queue, worker, seconds)
+            if task is None and self._queue.align(session, worker.queue):
+                task = claims.claim(session, self._queue, worker, seconds)
+            return task
 
     def begin(self, round_id: int, lease: str, provenance: Provenance) -> StudyHistory:
         """The study that the round continues, on a device with this provenance.
@@ -91,7 +82,7 @@ class Rounds:
             of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
             key = StudyKey(holder.problem, *of_device)
             study = studies.begin_at(session, key, holder.problem_id, holder.device_id)
-            keep_study(session, round_id, lease, study.id)
+            keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals_done = _past(session, study.id)
             winners = (
                 () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
@@ -110,7 +101,8 @@ class Rounds:
             configs = [config_from_key(key) for key in announcement.configs]
             check_legal(holder.problem, holder.facts.profile, configs, announcement.stage)
             touch(session, self._queue, holder.worker_id)
-            keep_announced(session, round_id, lease, announcement.stage, [config.key for config in configs])
+            keys = [config.key for config in configs]
+            keep(session, ANNOUNCED, round_id, lease, stage=announcement.stage, configs=keys)
 
     def finish(self, round_id: int, lease: str, report: RoundReport) -> None:
         """Stores what a round measured, ends it and queues the problem's next round, in one transaction.
@@ -137,12 +129,12 @@ class Rounds:
                 concluding = settle(session, row, report, screened, new, self._timing.attempts, moment)
                 job, row.job_id = row.job_id, None
             session.flush()
-            if job is not None:
-                requeue(session, self._queue, row.campaign_problem, job, moment)
+            self._queue.release(session, job, again=row.campaign_problem.status == "waiting")
             # Last: from here to the commit, every other report waits.
             stored = measurements.insert_prepared(session, new, ids=concluding) if new else []
             if concluding:
-                conclude_study(session, row, holder.problem, report, decided, stored, self._timing.attempts, moment)
+                because = report.ended[:MOST_REASON]
+                conclude(session, row, holder.problem, because, decided, stored, self._timing.attempts, moment)
 
 
 def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:

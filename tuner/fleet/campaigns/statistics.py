@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal, select
 from sqlalchemy.orm import Session
 
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
@@ -22,7 +22,7 @@ class FleetStatistics:
     """Counts at one moment.
 
     Attributes:
-        rounds: all rounds ever, by queue and status; `queued` and `running` ones are open.
+        rounds: all rounds ever, by queue and status; `queued` are problems of running campaigns that wait for one.
         workers: by queue and status.
         campaigns, problems: by status.
         busy_seconds: total GPU time, by queue.
@@ -59,6 +59,12 @@ def fleet_statistics(store: Store) -> FleetStatistics:
     """
     with store.transaction() as session:
         pair = select(RoundRow.queue, RoundRow.status, func.count()).group_by(RoundRow.queue, RoundRow.status)
+        waiting = (
+            select(CampaignProblemRow.queue, literal("queued"), func.count())
+            .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
+            .where(CampaignRow.status == "running", CampaignProblemRow.status == "waiting")
+            .group_by(CampaignProblemRow.queue)
+        )
         present = select(WorkerRow.queue, WorkerRow.status, func.count()).group_by(WorkerRow.queue, WorkerRow.status)
         since = now(session) - timedelta(seconds=WINDOW_SECONDS)
         recent = (
@@ -70,7 +76,7 @@ def fleet_statistics(store: Store) -> FleetStatistics:
         busy = select(WorkerRow.queue, func.sum(WorkerRow.busy_seconds)).group_by(WorkerRow.queue)
         measured = select(RoundRow.queue, func.sum(RoundRow.measured)).group_by(RoundRow.queue)
         return FleetStatistics(
-            rounds={(queue, status): count for queue, status, count in session.execute(pair)},
+            rounds={(queue, status): count for queue, status, count in session.execute(pair.union_all(waiting))},
             workers={(queue, status): count for queue, status, count in session.execute(present)},
             campaigns=_by_status(session, CampaignRow),
             problems=_by_status(session, CampaignProblemRow),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Integer, bindparam, select
+from sqlalchemy import ColumnElement, Integer, bindparam, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
@@ -19,12 +19,11 @@ from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, Roun
 from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id
-from tuner.fleet.campaigns.backlog import queue_name
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import TIMING, HeartbeatReply, Registration, Timing, Worker
 from tuner.fleet.queue.choice import queue_of
+from tuner.fleet.queue.in_table import TableQueue, queue_name
 from tuner.fleet.queue.on_postgresql import HEARTBEATS
-from tuner.fleet.queue.port import Queue
 from workers.measurement import DeviceFacts
 
 _MOST_NAME = 100
@@ -33,9 +32,8 @@ _MOST_NAME = 100
 class Workers:
     """The workers of one store."""
 
-    def __init__(self, store: Store, timing: Timing = TIMING, queue: Queue | None = None) -> None:
-        self._store, self._timing = store, timing
-        self._queue = queue or queue_of(store)
+    def __init__(self, store: Store, timing: Timing = TIMING) -> None:
+        self._store, self._timing, self._queue = store, timing, queue_of(store)
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
         """Registers a worker on one device.
@@ -51,9 +49,12 @@ class Workers:
         slot = f"gpu:{facts.uuid}" if facts.kind == "cuda" else f"recorded:{name}"
         try:
             with self._store.transaction(writes=True) as session:
-                taken = select(WorkerRow).where(WorkerRow.slot == slot, WorkerRow.status != "gone")
-                if (other := session.scalars(taken).one_or_none()) is not None:
-                    raise self._taken(session, slot, other)
+                for other in self._read(session, WorkerRow.slot == slot, WorkerRow.status != "gone"):
+                    raise SlotTaken(
+                        f"{slot} belongs to worker {other.id} ({other.name}), last heard at {other.beat_at:%H:%M:%S} "
+                        f"UTC: stop it first; a worker that died frees it after {self._timing.silence_seconds:g} s of "
+                        f"silence"
+                    )
                 moment = now(session)
                 row = WorkerRow(
                     name=name, slot=slot, queue=queue_name(facts.name, facts.arch, facts.kind),
@@ -114,7 +115,7 @@ class Workers:
                 raise WorkerGone(f"worker {worker_id} is gone: `gemmtune worker list` lists the live ones")
             row.status = "draining"
             session.flush()
-            return self._workers(session, [row])[0]
+            return self._read(session, WorkerRow.id == worker_id)[0]
 
     def leave(self, worker_id: int) -> None:
         """Unregisters a worker; does nothing when it is gone already.
@@ -126,33 +127,27 @@ class Workers:
             row = session.get(WorkerRow, worker_id, with_for_update=True)
             if row is None or row.status == "gone":
                 return
-            if held := _running(session, [worker_id]).get(worker_id):
+            if held := session.scalar(_ROUND, {"worker": worker_id}):
                 raise FleetError(f"worker {worker_id} holds round {held}: report it before leaving")
             sign_off(session, self._queue, row, "left")
 
     def page(self, after: int = 0, limit: int = 100, gone: bool = False) -> list[Worker]:
         """Workers with an id above `after`, in order; with `gone`, also those that left or were lost."""
-        query = select(WorkerRow).where(WorkerRow.id > after).order_by(WorkerRow.id).limit(limit)
-        query = query if gone else query.where(WorkerRow.status != "gone")
         with self._store.transaction() as session:
-            return self._workers(session, session.scalars(query.options(joinedload(WorkerRow.device))).all())
+            return self._read(session, WorkerRow.id > after, *[] if gone else [WorkerRow.status != "gone"], limit=limit)
 
-    def _workers(self, session: Session, rows: Sequence[WorkerRow]) -> list[Worker]:
-        ids = [row.id for row in rows]
-        heard = self._heard(session, ids)
-        running = _running(session, ids)
-        return [_worker(row, heard[row.id], running.get(row.id)) for row in rows]
-
-    def _heard(self, session: Session, ids: list[int]) -> dict[int, datetime]:
-        query = select(WorkerRow.id, self._queue.heartbeat_at).where(WorkerRow.id.in_(ids))
-        return {worker: utc(at) for worker, at in session.execute(query)}
-
-    def _taken(self, session: Session, slot: str, other: WorkerRow) -> SlotTaken:
-        at = self._heard(session, [other.id])[other.id]
-        return SlotTaken(
-            f"{slot} belongs to worker {other.id} ({other.name}), last heard at {at:%H:%M:%S} UTC: stop it first; a "
-            f"worker that died frees it after {self._timing.silence_seconds:g} s of silence"
-        )
+    def _read(self, session: Session, *where: ColumnElement[bool], limit: int = 1) -> list[Worker]:
+        held = select(RoundRow.id).where(RoundRow.worker_id == WorkerRow.id, RoundRow.status == "running")
+        query = select(WorkerRow, self._queue.heartbeat_at, held.scalar_subquery()).where(*where)
+        found = session.execute(query.order_by(WorkerRow.id).limit(limit).options(joinedload(WorkerRow.device)))
+        return [
+            Worker(
+                row.id, row.name, row.queue, row.device.name, row.device.kind, str(row.facts["uuid"]),
+                str(row.facts["driver"]), row.status, row.gone_because, utc(row.registered_at), utc(beat_at),
+                row.rounds, row.busy_seconds, round_id,
+            )
+            for row, beat_at, round_id in found
+        ]  # fmt: skip
 
 
 def check_facts(name: str, facts: DeviceFacts) -> None:
@@ -185,13 +180,14 @@ class LiveWorker(NamedTuple):
         engine_id: its number in the queue.
     """
 
+    id: int
     status: str
     at: datetime
     queue: str
     engine_id: int
 
 
-def touch(session: Session, queue: Queue, worker_id: int) -> LiveWorker:
+def touch(session: Session, queue: TableQueue, worker_id: int) -> LiveWorker:
     """Records a heartbeat as part of another call.
 
     Raises:
@@ -200,10 +196,10 @@ def touch(session: Session, queue: Queue, worker_id: int) -> LiveWorker:
     row = session.execute(queue.heartbeat, {"worker": worker_id}).one_or_none()
     if row is None:
         raise _gone(worker_id)
-    return LiveWorker(row[0], utc(row[1]), row[2], row[3])
+    return LiveWorker(worker_id, row[0], utc(row[1]), row[2], row[3])
 
 
-def sign_off(session: Session, queue: Queue, row: WorkerRow, because: str) -> None:
+def sign_off(session: Session, queue: TableQueue, row: WorkerRow, because: str) -> None:
     """Marks a locked worker as gone, which frees its slot."""
     row.beat_at = session.scalars(select(queue.heartbeat_at).where(WorkerRow.id == row.id)).one()
     row.status, row.gone_because = "gone", because
@@ -214,11 +210,10 @@ def sign_off(session: Session, queue: Queue, row: WorkerRow, because: str) -> No
 
 #: A worker that is not gone, locked.
 _PRESENT = (
-    select(WorkerRow)
-    .where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone")
-    .options(joinedload(WorkerRow.device))
-    .with_for_update(of=WorkerRow)
+    select(WorkerRow).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone").with_for_update()
 )
+#: The round that a worker holds.
+_ROUND = select(RoundRow.id).where(RoundRow.worker_id == bindparam("worker"), RoundRow.status == "running")
 #: Status of the campaign whose round a worker holds.
 _HELD = (
     select(CampaignRow.status)
@@ -237,17 +232,3 @@ def _reply(status: str, campaign: str | None, round_id: int | None) -> Heartbeat
 
 def _gone(worker_id: int) -> WorkerGone:
     return WorkerGone(f"worker {worker_id} counts as gone: register again")
-
-
-def _running(session: Session, workers: list[int]) -> dict[int, int]:
-    query = select(RoundRow.worker_id, RoundRow.id).where(RoundRow.status == "running", RoundRow.worker_id.in_(workers))
-    return {worker: round_id for worker, round_id in session.execute(query) if worker is not None}
-
-
-def _worker(row: WorkerRow, beat_at: datetime, round_id: int | None) -> Worker:
-    status: Literal["live", "draining"] = "draining" if row.status == "draining" else "live"
-    return Worker(
-        row.id, row.name, row.queue, row.device.name, row.device.kind, str(row.facts["uuid"]),
-        str(row.facts["driver"]), "gone" if row.status == "gone" else status, row.gone_because,
-        utc(row.registered_at), beat_at, row.rounds, row.busy_seconds, round_id,
-    )  # fmt: skip

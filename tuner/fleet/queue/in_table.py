@@ -1,18 +1,57 @@
-"""Queue of an embedded store, without an engine: a job is its round, and heartbeats are `worker.beat_at`."""
+"""Queue of an embedded store: the tables themselves, without an engine. Heartbeats are `worker.beat_at`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, DateTime, Executable, bindparam, select, update
+from sqlalchemy import ColumnElement, DateTime, Executable, bindparam, exists, select, update
 from sqlalchemy.orm import Session
 
-from tuner.evidence.campaign_models import RoundRow, WorkerRow
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+
+Item, Round = CampaignProblemRow, RoundRow
+_NEXT: Final = (
+    select(Item.id)
+    .join(CampaignRow, CampaignRow.id == Item.campaign_id)
+    .where(Item.queue == bindparam("queue"), Item.status == "waiting", CampaignRow.status == "running")
+    .where(~exists().where(Round.problem_id == Item.problem_id, Round.queue == Item.queue, Round.status == "running"))
+    .order_by(CampaignRow.priority.desc(), Item.started.desc(), CampaignRow.id, Item.id)
+    .limit(1)
+)
+
+
+def queue_name(device: str, arch: str, kind: str) -> str:
+    """The queue of a device model and arch; replays never mix with rounds on a GPU."""
+    return f"{device}/{arch}/{kind}"
+
+
+class Job(NamedTuple):
+    """A taken job, which is a problem's next round.
+
+    Attributes:
+        id: None in a queue without an engine.
+        item_id: of the campaign's problem.
+    """
+
+    id: int | None
+    item_id: int
 
 
 class TableQueue:
-    """`Queue` on SQLite, where writers run one after the other."""
+    """What campaigns ask of a queue, for SQLite, where writers run one after the other.
+
+    There is one queue per device model, arch and kind. Problems of the campaign with the highest priority go first,
+    those that have been started before the others, then first come, first served. Every call joins the caller's
+    transaction. Campaign tables hold the rest: leases (which fence late reports), attempts, and one running round per
+    problem.
+
+    Attributes:
+        registered: condition on `WorkerRow`: the queue still knows the worker.
+        heartbeat_at: time of the last heartbeat of a `WorkerRow`.
+        heartbeat: statement with parameter `worker`: records a heartbeat of a registered worker that is not gone, locks
+            its row and returns status, the database's time, queue and engine_id; no row for any other worker.
+    """
 
     registered: ColumnElement[bool] = WorkerRow.engine_id.is_not(None)
     heartbeat_at: ColumnElement[datetime] = WorkerRow.beat_at.expression
@@ -25,34 +64,35 @@ class TableQueue:
     )
 
     def register(self, session: Session) -> int:
+        """Registers a worker; returns its number, which `take` needs."""
         return 0
 
     def unregister(self, session: Session, engine_id: int) -> None:
-        pass
+        """Forgets a worker. Its job stays taken until it is released."""
 
     def prune(self, session: Session, seconds: float) -> None:
+        """Forgets every worker whose last heartbeat is older than `seconds`."""
         silent = update(WorkerRow).where(WorkerRow.beat_at < datetime.now(UTC) - timedelta(seconds=seconds))
         session.execute(silent.values(engine_id=None))
 
-    def put(self, session: Session, queue: str, rounds: Sequence[tuple[int, int]]) -> list[int]:
-        return [round_id for round_id, _ in rounds]
+    def take(self, session: Session, queue: str, engine_id: int) -> Job | None:
+        """Takes the next job; None when no job waits. Its problem may have stopped waiting meanwhile."""
+        item_id = session.scalar(_NEXT, {"queue": queue})
+        return None if item_id is None else Job(None, item_id)
 
-    def take(self, session: Session, queue: str, engine_id: int) -> int | None:
-        query = select(RoundRow.job_id).where(RoundRow.queue == queue, RoundRow.status == "queued", RoundRow.job_id > 0)
-        return session.scalar(query.order_by(RoundRow.priority.desc(), RoundRow.campaign_problem_id).limit(1))
+    def release(self, session: Session, job: int | None, again: bool) -> None:
+        """Ends a taken job, or makes it wait again; does nothing when it no longer exists."""
 
-    def retry(self, session: Session, job: int, queue: str, round_id: int, priority: int) -> int:
-        return round_id
+    def align(self, session: Session, queue: str | None = None) -> int:
+        """Makes jobs of the waiting problems of running campaigns, and deletes all others; returns how many.
 
-    def end(self, session: Session, job: int) -> None:
-        pass
+        A problem that runs in another campaign gets its job afterwards.
 
-    def withdraw(self, session: Session, jobs: Sequence[int]) -> list[int]:
-        return list(session.scalars(select(RoundRow.id).where(RoundRow.id.in_(jobs), RoundRow.status == "queued")))
+        Args:
+            queue: make jobs only in this one, and delete none.
+        """
+        return 0
 
-    def jobless(self, session: Session) -> list[int]:
-        # Rounds from a backup.
-        return list(session.scalars(select(RoundRow.id).where(RoundRow.status == "queued", RoundRow.job_id.is_(None))))
-
-    def strays(self, session: Session) -> list[int]:
+    def mismatches(self, session: Session) -> list[str]:
+        """What `align` would do, as phrases."""
         return []

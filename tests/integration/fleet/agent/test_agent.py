@@ -17,8 +17,7 @@ from tests.fleet import CALM, HASTY, PROBLEMS, FakeDevice, Fleet, Listening, Slo
 from tuner.errors import FleetError, SlotTaken, Unreachable
 from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
-from tuner.fleet.agent.coordinator import Coordinator, LocalCoordinator
-from tuner.fleet.agent.http_coordinator import HttpCoordinator
+from tuner.fleet.agent.coordinator import Coordinator, HttpCoordinator, LocalCoordinator
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
@@ -142,7 +141,7 @@ def test_a_drained_worker_hands_its_round_back_finished_and_leaves(
         device.go_on.set()
         eventually(lambda: not running.alive)
     assert (running.error, running.agent.rounds) == (None, 1)
-    assert [p.status.value for p in results.problems(service.store, campaign.id)] == ["done", "open"]
+    assert [p.status.value for p in results.problems(service.store, campaign.id)] == ["done", "waiting"]
 
 
 def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening, coordinator: HttpCoordinator) -> None:
@@ -153,7 +152,7 @@ def test_an_agent_that_is_asked_to_leave_reports_what_it_has(service: Listening,
         running.agent.leave()
     assert device.closed
     problem = results.problems(service.store, campaign.id)[0]
-    assert (problem.status.value, problem.attempts, problem.tried) == ("open", 0, device.measured)
+    assert (problem.status.value, problem.attempts, problem.tried) == ("waiting", 0, device.measured)
 
 
 def test_a_service_that_restarts_costs_no_round(service: Listening, coordinator: HttpCoordinator) -> None:
@@ -213,7 +212,7 @@ def test_a_device_that_is_gone_ends_its_agent_and_not_the_problem(
         eventually(lambda: not running.alive)
     assert isinstance(running.error, ProcessError)
     problem = results.problems(service.store, campaign.id)[0]
-    assert (problem.status.value, problem.attempts) == ("open", 1)
+    assert (problem.status.value, problem.attempts) == ("waiting", 1)
 
 
 def test_a_second_agent_on_a_live_gpu_gives_up(

@@ -12,10 +12,9 @@ import pytest
 import sqlalchemy as sa
 
 from space.kinds.gemm import Gemm
-from tests.fleet import BY_HAND, PROBLEMS, Fleet, facts, failing, provenance, time_of
+from tests.fleet import PROBLEMS, Fleet, facts, failing, provenance, time_of
 from tests.support import DEVICE, FAMILY, measured
 from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, WorkerGone
-from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus
@@ -139,7 +138,7 @@ def test_a_silent_worker_loses_its_round_and_its_late_answer_is_refused(fleet: F
     assert other.claim() is None
     fleet.fall_silent()
     fleet.workers.beat(other.id)
-    assert fleet.sweeper.sweep().changed["workers lost"] == 1
+    assert fleet.sweeper.sweep()["workers lost"] == 1
     again = other.claimed()
     assert (again.problem_key, again.lease != task.lease) == (task.problem_key, True)
     taken = [measured(config, time_of(config), PROBLEMS[0]) for config in batch]
@@ -169,10 +168,10 @@ def test_silence_does_not_count_while_nobody_listened(fleet: Fleet) -> None:
     hand.claimed()
     fleet.fall_silent()
     fleet.clock += 10 * fleet.timing.silence_seconds
-    assert fleet.sweeper.sweep().changed["workers lost"] == 0
+    assert fleet.sweeper.sweep()["workers lost"] == 0
     fleet.workers.beat(hand.id)
     fleet.clock += fleet.timing.silence_seconds
-    assert fleet.sweeper.sweep().changed["workers lost"] == 0
+    assert fleet.sweeper.sweep()["workers lost"] == 0
 
 
 def test_a_candidate_that_kills_its_worker_is_found_and_its_problem_parked(fleet: Fleet) -> None:
@@ -232,7 +231,7 @@ def test_a_round_that_can_not_go_on_keeps_what_it_measured(fleet: Fleet) -> None
     hand.announce(task, batch)
     hand.report(task, [measured(c, time_of(c), PROBLEMS[0]) for c in batch[:5]], failure="the GPU process died")
     problem = results.problems(fleet.store, campaign.id)[0]
-    assert (problem.status, problem.attempts, problem.tried) == (ProblemStatus.OPEN, 1, 5)
+    assert (problem.status, problem.attempts, problem.tried) == (ProblemStatus.WAITING, 1, 5)
     assert set(hand.claimed().only) <= {config.key for config in batch[5:]}
 
 
@@ -264,7 +263,7 @@ def test_a_worker_that_is_told_to_stop_hands_its_round_back(fleet: Fleet) -> Non
         hand.begin(task)
         hand.report(task, handed_back=True)
     problem = results.problems(fleet.store, campaign.id)[0]
-    assert (problem.status, problem.attempts, problem.rounds) == (ProblemStatus.OPEN, 0, 4)
+    assert (problem.status, problem.attempts, problem.rounds) == (ProblemStatus.WAITING, 0, 4)
 
 
 def test_pause_resume_and_cancel(fleet: Fleet) -> None:
@@ -310,15 +309,17 @@ def test_higher_priorities_go_first(fleet: Fleet) -> None:
     assert fleet.hand().claimed().problem_key == PROBLEMS[1].key
 
 
-def test_the_backlog_waits_in_our_table_and_is_fed_in_a_window(database_url: str) -> None:
-    with Store.open(database_url) as store:
-        fleet = Fleet(store, timing=replace(BY_HAND, window=4))
-        campaign = fleet.campaign([Gemm.parse(f"{64 * m}x256x256") for m in range(1, 21)])
-        assert statuses(fleet, campaign.id) == {"open": 4, "waiting": 16}
-        hand = fleet.hand()
-        while task := hand.claim():
-            hand.report(task, failure="nothing", hopeless=True)
-        assert statuses(fleet, campaign.id) == {"parked": 20}
+def test_a_paused_or_cancelled_campaign_does_not_hold_up_the_next(fleet: Fleet) -> None:
+    many = [Gemm.parse(f"{64 * m}x256x256") for m in range(1, 101)]
+    first, second = fleet.campaign(many), fleet.campaign(many)
+    fleet.campaign(PROBLEMS[:1], priority=-1)
+    fleet.campaigns.pause(first.id)
+    fleet.campaigns.cancel(second.id)
+    hand = fleet.hand()
+    assert hand.work(hand.claimed())
+    assert hand.claim() is None
+    fleet.campaigns.resume(first.id)
+    assert hand.claimed().problem_key == many[0].key
 
 
 def test_gpu_time_that_is_spent_ends_with_finals_of_what_was_begun(fleet: Fleet) -> None:
@@ -329,7 +330,7 @@ def test_gpu_time_that_is_spent_ends_with_finals_of_what_was_begun(fleet: Fleet)
     time.sleep(0.1)
     hand.report(task, [measured(config, time_of(config), PROBLEMS[0]) for config in batch])
     fleet.sweeper.sweep()
-    assert statuses(fleet, campaign.id) == {"open": 1, "skipped": 5}
+    assert statuses(fleet, campaign.id) == {"waiting": 1, "skipped": 5}
     task = hand.claimed()
     assert task.candidates == 16
     assert hand.work(task) == []
@@ -453,16 +454,12 @@ class TestReports:
 
 
 def test_the_database_itself_holds_one_open_round_a_problem_and_one_running_a_worker(fleet: Fleet) -> None:
-    fleet.campaign(PROBLEMS[:3])
-    hand = fleet.hand()
-    task = hand.claimed()
-    with fleet.store.transaction() as session:
-        rows = session.scalars(sa.select(RoundRow).order_by(RoundRow.id)).all()
-    queued = next(row for row in rows if row.status == "queued")
+    fleet.campaign(PROBLEMS[:2])
+    first, second = (hand.claimed().round_id for hand in (fleet.hand(0), fleet.hand(1)))
     statements = [
-        f"UPDATE round SET status='running', worker_id={hand.id}, lease='x' WHERE id={queued.id}",
-        f"UPDATE round SET problem_id=(SELECT problem_id FROM round WHERE id={task.round_id}) WHERE id={queued.id}",
-        f"UPDATE round SET status='running' WHERE id={queued.id}",
+        f"UPDATE round SET worker_id=(SELECT worker_id FROM round WHERE id={first}) WHERE id={second}",
+        f"UPDATE round SET problem_id=(SELECT problem_id FROM round WHERE id={first}) WHERE id={second}",
+        f"UPDATE round SET lease=NULL WHERE id={second}",
     ]
     for statement in statements:
         with pytest.raises(sa.exc.IntegrityError), fleet.store._engine.begin() as connection:

@@ -12,12 +12,11 @@ from sqlalchemy.orm import Session
 from benchmarks.postgres import Postgres
 from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, QUEUE, Fleet
-from tuner.evidence.campaign_models import RoundRow
+from tuner.evidence.database import current_revision, migrate
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.reconcile import reconcile
 from tuner.fleet.queue.choice import queue_of
+from tuner.fleet.queue.in_table import TableQueue
 from tuner.fleet.queue.on_postgresql import PostgresQueue
-from tuner.fleet.queue.port import Queue
 
 
 @pytest.fixture
@@ -27,15 +26,22 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 @pytest.fixture
-def queue(store: Store) -> Queue:
+def queue(store: Store) -> TableQueue:
     return queue_of(store)
 
 
-def rounds_of(store: Store, count: int = 4) -> list[int]:
-    """Queued rounds, made by a campaign."""
-    Fleet(store).campaign([Gemm.parse(f"{64 * m}x256x256") for m in range(1, count + 1)])
+def jobs(store: Store) -> list[tuple[str, str]]:
+    """Problem and status of every job, in the order of claims."""
+    query = "SELECT queueing_lock, status FROM procrastinate_jobs ORDER BY priority DESC, id"
     with store.transaction() as session:
-        return list(session.scalars(sa.select(RoundRow.id).order_by(RoundRow.id)))
+        return [(lock, status) for lock, status in session.execute(sa.text(query))]
+
+
+def change(store: Store, *statements: str) -> None:
+    """Changes by hand."""
+    with store._engine.begin() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
 
 
 class TestEveryQueue:
@@ -43,20 +49,23 @@ class TestEveryQueue:
         with store.transaction() as session:
             assert sa.inspect(session.connection()).has_table("procrastinate_jobs") is not store.embedded
 
-    def test_higher_priorities_first_then_first_come(self, store: Store, queue: Queue) -> None:
+    def test_higher_priorities_first_then_started_problems_then_first_come(self, store: Store) -> None:
         fleet = Fleet(store)
         fleet.campaign(PROBLEMS[:2])
         fleet.campaign(PROBLEMS[2:4], priority=7)
-        taken = []
-        with store.transaction(writes=True) as session:
-            worker = queue.register(session)
-            while job := queue.take(session, QUEUE, worker):
-                taken.append(session.scalars(sa.select(RoundRow.campaign_problem_id).filter_by(job_id=job)).one())
-                session.execute(sa.update(RoundRow).where(RoundRow.job_id == job).values(status="withdrawn"))
-        assert taken == [3, 4, 1, 2]
+        hands = [fleet.hand(number) for number in range(4)]
+        seen = []
+        for number in range(3):
+            seen.append(hands[number].claimed())
+        hands[2].report(seen[2], handed_back=True)
+        hands[0].report(seen[0], handed_back=True)
+        fleet.campaign(PROBLEMS[4:5], priority=7)
+        seen += [hands[number].claimed() for number in (0, 2, 3)]
+        places = [[problem.key for problem in PROBLEMS].index(task.problem_key) for task in seen]
+        assert places == [2, 3, 0, 2, 4, 0]
 
-    def test_a_transaction_that_fails_took_nothing(self, store: Store, queue: Queue) -> None:
-        rounds_of(store)
+    def test_a_transaction_that_fails_took_nothing(self, store: Store, queue: TableQueue) -> None:
+        Fleet(store).campaign()
         taken = []
 
         def take_and_fail() -> None:
@@ -69,29 +78,17 @@ class TestEveryQueue:
                 take_and_fail()
         assert taken[0] == taken[1] is not None
 
-    def test_a_job_that_was_taken_can_not_be_withdrawn(self, store: Store, queue: Queue) -> None:
-        fleet = Fleet(store)
-        fleet.campaign(PROBLEMS[:2])
-        fleet.hand().claimed()
-        with store.transaction(writes=True) as session:
-            jobs = {row.status: row.job_id for row in session.scalars(sa.select(RoundRow))}
-            assert queue.withdraw(session, [jobs["queued"], jobs["running"]]) == [jobs["queued"]]
-
-    def test_a_job_is_ended_twice_without_harm_and_retried_as_the_next_round(self, store: Store, queue: Queue) -> None:
-        first, second = rounds_of(store, 2)
+    def test_a_job_is_released_twice_without_harm(self, store: Store, queue: TableQueue) -> None:
+        Fleet(store).campaign(PROBLEMS[:1])
         with store.transaction(writes=True) as session:
             job = queue.take(session, QUEUE, queue.register(session))
             assert job
-            session.execute(sa.update(RoundRow).where(RoundRow.id == first).values(status="withdrawn", job_id=None))
-            session.execute(sa.update(RoundRow).where(RoundRow.id == second).values(priority=9))
-            again = queue.retry(session, job, QUEUE, second, 9)
-            session.execute(sa.update(RoundRow).where(RoundRow.id == second).values(job_id=again))
-            assert queue.take(session, QUEUE, queue.register(session)) == again
-            queue.end(session, again)
-            queue.end(session, again)
+            for again in (True, True, False, False):
+                queue.release(session, job.id, again)
+            assert queue.take(session, QUEUE, queue.register(session)) == job
 
-    def test_other_queues_are_left_alone(self, store: Store, queue: Queue) -> None:
-        rounds_of(store)
+    def test_other_queues_are_left_alone(self, store: Store, queue: TableQueue) -> None:
+        Fleet(store).campaign()
         with store.transaction(writes=True) as session:
             assert queue.take(session, "NVIDIA H200/sm_90a/recorded", queue.register(session)) is None
 
@@ -114,54 +111,77 @@ class TestEveryQueue:
         assert len(set(tasks)) == 60
 
 
-class TestReconciler:
-    """The queue is derived: whatever happens to it, it is rebuilt from the rounds."""
+class TestAlign:
+    """The queue is derived: whatever happens to it, it is rebuilt from the problems."""
 
     @pytest.fixture
     def store(self, postgres: Postgres) -> Iterator[Store]:
         with Store.open(postgres.database()) as opened:
             yield opened
 
+    def test_only_problems_of_running_campaigns_have_jobs(self, store: Store) -> None:
+        fleet = Fleet(store)
+        first = fleet.campaign(PROBLEMS[:2])
+        second = fleet.campaign(PROBLEMS[2:3])
+        fleet.campaigns.pause(first.id)
+        assert jobs(store) == [("3", "todo")]
+        fleet.campaigns.resume(first.id)
+        fleet.campaigns.cancel(second.id)
+        assert jobs(store) == [("1", "todo"), ("2", "todo")]
+        fleet.hand().claimed()
+        fleet.campaigns.pause(first.id)
+        assert jobs(store) == [("1", "doing")]
+
     def test_an_empty_queue_is_filled_again(self, store: Store) -> None:
         fleet = Fleet(store)
         fleet.campaign()
-        with store._engine.begin() as connection:
-            connection.execute(sa.text("DELETE FROM procrastinate_jobs"))
-        assert fleet.hand().claim() is None
-        assert reconcile(store, queue_of(store)) == {"rounds without a job withdrawn": 6}
+        change(store, "DELETE FROM procrastinate_jobs")
+        assert fleet.sweeper.sweep() == {"jobs repaired": 6}
+        change(store, "DELETE FROM procrastinate_jobs")
         hand = fleet.hand(1)
         assert [hand.work(hand.claimed()) != [] for _ in range(6)] == [True] * 6
-        assert reconcile(store, queue_of(store)) == {}
+        assert jobs(store) == []
 
     def test_jobs_that_stand_for_nothing_are_ended(self, store: Store) -> None:
-        rounds_of(store, 2)
-        with store.transaction(writes=True) as session:
-            queue_of(store).put(session, QUEUE, [(1, 50), (99_999, 60)])
-        assert reconcile(store, queue_of(store)) == {"jobs ended": 2}
-
-    def test_a_claim_clears_such_jobs_away_by_itself(self, store: Store) -> None:
         fleet = Fleet(store)
         fleet.campaign(PROBLEMS[:1])
-        with store.transaction(writes=True) as session:
-            queue_of(store).put(session, QUEUE, [(99_999, 60), (1, 50)])
+        job = "INSERT INTO procrastinate_jobs (queue_name, task_name, queueing_lock, priority, status) VALUES "
+        change(store, job + f"('{QUEUE}', 'round', '99', 50, 'todo'), ('{QUEUE}', 'round', NULL, 50, 'todo')")
         assert fleet.hand().claimed().problem_key == PROBLEMS[0].key
-
-    def test_a_job_that_its_taker_left_behind_is_put_again(self, store: Store) -> None:
-        rounds_of(store, 1)
-        queue = queue_of(store)
-        with store.transaction(writes=True) as session:
-            # The claim's round was never written, as after restoring an older backup or editing the tables by hand.
-            assert queue.take(session, QUEUE, queue.register(session))
-        assert reconcile(store, queue) == {"rounds without a job withdrawn": 1, "jobs ended": 1}
-        assert Fleet(store).hand().claim() is not None
+        change(store, job + f"('{QUEUE}', 'round', '99', 50, 'todo'), ('{QUEUE}', 'round', NULL, 50, 'doing')")
+        assert fleet.sweeper.sweep() == {"jobs repaired": 2}
+        assert jobs(store) == [("1", "doing")]
 
     def test_problems_follow_their_rounds(self, store: Store) -> None:
         fleet = Fleet(store)
         fleet.campaign(PROBLEMS[:2])
+        fleet.hand().claimed()
+        change(store, "UPDATE round SET status = 'withdrawn'")
+        assert fleet.sweeper.sweep() == {"open problems without a round put back": 1, "jobs repaired": 2}
+        assert jobs(store) == [("2", "todo"), ("1", "todo")]
+
+    def test_queued_rounds_of_an_older_version_become_waiting_problems(self, store: Store) -> None:
+        fleet = Fleet(store)
+        fleet.campaign(PROBLEMS[:2])
+        hand = fleet.hand()
+        task = hand.claimed()
         with store._engine.begin() as connection:
-            connection.execute(sa.text("UPDATE round SET status = 'withdrawn' WHERE campaign_problem_id = 1"))
-            connection.execute(sa.text("UPDATE campaign_problem SET status = 'waiting' WHERE id = 2"))
-        assert reconcile(store, queue_of(store)) == {"jobs ended": 1, "problems opened or put back": 2}
+            while current_revision(connection) != "0007":
+                migrate(connection, "-1")
+        change(
+            store, "UPDATE procrastinate_jobs SET queueing_lock = NULL",
+            "UPDATE campaign_problem SET status = 'open'",
+            "INSERT INTO round (campaign_problem_id, problem_id, queue, status, priority, job_id, announced_stage, "
+            "announced, created_at, busy_seconds, measured, reason) SELECT 2, item.problem_id, item.queue, "
+            "'queued', 0, job_id + 1, '', '[]', created_at, 0, 0, '' FROM round, campaign_problem AS item "
+            "WHERE item.id = 2",
+        )  # fmt: skip
+        with store._engine.begin() as connection:
+            migrate(connection, "head")
+        hand.work(task)
+        hand.work(hand.claimed())
+        fleet.sweeper.sweep()
+        assert (hand.claim(), jobs(store)) == (None, [])
 
 
 class TestEdgesOfTheEngine:
@@ -181,46 +201,46 @@ class TestEdgesOfTheEngine:
 
     def take(self, session: Session) -> int | None:
         queue = PostgresQueue()
-        return queue.take(session, "q", queue.register(session))
+        job = queue.take(session, "q", queue.register(session))
+        return job and job.id
 
     def test_a_queueing_lock_covers_waiting_jobs_only(self, session: Session) -> None:
-        self.put(session, queueing_lock="problem-1")
+        self.put(session, queueing_lock="17")
         self.take(session)
         # The first one runs, and a second one is accepted.
-        self.put(session, queueing_lock="problem-1")
+        self.put(session, queueing_lock="17")
 
     def test_a_lock_covers_running_jobs_only(self, session: Session) -> None:
         first = self.put(session, lock="problem-1")
-        # A second one waits beside the first, and takes a place in the window.
         self.put(session, lock="problem-1")
         assert self.take(session) == first
         assert self.take(session) is None
 
     def test_retrying_a_stalled_job_fails_beside_its_successor(self, session: Session) -> None:
-        first = self.put(session, queueing_lock="problem-1")
+        first = self.put(session, queueing_lock="17")
         self.take(session)
-        self.put(session, queueing_lock="problem-1")
+        self.put(session, queueing_lock="17")
         with pytest.raises(sa.exc.IntegrityError), session.begin_nested():
-            PostgresQueue().retry(session, first, "q", 1, 0)
+            PostgresQueue().release(session, first, again=True)
 
     def test_nothing_fences_a_worker_that_lost_its_job(self, session: Session) -> None:
         queue = PostgresQueue()
         job = self.put(session)
         self.take(session)
-        queue.retry(session, job, "q", 1, 0)
+        queue.release(session, job, again=True)
         assert self.take(session) == job
         # Any caller may finish a job: the engine does not check the worker.
-        queue.end(session, job)
+        queue.release(session, job, again=False)
         assert self.take(session) is None
 
     def test_a_forgotten_worker_leaves_its_job_taken_until_it_is_retried(self, session: Session) -> None:
         queue = PostgresQueue()
         job = self.put(session)
         worker = queue.register(session)
-        assert queue.take(session, "q", worker) == job
+        assert queue.take(session, "q", worker)
         queue.unregister(session, worker)
         assert self.take(session) is None
-        assert queue.retry(session, job, "q", 1, 0) == job
+        queue.release(session, job, again=True)
         assert self.take(session) == job
 
     def test_a_worker_that_it_does_not_know_can_not_take(self, session: Session) -> None:
