@@ -11,7 +11,6 @@ from typing import Final
 from api.auth import TokenCache
 from api.snapshot import Snapshot
 from tuner.errors import StoreError
-from tuner.evidence.follow import bests_after
 from tuner.evidence.store import Store
 
 #: Interval between two polls of the store's change counters; a fifth of the promised delay.
@@ -83,7 +82,7 @@ class SnapshotFollower:
     def _catch_up(self, snapshot: Snapshot) -> None:
         many = False
         while not self._stop.is_set():
-            found = bests_after(self._store, snapshot.version, _BATCH)
+            found = self._store.bests_after(snapshot.version, _BATCH)
             many |= len(found) == _BATCH
             for _, best in found:
                 if isinstance(best, StoreError):

@@ -34,7 +34,6 @@ from benchmarks.serving import Running, process, serving
 from space.kinds.gemm import Gemm
 from space.problem import Problem
 from tuner.evidence import tokens
-from tuner.evidence.follow import bests_after
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 
@@ -81,7 +80,7 @@ def stored_problems(store: Store) -> list[Problem]:
     """The problems that a store has bests of."""
     found: list[Problem] = []
     after = 0
-    while part := bests_after(store, after, 5_000):
+    while part := store.bests_after(after, 5_000):
         found += [best.problem for _, best in part if not isinstance(best, Exception)]
         after = part[-1][0]
     return found

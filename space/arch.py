@@ -29,14 +29,13 @@ Feature = Literal[
 ]
 
 
-def _also(base: frozenset[Feature], *names: Feature) -> frozenset[Feature]:
-    return base.union(names)
-
-
-_AMPERE: Final = _also(frozenset(), "cp_async")
-_ADA: Final = _also(_AMPERE, "mma_fp8")
-_HOPPER: Final = _also(_ADA, "clusters", "tma", "stmatrix", "setmaxnreg")
-_BLACKWELL: Final = _also(_HOPPER, "matrix_b8")
+_AMPERE: Final = frozenset[Feature]({"cp_async"})
+_ADA: Final = _AMPERE | frozenset[Feature]({"mma_fp8"})
+_HOPPER: Final = _ADA | frozenset[Feature]({"clusters", "tma", "stmatrix", "setmaxnreg"})
+_BLACKWELL: Final = _HOPPER | frozenset[Feature]({"matrix_b8"})
+_WGMMA: Final = frozenset[Feature]({"wgmma"})
+_TCGEN05: Final = frozenset[Feature]({"tcgen05"})
+_FP4: Final = frozenset[Feature]({"mma_fp4"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +85,6 @@ class Arch:
         return int(digits[:-1]), int(digits[-1])
 
     @property
-    def wgmma(self) -> bool:
-        """Whether `wgmma.mma_async` assembles."""
-        return "wgmma" in self.features
-
-    @property
     def smem_per_sm_bytes(self) -> int:
         """Shared memory of one SM: the most that a block can have, and what the driver takes for it."""
         return self.smem_per_block_bytes + self.smem_reserved_bytes
@@ -108,11 +102,11 @@ ARCHS: Final[dict[str, Arch]] = {
         Arch("sm_86", 101_376, 1_536, 16, _AMPERE),
         Arch("sm_87", 166_912, 1_536, 16, _AMPERE),
         Arch("sm_89", 101_376, 1_536, 24, _ADA),
-        Arch("sm_90a", 232_448, 2_048, 32, _also(_HOPPER, "wgmma"), 8, 16),
-        Arch("sm_100a", 232_448, 2_048, 32, _also(_BLACKWELL, "tcgen05"), 8, 16, tmem_columns=512),
-        Arch("sm_103a", 232_448, 2_048, 32, _also(_BLACKWELL, "tcgen05"), 8, 16, tmem_columns=512),
-        Arch("sm_120a", 101_376, 1_536, 24, _also(_BLACKWELL, "mma_fp4"), 8, 8),
-        Arch("sm_121a", 101_376, 1_536, 24, _also(_BLACKWELL, "mma_fp4"), 8, 8),
+        Arch("sm_90a", 232_448, 2_048, 32, _HOPPER | _WGMMA, 8, 16),
+        Arch("sm_100a", 232_448, 2_048, 32, _BLACKWELL | _TCGEN05, 8, 16, tmem_columns=512),
+        Arch("sm_103a", 232_448, 2_048, 32, _BLACKWELL | _TCGEN05, 8, 16, tmem_columns=512),
+        Arch("sm_120a", 101_376, 1_536, 24, _BLACKWELL | _FP4, 8, 8),
+        Arch("sm_121a", 101_376, 1_536, 24, _BLACKWELL | _FP4, 8, 8),
     )
 }
 

@@ -83,9 +83,8 @@ def explain(family: Family, problem: Problem, config: Config, device: DeviceProf
 def legal_mask(family: Family, columns: Columns) -> BoolColumn:
     """True for rows that break no legal rule."""
     mask = np.ones(len(columns), dtype=np.bool_)
-    for rule in family.rules:
-        if rule.kind == "legal":
-            mask &= rule.mask(columns)
+    for rule in family.legal:
+        mask &= rule.mask(columns)
     return mask
 
 

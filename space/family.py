@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -56,10 +56,8 @@ class Family:
     structure: tuple[str, ...] = ()
     kernel: str = ""
     launcher: str = ""
-    _by_name: Mapping[str, Derived] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_name", {value.name: value for value in self.derived})
         object.__setattr__(self, "kernel", self.kernel or f"workers.kernels.{self.name}")
         object.__setattr__(self, "launcher", self.launcher or f"workers.cuda.families.{self.name}")
 
@@ -68,6 +66,10 @@ class Family:
         """The device for questions that name none: the default one if it is a target, else that of the first target."""
         default = profile_named(DEFAULT_DEVICE)
         return default if default.arch.name in self.targets else reference_profile(min(self.targets))
+
+    @cached_property
+    def _by_name(self) -> dict[str, Derived]:
+        return {value.name: value for value in self.derived}
 
     @cached_property
     def knob_named(self) -> dict[str, Knob]:
@@ -89,16 +91,14 @@ class Family:
     @cached_property
     def reads(self) -> dict[str, frozenset[str]]:
         """Knobs that each knob or derived value depends on, also through other derived values."""
-        resolved: dict[str, frozenset[str]] = {knob.name: frozenset({knob.name}) for knob in self.knobs}
 
+        @cache
         def resolve(name: str) -> frozenset[str]:
-            if name not in resolved:
-                resolved[name] = frozenset().union(*(resolve(read) for read in self._by_name[name].reads))
-            return resolved[name]
+            if name in self.knob_named:
+                return frozenset({name})
+            return frozenset().union(*map(resolve, self._by_name[name].reads))
 
-        for value in self.derived:
-            resolve(value.name)
-        return resolved
+        return {name: resolve(name) for name in (*self.knob_named, *self._by_name)}
 
     def knobs_read(self, rule: Rule) -> frozenset[str]:
         """Knobs that a rule's verdict depends on."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -141,6 +142,26 @@ class Measurement:
         verified = self.verification is not None and self.verification.mismatches == 0
         if self.outcome is Outcome.CORRECT and not (verified and self.samples_us):
             raise ValueError(f"{self.config.key} can't be correct: it needs a clean verification and samples")
+
+    @classmethod
+    def of_columns(
+        cls, problem_key: str, config: Config, columns: Mapping[str, Any], verification: Verification | None,
+        clocks: Clocks | None,
+    ) -> Measurement:  # fmt: skip
+        """The inverse of `columns`; other columns are ignored."""
+        return cls(
+            problem_key, config, columns["stage"], Policy(columns["policy"]), Outcome(columns["outcome"]),
+            tuple(columns["samples_us"]), columns["detail"], verification, clocks, columns["build_digest"],
+            columns["note"],
+        )  # fmt: skip
+
+    def columns(self) -> dict[str, Any]:
+        """What every table of measurements has of one, as plain values; no median without samples."""
+        return {
+            "stage": self.stage, "policy": self.policy.value, "outcome": self.outcome.value,
+            "median_us": self.median_us if self.samples_us else None, "samples_us": list(self.samples_us),
+            "detail": self.detail, "build_digest": self.build_digest, "note": self.note,
+        }  # fmt: skip
 
     @property
     def median_us(self) -> float:

@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from space.config import Config
 from space.problem import Problem
@@ -37,6 +37,7 @@ USUAL_SECONDS: Final = 0.02
 SHOWN: Final = 12
 
 Sleep = Callable[[float], None]
+_NOTHING_MEASURED: Final[dict[str, Any]] = {"samples_us": (), "clocks": None, "verification": None}
 
 
 class RecordedRound:
@@ -48,16 +49,14 @@ class RecordedRound:
 
     def __init__(self, recording: Recording, policy: Policy, builder: Builder, sleep: Sleep | None = None) -> None:
         self._recording, self._builder, self._sleep = recording, builder, sleep
-        taken = zip(recording.measurements, seconds_taken(recording), strict=True)
         self._known: dict[tuple[str, Stage], Measurement] = {}
         self._seconds: dict[tuple[str, Stage], float] = {}
-        competing = families_for(recording.facts.arch, recording.problem)
-        today = sources_digest(competing)
-        for (measurement, by), seconds in taken:
+        today = sources_digest(families_for(recording.facts.arch, recording.problem))
+        for (measurement, by), seconds in zip(recording.measurements, seconds_taken(recording), strict=True):
             if measurement.policy is policy:
-                told = _with_its_kernel(measurement, by.kernel_source_digest, today)
-                self._known[measurement.config.key, measurement.stage] = told
-                self._seconds[measurement.config.key, measurement.stage] = seconds
+                place = measurement.config.key, measurement.stage
+                self._known[place] = _with_its_kernel(measurement, by.kernel_source_digest, today)
+                self._seconds[place] = seconds
 
     @property
     def provenance(self) -> Provenance:
@@ -82,16 +81,8 @@ class RecordedRound:
         for config, build in self._builder.builds(self._recording.problem, own):
             recorded = self._replayed(config)
             if isinstance(build, BuildFailure):
-                yield replace(
-                    recorded,
-                    outcome=Outcome.COMPILE,
-                    samples_us=(),
-                    clocks=None,
-                    verification=None,
-                    detail=build.reason,
-                )
-            else:
-                yield recorded
+                recorded = replace(recorded, outcome=Outcome.COMPILE, detail=build.reason, **_NOTHING_MEASURED)
+            yield recorded
 
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
         """Recorded finals of the finalists and the library; a finalist that was only screened is scaled to finals.

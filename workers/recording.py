@@ -13,7 +13,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -31,8 +31,6 @@ from workers.measurement import (
     Clocks,
     DeviceFacts,
     Measurement,
-    Outcome,
-    Policy,
     Provenance,
     Verification,
     from_json,
@@ -44,31 +42,16 @@ SCHEMA_VERSION: Final = 2
 READABLE: Final = (1, 2)
 _META: Final = b"gemmtune"
 
-_COLUMNS: Final = pa.schema(
-    [
-        ("family", pa.string()),
-        ("config", pa.string()),
-        ("stage", pa.string()),
-        ("policy", pa.string()),
-        ("outcome", pa.string()),
-        ("median_us", pa.float64()),
-        ("samples_us", pa.list_(pa.float64())),
-        ("detail", pa.string()),
-        ("elements", pa.int64()),
-        ("mismatches", pa.int64()),
-        ("worst_ratio", pa.float64()),
-        ("reference", pa.string()),
-        ("sm_mhz", pa.int32()),
-        ("memory_mhz", pa.int32()),
-        ("power_w", pa.float64()),
-        ("temperature_c", pa.int32()),
-        ("throttle_reasons", pa.list_(pa.string())),
-        ("build_digest", pa.string()),
-        ("note", pa.string()),
-        ("provenance", pa.int32()),
-        ("taken_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
+_COLUMNS: Final = pa.schema([
+    *((name, pa.string()) for name in ("family", "config", "stage", "policy", "outcome")),
+    ("median_us", pa.float64()), ("samples_us", pa.list_(pa.float64())), ("detail", pa.string()),
+    # Fields of `Verification`, and of `Clocks`.
+    ("elements", pa.int64()), ("mismatches", pa.int64()), ("worst_ratio", pa.float64()), ("reference", pa.string()),
+    ("sm_mhz", pa.int32()), ("memory_mhz", pa.int32()), ("power_w", pa.float64()), ("temperature_c", pa.int32()),
+    ("throttle_reasons", pa.list_(pa.string())),
+    ("build_digest", pa.string()), ("note", pa.string()), ("provenance", pa.int32()),
+    ("taken_at", pa.timestamp("us", tz="UTC")),
+])  # fmt: skip
 _ADDED: Final = ("taken_at",)
 
 Recorded = tuple[Measurement, Provenance]
@@ -207,50 +190,25 @@ def _meta(path: Path, table: pa.Table) -> dict[str, Any]:
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    check, clocks = measurement.verification, measurement.clocks
-    return {
-        "family": measurement.config.family,
-        "config": measurement.config.knobs_text,
-        "stage": measurement.stage,
-        "policy": measurement.policy.value,
-        "outcome": measurement.outcome.value,
-        "median_us": measurement.median_us if measurement.samples_us else None,
-        "samples_us": [round(sample, 4) for sample in measurement.samples_us],
-        "detail": measurement.detail,
-        "elements": check and check.elements,
-        "mismatches": check and check.mismatches,
-        "worst_ratio": check and check.worst_ratio,
-        "reference": check and check.reference,
-        "sm_mhz": clocks and clocks.sm_mhz,
-        "memory_mhz": clocks and clocks.memory_mhz,
-        "power_w": clocks and clocks.power_w,
-        "temperature_c": clocks and clocks.temperature_c,
-        "throttle_reasons": list(clocks.throttle_reasons) if clocks else None,
-        "build_digest": measurement.build_digest,
-        "note": measurement.note,
-    }
+    """The columns of a measurement; those of what it does not have stay empty."""
+    row = {"family": measurement.config.family, "config": measurement.config.knobs_text} | measurement.columns()
+    row["samples_us"] = [round(sample, 4) for sample in measurement.samples_us]
+    return row | _fields_of(measurement.verification) | _fields_of(measurement.clocks)
+
+
+def _fields_of(part: Verification | Clocks | None) -> dict[str, Any]:
+    return asdict(part) if part else {}
 
 
 def _measurement(problem: Problem, row: dict[str, Any]) -> Measurement:
     check = clocks = None
     if row["elements"] is not None:
-        check = Verification(row["elements"], row["mismatches"], row["worst_ratio"], row["reference"])
+        check = Verification(*(row[field.name] for field in fields(Verification)))
     if row["sm_mhz"] is not None:
-        reasons = tuple(row["throttle_reasons"] or ())
-        clocks = Clocks(row["sm_mhz"], row["memory_mhz"], row["power_w"], row["temperature_c"], reasons)
-    return Measurement(
-        problem.key,
-        family_named(row["family"]).config(parse_knobs(row["config"])),
-        row["stage"],
-        Policy(row["policy"]),
-        Outcome(row["outcome"]),
-        tuple(row["samples_us"]),
-        row["detail"],
-        check,
-        clocks,
-        row["build_digest"],
-        row["note"],
-    )
+        row["throttle_reasons"] = tuple(row["throttle_reasons"] or ())
+        clocks = Clocks(*(row[field.name] for field in fields(Clocks)))
+    config = family_named(row["family"]).config(parse_knobs(row["config"]))
+    return Measurement.of_columns(problem.key, config, row, check, clocks)
 
 
 def _first_line(error: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from space.config import Config
-from space.families.element_sizes import input_bytes
+from space.families.common import input_bytes
 from space.families.sm90_wgmma.estimate import split_trips
 from space.families.sm90_wgmma.operands import stores_chunks
 from space.kinds.gemm import Gemm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from space.layouts.fragments import Fragment
+from space.layouts.fragments.fragment import Fragment
 from space.layouts.swizzle import IntArray
 
 #: Exponent bias and mantissa bits of fp8 (OCP 8-bit floating point specification).

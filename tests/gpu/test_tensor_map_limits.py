@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from space.instructions.tma import STRIDE_STEP_BYTES, TensorMap
+from space.instructions.tma import STRIDE_STEP_BYTES
+from tests.tensor_maps import TensorMap
 from tests.unit.space.instructions.test_tma import AT_THE_LIMIT, OPERAND, PAST_THE_LIMIT
 from tuner.studying.open_worker import driver_present
 

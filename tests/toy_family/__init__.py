@@ -13,7 +13,7 @@ from space.arch import ARCHS
 from space.columns import Columns, Derived, FloatColumn
 from space.config import Config
 from space.devices import DeviceProfile
-from space.families.epilogue import epilogue_constants
+from space.families.common import epilogue_constants
 from space.family import Family
 from space.kinds.gemm import Gemm
 from space.knobs import Knob, KnobValue

@@ -40,8 +40,6 @@ GOOD: Final = 0.1
 LEAST: Final = 20
 #: Structures that are listed after the winner's.
 RUNNERS_UP: Final = 5
-#: Measurements read from the store at a time.
-_PAGE: Final = 1_000
 #: Standard deviations within which 90 % of a normal variable lie.
 _Z: Final = 1.645
 
@@ -142,12 +140,9 @@ def why(
 def _times(store: Store, problem: Problem, device: str, policy: Policy) -> dict[Config, float]:
     """Settled times of our own candidates in the study that has most of them."""
     studies: dict[int, list[Measurement]] = {}
-    after = 0
-    while page := store.page(after=after, limit=_PAGE, problem=problem, device=device):
-        after = page[-1].id
-        for stored in page:
-            if stored.measurement.policy is policy and stored.measurement.config.family != LIBRARY:
-                studies.setdefault(stored.study_id, []).append(stored.measurement)
+    for stored in store.every(device, problem):
+        if stored.measurement.policy is policy and stored.measurement.config.family != LIBRARY:
+            studies.setdefault(stored.study_id, []).append(stored.measurement)
     return max((settled(measured) for measured in studies.values()), key=len, default={})
 
 

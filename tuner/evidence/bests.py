@@ -58,6 +58,14 @@ def read(session: Session, query: Select[BestRow]) -> list[Best]:
     return [codec.best(row) for row in session.scalars(query.options(*WHOLE))]
 
 
+def readable(row: BestRow) -> Best | StoreError:
+    """A best, or the error if this version cannot read it."""
+    try:
+        return codec.best(row)
+    except StoreError as error:
+        return error
+
+
 def winners_near(session: Session, problem: Problem, device: str) -> tuple[Config, ...]:
     """Own configs that won or came second on similar problems of a device model, most similar first.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -17,42 +19,26 @@ from space.registry import config_named, problem_from_key
 from tuner.errors import StoreError
 from tuner.evidence.models import BestRow, MeasurementRow, StudyRow
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
-from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification, from_json, to_json
+from workers.measurement import Clocks, Measurement, Provenance, Verification, from_json, to_json
+
+T = TypeVar("T")
 
 
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
     """A measurement's columns, foreign keys excluded."""
     check, clocks = measurement.verification, measurement.clocks
-    return {
-        "stage": measurement.stage,
-        "policy": measurement.policy.value,
-        "outcome": measurement.outcome.value,
-        "median_us": measurement.median_us if measurement.samples_us else None,
-        "samples_us": list(measurement.samples_us),
-        "detail": measurement.detail,
+    return measurement.columns() | {
         # Through our own JSON, which can represent an infinite error.
         "verification": json.loads(to_json(check)) if check else None,
         "clocks": asdict(clocks) if clocks else None,
-        "build_digest": measurement.build_digest,
-        "note": measurement.note,
     }
 
 
 def stored(row: MeasurementRow) -> StoredMeasurement:
     """A measurement with study, device and provenance; needs `measurements.WHOLE` loaded."""
-    measurement = Measurement(
-        problem_key=row.problem.key,
-        config=config_of(row.config.key),
-        stage="final" if row.stage == "final" else "screen",
-        policy=Policy(row.policy),
-        outcome=Outcome(row.outcome),
-        samples_us=tuple(row.samples_us),
-        detail=row.detail,
-        verification=_optional(Verification, row.verification),
-        clocks=_optional(Clocks, row.clocks),
-        build_digest=row.build_digest,
-        note=row.note,
-    )
+    check, clocks = _optional(Verification, row.verification), _optional(Clocks, row.clocks)
+    columns = {column.name: getattr(row, column.name) for column in MeasurementRow.__table__.columns}
+    measurement = Measurement.of_columns(row.problem.key, config_of(row.config.key), columns, check, clocks)
     provenance = _provenance(json.dumps(row.provenance.content))
     return StoredMeasurement(
         row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement
@@ -88,12 +74,8 @@ def problem_of(key: str) -> Problem:
     Raises:
         StoreError: no problem kind of this version reads the key.
     """
-    try:
+    with _of_this_version("problem"):
         return problem_from_key(key)
-    except SpaceError as error:
-        raise StoreError(
-            f"the store holds a problem that this version cannot read ({error}): upgrade gemmtune"
-        ) from error
 
 
 def config_of(key: str) -> Config:
@@ -102,12 +84,17 @@ def config_of(key: str) -> Config:
     Raises:
         StoreError: no family of this version knows such a config.
     """
-    try:
+    with _of_this_version("config"):
         return config_named(key)
-    except SpaceError as error:
-        raise StoreError(
-            f"the store holds a config that this version does not know ({error}): upgrade gemmtune"
-        ) from error
+
+
+@contextmanager
+def _of_this_version(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (SpaceError, ValidationError) as error:
+        why = f"{error.error_count()} fields" if isinstance(error, ValidationError) else error
+        raise StoreError(f"the store holds a {what} that this version cannot read ({why}): upgrade gemmtune") from error
 
 
 @lru_cache(maxsize=1_024)
@@ -115,15 +102,9 @@ def _provenance(content: str) -> Provenance:
     return from_json(Provenance, content)
 
 
-def _optional(kind: type[Any], content: dict[str, Any] | None) -> Any:  # noqa: ANN401
-    if content is None:
-        return None
-    try:
-        return from_json(kind, json.dumps(content))
-    except ValidationError as error:
-        raise StoreError(
-            f"the store holds a {kind.__name__} that cannot be read ({error.error_count()} fields): upgrade gemmtune"
-        ) from error
+def _optional(kind: type[T], content: dict[str, Any] | None) -> T | None:
+    with _of_this_version(kind.__name__):
+        return None if content is None else from_json(kind, json.dumps(content))
 
 
 def utc(moment: datetime) -> datetime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from sqlalchemy import Engine, Executable, Row, Select, func, select
 from sqlalchemy.exc import IntegrityError
@@ -21,6 +21,9 @@ from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
+
+#: Measurements that `every` reads at a time.
+_PAGE: Final = 1_000
 
 
 class Store:
@@ -141,6 +144,13 @@ class Store:
         with self.transaction() as session:
             return measurements.read(session, query)
 
+    def every(self, device: str, problem: Problem | None = None) -> Iterator[StoredMeasurement]:
+        """All measurements of a device, or of one problem on it, ordered by id and read page by page."""
+        after = 0
+        while page := self.page(after=after, limit=_PAGE, problem=problem, device=device):
+            yield from page
+            after = page[-1].id
+
     # -------------------------------------------------------------------------------------------- bests
 
     def set_best(self, best: Best) -> None:
@@ -176,6 +186,16 @@ class Store:
         """Own configs that won or came second on similar problems of a device model, most similar first."""
         with self.transaction() as session:
             return bests.winners_near(session, problem, device)
+
+    def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | StoreError]]:
+        """Bests set after `version`, each with the number of its change, in order.
+
+        A best that was replaced several times appears once, in its current state. One that this version of gemmtune
+        cannot read appears as the error, and does not affect the others.
+        """
+        query = select(BestRow).where(BestRow.version > version).order_by(BestRow.version).limit(limit)
+        with self.transaction() as session:
+            return [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
 
     def _bests(self, query: Select[BestRow]) -> list[Best]:
         with self.transaction() as session:

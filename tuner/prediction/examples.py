@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +26,6 @@ from workers.recording import read_recording
 
 #: Fewest correct candidates of a group; fewer say nothing about differences between candidates.
 LEAST_CANDIDATES: Final = 8
-#: Measurements read from the store at a time.
-_PAGE: Final = 2_000
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,10 @@ def from_recordings(folder: Path, family: Family, policy: Policy = Policy.COLD_G
 def from_store(store: Store, device: str, family: Family, policy: Policy = Policy.COLD_GRAPH) -> list[Group]:
     """One group per study that ran on a GPU of this model; replays of recordings are skipped."""
     studies: dict[tuple[str, int], list[Measurement]] = {}
-    for study, measurement in _pages(store, device):
-        if measurement.policy is policy:
-            studies.setdefault((measurement.problem_key, study), []).append(measurement)
+    for stored in store.every(device):
+        measurement = stored.measurement
+        if measurement.policy is policy and stored.device_kind != "recorded":
+            studies.setdefault((measurement.problem_key, stored.study_id), []).append(measurement)
     groups = [
         _group(problem_from_key(key), device, measured, family, f"study {study}")
         for (key, study), measured in studies.items()
@@ -102,18 +101,7 @@ def digest_of(groups: Sequence[Group]) -> str:
     return hashlib.sha256("\n".join(sorted(group.digest for group in groups)).encode()).hexdigest()
 
 
-def _pages(store: Store, device: str) -> Iterator[tuple[int, Measurement]]:
-    after = 0
-    while page := store.page(after=after, limit=_PAGE, device=device):
-        after = page[-1].id
-        yield from ((stored.study_id, stored.measurement) for stored in page if stored.device_kind != "recorded")
-
-
 def _group(problem: Problem, device: str, measured: Sequence[Measurement], family: Family, origin: str) -> Group:
     """One group; it keeps correct candidates even if newer rules forbid them."""
-    times = settled(_of(family, measured))
+    times = settled(each for each in measured if each.config.family == family.name)
     return Group(problem, device, tuple(times), np.array(list(times.values())), origin)
-
-
-def _of(family: Family, measured: Sequence[Measurement]) -> list[Measurement]:
-    return [measurement for measurement in measured if measurement.config.family == family.name]

@@ -7,7 +7,7 @@ problems judge the model: they do not affect its forest, its levels, or any numb
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -94,7 +94,7 @@ def train(
         ModelError: there are too few problems, the device's rates are unknown, or scikit-learn is not installed.
     """
     tasks = _tasks(groups, family, device)
-    return _fitted(tasks, judgement or _judged(tasks, seed, _judging(trees)), device, family, seed, trees)
+    return _fitted(tasks, judgement or _judged(tasks, seed, trees), device, family, seed, trees)
 
 
 def judge(
@@ -108,11 +108,7 @@ def judge(
     Raises:
         ModelError: as `train`.
     """
-    return _judged(_tasks(groups, family, device), seed, _judging(trees))
-
-
-def _judging(trees: int) -> int:
-    return min(trees, JUDGING_TREES)
+    return _judged(_tasks(groups, family, device), seed, trees)
 
 
 def _tasks(groups: Sequence[Group], family: Family, device: str) -> list[_Task]:
@@ -152,20 +148,15 @@ def with_portfolio(
 
 @dataclass(frozen=True)
 class Judgement:
-    """Errors on held-out problems, named as in `ModelFacts`.
+    """Errors on held-out problems.
 
     Attributes:
         middle: median of log(time / prediction) of first choices, which look better than they are.
+        facts: the errors by their names in `ModelFacts`.
     """
 
-    doubt: float
-    low: float
-    high: float
     middle: float
-    bandwidth: float
-    trust: float
-    share: float
-    worst: float
+    facts: Mapping[str, Any]
 
 
 def _task(group: Group, family: Family, limits: DeviceProfile) -> _Task:
@@ -185,13 +176,12 @@ def _fitted(
         version=VERSION, device=device, family=family.name, features=probe.features.names,
         problem_features=tuple(problem_features(probe.group.problem, limits_named(device))),
         problems=tuple(sorted({group.problem.key for group in groups})),
-        candidates=sum(len(group.configs) for group in groups), data=digest_of(groups), trained_with=_library(),
+        candidates=sum(len(group.configs) for group in groups), data=digest_of(groups),
+        trained_with=f"scikit-learn {_sklearn('sklearn').__version__}",
         probe_problem=probe.group.problem.key,
         probe_configs=tuple(config.knobs_text for config in probe.group.configs[sample]),
         probe_us=tuple(float(us) for us in probe.features.estimate_us[sample]),
-        doubt=judged.doubt, low=judged.low, high=judged.high, bandwidth=judged.bandwidth, trust=judged.trust,
-        reach=_reach(tasks),
-        held_out_share=judged.share, held_out_worst=judged.worst,
+        reach=_reach(tasks), **judged.facts,
     )  # fmt: skip
     return LearnedModel(facts, _forest(tasks, trees, seed), rows, levels + judged.middle)
 
@@ -234,7 +224,7 @@ def _held_out(tasks: list[_Task], seed: int, trees: int, bandwidth: float) -> li
 def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
     """Measures the errors of predictions on held-out problems and chooses the trust in the forest."""
     bandwidth = _bandwidth(tasks)
-    found = _held_out(tasks, seed, trees, bandwidth)
+    found = _held_out(tasks, seed, min(trees, JUDGING_TREES), bandwidth)
     trust = min(TRUSTS, key=lambda trust: np.mean([held.regret(trust) for held in found]))
     squares, ahead, shares = [], [], []
     for held in found:
@@ -244,11 +234,11 @@ def _judged(tasks: list[_Task], seed: int, trees: int) -> Judgement:
         first = np.argsort(np.log(time_us) - left, kind="stable")[:JUDGED]
         ahead.append(left[first] - held.level)
         shares.append(float(time_us.min() / time_us[first[0]]))
-    low, middle, high = np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95))
-    return Judgement(
-        float(np.sqrt(np.mean(squares))), float(low - middle), float(high - middle), float(middle), bandwidth, trust,
-        float(np.exp(np.mean(np.log(shares)))), min(shares),
-    )  # fmt: skip
+    low, middle, high = map(float, np.quantile(np.concatenate(ahead), (0.05, 0.5, 0.95)))
+    return Judgement(middle, {
+        "doubt": float(np.sqrt(np.mean(squares))), "low": low - middle, "high": high - middle, "bandwidth": bandwidth,
+        "trust": trust, "held_out_share": float(np.exp(np.mean(np.log(shares)))), "held_out_worst": min(shares),
+    })  # fmt: skip
 
 
 def _bandwidth(tasks: list[_Task]) -> float:
@@ -287,7 +277,7 @@ def _forest(tasks: list[_Task], trees: int, seed: int) -> Forest:
     rows = np.vstack([task.features.rows for task in tasks]).astype(np.float32)
     target = np.concatenate([task.error - task.level for task in tasks])
     weight = np.concatenate([task.weight for task in tasks])
-    grower = _trees()(
+    grower = _sklearn("sklearn.ensemble").ExtraTreesRegressor(
         n_estimators=trees, min_samples_leaf=LEAST_LEAF, max_features=FEATURE_SHARE, random_state=seed, n_jobs=-1,
         bootstrap=len(rows) > ROWS_PER_TREE, max_samples=ROWS_PER_TREE if len(rows) > ROWS_PER_TREE else None,
     )  # fmt: skip
@@ -311,14 +301,6 @@ def flattened(trees: Sequence[Any]) -> Forest:
         np.concatenate(right).astype(np.int32),
         np.concatenate([tree.value[:, 0, 0] for tree in trees]).astype(np.float32),
     )
-
-
-def _trees() -> Any:  # noqa: ANN401  (an untyped class)
-    return _sklearn("sklearn.ensemble").ExtraTreesRegressor
-
-
-def _library() -> str:
-    return f"scikit-learn {_sklearn('sklearn').__version__}"
 
 
 def _sklearn(module: str) -> Any:  # noqa: ANN401  (an untyped module)

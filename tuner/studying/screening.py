@@ -7,6 +7,7 @@ round goes on from what was recorded. This module knows neither the store nor th
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,6 @@ from space.rank import roofline_us
 from space.registry import family_named
 from tuner.evidence.picks import enumeration_order
 from tuner.prediction.trials import distributions_of, params_of
-from tuner.studying.finals import contenders
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.order import Outlook
 from workers.measurement import Measurement, Outcome, Stage
@@ -33,6 +33,8 @@ from workers.ports import Round
 #: up to the third with the best of every other structure that is near: screening runs cooler than the finals, and
 #: clocks under full load fall further for one structure than for another.
 FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
+#: A candidate that is behind the best by this many times the usual scatter may still be the fastest.
+DOUBTFUL: Final = 1.0
 #: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
 NEAR_STRUCTURE: Final = 0.05
 #: Candidates that are tried before anything is said about what more of them may gain.
@@ -111,6 +113,21 @@ class Trial:
         samples = measurement.samples_us
         noise = (max(samples) - min(samples)) / measurement.median_us if samples else 0.0
         return cls(measurement.config, measurement.outcome, measurement.median_us, noise)
+
+
+def contenders(ahead: Sequence[tuple[float, float]], least: int, most: int) -> int:
+    """How many of the candidates ahead go to the finals.
+
+    Args:
+        ahead: (median time, scatter as a share of it) of each correct candidate, fastest first.
+        least, most: bounds of the answer, where there are that many candidates.
+    """
+    if not ahead:
+        return 0
+    scatter = statistics.median(noise for _, noise in ahead[:most])
+    reach = ahead[0][0] * (1 + DOUBTFUL * scatter)
+    close = sum(time_us <= reach for time_us, _ in ahead)
+    return min(max(close, least), most, len(ahead))
 
 
 def batch_size(tried: int) -> int:

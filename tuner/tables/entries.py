@@ -12,7 +12,7 @@ from space.config import Config
 from space.problem import Problem
 from space.registry import family_named, problem_from_key
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
-from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification
+from workers.measurement import Clocks, Measurement, Provenance, Verification
 
 
 def fields(value: Any) -> dict[str, Any]:  # noqa: ANN401  (any of our dataclasses)
@@ -48,21 +48,14 @@ def entry(best: Best) -> dict[str, Any]:
     }
 
 
-def best_of(device: str, content: Mapping[str, Any]) -> Best:
+def best_of(device: str, content: dict[str, Any]) -> Best:
     """The inverse of `entry`; the content must be trusted, because it is not validated."""
     problem, check, clocks = content["problem"], content["verification"], content["clocks"]
-    measurement = Measurement(
-        problem_key=problem["key"],
-        config=_config(content["config"]),
-        stage=content["stage"],
-        policy=Policy(content["policy"]),
-        outcome=Outcome.CORRECT,
-        samples_us=tuple(content["samples_us"]),
-        verification=Verification(**check) if check else None,
-        clocks=Clocks(**clocks | {"throttle_reasons": tuple(clocks["throttle_reasons"])}) if clocks else None,
-        build_digest=content["build_digest"],
-        note=content["note"],
-    )
+    measurement = Measurement.of_columns(
+        problem["key"], _config(content["config"]), content | {"outcome": "correct", "detail": ""},
+        Verification(**check) if check else None,
+        Clocks(**clocks | {"throttle_reasons": tuple(clocks["throttle_reasons"])}) if clocks else None,
+    )  # fmt: skip
     winner = StoredMeasurement(
         content["measurement_id"], content["study_id"], device, content["device_kind"],
         datetime.fromisoformat(content["taken_at"]), Provenance(**content["provenance"]), measurement,

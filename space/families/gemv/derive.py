@@ -9,10 +9,8 @@ import numpy as np
 from space.arch import VECTOR_BYTES, WARP_THREADS, WORD_BYTES
 from space.columns import BoolColumn, Columns, Derived, IntColumn
 from space.config import Config
-from space.families.element_sizes import input_bytes
-from space.families.epilogue import epilogue_constants
+from space.families.common import SEMAPHORE_BYTES, epilogue_constants, input_bytes
 from space.families.gemv.knobs import A_SMEM
-from space.families.split_k import SEMAPHORE_BYTES
 from space.kinds.gemm import Gemm
 from space.knobs import KnobValue
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from space.columns import Columns, FloatColumn
 from space.devices import DeviceProfile
-from space.families.element_sizes import input_bytes
+from space.families.common import input_bytes
 from space.families.gemv.derive import row_bytes
 from space.families.gemv.knobs import A_SMEM
 from space.layouts.banks import BYTES_PER_CLOCK

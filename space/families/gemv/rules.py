@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from space.arch import MAX_GRID_BLOCKS
-from space.families.element_sizes import input_bytes
+from space.families.common import WORKSPACE_BYTES, input_bytes
 from space.families.gemv.derive import BESIDE_REGISTERS, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
-from space.families.split_k import WORKSPACE_BYTES
 from space.rules import Rule
 
 #: Loads along K are counted in 32 bits, and a few steps past the last one must not overflow.

@@ -8,8 +8,7 @@ import numpy as np
 
 from space.arch import LINE_BYTES, VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn
-from space.families import dependent_launch
-from space.families.element_sizes import input_bytes
+from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes, is_short
 from space.families.gemv.derive import row_bytes
 from space.families.gemv.knobs import A_CACHE, KNOBS
 from space.rules import Rule, worth_of
@@ -19,22 +18,12 @@ from space.rules import Rule, worth_of
 MIN_IN_FLIGHT_BYTES, MAX_IN_FLIGHT_BYTES = 12 * 1024, 128 * 1024
 #: Threads per multiprocessor that hide the latency of sums and conversions.
 MIN_THREADS: Final = 256
-
-
-def _widest(c: Columns) -> int:
-    """Bytes of the widest load that the alignment of rows allows."""
-    return min(row_bytes(c.problem) & -row_bytes(c.problem), VECTOR_BYTES)
+#: Largest A that stays in L1 while B streams past.
+MAX_CACHED_BYTES: Final = 64 * 1024
 
 
 def _tiles(c: Columns) -> IntColumn:
     column: IntColumn = c["tiles_n"] * c.problem.batch
-    return column
-
-
-def _split_useful(c: Columns) -> BoolColumn:
-    """K is split only if columns alone leave multiprocessors idle, and no further than that."""
-    fills = _tiles(c) * c["split_k"] <= 2 * c.device.sm_count * c["blocks_per_sm"]
-    column: BoolColumn = (c["split_k"] == 1) | (fills & (c["steps"] >= 2))
     return column
 
 
@@ -48,62 +37,39 @@ def _in_flight(c: Columns) -> BoolColumn:
     return column
 
 
-def _whole_steps(c: Columns) -> BoolColumn:
-    """At most half of the last step is idle, if there are few steps."""
-    taken = c["steps"] * c["team"] * c["unroll"]
-    column: BoolColumn = (c["steps"] > 8) | (2 * c["slice_pieces"] > taken) | ((c["unroll"] == 1) & (c["lanes"] == 4))
-    return column
-
-
-def _one_name(c: Columns) -> BoolColumn:
-    """Warps split K only if all lanes of a warp do."""
-    column: BoolColumn = (c["split_warps"] == 1) | (c["lanes"] == WARP_THREADS)
-    return column
-
-
-def _team_wide(c: Columns) -> BoolColumn:
-    """Neighbouring lanes read whole lines."""
-    line = c["lanes"] * c["load_bytes"] >= LINE_BYTES
-    column: BoolColumn = line | (c["lanes"] * c["load_bytes"] * 2 > row_bytes(c.problem)) | (c["lanes"] == WARP_THREADS)
-    return column
-
-
-def _smem_resident(c: Columns) -> BoolColumn:
-    used = c["blocks_per_sm"] * (c["shared_memory_bytes"] + c.arch.smem_reserved_bytes)
-    column: BoolColumn = used <= c.arch.smem_per_sm_bytes
-    return column
-
-
-def _a_cached(c: Columns) -> BoolColumn:
-    """A is read through L1 only if it stays there while B streams past."""
-    a_bytes = c.problem.m * c.problem.k * input_bytes(c.problem)
-    column: BoolColumn = (c["a_path"] != A_CACHE) | np.bool_(a_bytes <= 64 * 1024)
-    return column
-
-
 _worth = worth_of(KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.load_bytes", "loads are as wide as the alignment of rows allows",
            "narrower loads take more instructions per byte",
-           ("load_bytes",), lambda c: c["load_bytes"] == _widest(c)),
+           ("load_bytes",),
+           lambda c: c["load_bytes"] == min(row_bytes(c.problem) & -row_bytes(c.problem), VECTOR_BYTES)),
     _worth("worth.team", "a team is lanes of one warp, or whole warps", "other teams only add shuffles",
-           ("lanes", "split_warps"), _one_name),
+           ("lanes", "split_warps"), lambda c: (c["split_warps"] == 1) | (c["lanes"] == WARP_THREADS)),
     _worth("worth.lanes", "the lanes of a column read whole lines, unless its row is shorter",
-           "a line that several loads touch is requested several times", ("lanes", "load_bytes"), _team_wide),
+           "a line that several loads touch is requested several times", ("lanes", "load_bytes"),
+           lambda c: (c["lanes"] * c["load_bytes"] >= LINE_BYTES) | (c["lanes"] == WARP_THREADS)
+                     | (c["lanes"] * c["load_bytes"] * 2 > row_bytes(c.problem))),
     _worth("worth.in_flight", "a multiprocessor has 12 to 128 KiB in flight, or all that there is",
            "less leaves memory idle; more only waits longer",
            ("in_flight_bytes", "blocks_per_sm", "tiles_n", "split_k", "steps", "buffers"), _in_flight),
     _worth("worth.steps", "if there are few steps, at least half of the last one is used", "idle lanes load nothing",
-           ("steps", "team", "unroll", "slice_pieces", "lanes"), _whole_steps),
+           ("steps", "team", "unroll", "slice_pieces", "lanes"),
+           lambda c: (c["steps"] > 8) | (2 * c["slice_pieces"] > c["steps"] * c["team"] * c["unroll"])
+                     | ((c["unroll"] == 1) & (c["lanes"] == 4))),
     _worth("worth.threads", "a multiprocessor has 256 threads or more", "fewer do not hide the latency of the products",
            ("threads", "blocks_per_sm"), lambda c: c["threads"] * c["blocks_per_sm"] >= MIN_THREADS),
     _worth("worth.resident", "the shared memory of a multiprocessor holds as many blocks as its registers",
-           "registers of blocks that do not fit stay unused", ("blocks_per_sm", "shared_memory_bytes"), _smem_resident),
+           "registers of blocks that do not fit stay unused", ("blocks_per_sm", "shared_memory_bytes"),
+           lambda c: c["blocks_per_sm"] * (c["shared_memory_bytes"] + c.arch.smem_reserved_bytes)
+                     <= c.arch.smem_per_sm_bytes),
     _worth("worth.a_path", "A is read through L1 only if it fits there", "every column reads it again", ("a_path",),
-           _a_cached),
+           lambda c: (c["a_path"] != A_CACHE)
+                     | (c.problem.m * c.problem.k * input_bytes(c.problem) <= MAX_CACHED_BYTES)),
     _worth("worth.split_k", "K is split over blocks only if columns alone do not fill the GPU",
-           "slices are summed through L2", ("split_k", "tiles_n", "blocks_per_sm", "steps"), _split_useful),
+           "slices are summed through L2", ("split_k", "tiles_n", "blocks_per_sm", "steps"),
+           lambda c: (c["split_k"] == 1) | ((_tiles(c) * c["split_k"] <= 2 * c.device.sm_count * c["blocks_per_sm"])
+                                            & (c["steps"] >= 2))),
     _worth("worth.persistent", "blocks are persistent only if there are more tiles than blocks",
            "with one tile per block, both grids are the same", ("persistent", "tiles_n", "split_k", "blocks_per_sm"),
            lambda c: (c["persistent"] == 0) | (_tiles(c) * c["split_k"] > c.device.sm_count * c["blocks_per_sm"])),
@@ -112,6 +78,6 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.prefetch_steps", "nothing is prefetched into L2",
            "it helps only behind another kernel, and a kernel measured among copies of itself does not show that",
            ("prefetch_steps",), lambda c: c["prefetch_steps"] == 0),
-    _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY, ("pdl",),
-           lambda c: (c["pdl"] == 0) | dependent_launch.is_short(c.problem)),
+    _worth("worth.pdl", PDL_SENTENCE, PDL_WHY, ("pdl",),
+           lambda c: (c["pdl"] == 0) | is_short(c.problem)),
 )  # fmt: skip

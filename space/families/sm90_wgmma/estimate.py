@@ -15,8 +15,7 @@ from space.arch import LINE_BYTES, SECTOR_BYTES, WORD_BYTES
 from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
-from space.families.dependent_launch import saved_us
-from space.families.element_sizes import input_bytes, output_bytes
+from space.families.common import input_bytes, output_bytes, pdl_saved_us
 from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
 from space.families.sm90_wgmma.operands import extent_m, extent_n, needs_packing, pitch_bytes
@@ -87,7 +86,7 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     both = _eighth_norm(sm_us, hbm_us)
     ordered = np.where((c["raster"] == RASTER_ALONG_M) | (waves <= 1), both, both * ALONG_N)
     held = tiles / (clusters * c.once(_resident))
-    early = np.where(c["pdl"] == 1, saved_us(held, ordered), 0.0)
+    early = np.where(c["pdl"] == 1, pdl_saved_us(held, ordered), 0.0)
     # Slices are summed after everything else.
     split_us = (c.once(_split_clocks) + c.once(_cluster_k_clocks)) * (1 + SPLIT_WAVES * (waves - 1)) / clocks_per_us
     split_us += np.where(full_waves < waves, STREAM_CLOCKS, 0) / clocks_per_us

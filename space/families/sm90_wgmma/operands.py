@@ -9,8 +9,7 @@ import numpy as np
 from space.arch import LINE_BYTES, VECTOR_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, kept
 from space.config import Config
-from space.families.element_sizes import input_bytes, output_bytes
-from space.families.epilogue import epilogue_constants
+from space.families.common import epilogue_constants, input_bytes, output_bytes
 from space.instructions.operand import majors_of
 from space.instructions.tma import stride_gap_bytes
 from space.instructions.wgmma import Wgmma, wgmma_for

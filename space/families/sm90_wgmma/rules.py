@@ -8,17 +8,10 @@ import numpy as np
 
 from space.arch import MAX_GRID_BLOCKS
 from space.columns import BoolColumn, Columns, IntColumn, among, kept
-from space.families.element_sizes import input_bytes, output_bytes
+from space.families.common import WORKSPACE_BYTES, input_bytes, output_bytes
+from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import finish_registers, m64_blocks, slices, stage_k_bytes
-from space.families.sm90_wgmma.knobs import (
-    A_SMEM,
-    EPILOGUE_DIRECT,
-    EPILOGUE_TMA_HALF,
-    SCHEDULE_MULTISTAGE,
-    SCHEDULE_PINGPONG,
-)
 from space.families.sm90_wgmma.operands import instruction, mn_major_a, mn_major_b
-from space.families.split_k import WORKSPACE_BYTES
 from space.instructions import setmaxnreg, tma, wgmma
 from space.kinds.gemm import Gemm
 from space.layouts.boxes import whole_boxes
@@ -84,7 +77,7 @@ def _plain(c: Columns) -> BoolColumn:
 @kept
 def _register_limit(c: Columns) -> IntColumn:
     split = c["consumer_registers"] - BESIDE_HELD_REGISTERS
-    beside = np.where(c["schedule"] == SCHEDULE_MULTISTAGE, BESIDE_HELD_LOADING, BESIDE_HELD_UNSPLIT)
+    beside = np.where(c["schedule"] == knobs.SCHEDULE_MULTISTAGE, BESIDE_HELD_LOADING, BESIDE_HELD_UNSPLIT)
     return np.where(c["consumer_registers"] > 0, split, c["entry_registers"] - beside)
 
 
@@ -92,12 +85,6 @@ def _keeps_sums(c: Columns) -> BoolColumn:
     """Whether ptxas leaves the accumulators of a shared tile in place."""
     long = (stage_k_bytes(c) >= MIN_SHARED_K_BYTES) & (c["tile_n"] >= MIN_SHARED_N)
     column: BoolColumn = long & (c["instructions_n"] == 1) & (c["tile_m"] <= MAX_SHARED_M)
-    return column
-
-
-def _moves_registers(c: Columns) -> BoolColumn:
-    """Whether setmaxnreg is needed: with a producer and several consumers, threads start with too few registers."""
-    column: BoolColumn = (c["schedule"] != SCHEDULE_MULTISTAGE) & (c["consumer_warpgroups"] > 1)
     return column
 
 
@@ -117,13 +104,6 @@ def _span_whole(c: Columns, operand: str) -> BoolColumn:
     """Whether boxes cut a K-major tile into whole spans of K; boxes of an MN-major tile may reach past it."""
     mn_major = mn_major_a(c) if operand == "a" else mn_major_b(c)
     column: BoolColumn = mn_major | whole_boxes(stage_k_bytes(c), row_bytes_of(c[f"swizzle_{operand}"]))
-    return column
-
-
-def _instruction_spans(c: Columns) -> BoolColumn:
-    """Whether every instruction across a tile starts on a whole span of an MN-major B."""
-    whole = whole_boxes(c["instruction_n"] * input_bytes(c.problem), row_bytes_of(c["swizzle_b"]))
-    column: BoolColumn = ~mn_major_b(c) | (c["instructions_n"] == 1) | whole
     return column
 
 
@@ -160,7 +140,7 @@ def _held_numbers(c: Columns) -> str:
 
 LEGAL: Final[tuple[Rule, ...]] = (
     Rule("arch.wgmma", "wgmma and setmaxnreg exist only on sm_90a", wgmma.SOURCE, (),
-         lambda c: c.arch.wgmma, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
+         lambda c: "wgmma" in c.arch.features, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
          lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
          lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
@@ -178,13 +158,15 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{c.first('instructions_n')} instructions of N = {c.first('instruction_n')}"),
     Rule("wgmma.n_span", "instructions side by side start on whole swizzle spans of an MN-major B",
          "PTX ISA 9.0, Strides: N of an MN-major operand runs span by span",
-         ("tile_n", "instructions_n", "swizzle_b", "swap_ab"), _instruction_spans,
+         ("tile_n", "instructions_n", "swizzle_b", "swap_ab"),
+         lambda c: ~mn_major_b(c) | (c["instructions_n"] == 1)
+                   | whole_boxes(c["instruction_n"] * input_bytes(c.problem), row_bytes_of(c["swizzle_b"])),
          lambda c: f"N = {c.first('instruction_n')} is {c.first('instruction_n') * input_bytes(c.problem)} B, not a "
                    f"multiple of {int(row_bytes_of(c['swizzle_b'])[0])} B"),
     Rule("wgmma.a_registers",
          "A in registers comes by ldmatrix: K-major, with a 128-byte swizzle and without promotion", _KERNEL,
          ("a_source", "swizzle_a", "swap_ab"),
-         lambda c: (c["a_source"] == A_SMEM) | ((c["swizzle_a"] == WIDEST.span_bytes) & ~mn_major_a(c)
+         lambda c: (c["a_source"] == knobs.A_SMEM) | ((c["swizzle_a"] == WIDEST.span_bytes) & ~mn_major_a(c)
                                                 & (c.problem.numerics != "promoted")),
          lambda c: f"layout {c.problem.layout}, swizzle_a {c.first('swizzle_a')}, {c.problem.numerics} sums"),
     Rule("wgmma.promotion", f"a stage holds a multiple of the {PROMOTION_K} elements of K between promotions", _KERNEL,
@@ -192,12 +174,13 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"tile_k {c.first('tile_k')} is not a multiple of {PROMOTION_K}"),
     Rule("schedule.pingpong", "the ping-pong schedule has exactly two consumers", _KERNEL,
          ("schedule", "consumer_warpgroups"),
-         lambda c: (c["schedule"] != SCHEDULE_PINGPONG) | (c["consumer_warpgroups"] == 2),
+         lambda c: (c["schedule"] != knobs.SCHEDULE_PINGPONG) | (c["consumer_warpgroups"] == 2),
          lambda c: f"consumer_warpgroups {c.first('consumer_warpgroups')}"),
     Rule("registers.split", "setmaxnreg moves registers exactly when a producer feeds several consumers",
          "65,536 registers per block, 255 per thread: up to 256 threads start with all that they can address",
          ("producer_registers", "schedule", "consumer_warpgroups"),
-         lambda c: (c["producer_registers"] > 0) == _moves_registers(c),
+         lambda c: (c["producer_registers"] > 0)
+                   == (c["schedule"] != knobs.SCHEDULE_MULTISTAGE) & (c["consumer_warpgroups"] > 1),
          lambda c: f"producer_registers {c.first('producer_registers')} with {c.first('threads')} threads"),
     Rule("registers.producer", "a producer in a cluster keeps 40 registers", "NVRTC's spill report",
          ("producer_registers", "cluster_size"),
@@ -235,10 +218,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    f"split_k {c.first('split_k')}"),
     Rule("cluster.k_schedule", "a cluster along K gives each block one tile, so consumers cannot take turns",
          f"{_KERNEL}/cluster_k.cuh", ("cluster_k", "schedule"),
-         lambda c: (c["cluster_k"] == 1) | (c["schedule"] != SCHEDULE_PINGPONG),
+         lambda c: (c["cluster_k"] == 1) | (c["schedule"] != knobs.SCHEDULE_PINGPONG),
          lambda c: f"cluster_k {c.first('cluster_k')}; use schedule=cooperative"),
     Rule("cluster.k_epilogue", "a cluster along K writes its shares of C by direct stores", f"{_KERNEL}/cluster_k.cuh",
-         ("cluster_k", "epilogue"), lambda c: (c["cluster_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
+         ("cluster_k", "epilogue"), lambda c: (c["cluster_k"] == 1) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: f"cluster_k {c.first('cluster_k')}; use epilogue=direct"),
     Rule("cluster.k", "every block of a cluster along K has at least one stage of K", _KERNEL,
          ("cluster_k", "k_iterations"),
@@ -259,19 +242,19 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"boxes of {int(_lines_a(c)[0]) // c.first('cluster_n')} and "
                    f"{int(_lines_b(c)[0]) // c.first('cluster_m')} lines"),
     Rule("epilogue.bytes", "an 8-bit C is written by direct stores", _KERNEL, ("epilogue",),
-         lambda c: output_bytes(c.problem) > 1 or c["epilogue"] == EPILOGUE_DIRECT,
+         lambda c: output_bytes(c.problem) > 1 or c["epilogue"] == knobs.EPILOGUE_DIRECT,
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
     Rule("epilogue.swapped", "a swapped tile is staged by stmatrix, which moves only 16-bit elements",
          "PTX ISA 9.0, stmatrix: .b16", ("epilogue", "swap_ab"),
-         lambda c: output_bytes(c.problem) == 2 or (c["epilogue"] == EPILOGUE_DIRECT) | (c["swap_ab"] == 0),
+         lambda c: output_bytes(c.problem) == 2 or (c["epilogue"] == knobs.EPILOGUE_DIRECT) | (c["swap_ab"] == 0),
          lambda c: f"C is {c.problem.dtype_c}; use epilogue=direct"),
     Rule("epilogue.half", f"half a tile is a multiple of {wgmma.N_STEP} columns", _KERNEL,
          ("epilogue", "tile_n"),
-         lambda c: (c["epilogue"] != EPILOGUE_TMA_HALF) | (c["tile_n"] % (2 * wgmma.N_STEP) == 0),
+         lambda c: (c["epilogue"] != knobs.EPILOGUE_TMA_HALF) | (c["tile_n"] % (2 * wgmma.N_STEP) == 0),
          lambda c: f"tile_n {c.first('tile_n')}; use epilogue=tma"),
     Rule("tma.store_stride", "a TMA epilogue needs rows of C that start at multiples of 16 bytes",
          f"{tma.SOURCE}: globalStrides", ("epilogue",),
-         lambda c: not tma.stride_gap_bytes(_c_pitch_bytes(c)) or c["epilogue"] == EPILOGUE_DIRECT,
+         lambda c: not tma.stride_gap_bytes(_c_pitch_bytes(c)) or c["epilogue"] == knobs.EPILOGUE_DIRECT,
          lambda c: f"n = {c.problem.n} gives rows of {_c_pitch_bytes(c):,} B; use epilogue=direct"),
     Rule("smem.capacity", "stages, staged C and barriers fit the opt-in shared memory of a block",
          "CUDA C++ Programming Guide, compute capabilities: 227 KiB on 9.0", ("shared_memory_bytes",),
@@ -294,10 +277,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"stream_k 1 with split_k {c.first('split_k')} and cluster_k {c.first('cluster_k')}"),
     Rule("stream_k.schedule", "stream-K needs ping-pong: one consumer writes a shared tile while the other multiplies",
          f"{_KERNEL}/stream_k.cuh", ("stream_k", "schedule"),
-         lambda c: (c["stream_k"] == 0) | (c["schedule"] == SCHEDULE_PINGPONG),
+         lambda c: (c["stream_k"] == 0) | (c["schedule"] == knobs.SCHEDULE_PINGPONG),
          lambda c: "stream_k 1; use schedule=pingpong"),
     Rule("stream_k.epilogue", "stream-K writes shared tiles by direct stores", f"{_KERNEL}/stream_k.cuh",
-         ("stream_k", "epilogue"), lambda c: (c["stream_k"] == 0) | (c["epilogue"] == EPILOGUE_DIRECT),
+         ("stream_k", "epilogue"), lambda c: (c["stream_k"] == 0) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: "stream_k 1; use epilogue=direct"),
     Rule("stream_k.registers", "the registers that sum a shared tile fit beside those of a consumer's own sums",
          "NVRTC's spill report",
@@ -314,7 +297,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"tile {c.first('tile_m')}x{c.first('tile_n')}, {c.first('instructions_n')} instructions wide, in "
                    f"stages of {int(stage_k_bytes(c)[0])} B of K"),
     Rule("split.epilogue", "split-K writes its shares of C by direct stores", f"{_KERNEL}/split_k.cuh",
-         ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == EPILOGUE_DIRECT),
+         ("split_k", "epilogue"), lambda c: (c["split_k"] == 1) | (c["epilogue"] == knobs.EPILOGUE_DIRECT),
          lambda c: f"split_k {c.first('split_k')}; use epilogue=direct"),
     Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k", "cluster_k"),
          lambda c: _all_slices(c) <= MAX_GRID_BLOCKS,

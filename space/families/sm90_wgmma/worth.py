@@ -8,28 +8,14 @@ import numpy as np
 
 from space.arch import LINE_BYTES, SECTOR_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families import dependent_launch
-from space.families.element_sizes import input_bytes, output_bytes
+from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes, is_short, output_bytes
+from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import (
     BARRIER_BYTES_PER_STAGE,
     FLAG_BYTES,
     slice_stages,
     stage_k_bytes,
     stored_row_bytes,
-)
-from space.families.sm90_wgmma.knobs import (
-    A_SMEM,
-    EPILOGUE_DIRECT,
-    EPILOGUE_TMA,
-    EPILOGUE_TMA_HALF,
-    HINT_NONE,
-    HINT_STREAM_A,
-    HINT_STREAM_B,
-    KNOBS,
-    RASTER_ALONG_M,
-    SCHEDULE_COOPERATIVE,
-    SCHEDULE_MULTISTAGE,
-    SCHEDULE_PINGPONG,
 )
 from space.families.sm90_wgmma.operands import extent_m, extent_n, mn_major_a, mn_major_b
 from space.instructions import wgmma
@@ -68,11 +54,6 @@ def _most_stages(c: Columns) -> IntColumn:
     return column
 
 
-def _padded(c: Columns) -> IntColumn:
-    rows = c["tiles_m"] * c["tile_m"] * c["cluster_m"]
-    return rows * c["tiles_n"] * c["tile_n"] * c["cluster_n"]
-
-
 def _least_padded(c: Columns) -> IntColumn:
     """Elements that the smallest tile would compute; tiny problems thus keep candidates."""
     return -(-extent_m(c) // wgmma.M) * wgmma.M * -(-extent_n(c) // wgmma.N_STEP) * wgmma.N_STEP
@@ -101,16 +82,16 @@ def _streams(c: Columns) -> bool:
     return min(problem.m, problem.n) <= STREAMED_ROWS
 
 
-def _hint_useful(c: Columns) -> BoolColumn:
+def _best_hint(c: Columns) -> IntColumn:
     """The operand that is read once streams past the one that every block reads."""
     weights_are_a = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
-    hint = np.where(weights_are_a, HINT_STREAM_A, HINT_STREAM_B) if _streams(c) else HINT_NONE
-    return np.asarray(c["cache_hint"] == hint)
+    streamed = np.where(weights_are_a, knobs.HINT_STREAM_A, knobs.HINT_STREAM_B)
+    return np.where(_streams(c), streamed, knobs.HINT_NONE)
 
 
 def _pdl_useful(c: Columns) -> BoolColumn:
     """On for one wave of a short product; open for several waves and for memory-bound ones; off for long products."""
-    short = dependent_launch.is_short(c.problem)
+    short = is_short(c.problem)
     column: BoolColumn = np.where(
         c["pdl"] == 1,
         np.bool_(short) & (c["stream_k"] == 0),
@@ -119,17 +100,9 @@ def _pdl_useful(c: Columns) -> BoolColumn:
     return column
 
 
-def _split_useful(c: Columns) -> BoolColumn:
-    """Slices fill the GPU up to twice and are long enough to pay for their sums."""
-    fills = _blocks(c) <= 2 * c.device.sm_count
-    column: BoolColumn = (c["split_k"] == 1) | (fills & (slice_stages(c) >= MIN_SLICE_STAGES))
-    return column
-
-
-def _cluster_k_useful(c: Columns) -> BoolColumn:
-    """Slices fill the GPU about once and are long enough to pay for their sums."""
-    fills = _blocks(c) <= CLUSTER_K_FILL * c.device.sm_count
-    column: BoolColumn = (c["cluster_k"] == 1) | (fills & (slice_stages(c) >= MIN_SLICE_STAGES))
+def _slices_pay(c: Columns, fill: float) -> BoolColumn:
+    """Whether slices of K fill the GPU up to `fill` times and are long enough to pay for their sums."""
+    column: BoolColumn = (_blocks(c) <= fill * c.device.sm_count) & (slice_stages(c) >= MIN_SLICE_STAGES)
     return column
 
 
@@ -140,13 +113,6 @@ def _stream_k_useful(c: Columns) -> BoolColumn:
     idle = (waves * slots - tiles) / (waves * slots)
     long = (c["k_iterations"] >= MIN_SHARED_STAGES) & (waves > 1)
     column: BoolColumn = (c["stream_k"] == 0) | (long & (idle >= MIN_IDLE))
-    return column
-
-
-def _prefetch_useful(c: Columns) -> BoolColumn:
-    few = _streams(c) and c.problem.min_bytes <= MAX_PREFETCHED_BYTES
-    ahead = np.bool_(few) & (c["pdl"] == 1)
-    column: BoolColumn = (c["prefetch_stages"] == 0) | ahead
     return column
 
 
@@ -176,14 +142,6 @@ def _swizzle_widest(c: Columns, operand: str) -> BoolColumn:
     return widest
 
 
-def _tile_k_useful(c: Columns) -> BoolColumn:
-    """One line of K per stage, or two for small tiles, whose stages are short."""
-    stage_k = stage_k_bytes(c)
-    brief = c["tile_m"] * c["tile_n"] <= 128 * 128
-    column: BoolColumn = (stage_k == LINE_BYTES) | ((stage_k == 2 * LINE_BYTES) & brief)
-    return column
-
-
 def _split_of_registers(c: Columns) -> BoolColumn:
     """The producer keeps 40 registers, or 24 if that suffices and the consumers need the rest."""
     tight = c["held_registers"] > np.where(c["consumer_warpgroups"] == 3, 96, 184)
@@ -196,9 +154,9 @@ def _schedule_useful(c: Columns) -> BoolColumn:
     tiles = _blocks(c)
     single_wave = tiles <= 2 * c.device.sm_count
     column: BoolColumn = (
-        (c["schedule"] == SCHEDULE_COOPERATIVE)
-        | ((c["schedule"] == SCHEDULE_PINGPONG) & (tiles > c.device.sm_count) & (c["tile_m"] <= 128))
-        | ((c["schedule"] == SCHEDULE_MULTISTAGE) & single_wave & (c["tile_m"] * c["tile_n"] <= 128 * 128))
+        (c["schedule"] == knobs.SCHEDULE_COOPERATIVE)
+        | ((c["schedule"] == knobs.SCHEDULE_PINGPONG) & (tiles > c.device.sm_count) & (c["tile_m"] <= 128))
+        | ((c["schedule"] == knobs.SCHEDULE_MULTISTAGE) & single_wave & (c["tile_m"] * c["tile_n"] <= 128 * 128))
     )
     return column
 
@@ -212,25 +170,21 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
     stage = c["stage_bytes"] + BARRIER_BYTES_PER_STAGE
     buys = (free - whole // 2) // stage > np.maximum(free - whole, 0) // stage
     few = (free - whole // 2) // stage <= 5
-    half = (c["epilogue"] == EPILOGUE_TMA_HALF) & buys & few
-    column: BoolColumn = (c["epilogue"] == EPILOGUE_DIRECT) | (sectors & ((c["epilogue"] == EPILOGUE_TMA) | half))
+    half = (c["epilogue"] == knobs.EPILOGUE_TMA_HALF) & buys & few
+    staged = sectors & ((c["epilogue"] == knobs.EPILOGUE_TMA) | half)
+    column: BoolColumn = (c["epilogue"] == knobs.EPILOGUE_DIRECT) | staged
     return column
-
-
-def _raster_matters(c: Columns) -> BoolColumn:
-    plain: BoolColumn = (c["raster"] == RASTER_ALONG_M) & (c["raster_group"] == 1)
-    return plain | (_blocks(c) > c.device.sm_count)
 
 
 def _raster_group_distinct(c: Columns) -> BoolColumn:
     """Every group at least as wide as the grid gives the same order: only the narrowest of them stays."""
-    across = np.where(c["raster"] == RASTER_ALONG_M, c["tiles_m"], c["tiles_n"])
-    groups = np.array(next(knob for knob in KNOBS if knob.name == "raster_group").domain)
+    across = np.where(c["raster"] == knobs.RASTER_ALONG_M, c["tiles_m"], c["tiles_n"])
+    groups = np.array(next(knob for knob in knobs.KNOBS if knob.name == "raster_group").domain)
     smallest_covering = groups[np.minimum(np.searchsorted(groups, across), len(groups) - 1)]
     return c["raster_group"] <= smallest_covering
 
 
-_worth = worth_of(KNOBS)
+_worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.swap_ab",
@@ -245,14 +199,16 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("instructions_n",), lambda c: c["instructions_n"] == 1),
     _worth("worth.tile_k", "a stage holds one 128-byte line of K, or two if the tile is small",
            "shorter stages wait at more barriers; longer ones help only where a stage takes little time",
-           ("tile_m", "tile_n", "tile_k"), _tile_k_useful),
+           ("tile_m", "tile_n", "tile_k"),
+           lambda c: (stage_k_bytes(c) == LINE_BYTES)
+                     | ((stage_k_bytes(c) == 2 * LINE_BYTES) & (c["tile_m"] * c["tile_n"] <= 128 * 128))),
     _worth("worth.swizzle_a", "A has the widest swizzle that fits", "narrower spans cause more bank conflicts",
            ("swizzle_a", "tile_m", "tile_k", "swap_ab"), lambda c: _swizzle_widest(c, "a")),
     _worth("worth.swizzle_b", "B has the widest swizzle that fits", "narrower spans cause more bank conflicts",
            ("swizzle_b", "tile_n", "tile_k", "swap_ab"), lambda c: _swizzle_widest(c, "b")),
     _worth("worth.a_source", "A is read from shared memory",
            "every stage reloads fragments into registers, and the tensor core waits for them",
-           ("a_source",), lambda c: c["a_source"] == A_SMEM),
+           ("a_source",), lambda c: c["a_source"] == knobs.A_SMEM),
     _worth("worth.producer_registers",
            "the producer keeps 40 registers, or the fewest it can if consumers need the rest",
            "the count changes nothing unless a consumer spills",
@@ -265,7 +221,8 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.padding", "tiles compute at most 1.35 times the elements that the smallest tile would",
            "results in the padding are discarded",
            ("swap_ab", "tiles_m", "tiles_n", "tile_m", "tile_n", "cluster_m", "cluster_n"),
-           lambda c: _padded(c) <= MAX_PADDING * _least_padded(c)),
+           lambda c: c["tiles_m"] * c["tile_m"] * c["cluster_m"] * c["tiles_n"] * c["tile_n"] * c["cluster_n"]
+                     <= MAX_PADDING * _least_padded(c)),
     _worth("worth.stages", "the ring is as deep as fits and helps, or one stage less; where memory sets the pace, all "
            "rings together hold about 11 MB",
            "the last stage sometimes costs 5 %, the last two never; with too many requests in flight, memory "
@@ -278,11 +235,12 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.split_k", "K is split if tiles alone do not fill the GPU, into slices of four stages or more",
            "slices are summed through L2",
            ("split_k", "cluster_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
-           _split_useful),
+           lambda c: (c["split_k"] == 1) | _slices_pay(c, fill=2)),
     _worth("worth.cluster_k",
            "clusters along K are used if tiles alone do not fill the GPU, with slices of four stages or more",
            "a multiprocessor takes 64 bytes per clock from L2, so more of them load faster; summing takes 0.5 us",
-           ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _cluster_k_useful),
+           ("cluster_k", "split_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"),
+           lambda c: (c["cluster_k"] == 1) | _slices_pay(c, fill=CLUSTER_K_FILL)),
     _worth("worth.stream_k", "stream-K shares a last wave of tiles of 48 stages or more if over 1 % of all clusters "
            "would be idle", "the sums of a shared tile go through L2, which takes about 5 us",
            ("stream_k", "tiles_m", "tiles_n", "cluster_size", "k_iterations"), _stream_k_useful),
@@ -297,7 +255,9 @@ WORTH: Final[tuple[Rule, ...]] = (
            _epilogue_useful),
     _worth("worth.raster_wave", "one wave of tiles has one raster order",
            "tiles that run at the same time have no order",
-           ("raster", "raster_group", "tiles_m", "tiles_n", "cluster_size", "split_k"), _raster_matters),
+           ("raster", "raster_group", "tiles_m", "tiles_n", "cluster_size", "split_k"),
+           lambda c: ((c["raster"] == knobs.RASTER_ALONG_M) & (c["raster_group"] == 1))
+                     | (_blocks(c) > c.device.sm_count)),
     _worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
            "a wider group gives the same order",
            ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
@@ -306,13 +266,15 @@ WORTH: Final[tuple[Rule, ...]] = (
            ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 16))),
     _worth("worth.cache_hint", "weights that are read once stream through L2; other loads have no cache hint",
            "for operands that are read again, the raster order decides what L2 keeps", ("cache_hint", "swap_ab"),
-           _hint_useful),
+           lambda c: c["cache_hint"] == _best_hint(c)),
     _worth("worth.l2_promotion", "TMA makes L2 fetch lines of 128 bytes",
            "lines are used whole; fetching the neighbour too was 1 % slower", ("l2_promotion",),
            lambda c: c["l2_promotion"] == LINE_BYTES),
-    _worth("worth.pdl", dependent_launch.SENTENCE, dependent_launch.WHY,
+    _worth("worth.pdl", PDL_SENTENCE, PDL_WHY,
            ("pdl", "stream_k", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
     _worth("worth.prefetch_stages", "stages are prefetched into L2 only for small weights that are read once",
            "a line requested twice takes two of the requests that a multiprocessor can have in flight",
-           ("prefetch_stages", "pdl"), _prefetch_useful),
+           ("prefetch_stages", "pdl"),
+           lambda c: (c["prefetch_stages"] == 0)
+                     | ((c["pdl"] == 1) & np.bool_(_streams(c) and c.problem.min_bytes <= MAX_PREFETCHED_BYTES))),
 )  # fmt: skip

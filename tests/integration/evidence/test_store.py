@@ -20,7 +20,6 @@ from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
 from tuner.evidence import database
-from tuner.evidence.follow import bests_after
 from tuner.evidence.kinship import reaches
 from tuner.evidence.models import BestRow
 from tuner.evidence.records import Best, StudyStatus
@@ -213,7 +212,7 @@ def test_a_problem_that_no_kind_reads_is_one_sentence_and_spoils_no_other(store:
         session.execute(sa.text("UPDATE problem SET key = 'conv2d/64x64x3x3' WHERE key = :key"), {"key": PROBLEM.key})
     with pytest.raises(StoreError, match=r"a problem that this version cannot read .*conv2d.*: upgrade gemmtune"):
         store.bests()
-    unread, read = (best for _, best in bests_after(store, 0, 10))
+    unread, read = (best for _, best in store.bests_after(0, 10))
     assert isinstance(unread, StoreError)
     assert isinstance(read, Best)
 

@@ -7,7 +7,7 @@ import pytest
 
 from space.clock import clock_ghz
 from space.devices import profile_named
-from space.families.dependent_launch import SAVES_US, saved_us
+from space.families.common import PDL_SAVES_US, pdl_saved_us
 from space.kinds.gemm import Gemm
 
 H200 = profile_named("NVIDIA H200")
@@ -33,6 +33,6 @@ def test_it_stays_between_the_two_of_the_device() -> None:
 
 def test_a_launch_beside_which_half_a_launch_fits_crowds_and_smaller_and_larger_ones_gain() -> None:
     held = np.array([0.2, 0.5, 0.51, 0.6, 0.8, 3.0])
-    saved = saved_us(held, np.full(6, 20.0))
-    assert saved[[0, 1, 4, 5]].tolist() == [SAVES_US] * 4
+    saved = pdl_saved_us(held, np.full(6, 20.0))
+    assert saved[[0, 1, 4, 5]].tolist() == [PDL_SAVES_US] * 4
     assert saved[2] < saved[3] < 0

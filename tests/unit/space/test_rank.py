@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from space.devices import profile_named
-from space.distinct import distinct
 from space.enumerate import Space, enumerate_space
 from space.kinds.gemm import Gemm
-from space.rank import predict, rank
+from space.rank import distinct, predict, rank
 from space.registry import family_named
 
 H200 = profile_named("NVIDIA H200")

@@ -6,10 +6,11 @@ import pytest
 
 from space.explain import is_legal
 from space.families.sm90_wgmma.derive import STORE_BOX_BYTES
-from space.instructions.tma import SWIZZLE_SPANS, TensorMap
+from space.instructions.tma import SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from tests.support import FAMILY
+from tests.tensor_maps import TensorMap
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "bf16,bf16,f32,f32", "int8,int8,bf16,s32"])

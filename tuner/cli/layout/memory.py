@@ -10,7 +10,7 @@ from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.layouts.banks import BANKS, PATTERNS, access, tile_access
 from space.layouts.boxes import BoxPlan, plan_boxes
-from space.layouts.draw import access_svg, boxes_svg, swizzle_svg
+from space.layouts.draw.memory import access_svg, boxes_svg, swizzle_svg
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import swizzle_named
 from tuner.cli.layout.options import (

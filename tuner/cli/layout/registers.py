@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from space.errors import LayoutError
-from space.layouts.draw import fragment_svg, scale_factors_svg
-from space.layouts.fragments import Fragment, fragment_named
-from space.layouts.fragments.named import EXAMPLES
+from space.layouts.draw.fragments import fragment_svg, scale_factors_svg
+from space.layouts.fragments.fragment import Fragment
+from space.layouts.fragments.named import EXAMPLES, fragment_named
 from space.layouts.fragments.scale_factors import scale_factors
 from tuner.cli.layout.options import Svg, draw
 from tuner.cli.options import Json

@@ -8,7 +8,7 @@ import typer
 
 from space.errors import LayoutError
 from space.layouts.descriptor import Tcgen05Descriptor, WgmmaDescriptor
-from space.layouts.draw import word_svg
+from space.layouts.draw.words import word_svg
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import swizzle_named
 from space.layouts.tcgen05_instruction import KINDS, Tcgen05Instruction, kind_named

@@ -12,8 +12,8 @@ import numpy as np
 
 from space.config import Config
 from space.devices import DeviceProfile
+from space.families.common import WORKSPACE_BYTES
 from space.families.cublaslt import CUBLASLT, MAX_RANKS
-from space.families.split_k import WORKSPACE_BYTES
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Buffer, CudaError, Stream

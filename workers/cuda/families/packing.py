@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from space.families.element_sizes import input_bytes
+from space.families.common import input_bytes
 from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
 from space.kinds.gemm import Gemm

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from space.config import Config
 from space.devices import DeviceProfile
-from space.families.split_k import SEMAPHORE_BYTES
+from space.families.common import SEMAPHORE_BYTES
 from space.problem import OwnProblem
 from space.registry import family_named
 from workers.cuda.copies import Copy

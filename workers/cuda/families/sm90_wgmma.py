@@ -12,7 +12,7 @@ import numpy as np
 from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
 from space.config import Config
 from space.devices import DeviceProfile
-from space.families.element_sizes import input_bytes, output_bytes
+from space.families.common import input_bytes, output_bytes
 from space.families.sm90_wgmma.derive import SWAPPED_STORE_BYTES
 from space.families.sm90_wgmma.operands import lies_mn_major, needs_packing, stores_chunks
 from space.families.sm90_wgmma.stream_k import sharing

@@ -17,7 +17,6 @@ from space.explain import explain
 from space.instructions import wgmma
 from space.instructions.operand import majors_of
 from space.instructions.tcgen05 import tcgen05_for
-from space.instructions.tma import TensorMap
 from space.kinds.gemm import DTYPES, Gemm
 from space.layouts.banks import access
 from space.layouts.boxes import plan_boxes
@@ -30,6 +29,7 @@ from space.layouts.swizzle import SWIZZLES
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
 from tests.descriptor_reads import read_address
+from tests.tensor_maps import TensorMap
 
 FAMILY = family_named("sm90_wgmma")
 SQUARE = Gemm.of(4096, 4096, 4096)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from space.instructions import tma
-from space.instructions.tma import TensorMap
+from tests import tensor_maps
+from tests.tensor_maps import TensorMap
 
 #: K-major bf16 A of a 4096-cubed problem, 128 rows of one 128-byte span at a time.
 OPERAND = TensorMap(0x7F00_0000_0000, 2, (4096, 4096), (8192,), (64, 128), 128)
@@ -81,8 +81,8 @@ def test_past_the_limit_one_sentence_names_it(change: dict[str, object], sentenc
 
 def test_every_limit_that_a_map_can_break_is_in_the_table_and_broken_here() -> None:
     broken = {said.partition(": ")[0] for change, _ in PAST_THE_LIMIT for said in replace(OPERAND, **change).broken()}
-    assert broken == {limit.id for limit in tma.LIMITS} - {"tensor_map.strides_array"}
-    assert all(limit.sentence and limit.source for limit in tma.LIMITS)
+    assert broken == {limit.id for limit in tensor_maps.LIMITS} - {"tensor_map.strides_array"}
+    assert all(limit.sentence and limit.source for limit in tensor_maps.LIMITS)
 
 
 def test_every_broken_limit_is_named_not_just_the_first() -> None:

@@ -10,9 +10,11 @@ import pytest
 from space.layouts.banks import tile_access
 from space.layouts.boxes import plan_boxes
 from space.layouts.descriptor import WgmmaDescriptor
-from space.layouts.draw import access_svg, boxes_svg, fragment_svg, scale_factors_svg, swizzle_svg, word_svg
 from space.layouts.draw.canvas import color_of
-from space.layouts.fragments import fragment_named
+from space.layouts.draw.fragments import fragment_svg, scale_factors_svg
+from space.layouts.draw.memory import access_svg, boxes_svg, swizzle_svg
+from space.layouts.draw.words import word_svg
+from space.layouts.fragments.named import fragment_named
 from space.layouts.fragments.scale_factors import scale_factors
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import SWIZZLES

@@ -11,7 +11,7 @@ import pytest
 from space.elements import element_bytes
 from space.instructions.wgmma import Wgmma, wgmma_for
 from space.layouts.descriptor import WgmmaDescriptor
-from space.layouts.fragments import Fragment
+from space.layouts.fragments.fragment import Fragment
 from space.layouts.fragments.mma_sync import Shape, mma_fragment
 from space.layouts.fragments.wgmma import wgmma_fragment
 from space.layouts.operand import OperandTile

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from space.errors import LayoutError
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.wgmma import FLOAT_N, INTEGER_N, WGMMA, Wgmma
-from space.layouts.fragments import Fragment, fragment_named
-from space.layouts.fragments.fragment import Holder
+from space.layouts.fragments.fragment import Fragment, Holder
 from space.layouts.fragments.matrix_moves import COUNTS, matrix_fragment
 from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES, mma_fragment
+from space.layouts.fragments.named import fragment_named
 from space.layouts.fragments.tcgen05 import SHAPES as TMEM_SHAPES
 from space.layouts.fragments.tcgen05 import tmem_fragment
 from space.layouts.fragments.wgmma import A_DTYPES, D_DTYPES, wgmma_fragment

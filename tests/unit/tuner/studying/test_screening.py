@@ -9,8 +9,7 @@ from space.devices import profile_named
 from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
-from tuner.studying.finals import contenders
-from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Trial, screen
+from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Trial, contenders, screen
 from workers.measurement import Measurement, Outcome
 
 H200 = profile_named("NVIDIA H200")

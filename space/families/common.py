@@ -1,0 +1,65 @@
+"""What families share: element sizes, epilogue constants, split-K's memory, and programmatic dependent launch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from space.columns import FloatColumn
+from space.kinds.gemm import ACTIVATIONS, Gemm
+from space.knobs import KnobValue
+from space.problem import DTYPE_BYTES
+
+#: One semaphore per part of a tile: `Semaphore` in workers/kernels/common/semaphore.cuh.
+SEMAPHORE_BYTES: Final = 16
+#: Most that partial sums may take; cuBLASLt gets a workspace of the same size.
+WORKSPACE_BYTES: Final = 64 * 2**20
+#: Limits of a short product, for programmatic dependent launch: about 30 us of memory traffic and 400 us of 16-bit
+#: arithmetic on a Hopper GPU.
+SHORT_BYTES, SHORT_FLOPS = 128_000_000, 256_000_000_000
+#: Microseconds that setting up during the end of the previous kernel saves.
+PDL_SAVES_US: Final = 0.5
+#: Cost as a share of the kernel's time if a launch fills just over half of the device: blocks that find no room beside
+#: the previous kernel crowd where its first blocks end. The cost falls to nothing at the second number. Of the recorded
+#: pairs that differ only in this knob, 1,118 of smaller launches gain 0.5 us; 813 that fill between half and three
+#: quarters of the device lose 1.0 us (medians), at most two fifths of their time.
+CROWDED, CROWDED_UNTIL = 0.3, 0.75
+PDL_SENTENCE: Final = "programmatic dependent launch is used only for short products"
+PDL_WHY: Final = (
+    "it hides at most 0.5 us of setup, and only behind a kernel that allows it, as every copy of the kernel itself does"
+)
+
+
+def input_bytes(problem: Gemm) -> int:
+    """Bytes of one element of A, and of B: no product mixes widths."""
+    return DTYPE_BYTES[problem.dtype_a]
+
+
+def output_bytes(problem: Gemm) -> int:
+    """Bytes of one element of C."""
+    return DTYPE_BYTES[problem.dtype_c]
+
+
+def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:
+    """0 or 1 for each of alpha, beta and bias, and the name of the activation or `none`."""
+    parts = problem.epilogue_parts
+    flags = {part: int(part in parts) for part in ("alpha", "beta", "bias")}
+    return flags | {"activation": next((part for part in ACTIVATIONS if part in parts), "none")}
+
+
+def is_short(problem: Gemm) -> bool:
+    """Whether half a microsecond is a measurable share of the time of a product."""
+    return problem.min_bytes <= SHORT_BYTES and problem.flops <= SHORT_FLOPS
+
+
+def pdl_saved_us(held: FloatColumn, kernel_us: FloatColumn) -> FloatColumn:
+    """Microseconds that dependent launch saves a kernel behind a copy of itself; negative if it costs time.
+
+    Args:
+        held: blocks of one launch, as a share of the blocks that the device holds at once.
+        kernel_us: time of one launch.
+    """
+    crowded = np.where(held > 0.5, np.maximum((CROWDED_UNTIL - held) / (CROWDED_UNTIL - 0.5), 0), 0)
+    saved: FloatColumn = PDL_SAVES_US - CROWDED * crowded * kernel_us
+    return saved
