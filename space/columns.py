@@ -140,7 +140,7 @@ class Columns:
 
     def cross(self, name: str, place: int, domain: IntColumn) -> Grid:
         """Every row combined with every value of one more knob, at column `place` of the table."""
-        return Grid(self.problem, self.device, self._derived, self._places, self._table, (name, place, domain))
+        return Grid(self, name, place, domain)
 
     def row(self, index: int) -> dict[str, int]:
         """The knobs of one row as plain numbers."""
@@ -165,16 +165,12 @@ class Grid(Columns):
     its values.
     """
 
-    def __init__(
-        self, problem: OwnProblem, device: DeviceProfile, derived: Mapping[str, Derived], places: Mapping[str, int],
-        table: IntTable, crossed: tuple[str, int, IntColumn],
-    ) -> None:  # fmt: skip
-        """As `Columns`; `crossed` is the new knob, its column in the table, and its values."""
-        super().__init__(problem, device, derived, places, table)
-        self._crossed = crossed
-        name, _, domain = crossed
+    def __init__(self, rows: Columns, name: str, place: int, domain: IntColumn) -> None:
+        """`rows` crossed with the values of knob `name`, which is at column `place` of the table."""
+        super().__init__(rows.problem, rows.device, rows._derived, rows._places, rows._table)
+        self._crossed = name, place, domain
         self._known[name] = domain[None, :]
-        self.shape = (len(table), len(domain))
+        self.shape = (len(rows), len(domain))
 
     def cut(self, mask: BoolColumn) -> Columns:
         """One row for each cell that a mask of the grid's shape selects."""

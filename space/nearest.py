@@ -1,8 +1,8 @@
 """The nearest legal config: the fewest knobs to change, and of those changes the smallest.
 
-Where some knobs of a config change, a rule that reads none of them says what it says of the config, and a rule that
-reads one of them what it says where only that one changes. So all neighbours of a config are asked about once,
-together, and changes of several knobs only of the rules that read two of these.
+If several knobs change, a rule that reads none of them keeps its verdict on the config, and a rule that reads one of
+them keeps its verdict on that change alone. So every single change is checked once, all together; changes of several
+knobs are checked only against rules that read at least two of these knobs.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
 
-#: More knobs at once are another config, not a change of this one.
+#: Knobs that a change may touch; with more, it would be another config.
 MAX_CHANGES: Final = 3
-#: So many changes are looked at first, the smallest: what is sought is among them, most often.
+#: Smallest changes that are checked first: most searches end among them.
 _NEAREST: Final = 1024
-#: More changes of the first knobs are asked of so many rules, the hardest, before further knobs change.
+#: If the first knobs have more changes than this, they are filtered by this many of the hardest rules before further
+#: knobs change.
 _MANY, _MANY_RULES = 640, 2
-#: So few rows take as long as fewer.
+#: Fewer rows than this take no less time.
 _FEW_ROWS: Final = 64
-#: Legal rules that a family may have. The bit behind theirs stands for "no change".
+#: Most legal rules of a family: one bit each. The next bit stands for "no change".
 _MAX_RULES: Final = 62
 
 _Numbers: TypeAlias = npt.NDArray[np.intp]
-#: Values of knobs, numbered as they lie in `Family.codes`.
+#: Values of knobs, as flat positions in `Family.codes`.
 _Values: TypeAlias = npt.NDArray[np.intp]
-#: Sets of legal rules: one bit a rule, in the order of `Family.legal`.
+#: Sets of legal rules: one bit per rule, in the order of `Family.legal`.
 _Bits: TypeAlias = npt.NDArray[np.int64]
 
 
 class Neighbourhood:
-    """A config and each that differs from it in one knob that a legal rule reads.
+    """A config and its neighbours: every change of one knob that a legal rule reads.
 
-    To ask of all takes hardly longer than of one.
+    Checking all of them takes hardly longer than checking one.
 
     Attributes:
-        columns: the config, and its neighbours behind it.
-        held: `legal rules x rows`, which of `columns` hold them.
+        columns: the config, then its neighbours.
+        held: `legal rules x rows`, whether each of `columns` meets each rule.
     """
 
     def __init__(self, family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> None:
@@ -56,7 +57,7 @@ class Neighbourhood:
         values = zip(family.knobs, config.values, strict=True)
         self._places = np.array([knob.domain.index(value) for knob, (_, value) in values])
         self._own = self._places + np.arange(len(family.knobs)) * family.codes.shape[1]
-        # The first row changes a knob to the value that it has. So do others, which does no harm.
+        # The first row keeps the config's own value. Some later rows do too, which does no harm.
         self._values = np.concatenate((self._own[:1], _bound_values(family)))
         self.columns = self._changed(self._values[None])
         self.held = np.empty((len(family.legal), len(self._values)), dtype=np.bool_)
@@ -64,16 +65,15 @@ class Neighbourhood:
             held[:] = rule.holds(self.columns)
 
     def nearest_legal(self, most: int) -> dict[str, KnobValue]:
-        """The change that makes an illegal config legal: knobs and their values; empty where nothing helps.
+        """The change that makes an illegal config legal, as knobs and values; empty if there is none.
 
-        The fewest knobs, up to `most`; of several such changes the one whose knobs move the fewest places in their
-        domains, all places together; of those the first in the order of knobs and values. None is missed: a change
-        that is not looked at breaks a rule for certain.
+        It changes the fewest knobs, up to `most`; among those, it moves the fewest places in the knobs' domains; among
+        those, it comes first in the order of knobs and values. A change is skipped only if it is known to break a rule.
         """
         distance = np.abs(np.arange(self._alone.shape[1]) - self._places[:, None]).astype(np.int16)
         for count in range(2 if self._breaks.all() else 1, most + 1):
             changes = self._changes(count)
-            # Sorted stably: of equal distances, in the order of knobs and values.
+            # A stable sort: equal distances keep the order of knobs and values.
             order = distance.take(changes.values).sum(axis=0, dtype=np.int16).argsort(kind="stable")
             for part in filter(len, (order[:_NEAREST], order[_NEAREST:])):
                 if found := self._first_legal(changes.take(part)):
@@ -82,13 +82,13 @@ class Neighbourhood:
 
     @cached_property
     def _breaks(self) -> _Bits:
-        """Of each row, the rules that it breaks."""
+        """The rules that each row breaks."""
         breaks: _Bits = (1 << np.arange(len(self.held))) @ ~self.held
         return breaks
 
     @cached_property
     def _alone(self) -> _Bits:
-        """The rules that each value breaks as the only change, `knobs x values`; all bits where it is no change."""
+        """The rules that each value breaks as the only change, `knobs x values`; all bits for the config's own."""
         alone: _Bits = np.full(self._family.codes.shape, -1)
         alone.ravel()[self._values] = self._breaks
         alone.ravel()[self._own] = -1
@@ -96,12 +96,12 @@ class Neighbourhood:
 
     @cached_property
     def _hardest(self) -> list[int]:
-        """The rules, those first that the fewest rows hold: of other changes too they leave the fewest."""
+        """Rules by the number of rows that meet them, fewest first: they remove most of the other changes too."""
         hardest: list[int] = self.held.sum(axis=1).argsort(kind="stable").tolist()
         return hardest
 
     def _changes(self, count: int) -> _Changes:
-        """Changes of `count` knobs, in order, without those that certainly break a rule."""
+        """Changes of `count` knobs, in order, without those that are known to break a rule."""
         sets, width = _knob_sets(self._family, count), self._alone.shape[1]
         always = np.bitwise_and.reduce(self._alone, axis=1)
         still = self._breaks[0] & ~sets.read | np.bitwise_or.reduce(always.take(sets.knobs) & sets.alone, axis=0)
@@ -121,7 +121,7 @@ class Neighbourhood:
         return _Changes(values, sets.shared[-1].take(hopeful.take(row)))
 
     def _left(self, changes: _Changes) -> _Numbers:
-        """Those of many changes that don't break one of the hardest of the rules that they are asked of."""
+        """The changes that break none of the hardest rules that they are checked against."""
         left = np.ones(len(changes.shared), dtype=np.bool_)
         for rule in self._hardest[:_MANY_RULES]:
             asked = (changes.shared >> rule & left).nonzero()[0]
@@ -129,7 +129,7 @@ class Neighbourhood:
         return left.nonzero()[0]
 
     def _first_legal(self, changes: _Changes) -> dict[str, KnobValue]:
-        """The first of some changes that breaks no rule; empty where all do."""
+        """The first change that breaks no rule; empty if all do."""
         columns = self._changed(changes.values)
         legal = np.ones(len(changes.shared), dtype=np.bool_)
         asked = int(np.bitwise_or.reduce(changes.shared))
@@ -147,7 +147,7 @@ class Neighbourhood:
         return self._named(changes.values[:, legal.argmax()])
 
     def _changed(self, values: _Values) -> Columns:
-        """The config once a row, with these values of some knobs, `knobs x rows`."""
+        """The config with these values of some knobs, `knobs x rows`; one row per change."""
         codes, rows = self._family.codes, values.shape[1]
         table = np.repeat(codes.take(self._own).astype(np.int64), rows)
         for each in values:
@@ -162,11 +162,11 @@ class Neighbourhood:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Changes:
-    """Changes of a config, all of as many knobs.
+    """Changes of a config, each of the same number of knobs.
 
     Attributes:
-        values: that the knobs take, `knobs x changes`.
-        shared: of each change, the rules that it is asked of: they read two of its knobs or more.
+        values: the new values, `knobs x changes`.
+        shared: the rules that each change is checked against: those that read at least two of its knobs.
     """
 
     values: _Values
@@ -178,13 +178,13 @@ class _Changes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _KnobSets:
-    """Every set of so many knobs that legal rules read, in order.
+    """Every set of a given number of knobs that legal rules read, in order.
 
     Attributes:
         knobs: `knobs x sets`.
-        read: the rules that read any of them.
-        alone: `knobs x sets`, the rules that read this one and none of the others; and the bit of "no change".
-        shared: `knobs x sets`, the rules that read two or more of the knobs up to this one, and none behind it.
+        read: the rules that read any knob of the set.
+        alone: `knobs x sets`, the rules that read this knob and no other of the set, and the bit of "no change".
+        shared: `knobs x sets`, the rules that read at least two knobs up to this one, and none after it.
     """
 
     knobs: _Numbers

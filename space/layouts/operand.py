@@ -15,17 +15,19 @@ Sources: PTX ISA 9.0 §9.7.15.5.1.2.1, "Major-ness supported by Strides"; CUTLAS
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from space.elements import element_bytes
 from space.errors import LayoutError
 from space.instructions.operand import Major
 from space.layouts.boxes import BoxPlan, plan_boxes
-from space.layouts.descriptor import Tcgen05Descriptor, WgmmaDescriptor
+from space.layouts.descriptor import MatrixDescriptor, Tcgen05Descriptor, WgmmaDescriptor
 from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, Ints, Swizzle
 
 #: Value of a leading byte offset that the hardware ignores.
 UNREAD_LEADING_BYTES: Final = 16
+
+Descriptor = TypeVar("Descriptor", bound=MatrixDescriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +129,7 @@ class OperandTile:
             raise LayoutError(
                 f"wgmma reads {self.dtype} K-major only, as it transposes only 16-bit types: store it with K contiguous"
             )
-        self._check_address(address)
-        return WgmmaDescriptor(
-            address + self.start(mn, k), self.strides.leading_bytes, self.strides.stride_bytes, self.swizzle
-        )
+        return self._descriptor(WgmmaDescriptor, address, mn, k)
 
     def tcgen05_descriptor(self, address: int = 0, mn: int = 0, k: int = 0) -> Tcgen05Descriptor:
         """The same for tcgen05.
@@ -138,14 +137,13 @@ class OperandTile:
         Raises:
             LayoutError: the address is not aligned, or no descriptor starts there.
         """
-        self._check_address(address)
-        return Tcgen05Descriptor(
-            address + self.start(mn, k), self.strides.leading_bytes, self.strides.stride_bytes, self.swizzle
-        )
+        return self._descriptor(Tcgen05Descriptor, address, mn, k)
 
-    def _check_address(self, address: int) -> None:
+    def _descriptor(self, kind: type[Descriptor], address: int, mn: int, k: int) -> Descriptor:
         if address % self.plan.alignment_bytes:
             raise LayoutError(
                 f"a tile at {address:#x} starts inside a swizzle pattern: {self.swizzle.name} needs a multiple of "
                 f"{self.plan.alignment_bytes} B, because the hardware swizzles absolute addresses"
             )
+        strides = self.strides
+        return kind(address + self.start(mn, k), strides.leading_bytes, strides.stride_bytes, self.swizzle)

@@ -220,8 +220,8 @@ class _Question:
             f"{self.predictor} scales the time to the new shape",
             *self.grounds,
         )
-        return self._answer("nearest", neighbour.config, neighbour.time_us, neighbour.interval_us, why,
-                            neighbour.best, grounds)  # fmt: skip
+        return Answer(self.problem, self.profile.name, self.policy, "nearest", neighbour.config, neighbour.time_us,
+                      neighbour.best, why, neighbour.interval_us, grounds)  # fmt: skip
 
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The answer with a prediction, or the reason why no config is legal."""
@@ -230,16 +230,9 @@ class _Question:
             if neighbour:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
             why = f"{near}; {self.predictor} ranks this config first"
-            return self._answer("predicted", predicted.config, predicted.time_us, predicted.interval_us, why, None,
-                                self.grounds)  # fmt: skip
+            return Answer(self.problem, self.profile.name, self.policy, "predicted", predicted.config,
+                          predicted.time_us, None, why, predicted.interval_us, self.grounds)  # fmt: skip
         return _none(self.problem, self.profile.name, self.policy, self._why_none())
-
-    def _answer(
-        self, source: Source, config: Config | None, time_us: float | None, interval: tuple[float, float] | None,
-        why: str, best: Best | None = None, grounds: tuple[str, ...] = (),
-    ) -> Answer:  # fmt: skip
-        device = self.profile.name
-        return Answer(self.problem, device, self.policy, source, config, time_us, best, why, interval, grounds)
 
     def _space(self) -> Space:
         return enumerate_space(self.family, self.problem, self.profile)

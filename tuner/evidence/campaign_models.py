@@ -1,4 +1,4 @@
-"""Tables of campaigns, rounds and workers, with the guarantees that the queue's engine does not give.
+"""Tables of campaigns, rounds, workers and builds, with the guarantees that the queue's engine does not give.
 
 * No problem twice at once: one open round per problem and queue, over all campaigns.
 * No GPU twice at once: one running round per worker, and one live worker per slot.
@@ -20,6 +20,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     String,
     Text,
     UniqueConstraint,
@@ -27,14 +28,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
-from tuner.evidence.models import Base, DeviceRow, ProblemRow
+from tuner.evidence.models import Base, DeviceRow, Numbered, ProblemRow
 
 _OPEN = text("status IN ('queued', 'running')")
 _RUNNING = text("status = 'running'")
 _PRESENT = text("status <> 'gone'")
 
 
-class WorkerRow(Base):
+class WorkerRow(Numbered, Base):
     """A worker: one process on one device. No two live workers share a `slot`, the GPU's UUID.
 
     `engine_id` is its number in the queue, None once it is gone. On PostgreSQL the engine keeps the heartbeats, and
@@ -48,7 +49,6 @@ class WorkerRow(Base):
         Index("ix_worker_status_beat_at", "status", "beat_at"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(100))
     slot: Mapped[str] = mapped_column(String(200))
     queue: Mapped[str] = mapped_column(String(128))
@@ -65,7 +65,7 @@ class WorkerRow(Base):
     device: Mapped[DeviceRow] = relationship(lazy="raise")
 
 
-class CampaignRow(Base):
+class CampaignRow(Numbered, Base):
     """Problems × devices with a budget."""
 
     __tablename__ = "campaign"
@@ -74,7 +74,6 @@ class CampaignRow(Base):
         Index("ix_campaign_status_priority", "status", "priority", "id"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(200))
     status: Mapped[str] = mapped_column(String(16))
     stopped_because: Mapped[str] = mapped_column(Text)
@@ -87,7 +86,7 @@ class CampaignRow(Base):
     finished_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 
 
-class CampaignProblemRow(Base):
+class CampaignProblemRow(Numbered, Base):
     """One problem of a campaign on one device: waiting, open (it has a running round), or ended.
 
     `attempts` counts consecutive failed rounds, and `suspects` are the candidates that such a round had announced.
@@ -103,7 +102,6 @@ class CampaignProblemRow(Base):
         Index("ix_campaign_problem_problem_id", "problem_id", "queue"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     campaign_id: Mapped[int] = mapped_column(ForeignKey("campaign.id"))
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
@@ -129,7 +127,7 @@ class CampaignProblemRow(Base):
     device: Mapped[DeviceRow] = relationship(lazy="raise")
 
 
-class RoundRow(Base):
+class RoundRow(Numbered, Base):
     """One round: a worker's work on one problem under one lease. Older versions also kept rounds that were queued.
 
     `job_id` is the queue's job while the round is running; `announced` are the candidates about to be measured.
@@ -149,7 +147,6 @@ class RoundRow(Base):
         Index("ix_round_ended_at", "ended_at"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     campaign_problem_id: Mapped[int] = mapped_column(ForeignKey("campaign_problem.id"))
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     queue: Mapped[str] = mapped_column(String(128))
@@ -171,3 +168,23 @@ class RoundRow(Base):
     campaign_problem: Mapped[CampaignProblemRow] = relationship(lazy="raise")
     problem: Mapped[ProblemRow] = relationship(lazy="raise")
     worker: Mapped[WorkerRow | None] = relationship(lazy="raise")
+
+
+class BuildRow(Numbered, Base):
+    """The result of compiling one source, under the digest of that source; never replaced."""
+
+    __tablename__ = "build"
+
+    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    arch: Mapped[str] = mapped_column(String(16), index=True)
+    nvrtc: Mapped[str] = mapped_column(String(16))
+    problem_key: Mapped[str] = mapped_column(String(200))
+    config_key: Mapped[str] = mapped_column(String(500))
+    registers: Mapped[int] = mapped_column(Integer)
+    warnings: Mapped[list[str]] = mapped_column(JSON)
+    seconds: Mapped[float] = mapped_column(Float)
+    cubin_sha256: Mapped[str] = mapped_column(String(64))
+    # Large and rarely needed: lists of builds do not load it.
+    cubin: Mapped[bytes] = mapped_column(LargeBinary, deferred=True, deferred_raiseload=True)
+    offered_by: Mapped[str] = mapped_column(String(100))
+    offered_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))

@@ -17,8 +17,8 @@ from space.errors import SpaceError
 from space.problem import Problem
 from space.registry import config_named, problem_from_key
 from tuner.errors import StoreError
-from tuner.evidence.models import BestRow, MeasurementRow, StudyRow
-from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.models import BestRow, MeasurementRow
+from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Provenance, Verification, from_json, to_json
 
 T = TypeVar("T")
@@ -43,10 +43,6 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
     return StoredMeasurement(
         row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement
     )
-
-
-def study(row: StudyRow, key: StudyKey) -> StudyRecord:
-    return StudyRecord(row.id, key, StudyStatus(row.status), utc(row.created_at), row.stopped_because)
 
 
 def best(row: BestRow) -> Best:

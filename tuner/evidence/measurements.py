@@ -16,7 +16,7 @@ from tuner.evidence import changes, codec
 from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, StudyRow
 from tuner.evidence.records import StoredMeasurement
 from tuner.evidence.rows import id_of, ids_by_key
-from workers.measurement import Measurement, Provenance, Stage
+from workers.measurement import Measurement, Provenance
 
 #: Relations that `codec.stored` reads.
 WHOLE: Final = (
@@ -139,12 +139,6 @@ def _insert(
 def read(session: Session, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
     """The measurements that a query selects, ordered by id."""
     return [codec.stored(row) for row in session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id))]
-
-
-def of_study(session: Session, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
-    """A study's measurements in the order they were taken."""
-    query = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
-    return read(session, query if stage is None else query.where(MeasurementRow.stage == stage))
 
 
 def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:

@@ -42,12 +42,17 @@ class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=_NAMES)
 
 
-class ProblemRow(Base):
+class Numbered:
+    """A table whose rows have a number."""
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class ProblemRow(Numbered, Base):
     """A problem by its key, with its extents for nearest-neighbour queries and the fields of its kind for readers."""
 
     __tablename__ = "problem"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(String(200), unique=True)
     m: Mapped[int] = mapped_column(Integer)
     n: Mapped[int] = mapped_column(Integer)
@@ -56,45 +61,41 @@ class ProblemRow(Base):
     fields: Mapped[dict[str, Any]] = mapped_column(JSON, server_default="{}")
 
 
-class DeviceRow(Base):
+class DeviceRow(Numbered, Base):
     """A GPU model, and whether a real GPU or a replay measures."""
 
     __tablename__ = "device"
     __table_args__ = (UniqueConstraint("name", "kind"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(100))
     kind: Mapped[str] = mapped_column(String(16))
 
 
-class ConfigRow(Base):
+class ConfigRow(Numbered, Base):
     """A config by its key."""
 
     __tablename__ = "config"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(String(500), unique=True)
     family: Mapped[str] = mapped_column(String(40), index=True)
     knobs: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class ProvenanceRow(Base):
+class ProvenanceRow(Numbered, Base):
     """What measurements depend on: kernels, driver, libraries, seed; identified by content."""
 
     __tablename__ = "provenance"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     content: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
-class StudyRow(Base):
+class StudyRow(Numbered, Base):
     """A tuning run of one problem on one device; `generation` counts fresh starts."""
 
     __tablename__ = "study"
     __table_args__ = (UniqueConstraint("problem_id", "device_id", "policy", "family", "source", "generation"),)
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
     policy: Mapped[str] = mapped_column(String(40))
@@ -109,7 +110,7 @@ class StudyRow(Base):
     device: Mapped[DeviceRow] = relationship(lazy="raise")
 
 
-class MeasurementRow(Base):
+class MeasurementRow(Numbered, Base):
     """One measurement; append-only."""
 
     __tablename__ = "measurement"
@@ -123,7 +124,6 @@ class MeasurementRow(Base):
         Index("ix_measurement_problem_outcome", "problem_id", "outcome"),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     study_id: Mapped[int] = mapped_column(ForeignKey("study.id"), index=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
@@ -148,7 +148,7 @@ class MeasurementRow(Base):
     provenance: Mapped[ProvenanceRow] = relationship(lazy="raise")
 
 
-class BestRow(Base):
+class BestRow(Numbered, Base):
     """The winner of a problem on a device; replaced when a study ends; always correct."""
 
     __tablename__ = "best"
@@ -162,7 +162,6 @@ class BestRow(Base):
         Index("ix_best_version", "version", unique=True),
     )
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
     policy: Mapped[str] = mapped_column(String(40))
@@ -182,12 +181,11 @@ class BestRow(Base):
     )
 
 
-class TokenRow(Base):
+class TokenRow(Numbered, Base):
     """An API token: its digest, never its secret. Revoked ones are kept, so a name means one token forever."""
 
     __tablename__ = "token"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(100), unique=True)
     digest: Mapped[str] = mapped_column(String(64), unique=True)
     scopes: Mapped[list[str]] = mapped_column(JSON)

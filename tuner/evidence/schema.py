@@ -6,10 +6,9 @@ from typing import Final
 
 from sqlalchemy import MetaData
 
-from tuner.evidence.build_models import BuildRow
 from tuner.evidence.campaign_models import CampaignRow
 from tuner.evidence.models import Base
 
 METADATA: Final[MetaData] = Base.metadata
 #: Importing a module declares its tables.
-DECLARED: Final = (Base, BuildRow, CampaignRow)
+DECLARED: Final = (Base, CampaignRow)

@@ -71,7 +71,9 @@ class Store:
             fresh: begin a new study even if one exists.
         """
         with self.transaction(writes=True) as session:
-            return studies.begin(session, key, fresh)
+            problem = studies.problem_id(session, key.problem)
+            device = studies.device_id(session, key.device, key.device_kind)
+            return studies.begin(session, key, problem, device, fresh)
 
     def finish_study(self, study_id: int, because: str) -> None:
         """Marks a study as finished, with the reason."""
@@ -116,8 +118,9 @@ class Store:
 
     def measurements_of(self, study_id: int, stage: Stage | None = None) -> list[StoredMeasurement]:
         """A study's measurements in the order they were taken."""
+        query = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
         with self.transaction() as session:
-            return measurements.of_study(session, study_id, stage)
+            return measurements.read(session, query if stage is None else query.where(MeasurementRow.stage == stage))
 
     def final_series(self, study_id: int) -> list[StoredMeasurement]:
         """The correct measurements of the last finals; empty when something was screened after them."""

@@ -15,25 +15,15 @@ from tuner.evidence.records import StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.rows import id_of, insert_new
 
 
-def begin(session: Session, key: StudyKey, fresh: bool = False) -> StudyRecord:
+def begin(session: Session, key: StudyKey, problem: int, device: int, fresh: bool = False) -> StudyRecord:
     """The latest study of `key` in any status, or a new one.
 
     Args:
+        problem, device: row ids of the key's problem and device.
         fresh: begin a new study even if one exists.
     """
-    place = (problem_id(session, key.problem), device_id(session, key.device, key.device_kind))
-    return begin_at(session, key, *place, fresh)
-
-
-def begin_at(session: Session, key: StudyKey, problem: int, device: int, fresh: bool = False) -> StudyRecord:
-    """`begin` for callers that know the row ids of the key's problem and device."""
-    same = {
-        "problem_id": problem,
-        "device_id": device,
-        "policy": key.policy.value,
-        "family": key.family,
-        "source": key.source,
-    }
+    same = {"problem_id": problem, "device_id": device, "policy": key.policy.value, "family": key.family,
+            "source": key.source}  # fmt: skip
     query = select(StudyRow).filter_by(**same).order_by(StudyRow.generation.desc()).limit(1)
     latest = session.scalars(query).one_or_none()
     if latest is None or fresh:
@@ -46,7 +36,9 @@ def begin_at(session: Session, key: StudyKey, problem: int, device: int, fresh: 
         # Another process may begin the same study now: both then use that one.
         insert_new(session, StudyRow, [row])
         latest = session.scalars(query).one()
-    return codec.study(latest, key)
+    return StudyRecord(
+        latest.id, key, StudyStatus(latest.status), codec.utc(latest.created_at), latest.stopped_because
+    )
 
 
 def set_status(session: Session, study_id: int, status: StudyStatus, because: str) -> None:

@@ -27,7 +27,7 @@ from space.explain import is_legal
 from space.problem import Problem
 from space.registry import config_named, family_named, problem_from_key
 from tuner.errors import BuildDiffers, BuildRefused
-from tuner.evidence.build_models import BuildRow
+from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.codec import config_of, utc
 from tuner.evidence.store import Store
 from workers.build import Build as Build

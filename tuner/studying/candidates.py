@@ -81,7 +81,7 @@ def _recorded_candidates(
     found: list[tuple[float, Config]] = []
     recorded, broken = 0, list[str]()
     for family in families:
-        own = [config_named(key) for key in sorted(keys) if _is_of(key, family)]
+        own = [config_named(key) for key in sorted(keys) if key.startswith(f"{family.name}:")]
         if not own:
             continue
         columns = family.columns(problem, own, limits)
@@ -103,13 +103,9 @@ def _recorded_candidates(
     return found
 
 
-def _is_of(key: str, family: Family) -> bool:
-    return key.startswith(f"{family.name}:")
-
-
 def _broken_by(family: Family, columns: Columns) -> str:
     """The legality rules that most candidates break."""
-    broken = {rule.id: int((~rule.mask(columns)).sum()) for rule in family.rules if rule.kind == "legal"}
+    broken = {rule.id: int((~rule.mask(columns)).sum()) for rule in family.legal}
     return ", ".join(rule for rule in sorted(broken, key=lambda rule: -broken[rule])[:3] if broken[rule])
 
 

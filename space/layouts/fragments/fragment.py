@@ -13,15 +13,6 @@ from space.layouts.swizzle import IntArray
 REGISTER_BITS: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Place of one element: the bits of a thread's register from `bit` on."""
-
-    thread: int
-    register: int
-    bit: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragment:
     """(thread, element of its registers) → (matrix, row, column).
@@ -75,11 +66,6 @@ class Fragment:
         """Register of a thread's element, and its lowest bit there."""
         packed = self.elements_per_register
         return element // packed, element % packed * self.element_bits
-
-    def holders(self, row: int, column: int, matrix: int = 0) -> list[Holder]:
-        """Every place that holds an element; more than one only if the ISA replicates it."""
-        found = np.argwhere((self.row == row) & (self.column == column) & (self.matrix == matrix))
-        return [Holder(int(thread), *self.slot(int(element))) for thread, element in found]
 
     def owners(self) -> tuple[IntArray, IntArray]:
         """Thread and element by [matrix, row, column]; -1 if no thread holds it, the last thread if several do."""

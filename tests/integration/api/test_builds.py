@@ -19,7 +19,7 @@ from space.kinds.gemm import Gemm
 from tests.integration.api.asking import problem_of, serving
 from tests.support import FAMILY
 from tuner.evidence import tokens
-from tuner.evidence.build_models import BuildRow
+from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.store import Store
 from tuner.fleet import builds
 from tuner.fleet.agent.build_cache import HttpBuildCache

@@ -81,7 +81,7 @@ class Rounds:
             competing = names_of(families_for(holder.facts.arch, holder.problem))
             of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
             key = StudyKey(holder.problem, *of_device)
-            study = studies.begin_at(session, key, holder.problem_id, holder.device_id)
+            study = studies.begin(session, key, holder.problem_id, holder.device_id)
             keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals_done = _past(session, study.id)
             winners = (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from space.errors import LayoutError
 from space.instructions.mma_sync import MMA_SYNC, MmaSync
 from space.instructions.wgmma import FLOAT_N, INTEGER_N, WGMMA, Wgmma
-from space.layouts.fragments.fragment import Fragment, Holder
+from space.layouts.fragments.fragment import Fragment
 from space.layouts.fragments.matrix_moves import COUNTS, matrix_fragment
 from space.layouts.fragments.mma_sync import ACCUMULATORS, SHAPES, mma_fragment
 from space.layouts.fragments.named import fragment_named
@@ -68,12 +68,12 @@ def test_every_element_is_held_exactly_once(fragment: Fragment) -> None:
 
 
 @given(st.sampled_from(EVERY), st.data())
-def test_holders_and_slots_agree_with_the_map(fragment: Fragment, data: st.DataObject) -> None:
+def test_owners_and_slots_agree_with_the_map(fragment: Fragment, data: st.DataObject) -> None:
     thread = data.draw(st.integers(0, fragment.threads - 1))
     element = data.draw(st.integers(0, fragment.elements - 1))
-    place = (int(array[thread, element]) for array in (fragment.row, fragment.column, fragment.matrix))
+    place = tuple(int(array[thread, element]) for array in (fragment.matrix, fragment.row, fragment.column))
     register, bit = fragment.slot(element)
-    assert fragment.holders(*place) == [Holder(thread, register, bit)]
+    assert [owner[place] for owner in fragment.owners()] == [thread, element]
     assert register < fragment.registers
     assert bit + fragment.element_bits <= fragment.register_bits
 
