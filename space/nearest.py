@@ -83,8 +83,7 @@ class Neighbourhood:
     @cached_property
     def _breaks(self) -> _Bits:
         """The rules that each row breaks."""
-        breaks: _Bits = (1 << np.arange(len(self.held))) @ ~self.held
-        return breaks
+        return (1 << np.arange(len(self.held))) @ ~self.held
 
     @cached_property
     def _alone(self) -> _Bits:

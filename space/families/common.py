@@ -61,5 +61,4 @@ def pdl_saved_us(held: FloatColumn, kernel_us: FloatColumn) -> FloatColumn:
         kernel_us: time of one launch.
     """
     crowded = np.where(held > 0.5, np.maximum((CROWDED_UNTIL - held) / (CROWDED_UNTIL - 0.5), 0), 0)
-    saved: FloatColumn = PDL_SAVES_US - CROWDED * crowded * kernel_us
-    return saved
+    return PDL_SAVES_US - CROWDED * crowded * kernel_us

@@ -35,8 +35,7 @@ def words(c: Columns) -> IntColumn:
 
 def _gathers(c: Columns) -> BoolColumn:
     """Whether warps of a block exchange sums through shared memory."""
-    column: BoolColumn = (c["split_warps"] > 1) | (c["split_k"] > 1)
-    return column
+    return (c["split_warps"] > 1) | (c["split_k"] > 1)
 
 
 def _reduction_bytes(c: Columns) -> IntColumn:

@@ -67,5 +67,4 @@ def _a_us(c: Columns, device: DeviceProfile, tiles: FloatColumn, slots: FloatCol
     slice_bytes = c["rows"] * row_bytes(c.problem) / c["split_k"]
     again = c["tile_n"] / c["columns"] * slice_bytes * tiles
     rate = BYTES_PER_CLOCK * device.highest_clock_ghz * 1e3 * np.minimum(slots, device.sm_count)
-    column: FloatColumn = tiles * slice_bytes / (device.l2_tbs * 1e6) + again / rate
-    return column
+    return tiles * slice_bytes / (device.l2_tbs * 1e6) + again / rate

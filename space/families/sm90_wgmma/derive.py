@@ -79,8 +79,7 @@ def _consumer_registers(c: Columns) -> IntColumn:
 
 def _accumulator_registers(c: Columns) -> IntColumn:
     one_block = instruction(c.problem).accumulator_registers(c["tile_n"])
-    column: IntColumn = one_block * c["tile_m"] // (wgmma.M * c["team"])
-    return column
+    return one_block * c["tile_m"] // (wgmma.M * c["team"])
 
 
 @kept
@@ -96,8 +95,7 @@ def _held_registers(c: Columns) -> IntColumn:
     steps = stage_k_bytes(c) // wgmma.K_BYTES
     held_a = wgmma.A_REGISTERS * steps * m64_blocks(c) + FRAGMENT_ADDRESSES
     fragments = np.where(c["a_source"] == A_REGISTERS, held_a, 0)
-    column: IntColumn = sums * c["accumulator_registers"] + fragments + finish_registers(c)
-    return column
+    return sums * c["accumulator_registers"] + fragments + finish_registers(c)
 
 
 def finish_registers(c: Columns) -> int:
@@ -123,14 +121,12 @@ def _store_box_n(c: Columns) -> IntColumn:
 
 def slices(c: Columns) -> IntColumn:
     """Slices of K of one tile, by split-K or by a cluster along K."""
-    column: IntColumn = c["split_k"] * c["cluster_k"]
-    return column
+    return c["split_k"] * c["cluster_k"]
 
 
 def slice_stages(c: Columns) -> IntColumn:
     """Pipeline stages of the longest slice of K of a tile."""
-    column: IntColumn = -(-c["k_iterations"] // slices(c))
-    return column
+    return -(-c["k_iterations"] // slices(c))
 
 
 def stored_row_bytes(c: Columns) -> IntColumn:
@@ -149,8 +145,7 @@ def _staged_bytes(c: Columns) -> IntColumn:
 
 def _share_groups(c: Columns) -> IntColumn:
     """Groups of 64 rows by eight columns that each block of a cluster along K writes for one warpgroup."""
-    column: IntColumn = -(-m64_blocks(c) * (c["tile_n"] // wgmma.N_STEP) // c["cluster_k"])
-    return column
+    return -(-m64_blocks(c) * (c["tile_n"] // wgmma.N_STEP) // c["cluster_k"])
 
 
 def _smem_bytes(c: Columns) -> IntColumn:

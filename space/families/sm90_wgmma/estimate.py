@@ -105,8 +105,7 @@ def _eighth_norm(one: FloatColumn, other: FloatColumn) -> FloatColumn:
     """(one^8 + other^8)^(1/8), without the slow power of an array."""
     for _ in range(3):
         one, other = one * one, other * other
-    root: FloatColumn = np.sqrt(np.sqrt(np.sqrt(one + other)))
-    return root
+    return np.sqrt(np.sqrt(np.sqrt(one + other)))
 
 
 def _blocks_together(c: Columns) -> IntColumn:
@@ -121,15 +120,13 @@ def _resident(c: Columns) -> IntColumn:
     beside = BESIDE_REGISTERS + SPLIT_REGISTERS * (c["split_k"] > 1)
     registers = np.minimum(c["accumulator_registers"] + beside, c.arch.registers_per_thread)
     by_registers = c.arch.registers_per_block // (c["threads"] * registers)
-    blocks: IntColumn = np.maximum(np.minimum(by_smem, by_registers), 1)
-    return blocks
+    return np.maximum(np.minimum(by_smem, by_registers), 1)
 
 
 def _stage_clocks(c: Columns, l2_bytes_per_clock: float, busy: FloatColumn, crowd: FloatColumn) -> FloatColumn:
     inside, from_l2, latency, unhidden, slower = c.once(_stage_parts)
     l2 = from_l2 * np.maximum(busy / l2_bytes_per_clock, 1 / L2_BYTES_PER_CLOCK)
-    clocks: FloatColumn = (np.hypot(crowd * np.maximum(inside, l2), latency) + unhidden) * slower
-    return clocks
+    return (np.hypot(crowd * np.maximum(inside, l2), latency) + unhidden) * slower
 
 
 def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
@@ -192,8 +189,7 @@ def _cluster_k_clocks(c: Columns) -> FloatColumn:
 
 def _multicasts(c: Columns) -> BoolColumn:
     """Whether blocks of a cluster load operands for one another."""
-    column: BoolColumn = c["cluster_m"] * c["cluster_n"] > 1
-    return column
+    return c["cluster_m"] * c["cluster_n"] > 1
 
 
 def split_trips(c: Columns) -> IntColumn:
@@ -207,8 +203,7 @@ def split_trips(c: Columns) -> IntColumn:
     unit = np.where(single, 1, np.where(groups % 4 > 0, 2, 4))
     ahead = np.where(single, 16, np.where(groups % 4 > 0, 4, 2))
     units = groups // unit * (c["tile_m"] // (wgmma.M * c["team"]))
-    trips: IntColumn = -(-units // c["split_k"]) * -(-c["split_k"] // ahead)
-    return trips
+    return -(-units // c["split_k"]) * -(-c["split_k"] // ahead)
 
 
 def _pack_us(c: Columns) -> float:

@@ -103,8 +103,7 @@ def _lines_b(c: Columns) -> IntColumn:
 def _span_whole(c: Columns, operand: str) -> BoolColumn:
     """Whether boxes cut a K-major tile into whole spans of K; boxes of an MN-major tile may reach past it."""
     mn_major = mn_major_a(c) if operand == "a" else mn_major_b(c)
-    column: BoolColumn = mn_major | whole_boxes(stage_k_bytes(c), row_bytes_of(c[f"swizzle_{operand}"]))
-    return column
+    return mn_major | whole_boxes(stage_k_bytes(c), row_bytes_of(c[f"swizzle_{operand}"]))
 
 
 def _instruction_registers(c: Columns) -> IntColumn:

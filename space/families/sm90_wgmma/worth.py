@@ -92,18 +92,16 @@ def _best_hint(c: Columns) -> IntColumn:
 def _pdl_useful(c: Columns) -> BoolColumn:
     """On for one wave of a short product; open for several waves and for memory-bound ones; off for long products."""
     short = is_short(c.problem)
-    column: BoolColumn = np.where(
+    return np.where(
         c["pdl"] == 1,
         np.bool_(short) & (c["stream_k"] == 0),
         np.bool_(not short or _streams(c)) | (_blocks(c) > c.device.sm_count),
     )
-    return column
 
 
 def _slices_pay(c: Columns, fill: float) -> BoolColumn:
     """Whether slices of K fill the GPU up to `fill` times and are long enough to pay for their sums."""
-    column: BoolColumn = (_blocks(c) <= fill * c.device.sm_count) & (slice_stages(c) >= MIN_SLICE_STAGES)
-    return column
+    return (_blocks(c) <= fill * c.device.sm_count) & (slice_stages(c) >= MIN_SLICE_STAGES)
 
 
 def _stream_k_useful(c: Columns) -> BoolColumn:
@@ -129,8 +127,7 @@ def _swap_useful(c: Columns) -> BoolColumn:
 
 
 def _tiles(extent: int, tile: IntColumn) -> IntColumn:
-    column: IntColumn = -(-extent // tile)
-    return column
+    return -(-extent // tile)
 
 
 def _swizzle_widest(c: Columns, operand: str) -> BoolColumn:
