@@ -24,7 +24,7 @@ def install(app: FastAPI, timing: Timing) -> None:
 
 # Coroutines although they await nothing: FastAPI would run plain functions in a thread pool.
 async def _campaigns(request: Request) -> Campaigns:
-    return Campaigns(request.app.state.store, request.app.state.timing)
+    return Campaigns(request.app.state.store)
 
 
 async def _workers(request: Request) -> Workers:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
+from api.pages import Page
 from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import Strict
 from space.devices import identity_named
@@ -115,11 +116,8 @@ class CampaignOut(RecordOut):
     """A campaign."""
 
 
-class CampaignsPage(BaseModel):
+class CampaignsPage(Page[CampaignOut]):
     """A page of campaigns, oldest first."""
-
-    items: list[CampaignOut]
-    next: str | None = Field(description="cursor of the next page; null on the last")
 
 
 @fields_of(
@@ -154,11 +152,8 @@ class CampaignProblemOut(RecordOut):
     """One problem of a campaign on one device."""
 
 
-class CampaignProblemsPage(BaseModel):
+class CampaignProblemsPage(Page[CampaignProblemOut]):
     """A page of a campaign's problems, in the order of its list."""
-
-    items: list[CampaignProblemOut]
-    next: str | None = Field(description="cursor of the next page; null on the last")
 
 
 @fields_of(Worker)
@@ -166,8 +161,5 @@ class WorkerOut(RecordOut):
     """A worker."""
 
 
-class WorkersPage(BaseModel):
+class WorkersPage(Page[WorkerOut]):
     """A page of workers, in order of registration."""
-
-    items: list[WorkerOut]
-    next: str | None = Field(description="cursor of the next page; null on the last")

@@ -16,7 +16,6 @@ from api.schemas import Strict
 from tuner.errors import ResultRefused
 from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
 from tuner.fleet.campaigns.records import (
-    Announcement,
     Clocks,
     Measurement,
     Outcome,
@@ -199,8 +198,7 @@ async def announce_candidates(
     round_id: RoundId, body: AnnounceIn, rounds: RoundsDependency, limit: RoundCallLimit
 ) -> None:
     """Announces the candidates that are measured next: the suspects if the worker goes silent."""
-    announcement = Announcement(body.stage, tuple(body.configs))
-    await limit.run(lambda: rounds.announce(round_id, body.lease, announcement))
+    await limit.run(lambda: rounds.announce(round_id, body.lease, body.stage, body.configs))
 
 
 @router.post("/v1/rounds/{round_id:int}:finish", operation_id="finishRound", status_code=204, responses=responses(409))

@@ -16,8 +16,8 @@ from api.access import AccessPolicy
 from api.app import create_app
 from tuner.errors import SettingsError
 from tuner.evidence.store import Store
-from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import TIMING, Timing
+from tuner.fleet.campaigns.sweep import Maintenance
 
 #: Longer than our own clients wait between two requests.
 _KEEP_ALIVE_SECONDS = 75

@@ -22,9 +22,7 @@ from tests.support import FACTS, PROVENANCE, measured
 from tuner.evidence.campaign_models import WorkerRow
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
-from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import (
-    Announcement,
     Campaign,
     CampaignBudget,
     CampaignRequest,
@@ -33,7 +31,7 @@ from tuner.fleet.campaigns.records import (
     Timing,
 )
 from tuner.fleet.campaigns.rounds import Rounds
-from tuner.fleet.campaigns.sweep import Sweeper
+from tuner.fleet.campaigns.sweep import Maintenance, Sweeper
 from tuner.fleet.campaigns.workers import Workers
 from tuner.studying.candidates import candidates_for
 from tuner.studying.screening import Search
@@ -133,8 +131,8 @@ class Hand:
         return Search(problem, self.device.facts.name, candidates, task.budget, past.tried)
 
     def announce(self, task: RoundTask, configs: Sequence[Config], stage: str = "screen") -> None:
-        keys = tuple(config.key for config in configs)
-        self._fleet.rounds.announce(task.round_id, task.lease, Announcement(stage, keys))  # type: ignore[arg-type]
+        keys = [config.key for config in configs]
+        self._fleet.rounds.announce(task.round_id, task.lease, stage, keys)  # type: ignore[arg-type]
 
     def report(self, task: RoundTask, measurements: Sequence[Measurement] = (), **rest: object) -> None:
         report = RoundReport(tuple(measurements), provenance(self.number), 0.0, **rest)  # type: ignore[arg-type]
@@ -161,7 +159,7 @@ class Fleet:
 
     def __init__(self, store: Store, timing: Timing = BY_HAND) -> None:
         self.store, self.timing = store, timing
-        self.campaigns, self.rounds = Campaigns(store, timing), Rounds(store, timing)
+        self.campaigns, self.rounds = Campaigns(store), Rounds(store, timing)
         self.workers = Workers(store, timing)
         self.clock = 1_000.0
         self.sweeper = Sweeper(store, timing, clock=lambda: self.clock)

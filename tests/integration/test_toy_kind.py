@@ -27,7 +27,7 @@ from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.problems import from_csv, from_json, ladder
-from tuner.fleet.campaigns.records import TIMING, CampaignBudget, CampaignRequest
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
 from tuner.hints import tune_command
 from workers.errors import RecordingError
 from workers.measurement import Policy
@@ -80,7 +80,7 @@ def test_no_family_takes_it_and_every_place_says_so(tmp_path: Path) -> None:
         assert UNSERVED in found.why
         request = CampaignRequest("scaled", (ASKED, PROBLEM), ((H200, "cuda"),), CampaignBudget(), 0)
         with pytest.raises(FamilyError, match=UNSERVED):
-            Campaigns(store, TIMING).create(request)
+            Campaigns(store).create(request)
         assert store.counts()["campaign"] == 0
 
 

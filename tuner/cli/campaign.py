@@ -115,7 +115,7 @@ def run(
             opened.pop().close()
             show(LocalCampaigns(store, timing).estimate(request), as_json, shown.estimate)
             return
-        campaign, _ = Campaigns(store, timing).create(request, None if again else request_key(request))
+        campaign, _ = Campaigns(store).create(request, None if again else request_key(request))
         say_device(facts)
         watch = shown.Watcher(quiet=as_json)
         here = EmbeddedRun(

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -16,13 +17,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 import httpx2
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import func, select, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.orm import Session
 
 from tuner.errors import StoreError
-from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, WorkerRow
-from tuner.evidence.database import connect, current_revision, newest_revision, shown
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow
+from tuner.evidence.database import connect, newest_revision, shown
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import Timing
@@ -72,8 +72,10 @@ def service_check(url: str, token: str | None) -> Check:
             "service", "broken", f"{url} is ready and refuses the token: {_detail(asked)}",
             "set GEMMTUNE_TOKEN_FILE to a token of `gemmtune token create NAME --scope work`",
         )  # fmt: skip
-    skew = _skew(ready)
-    if skew is not None and abs(skew) > _SKEW_SECONDS:
+    skew = 0.0
+    with suppress(KeyError, ValueError):
+        skew = (parsedate_to_datetime(ready.headers["date"]) - datetime.now(UTC)).total_seconds()
+    if abs(skew) > _SKEW_SECONDS:
         return Check(
             "service", "warning", f"{url} is ready; its clock is {skew:+.0f} s from this machine's", "run NTP on both"
         )
@@ -92,152 +94,125 @@ def fleet_checkup(url: str, timing: Timing, settle: Callable[[float], None] = ti
     except StoreError as error:
         gone = "is not there" in str(error)
         return [Check("database", "absent" if gone else "broken", str(error), "" if gone else "see the sentence")]
-    store = Store(engine)
-    try:
-        reached, current = _reached(engine, url)
-        if not current:
-            return reached
-        return [*reached, *_Look(store, timing, settle).checks(), _disk(store, url)]
-    except StoreError as error:
-        return [Check("database", "broken", str(error), "see the sentence")]
-    finally:
-        store.close()
+    with Store(engine) as store:
+        try:
+            return list(_checks(store, url, timing, settle))
+        except StoreError as error:
+            return [Check("database", "broken", str(error), "see the sentence")]
 
 
-def _reached(engine: Engine, url: str) -> tuple[list[Check], bool]:
-    """Checks database and schema; also whether the tables are this version's."""
+def _checks(store: Store, url: str, timing: Timing, settle: Callable[[float], None]) -> Iterator[Check]:
     started = time.perf_counter()
-    with Store(engine).transaction() as session:
-        revision = current_revision(session.connection())
-    milliseconds = (time.perf_counter() - started) * 1e3
-    found = Check("database", "ok", f"{shown(url)} answers within {milliseconds:.0f} ms")
+    revision = store.revision()
+    yield Check("database", "ok", f"{shown(url)} answers within {(time.perf_counter() - started) * 1e3:.0f} ms")
     head = newest_revision()
-    if revision == head:
-        return [found, Check("schema", "ok", f"{head}, this version's")], True
-    if revision is None:
-        return [found, Check("schema", "absent", "no tables yet", "`gemmtune serve` creates them")], False
-    fix = "the next start of `gemmtune serve` upgrades it; run `gemmtune backup` first"
-    if not revision.isdigit() or int(revision) > int(head):
-        fix = "a newer gemmtune wrote it: upgrade this one"
-    return [found, Check("schema", "warning", f"{revision}, this version has {head}", fix)], False
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """Checks of tables whose schema is current."""
-
-    store: Store
-    timing: Timing
-    settle: Callable[[float], None]
-
-    def checks(self) -> list[Check]:
-        with self.store.transaction() as session:
-            campaigns = session.scalar(select(func.count()).select_from(CampaignRow)) or 0
-            workers = session.scalar(select(func.count()).select_from(WorkerRow)) or 0
-            clock = self._clock(session)
-        if not campaigns and not workers:
-            return [self._contents(), clock]
-        return [self._contents(), clock, self._queue(), self._workers(), self._problems()]
-
-    def _contents(self) -> Check:
-        counts = self.store.counts()
+    if revision == "none":
+        yield Check("schema", "absent", "no tables yet", "`gemmtune serve` creates them")
+    elif revision != head:
+        fix = "the next start of `gemmtune serve` upgrades it; run `gemmtune backup` first"
+        if not revision.isdigit() or int(revision) > int(head):
+            fix = "a newer gemmtune wrote it: upgrade this one"
+        yield Check("schema", "warning", f"{revision}, this version has {head}", fix)
+    else:
+        yield Check("schema", "ok", f"{head}, this version's")
+        counts = store.counts()
         told = ("best", "measurement", "campaign", "campaign_problem", "round", "worker", "build", "token")
-        return Check("contents", "ok", ", ".join(f"{counts[name]:,} {name}" for name in told))
+        yield Check("contents", "ok", ", ".join(f"{counts[name]:,} {name}" for name in told))
+        yield _clock(store)
+        if counts["campaign"] or counts["worker"]:
+            yield from (_queue(store, settle), _workers(store, timing), _problems(store))
+        yield _disk(store, url)
 
-    def _clock(self, session: Session) -> Check:
+
+def _clock(store: Store) -> Check:
+    with store.transaction() as session:
         skew = (now(session) - datetime.now(UTC)).total_seconds()
-        if abs(skew) > _SKEW_SECONDS:
-            return Check("clock", "warning", f"the database's is {skew:+.0f} s from this machine's", "run NTP on both")
-        return Check("clock", "ok", f"the database's is {abs(skew):.1f} s from this machine's")
+    if abs(skew) > _SKEW_SECONDS:
+        return Check("clock", "warning", f"the database's is {skew:+.0f} s from this machine's", "run NTP on both")
+    return Check("clock", "ok", f"the database's is {abs(skew):.1f} s from this machine's")
 
-    def _queue(self) -> Check:
-        found = self._mismatches()
-        if found:
-            self.settle(_SETTLE_SECONDS)
-            found &= self._mismatches()
-        counts = Counter[str]()
-        for (_, status), count in fleet_statistics(self.store).rounds.items():
-            counts[status] += count
-        state = f"{counts['queued']} rounds queued, {counts['running']} running"
-        if not found:
-            return Check("queue", "ok", f"{state}; the queue and the tables agree")
-        said = "; ".join(sorted(found)[:_MOST_NAMED])
-        fix = "a running service repairs it within 15 s: start one, and read its log if this persists"
-        return Check("queue", "broken", f"{state}; {len(found)} mismatches: {said}", fix)
 
-    def _mismatches(self) -> set[str]:
-        """Where queue, rounds and problems disagree now; transactions under way may show up once."""
-        with self.store.transaction() as session:
-            roundless = session.scalars(select(CampaignProblemRow.id).where(*ROUNDLESS))
-            return {f"open without a round: problem {number}" for number in roundless} | set(
-                queue_of(self.store).mismatches(session)
-            )
+def _queue(store: Store, settle: Callable[[float], None]) -> Check:
+    found = _mismatches(store)
+    if found:
+        settle(_SETTLE_SECONDS)
+        found &= _mismatches(store)
+    counts = Counter[str]()
+    for (_, status), count in fleet_statistics(store).rounds.items():
+        counts[status] += count
+    state = f"{counts['queued']} rounds queued, {counts['running']} running"
+    if not found:
+        return Check("queue", "ok", f"{state}; the queue and the tables agree")
+    said = "; ".join(sorted(found)[:_MOST_NAMED])
+    fix = "a running service repairs it within 15 s: start one, and read its log if this persists"
+    return Check("queue", "broken", f"{state}; {len(found)} mismatches: {said}", fix)
 
-    def _workers(self) -> Check:
-        present = Workers(self.store, self.timing).page(limit=_MOST_WORKERS)
-        open_ = CampaignProblemRow.status.in_(("waiting", "open"))
-        queues = select(CampaignProblemRow.queue).join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
-        with self.store.transaction() as session:
-            moment = now(session)
-            needed = set(session.scalars(queues.where(CampaignRow.status == "running", open_).distinct()))
-        silence = timedelta(seconds=2 * self.timing.silence_seconds)
-        if silent := [worker.name for worker in present if moment - worker.beat_at > silence]:
-            return Check(
-                "workers", "broken", f"{_named(silent)} went silent, and no service has noticed",
-                "no service sweeps this database: start `gemmtune serve`",
-            )  # fmt: skip
-        if missing := sorted(needed - {worker.queue for worker in present}):
-            return Check(
-                "workers", "broken", f"problems wait for {_named(missing)}, and no worker serves it",
-                "start `gemmtune worker run` on such a device",
-            )  # fmt: skip
-        if not present:
-            return Check("workers", "absent", "none registered, and nothing waits for one")
-        last = max((moment - worker.beat_at).total_seconds() for worker in present)
-        draining = sum(worker.status == "draining" for worker in present)
-        said = f"{len(present)} live, {draining} of them draining; each heard within the last {max(last, 0):.1f} s"
-        return Check("workers", "ok", said)
 
-    def _problems(self) -> Check:
-        with self.store.transaction() as session:
-            rows = session.execute(
-                select(CampaignProblemRow.campaign_id, func.count())
-                .where(CampaignProblemRow.status == "parked")
-                .group_by(CampaignProblemRow.campaign_id)
-                .order_by(CampaignProblemRow.campaign_id)
-            ).all()
-        if not rows:
-            return Check("problems", "ok", "none parked")
-        parked = [f"{count} of campaign {campaign}" for campaign, count in rows]
-        number = rows[-1][0]
+def _mismatches(store: Store) -> set[str]:
+    """Where queue, rounds and problems disagree now; transactions under way may show up once."""
+    with store.transaction() as session:
+        roundless = session.scalars(select(CampaignProblemRow.id).where(*ROUNDLESS))
+        return {f"open without a round: problem {number}" for number in roundless} | set(
+            queue_of(store).mismatches(session)
+        )
+
+
+def _workers(store: Store, timing: Timing) -> Check:
+    present = Workers(store, timing).page(limit=_MOST_WORKERS)
+    open_ = CampaignProblemRow.status.in_(("waiting", "open"))
+    queues = select(CampaignProblemRow.queue).join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
+    with store.transaction() as session:
+        moment = now(session)
+        needed = set(session.scalars(queues.where(CampaignRow.status == "running", open_).distinct()))
+    silence = timedelta(seconds=2 * timing.silence_seconds)
+    if silent := [worker.name for worker in present if moment - worker.beat_at > silence]:
         return Check(
-            "problems", "warning", f"{sum(count for _, count in rows)} are parked: {_named(parked)}",
-            f"`gemmtune campaign results {number}` shows each reason; a new campaign tries them again",
+            "workers", "broken", f"{_named(silent)} went silent, and no service has noticed",
+            "no service sweeps this database: start `gemmtune serve`",
         )  # fmt: skip
+    if missing := sorted(needed - {worker.queue for worker in present}):
+        return Check(
+            "workers", "broken", f"problems wait for {_named(missing)}, and no worker serves it",
+            "start `gemmtune worker run` on such a device",
+        )  # fmt: skip
+    if not present:
+        return Check("workers", "absent", "none registered, and nothing waits for one")
+    last = max((moment - worker.beat_at).total_seconds() for worker in present)
+    draining = sum(worker.status == "draining" for worker in present)
+    said = f"{len(present)} live, {draining} of them draining; each heard within the last {max(last, 0):.1f} s"
+    return Check("workers", "ok", said)
+
+
+def _problems(store: Store) -> Check:
+    with store.transaction() as session:
+        rows = session.execute(
+            select(CampaignProblemRow.campaign_id, func.count())
+            .where(CampaignProblemRow.status == "parked")
+            .group_by(CampaignProblemRow.campaign_id)
+            .order_by(CampaignProblemRow.campaign_id)
+        ).all()
+    if not rows:
+        return Check("problems", "ok", "none parked")
+    parked = [f"{count} of campaign {campaign}" for campaign, count in rows]
+    number = rows[-1][0]
+    return Check(
+        "problems", "warning", f"{sum(count for _, count in rows)} are parked: {_named(parked)}",
+        f"`gemmtune campaign results {number}` shows each reason; a new campaign tries them again",
+    )  # fmt: skip
 
 
 def _disk(store: Store, url: str) -> Check:
-    parsed = make_url(url)
     if not store.embedded:
         with store.transaction() as session:
             size = session.scalar(text("SELECT pg_database_size(current_database())")) or 0
         return Check("disk", "ok", f"the database is {size / 1e6:,.0f} MB; the server's free space is unknown")
-    path = Path(parsed.database or "")
+    path = Path(make_url(url).database or "")
     free = os.statvfs(path.parent)
     left, size = free.f_bavail * free.f_frsize, path.stat().st_size
     said = f"{path} is {size / 1e6:,.0f} MB, {left / 1e9:,.0f} GB are free"
     if left < _LOW_BYTES:
         return Check("disk", "warning", said, "free space: a full disk keeps no measurements")
     return Check("disk", "ok", said)
-
-
-def _skew(answer: httpx2.Response) -> float | None:
-    """Seconds that a service's clock is ahead of ours, to within one second."""
-    try:
-        theirs = parsedate_to_datetime(answer.headers["date"])
-    except (KeyError, ValueError):
-        return None
-    return (theirs - datetime.now(UTC)).total_seconds()
 
 
 def _detail(answer: httpx2.Response) -> str:

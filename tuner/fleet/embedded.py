@@ -10,8 +10,8 @@ from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.coordinator import LocalCoordinator
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import CampaignStatus, Progress, Timing
+from tuner.fleet.campaigns.sweep import Maintenance
 from tuner.prediction.learned import LearnedModel
 from workers.ports import Worker
 

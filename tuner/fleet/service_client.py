@@ -11,19 +11,8 @@ from typing import Any, Final, Self
 
 import httpx2
 
-from tuner.errors import (
-    CampaignEnded,
-    CampaignError,
-    FleetError,
-    KeyReused,
-    LeaseLost,
-    ResultRefused,
-    SlotTaken,
-    TunerError,
-    UnknownCampaign,
-    Unreachable,
-    WorkerGone,
-)
+from tuner import errors
+from tuner.errors import FleetError, TunerError, Unreachable
 
 #: Makes an exception of an HTTP status, an error type such as `/problems/bad-input`, and a sentence. Status 0 means
 #: that no response of the service arrived.
@@ -31,14 +20,14 @@ ErrorOf = Callable[[int, str, str], Exception]
 
 #: Refusals by the error type in a response.
 _REFUSALS: Final[dict[str, type[TunerError]]] = {
-    "unknown-campaign": UnknownCampaign,
-    "campaign-ended": CampaignEnded,
-    "idempotency-key-reused": KeyReused,
-    "bad-campaign": CampaignError,
-    "worker-gone": WorkerGone,
-    "slot-taken": SlotTaken,
-    "lease-lost": LeaseLost,
-    "result-refused": ResultRefused,
+    "unknown-campaign": errors.UnknownCampaign,
+    "campaign-ended": errors.CampaignEnded,
+    "idempotency-key-reused": errors.KeyReused,
+    "bad-campaign": errors.CampaignError,
+    "worker-gone": errors.WorkerGone,
+    "slot-taken": errors.SlotTaken,
+    "lease-lost": errors.LeaseLost,
+    "result-refused": errors.ResultRefused,
 }
 #: Statuses of refusals that a later attempt may not meet.
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +12,6 @@ from space.registry import config_named
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import (
     TIMING,
-    Announcement,
     HeartbeatReply,
     Registration,
     RoundReport,
@@ -23,7 +23,7 @@ from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.service_client import ServiceClient
 from tuner.studying.screening import Trial
-from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, to_json
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, to_json
 
 
 class LocalCoordinator:
@@ -38,9 +38,9 @@ class LocalCoordinator:
         """Begins a round on a prepared device and returns the history of its study."""
         return self._rounds.begin(task.round_id, task.lease, provenance)
 
-    def announce(self, task: RoundTask, announcement: Announcement) -> None:
+    def announce(self, task: RoundTask, stage: Stage, configs: Sequence[str]) -> None:
         """Announces the candidates that are measured next."""
-        self._rounds.announce(task.round_id, task.lease, announcement)
+        self._rounds.announce(task.round_id, task.lease, stage, configs)
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
         """Reports a round."""
@@ -81,8 +81,8 @@ class HttpCoordinator:
         winners = tuple(config_named(key) for key in said["winners"])
         return StudyHistory(int(said["study_id"]), tried, bool(said["finals_done"]), winners)
 
-    def announce(self, task: RoundTask, announcement: Announcement) -> None:
-        body = {"lease": task.lease, "stage": announcement.stage, "configs": list(announcement.configs)}
+    def announce(self, task: RoundTask, stage: Stage, configs: Sequence[str]) -> None:
+        body = {"lease": task.lease, "stage": stage, "configs": list(configs)}
         self._service.call("POST", f"/v1/rounds/{task.round_id}:announce", body)
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:

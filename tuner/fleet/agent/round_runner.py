@@ -11,7 +11,7 @@ from space.config import Config
 from space.registry import config_named, problem_from_key
 from tuner.errors import NothingCorrect, ResultRefused
 from tuner.fleet.agent.coordinator import Coordinator
-from tuner.fleet.campaigns.records import Announcement, RoundReport, RoundTask, StudyHistory
+from tuner.fleet.campaigns.records import RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
@@ -132,8 +132,8 @@ class RoundRunner:
         return search.ended
 
     def _announce(self, stage: Stage, batch: Sequence[Config]) -> None:
-        announcement = Announcement(stage, tuple(config.key for config in batch))
-        self._retry(lambda: self._coordinator.announce(self._task, announcement))
+        keys = [config.key for config in batch]
+        self._retry(lambda: self._coordinator.announce(self._task, stage, keys))
 
     @contextmanager
     def _busy(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from tuner.evidence.rows import ids_by_key
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id, problem_columns
 from tuner.fleet.campaigns.clock import now
-from tuner.fleet.campaigns.records import TIMING, Campaign, CampaignBudget, CampaignRequest, CampaignStatus, Timing
+from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import queue_name
 from workers.measurement import Policy
@@ -34,7 +34,7 @@ MOST_KEY = 200
 class Campaigns:
     """The campaigns of one store."""
 
-    def __init__(self, store: Store, timing: Timing = TIMING) -> None:
+    def __init__(self, store: Store) -> None:
         self._store, self._queue = store, queue_of(store)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None = None) -> tuple[Campaign, bool]:

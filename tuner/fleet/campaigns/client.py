@@ -28,7 +28,7 @@ class LocalCampaigns:
     """Campaigns and workers of a store, as JSON documents."""
 
     def __init__(self, store: Store, timing: Timing) -> None:
-        self._store, self._campaigns, self._workers = store, Campaigns(store, timing), Workers(store, timing)
+        self._store, self._campaigns, self._workers = store, Campaigns(store), Workers(store, timing)
 
     def create(self, request: CampaignRequest, idempotency_key: str | None) -> Document:
         """Creates a campaign."""

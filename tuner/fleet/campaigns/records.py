@@ -250,14 +250,6 @@ class StudyHistory:
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
-    """Candidates about to be measured: the suspects if the worker falls silent."""
-
-    stage: Stage
-    configs: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class RoundReport:
     """A worker's report of a round.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -82,44 +81,48 @@ def problems(
     Raises:
         UnknownCampaign: no campaign has this id.
     """
-    query = select(Item).where(Item.campaign_id == campaign_id, Item.id > after).order_by(Item.id).limit(limit)
+    query = (
+        select(Item, ConfigRow.key, MeasurementRow.median_us)
+        .outerjoin(MeasurementRow, MeasurementRow.id == Item.measurement_id)
+        .outerjoin(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+        .where(Item.campaign_id == campaign_id, Item.id > after)
+        .order_by(Item.id)
+        .limit(limit)
+    )
     if status is not None:
         query = query.where(Item.status == status.value)
     if since is not None:
         query = query.where(Item.ended_at >= since)
     with store.transaction() as session:
         row_of(session, campaign_id)
-        rows = session.scalars(query.options(joinedload(Item.problem), joinedload(Item.device))).all()
-        winners = _winners(session, [row.measurement_id for row in rows if row.measurement_id is not None])
-        return [_problem(row, *winners.get(row.measurement_id or 0, ("", None))) for row in rows]
+        rows = session.execute(query.options(joinedload(Item.problem), joinedload(Item.device))).all()
+        return [_problem(row, config_key or "", median_us) for row, config_key, median_us in rows]
 
 
 def _progress(session: Session, campaign: Campaign) -> Progress:
-    of_campaign = select(Item).where(Item.campaign_id == campaign.id).subquery()
+    ours = Item.campaign_id == campaign.id
     totals = session.execute(
-        select(of_campaign.c.status, func.count(), func.sum(of_campaign.c.tried), func.sum(of_campaign.c.gpu_seconds))
-        .group_by(of_campaign.c.status)
+        select(Item.status, func.count(), func.sum(Item.tried), func.sum(Item.gpu_seconds))
+        .where(ours).group_by(Item.status)
     ).all()  # fmt: skip
     counts = dict.fromkeys((status.value for status in ProblemStatus), 0)
     counts |= {status: count for status, count, _, _ in totals}
     tried = sum(int(found) for _, _, found, _ in totals)
-    left = counts["waiting"] + counts["open"]
     tried_of_left = sum(int(found) for status, _, found, _ in totals if status in ("waiting", "open"))
-    still = max(left * campaign.budget.candidates - tried_of_left, 0)
+    still = max((counts["waiting"] + counts["open"]) * campaign.budget.candidates - tried_of_left, 0)
     rate = _rate(session, campaign)
-    running = campaign.status is CampaignStatus.RUNNING
-    return Progress(
-        campaign, counts, tried, tried + still, _failed(session, campaign.id),
-        float(sum(seconds for _, _, _, seconds in totals)), _workers(session, campaign.id),
-        _running(session, campaign.id), rate, still / rate if rate and running else None,
-    )  # fmt: skip
-
-
-def _failed(session: Session, campaign_id: int) -> dict[str, int]:
+    queues = select(Item.queue).where(ours).distinct()
+    workers = select(func.count(WorkerRow.id)).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
+    running = select(func.count(RoundRow.id)).join(Item, Item.id == RoundRow.campaign_problem_id)
     failed: Counter[str] = Counter()
-    for outcomes in session.scalars(select(Item.failed).where(Item.campaign_id == campaign_id, Item.tried > 0)):
+    for outcomes in session.scalars(select(Item.failed).where(ours, Item.tried > 0)):
         failed.update(outcomes)
-    return dict(failed.most_common())
+    return Progress(
+        campaign, counts, tried, tried + still, dict(failed.most_common()),
+        float(sum(seconds for _, _, _, seconds in totals)), session.scalar(workers) or 0,
+        session.scalar(running.where(ours, RoundRow.status == "running")) or 0,
+        rate, still / rate if rate and campaign.status is CampaignStatus.RUNNING else None,
+    )  # fmt: skip
 
 
 def _rate(session: Session, campaign: Campaign) -> float | None:
@@ -134,22 +137,6 @@ def _rate(session: Session, campaign: Campaign) -> float | None:
         return None
     seconds = (moment - max(utc(first), moment - _RECENT)).total_seconds()
     return float(measured) / seconds if seconds > 0 else None
-
-
-def _workers(session: Session, campaign_id: int) -> int:
-    queues = select(Item.queue).where(Item.campaign_id == campaign_id).distinct()
-    live = select(func.count()).select_from(WorkerRow).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
-    return session.scalar(live) or 0
-
-
-def _running(session: Session, campaign_id: int) -> int:
-    query = select(func.count()).select_from(RoundRow).join(Item, Item.id == RoundRow.campaign_problem_id)
-    return session.scalar(query.where(Item.campaign_id == campaign_id, RoundRow.status == "running")) or 0
-
-
-def _winners(session: Session, ids: Sequence[int]) -> dict[int, tuple[str, float | None]]:
-    query = select(MeasurementRow.id, ConfigRow.key, MeasurementRow.median_us).join(ConfigRow)
-    return {place: (key, us) for place, key, us in session.execute(query.where(MeasurementRow.id.in_(ids)))}
 
 
 def _problem(row: CampaignProblemRow, config_key: str, median_us: float | None) -> CampaignProblem:

@@ -8,6 +8,7 @@ the same answer again.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 from sqlalchemy import bindparam, select
@@ -23,13 +24,13 @@ from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
 from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, held, keep, locked, reported
 from tuner.fleet.campaigns.outcomes import conclude, outcomes
-from tuner.fleet.campaigns.records import TIMING, Announcement, RoundReport, RoundTask, StudyHistory, Timing
+from tuner.fleet.campaigns.records import TIMING, RoundReport, RoundTask, StudyHistory, Timing
 from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
 from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
 from tuner.studying.screening import Trial
 from tuner.studying.study import names_of, source_of
-from workers.measurement import Outcome, Provenance
+from workers.measurement import Outcome, Provenance, Stage
 
 #: After this many candidates, the winners of similar problems have been tried.
 _LATE: Final = 64
@@ -89,8 +90,8 @@ class Rounds:
             )
             return StudyHistory(study.id, tried, finals_done, winners)
 
-    def announce(self, round_id: int, lease: str, announcement: Announcement) -> None:
-        """Records which candidates are measured next, before they are.
+    def announce(self, round_id: int, lease: str, stage: Stage, configs: Sequence[str]) -> None:
+        """Records which candidates are about to be measured: the suspects if the worker falls silent.
 
         Raises:
             LeaseLost: the caller no longer holds the round.
@@ -98,11 +99,10 @@ class Rounds:
         """
         with self._store.transaction(writes=True) as session:
             holder = held(session, round_id, lease)
-            configs = [config_from_key(key) for key in announcement.configs]
-            check_legal(holder.problem, holder.facts.profile, configs, announcement.stage)
+            found = [config_from_key(key) for key in configs]
+            check_legal(holder.problem, holder.facts.profile, found, stage)
             touch(session, self._queue, holder.worker_id)
-            keys = [config.key for config in configs]
-            keep(session, ANNOUNCED, round_id, lease, stage=announcement.stage, configs=keys)
+            keep(session, ANNOUNCED, round_id, lease, stage=stage, configs=[config.key for config in found])
 
     def finish(self, round_id: int, lease: str, report: RoundReport) -> None:
         """Stores what a round measured, ends it and queues the problem's next round, in one transaction.

@@ -9,12 +9,14 @@ Locks are taken in the order worker, engine's worker, waiting job, round, proble
 
 from __future__ import annotations
 
+import logging
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Final, cast
+from typing import Final, Self, cast
 
 from sqlalchemy import ColumnElement, CursorResult, func, select, update
 from sqlalchemy.orm import Session
@@ -31,6 +33,7 @@ from tuner.fleet.campaigns.reports import account
 from tuner.fleet.campaigns.workers import sign_off
 from tuner.fleet.queue.choice import queue_of
 
+_log = logging.getLogger("gemmtune.maintenance")
 #: Between two comparisons of the queue with the problems.
 RECONCILE_EVERY_SECONDS: Final = 15.0
 Item, Round = CampaignProblemRow, RoundRow
@@ -158,3 +161,33 @@ class Sweeper:
 
     def _now(self) -> ColumnElement[datetime]:
         return sql_now("sqlite" if self._store.embedded else "postgresql")
+
+
+class Maintenance:
+    """Sweeps about once a second between `__enter__` and `__exit__`; retries while the database is unreachable."""
+
+    def __init__(self, store: Store, timing: Timing = TIMING) -> None:
+        self._sweeper = Sweeper(store, timing)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="maintenance", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._sweeper.pause_seconds):
+            try:
+                swept = self._sweeper.sweep()
+            except StoreError as error:
+                _log.warning("%s", error)
+            except Exception:
+                # A defect must not end the thread: lost workers would then keep their rounds.
+                _log.exception("a sweep failed")
+            else:
+                for kind, count in swept.items():
+                    _log.info("%s: %d", kind, count)

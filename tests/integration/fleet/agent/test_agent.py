@@ -19,8 +19,8 @@ from tuner.evidence.store import Store
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.coordinator import Coordinator, HttpCoordinator, LocalCoordinator
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.maintenance import Maintenance
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
+from tuner.fleet.campaigns.sweep import Maintenance
 from tuner.fleet.service_client import ServiceClient
 from tuner.studying.screening import MOST_WITH_STRUCTURES
 from workers.errors import ProcessError
