@@ -15,38 +15,24 @@ from tuner.fleet.campaigns.workers import Workers
 
 
 def install(app: FastAPI, timing: Timing) -> None:
-    """Puts the timing, the heartbeat batcher and the limits into the app's state."""
-    app.state.timing = timing
-    app.state.heartbeats = HeartbeatBatcher(Workers(app.state.store, timing))
-    app.state.report_limit = ConcurrencyLimit(CONCURRENT_REPORTS)
-    app.state.round_call_limit = ConcurrencyLimit(CONCURRENT_ROUND_CALLS)
+    """Puts what the endpoints of the fleet share into the app's state."""
+    state, store = app.state, app.state.store
+    state.campaigns, state.workers, state.rounds = Campaigns(store), Workers(store, timing), Rounds(store, timing)
+    state.heartbeats = HeartbeatBatcher(state.workers)
+    state.report_limit = ConcurrencyLimit(CONCURRENT_REPORTS)
+    state.round_call_limit = ConcurrencyLimit(CONCURRENT_ROUND_CALLS)
 
 
-# Coroutines although they await nothing: FastAPI would run plain functions in a thread pool.
-async def _campaigns(request: Request) -> Campaigns:
-    return Campaigns(request.app.state.store)
+def _in_state(name: str) -> object:
+    # A coroutine although it awaits nothing: FastAPI would run a plain function in a thread pool.
+    async def read(request: Request) -> object:
+        return getattr(request.app.state, name)
+
+    return Depends(read)
 
 
-async def _workers(request: Request) -> Workers:
-    return Workers(request.app.state.store, request.app.state.timing)
-
-
-async def _rounds(request: Request) -> Rounds:
-    return Rounds(request.app.state.store, request.app.state.timing)
-
-
-async def _report_limit(request: Request) -> ConcurrencyLimit:
-    limit: ConcurrencyLimit = request.app.state.report_limit
-    return limit
-
-
-async def _round_call_limit(request: Request) -> ConcurrencyLimit:
-    limit: ConcurrencyLimit = request.app.state.round_call_limit
-    return limit
-
-
-CampaignsDependency = Annotated[Campaigns, Depends(_campaigns)]
-WorkersDependency = Annotated[Workers, Depends(_workers)]
-RoundsDependency = Annotated[Rounds, Depends(_rounds)]
-ReportLimit = Annotated[ConcurrencyLimit, Depends(_report_limit)]
-RoundCallLimit = Annotated[ConcurrencyLimit, Depends(_round_call_limit)]
+CampaignsDependency = Annotated[Campaigns, _in_state("campaigns")]
+WorkersDependency = Annotated[Workers, _in_state("workers")]
+RoundsDependency = Annotated[Rounds, _in_state("rounds")]
+ReportLimit = Annotated[ConcurrencyLimit, _in_state("report_limit")]
+RoundCallLimit = Annotated[ConcurrencyLimit, _in_state("round_call_limit")]

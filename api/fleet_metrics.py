@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,6 +19,8 @@ from tuner.fleet.campaigns.statistics import FleetStatistics, fleet_statistics
 _CACHE_SECONDS: Final = 1.0
 _ENDED: Final = ("done", "failed", "lost", "withdrawn")
 _log = logging.getLogger("gemmtune.api")
+#: Numbers by the values of their labels.
+_Samples = Mapping[str, float] | Mapping[tuple[str, str], float]
 
 
 class FleetMetrics(Collector):
@@ -36,16 +38,22 @@ class FleetMetrics(Collector):
         except StoreError as error:
             _log.error("fleet metrics: %s", error)
             return
-        yield from _rounds(found)
-        yield from _workers(found)
-        for name, what, counts in (
-            ("gemmtune_campaigns", "Campaigns by status.", found.campaigns),
-            ("gemmtune_campaign_problems", "Problems of campaigns by status.", found.problems),
-        ):
-            gauge = GaugeMetricFamily(name, what, labels=("status",))
-            for status, count in sorted(counts.items()):
-                gauge.add_metric((status,), count)
-            yield gauge
+        queues = {queue for queue, _ in [*found.rounds, *found.workers]}
+        depth = {queue: found.rounds.get((queue, "queued"), 0) for queue in queues}
+        running = {queue: found.rounds.get((queue, "running"), 0) for queue in queues}
+        ended = {key: count for key, count in found.rounds.items() if key[1] in _ENDED}
+        rate = {queue: found.candidates_per_second(queue) for queue in found.measured}
+        share = {queue: found.busy_share(queue) for queue in found.busy_seconds}
+        yield _gauge("queue_depth", "Problems waiting for a worker.", depth)
+        yield _gauge("rounds_running", "Rounds held by workers.", running)
+        yield _counter("rounds", "Ended rounds by outcome.", ended, ("queue", "outcome"))
+        yield _counter("candidates_measured", "Candidates measured in rounds.", found.measured)
+        yield _gauge("candidates_per_second", "Candidates per second, over the last five minutes.", rate)
+        yield _gauge("workers", "Workers by status.", found.workers, ("queue", "status"))
+        yield _counter("gpu_busy_seconds", "GPU time spent in rounds.", found.busy_seconds)
+        yield _gauge("gpu_busy_share", "Share of workers' time in rounds, over the last five minutes.", share)
+        yield _gauge("campaigns", "Campaigns by status.", found.campaigns, ("status",))
+        yield _gauge("campaign_problems", "Problems of campaigns by status.", found.problems, ("status",))
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: registering the collector must not read the store."""
@@ -58,35 +66,15 @@ class FleetMetrics(Collector):
             return self._cached[1]
 
 
-def _rounds(found: FleetStatistics) -> Iterator[Metric]:
-    depth = GaugeMetricFamily("gemmtune_queue_depth", "Problems waiting for a worker.", labels=("queue",))
-    running = GaugeMetricFamily("gemmtune_rounds_running", "Rounds held by workers.", labels=("queue",))
-    ended = CounterMetricFamily("gemmtune_rounds", "Ended rounds by outcome.", labels=("queue", "outcome"))
-    for (queue, status), count in sorted(found.rounds.items()):
-        if status in _ENDED:
-            ended.add_metric((queue, status), count)
-    for queue in sorted({queue for queue, _ in found.rounds} | {queue for queue, _ in found.workers}):
-        depth.add_metric((queue,), found.rounds.get((queue, "queued"), 0))
-        running.add_metric((queue,), found.rounds.get((queue, "running"), 0))
-    measured = CounterMetricFamily("gemmtune_candidates_measured", "Candidates measured in rounds.", labels=("queue",))
-    rate = GaugeMetricFamily(
-        "gemmtune_candidates_per_second", "Candidates per second, over the last five minutes.", labels=("queue",)
-    )
-    for queue, count in sorted(found.measured.items()):
-        measured.add_metric((queue,), count)
-        rate.add_metric((queue,), found.candidates_per_second(queue))
-    yield from (depth, running, ended, measured, rate)
+def _gauge(name: str, what: str, samples: _Samples, labels: Sequence[str] = ("queue",)) -> Metric:
+    return _filled(GaugeMetricFamily(f"gemmtune_{name}", what, labels=labels), samples)
 
 
-def _workers(found: FleetStatistics) -> Iterator[Metric]:
-    present = GaugeMetricFamily("gemmtune_workers", "Workers by status.", labels=("queue", "status"))
-    for (queue, status), count in sorted(found.workers.items()):
-        present.add_metric((queue, status), count)
-    busy = CounterMetricFamily("gemmtune_gpu_busy_seconds", "GPU time spent in rounds.", labels=("queue",))
-    share = GaugeMetricFamily(
-        "gemmtune_gpu_busy_share", "Share of workers' time in rounds, over the last five minutes.", labels=("queue",)
-    )
-    for queue, seconds in sorted(found.busy_seconds.items()):
-        busy.add_metric((queue,), seconds)
-        share.add_metric((queue,), found.busy_share(queue))
-    yield from (present, busy, share)
+def _counter(name: str, what: str, samples: _Samples, labels: Sequence[str] = ("queue",)) -> Metric:
+    return _filled(CounterMetricFamily(f"gemmtune_{name}", what, labels=labels), samples)
+
+
+def _filled(metric: GaugeMetricFamily | CounterMetricFamily, samples: _Samples) -> Metric:
+    for values, number in sorted(samples.items()):
+        metric.add_metric((values,) if isinstance(values, str) else values, number)
+    return metric

@@ -14,9 +14,15 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from tuner.errors import LeaseLost, ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
+from tuner.errors import ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
 from tuner.fleet.agent.coordinator import Coordinator
-from tuner.fleet.agent.round_runner import Abandoned, RoundRunner
+from tuner.fleet.agent.round_runner import (
+    FIRST_WAIT_SECONDS,
+    LONGEST_WAIT_SECONDS,
+    Abandoned,
+    RetryWhileHeld,
+    RoundRunner,
+)
 from tuner.fleet.campaigns.records import RoundReport, RoundTask
 from tuner.prediction.learned import LearnedModel
 from workers.ports import Worker
@@ -24,9 +30,6 @@ from workers.ports import Worker
 _log = logging.getLogger("gemmtune.agent")
 T = TypeVar("T")
 
-#: Delay before a call is retried; doubled each time, up to the longest.
-_FIRST_WAIT_SECONDS: Final = 0.2
-_LONGEST_WAIT_SECONDS: Final = 3.0
 #: A process that replaces a dead one on its GPU waits this long for the service to notice the death.
 _SLOT_SECONDS: Final = 30.0
 
@@ -107,7 +110,7 @@ class Agent:
     def _round(self, task: RoundTask, heartbeats: _Heartbeats) -> bool:
         """Runs and reports one round; False if the device has to be reopened."""
         heartbeats.hold(task.round_id)
-        retry = _RetryWhileHeld(heartbeats)
+        retry = RetryWhileHeld(heartbeats.gone)
         try:
             report = RoundRunner(
                 task, self._device, self._coordinator, retry, lambda: self._stopping(heartbeats), self._model
@@ -137,7 +140,7 @@ class Agent:
         Raises:
             SlotTaken: another worker holds our GPU, and has held it for longer than a dead one could.
         """
-        wait, tries, started = _FIRST_WAIT_SECONDS, 0, time.monotonic()
+        wait, tries, started = FIRST_WAIT_SECONDS, 0, time.monotonic()
         while True:
             try:
                 return call()
@@ -152,7 +155,7 @@ class Agent:
                 return None
             if self._leaving.wait(wait) and most_tries is None:
                 return None
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
 
 class _Heartbeats:
@@ -203,23 +206,3 @@ class _Heartbeats:
                 self.draining.set()
             if orders.stop and held is not None and held == self._round:
                 self.stop.set()
-
-
-class _RetryWhileHeld:
-    """A `RetryPolicy` that retries until the service responds or the worker loses the round."""
-
-    def __init__(self, heartbeats: _Heartbeats) -> None:
-        self._heartbeats = heartbeats
-
-    def __call__(self, call: Callable[[], T]) -> T:
-        wait = _FIRST_WAIT_SECONDS
-        while True:
-            try:
-                return call()
-            except (LeaseLost, WorkerGone) as lost:
-                raise Abandoned(str(lost)) from lost
-            except (Unreachable, StoreError) as error:
-                _log.warning("%s", error)
-            if self._heartbeats.gone.wait(wait):
-                raise Abandoned("the service counts this worker as gone")
-            wait = min(2 * wait, _LONGEST_WAIT_SECONDS)

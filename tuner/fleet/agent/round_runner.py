@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from space.config import Config
 from space.registry import config_named, problem_from_key
-from tuner.errors import NothingCorrect, ResultRefused
+from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, WorkerGone
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.campaigns.records import RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
@@ -22,6 +24,10 @@ from workers.ports import Round, Worker
 
 #: Most candidates that one round screens; keeps a report far below the size limit of a request body.
 MOST_OF_A_ROUND: Final = 512
+#: Delay before a call is retried; doubled each time, up to the longest.
+FIRST_WAIT_SECONDS: Final = 0.2
+LONGEST_WAIT_SECONDS: Final = 3.0
+_log = logging.getLogger("gemmtune.agent")
 T = TypeVar("T")
 
 
@@ -29,8 +35,15 @@ class Abandoned(Exception):
     """The agent no longer holds the round; its measurements are dropped."""
 
 
-class RetryPolicy(Protocol):
-    """Makes a call to the coordinator and repeats it while the service is unreachable."""
+class RetryWhileHeld:
+    """Repeats calls while the service is unreachable and the agent holds its round.
+
+    Args:
+        gone: set when the service counts the worker as gone.
+    """
+
+    def __init__(self, gone: threading.Event) -> None:
+        self._gone = gone
 
     def __call__(self, call: Callable[[], T]) -> T:
         """The call's result.
@@ -38,7 +51,17 @@ class RetryPolicy(Protocol):
         Raises:
             Abandoned: the agent no longer holds the round.
         """
-        ...
+        wait = FIRST_WAIT_SECONDS
+        while True:
+            try:
+                return call()
+            except (LeaseLost, WorkerGone) as lost:
+                raise Abandoned(str(lost)) from lost
+            except (Unreachable, StoreError) as error:
+                _log.warning("%s", error)
+            if self._gone.wait(wait):
+                raise Abandoned("the service counts this worker as gone")
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
 
 
 class RoundRunner:
@@ -50,7 +73,7 @@ class RoundRunner:
     """
 
     def __init__(
-        self, task: RoundTask, worker: Worker, coordinator: Coordinator, retry: RetryPolicy,
+        self, task: RoundTask, worker: Worker, coordinator: Coordinator, retry: RetryWhileHeld,
         stopping: Callable[[], bool], model: LearnedModel | None = None,
     ) -> None:  # fmt: skip
         self._task, self._worker, self._coordinator, self._retry = task, worker, coordinator, retry

@@ -133,20 +133,14 @@ class Campaigns:
             row = row_of(session, campaign_id, lock=True)
             if row.status != status.value:
                 if row.status in (CampaignStatus.CANCELLED, CampaignStatus.FINISHED):
-                    raise CampaignEnded(f"campaign {campaign_id} is {row.status}: it cannot be {_DONE[status]} now")
+                    done = "resumed" if status is CampaignStatus.RUNNING else status.value
+                    raise CampaignEnded(f"campaign {campaign_id} is {row.status}: it cannot be {done} now")
                 row.status = status.value
                 if status is CampaignStatus.CANCELLED:
                     row.stopped_because, row.finished_at = "cancelled", now(session)
                 session.flush()
                 self._queue.align(session)
             return campaign_of(row)
-
-
-_DONE = {
-    CampaignStatus.PAUSED: "paused",
-    CampaignStatus.RUNNING: "resumed",
-    CampaignStatus.CANCELLED: "cancelled",
-}
 
 
 def campaign_of(row: CampaignRow) -> Campaign:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
@@ -21,7 +21,6 @@ from tuner.fleet.service_client import ServiceClient
 Change = Literal["pause", "resume", "cancel"]
 #: Rows a page.
 PAGE: Final = 500
-Numbered = TypeVar("Numbered", Campaign, CampaignProblem, Worker)
 
 
 class LocalCampaigns:
@@ -40,7 +39,7 @@ class LocalCampaigns:
 
     def campaigns(self) -> Iterator[Document]:
         """All campaigns, oldest first."""
-        return map(document, _pages(lambda after: self._campaigns.page(after, PAGE)))
+        return _pages(lambda after: self._campaigns.page(after, PAGE))
 
     def progress(self, campaign_id: int) -> Document:
         """How far a campaign has come."""
@@ -52,8 +51,7 @@ class LocalCampaigns:
 
     def problems(self, campaign_id: int, status: ProblemStatus | None) -> Iterator[Document]:
         """A campaign's problems, optionally only those with one status."""
-        found = _pages(lambda after: results.problems(self._store, campaign_id, after, PAGE, status))
-        return map(document, found)
+        return _pages(lambda after: results.problems(self._store, campaign_id, after, PAGE, status))
 
     def change(self, campaign_id: int, change: Change) -> Document:
         """Pauses, resumes or cancels a campaign."""
@@ -62,7 +60,7 @@ class LocalCampaigns:
 
     def workers(self, gone: bool) -> Iterator[Document]:
         """Registered workers; with `gone`, also those that left or were lost."""
-        return map(document, _pages(lambda after: self._workers.page(after, PAGE, gone)))
+        return _pages(lambda after: self._workers.page(after, PAGE, gone))
 
     def drain(self, worker_id: int) -> Document:
         """Lets a worker finish its round and leave."""
@@ -108,20 +106,17 @@ class HttpCampaigns:
 CampaignClient = LocalCampaigns | HttpCampaigns
 
 
-def _pages(page_after: Callable[[int], Sequence[Numbered]]) -> Iterator[Numbered]:
+def _pages(page_after: Callable[[int], Sequence[Campaign | CampaignProblem | Worker]]) -> Iterator[Document]:
     after = 0
     while page := page_after(after):
-        yield from page
+        yield from map(document, page)
         after = page[-1].id
 
 
 def _body(request: CampaignRequest) -> Document:
-    fields = ("m", "n", "k", "layout", "batch", "epilogue")
     return {
         "name": request.name,
-        "problems": [
-            {name: getattr(problem, name) for name in fields} | {"dtype": problem.dtype} for problem in request.problems
-        ],
+        "problems": [problem.fields() | {"kind": problem.kind} for problem in request.problems],
         "devices": [{"name": name, "kind": kind} for name, kind in request.devices],
         "budget": asdict(request.budget),
         "priority": request.priority,
