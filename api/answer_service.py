@@ -102,10 +102,6 @@ class AnswerService:
         found = answer(self.snapshot, problem, device, model=model_for(device, self.models).model)
         return RenderedAnswer(canonical(document(found)), found.source)
 
-    def held(self, key: str, device: str) -> CachedBest | None:
-        """The measured best of the problem with this key; None if it was not measured."""
-        return self.snapshot.held(key, device)
-
     def device(self, name: str | None) -> str:
         """The device of a request: the one it names, else the only one in the store, else the H200.
 

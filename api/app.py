@@ -47,7 +47,7 @@ _ROUTERS: Final = (
     workers, rounds, best, tables, devices, measurements, campaigns, builds, explain, importance, health, routes,
 )  # fmt: skip
 #: Schemas that appear in no endpoint's signature.
-_SCHEMAS: Final = (http_errors.ProblemDocument, http_errors.FieldError, best.BatchIn)
+_SCHEMAS: Final = (http_errors.ProblemDocument, best.BatchIn)
 
 
 def create_app(
@@ -116,14 +116,11 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         # A malformed path parameter matches no route: 404.
         for path, operations in document["paths"].items():
             for operation in operations.values() if "{" in path else ():
-                operation["responses"] |= {str(status): text for status, text in http_errors.responses(404).items()
-                                           if str(status) not in operation["responses"]}  # fmt: skip
+                operation["responses"].setdefault("404", http_errors.responses(404)[404])
         schemas = document["components"]["schemas"]
         for kind in _SCHEMAS:
             schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
             schemas |= schema.pop("$defs", {})
             schemas[kind.__name__] = schema
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
         app.openapi_schema = document
     return app.openapi_schema

@@ -51,14 +51,11 @@ class TokenCache:
 
     def __init__(self, required: bool) -> None:
         self.required = required
-        self._by_digest: dict[str, Token] = {}
-        self._callers: dict[int, Caller] = {}
+        self._known: dict[str, tuple[Token, Caller]] = {}
 
     def load(self, store: Store) -> None:
         """Reads the store's current tokens."""
-        found = tokens(store)
-        self._callers = {token.id: Caller(token.name, token.id, token.scopes) for token in found}
-        self._by_digest = {token.digest: token for token in found}
+        self._known = {token.digest: (token, Caller(token.name, token.id, token.scopes)) for token in tokens(store)}
 
     def caller(self, authorization: bytes | None) -> Caller | HttpError:
         """The caller that an Authorization header identifies, or the refusal.
@@ -73,12 +70,13 @@ class TokenCache:
         if scheme.lower() != "bearer" or not 0 < len(secret) <= _MOST_CHARACTERS:
             return _unauthorized("the Authorization header is not 'Bearer' followed by a token", "invalid_request")
         # Looked up by digest: the time this takes reveals nothing about any secret.
-        token = self._by_digest.get(digest_of(secret))
-        if token is None:
+        known = self._known.get(digest_of(secret))
+        if known is None:
             return _unauthorized("the token is unknown: make one with `gemmtune token create`", "invalid_token")
+        token, caller = known
         if refusal := token.refusal(datetime.now(UTC)):
             return _unauthorized(f"{refusal}: make another with `gemmtune token create`", "invalid_token")
-        return self._callers[token.id]
+        return caller
 
 
 def require(scope: ScopeWord) -> Callable[..., Coroutine[Any, Any, Caller]]:
@@ -96,12 +94,9 @@ def require(scope: ScopeWord) -> Callable[..., Coroutine[Any, Any, Caller]]:
             raise found
         if not found.may(needed):
             held = ", ".join(sorted(found.scopes)) or "none"
-            raise HttpError(
-                403,
-                "scope-needed",
-                f"token {found.name!r} has the scopes {held}; this needs {needed}: use a token that has it",
-                {"WWW-Authenticate": f'Bearer realm="gemmtune", error="insufficient_scope", scope="{needed}"'},
-            )
+            detail = f"token {found.name!r} has the scopes {held}; this needs {needed}: use a token that has it"
+            challenge = f'Bearer realm="gemmtune", error="insufficient_scope", scope="{needed}"'
+            raise HttpError(403, "scope-needed", detail, {"WWW-Authenticate": challenge})
         return found
 
     return caller

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import Caller, require
-from api.fleet_schemas import fields_of
+from api.derived import fields_of
 from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
 from api.schemas import PRINTABLE, Absent, Strict
@@ -57,12 +57,9 @@ class BuildIn(Strict):
 
 
 @fields_of(
-    SharedBuild,
-    id=None,
-    warnings=list[str],
-    seconds=Annotated[float, Field(description="compile time")],
+    SharedBuild, id=None, seconds=Annotated[float, Field(description="compile time")],
     offered_by=Annotated[str, Field(description="name of the worker's token")],
-)
+)  # fmt: skip
 class BuildOut(BaseModel):
     """A stored build without its cubin."""
 

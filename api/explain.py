@@ -8,12 +8,13 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, BeforeValidator, Field
 
 from api.auth import require
+from api.derived import fields_of
 from api.http_errors import responses
 from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import ConfigOut, Strict
 from space.arch import arch_named
 from space.devices import DEFAULT_DEVICE, profile_named, reference_profile
-from space.explain import Broken, Explanation, explain
+from space.explain import Explanation, explain
 from space.registry import family_named, family_with
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
@@ -29,18 +30,12 @@ class ExplainIn(Strict):
     arch: str = profile_named(DEFAULT_DEVICE).arch.name
 
 
+@fields_of(
+    Explanation, problem=ProblemOut, config=ConfigOut, nearest=ConfigOut | None, legal=bool,
+    change=Annotated[str | None, BeforeValidator(lambda change: change or None)],
+)  # fmt: skip
 class ExplanationOut(BaseModel):
     """The result of checking a config against every rule."""
-
-    problem: ProblemOut
-    arch: str
-    config: ConfigOut
-    legal: bool
-    broken: list[Broken]
-    not_worth: list[Broken]
-    nearest: ConfigOut | None
-    change: Annotated[str | None, BeforeValidator(lambda change: change or None)]
-    derived: dict[str, int]
 
 
 @router.post(

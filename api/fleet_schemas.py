@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, BaseModel, Field
 
+from api.derived import fields_of
 from api.pages import Page
 from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import Strict
@@ -30,7 +30,6 @@ from tuner.fleet.campaigns.records import (
 #: Row ids; larger numbers can't exist.
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Text = Annotated[str, Field(max_length=4_000)]
-Model = TypeVar("Model", bound=BaseModel)
 
 
 class DeviceIn(Strict):
@@ -84,22 +83,6 @@ class CampaignIn(Strict):
                 raise ProblemError(f"the ladders expand to more than {10 * MOST_PROBLEMS:,} problems: shorten them")
         devices = tuple((device.name, str(device.kind)) for device in self.devices)
         return CampaignRequest(self.name, distinct(problems), devices, self.budget.value(), self.priority)
-
-
-def fields_of(record: type, **changes: Any) -> Callable[[type[Model]], type[Model]]:  # noqa: ANN401  (types)
-    """Gives a schema the fields of one of the tuner's records, in their order.
-
-    Args:
-        changes: types of fields that differ from the record's; None leaves a field out, a new name adds one.
-    """
-    hints = get_type_hints(record) | changes
-    fields: dict[str, Any] = {name: (hint, ...) for name, hint in hints.items() if hint is not None}
-
-    def derive(schema: type[Model]) -> type[Model]:
-        return create_model(schema.__name__, __base__=schema, __module__=schema.__module__, __doc__=schema.__doc__,
-                            **fields)  # fmt: skip
-
-    return derive
 
 
 class RecordOut(BaseModel):

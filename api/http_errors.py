@@ -23,7 +23,7 @@ from tuner import errors
 
 MEDIA_TYPE: Final = "application/problem+json"
 #: Error types of requests that the framework itself refuses, by status.
-_FRAMEWORK: Final = {400: "malformed-body", 404: "no-such-path", 405: "method-not-allowed"}
+_FRAMEWORK: Final = {400: "malformed-body", 401: "token-needed", 404: "no-such-path", 405: "method-not-allowed"}
 #: HTTP status and error type of each exception; the most derived class wins.
 ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     SpaceError: (422, "bad-input"),
@@ -130,11 +130,8 @@ def _http_error(request: Request, error: Exception) -> HttpError:
 def _allowed(request: Request) -> str:
     """All methods of a path; the framework lists those of the first matching route only."""
     scope = {name: request.scope[name] for name in ("type", "method", "path", "headers")}
-    found: set[str] = set()
-    for route in request.app.state.routes:
-        if route.matches(scope)[0] is not Match.NONE:
-            found |= route.methods
-    return ", ".join(sorted(found))
+    found = [route.methods for route in request.app.state.routes if route.matches(scope)[0] is not Match.NONE]
+    return ", ".join(sorted(set().union(*found)))
 
 
 def _sentence(request: Request, entry: Mapping[str, Any]) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from api.answer_service import AnswerService
 from api.auth import require
+from api.derived import fields_of
 from api.http_errors import responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import ConfigOut, DeviceName
-from tuner.answering.importance import Change, KnobImportance, Why, why
+from tuner.answering.importance import RunnerUp, Why, why
 from tuner.prediction.files import model_for
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
@@ -24,27 +25,16 @@ class ImportanceQuery(ProblemQuery):
     device: DeviceName | Absent = None
 
 
+@fields_of(RunnerUp, config=ConfigOut)
 class RunnerUpOut(BaseModel):
     """The fastest candidate with another kernel structure."""
 
     model_config = ConfigDict(from_attributes=True)
 
-    config: ConfigOut
-    time_us: float
-    ratio: float
 
-
+@fields_of(Why, problem=ProblemOut, winner=ConfigOut, runners_up=list[RunnerUpOut])
 class ImportanceOut(BaseModel):
     """Why a config won."""
-
-    problem: ProblemOut
-    device: str
-    winner: ConfigOut
-    time_us: float
-    measured: int = Field(description="correct candidates in the study")
-    importances: list[KnobImportance]
-    changes: list[Change]
-    runners_up: list[RunnerUpOut]
 
 
 @router.get("/v1/importance", operation_id="getImportance", response_model=ImportanceOut, responses=responses(404))

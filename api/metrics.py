@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from tuner.answering.answers import Source
 
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
@@ -64,9 +66,9 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = RequestMetrics()
         self.registry.register(self.requests)
-        self._answers = Counter(
-            "gemmtune_answers", "Answers by source.", ("source",), registry=self.registry
-        )
+        answers = Counter("gemmtune_answers", "Answers by source.", ("source",), registry=self.registry)
+        # Looking up a child by its labels costs more than incrementing it.
+        self._answers = {source: answers.labels(source) for source in (*get_args(Source), "unanswered")}
         self.bests = Gauge("gemmtune_snapshot_bests", "Bests in memory.", registry=self.registry)
         self.snapshot_age = Gauge(
             "gemmtune_snapshot_age_seconds", "Time since the last successful poll of the store.", registry=self.registry
@@ -78,15 +80,10 @@ class Metrics:
             "gemmtune_builds_asked", "Builds that workers requested, by whether they were stored.", ("kept",),
             registry=self.registry,
         )  # fmt: skip
-        # Looking up a child by its labels costs more than incrementing it.
-        self._answer_children: dict[str, Counter] = {}
 
     def answered(self, source: str, count: int = 1) -> None:
         """Counts answers."""
-        child = self._answer_children.get(source)
-        if child is None:
-            child = self._answer_children[source] = self._answers.labels(source)
-        child.inc(count)
+        self._answers[source].inc(count)
         self._answered += count
         self._hits += count if source == "measured" else 0
 

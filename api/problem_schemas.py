@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Final, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from api.derived import with_fields
 from space import problem as problems
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS, kind_named
 
-Model = TypeVar("Model", bound=BaseModel)
 #: A query parameter is present or absent but never null; its JSON schema leaves null out.
 Absent = SkipJsonSchema[None]
 
 #: Longest text of a field.
 _MOST_TEXT: Final = 60
-
-
-def _with_fields(fields: Mapping[str, Any]) -> Callable[[type[Model]], type[Model]]:
-    def derive(schema: type[Model]) -> type[Model]:
-        return create_model(schema.__name__, __base__=schema, __module__=schema.__module__, __doc__=schema.__doc__,
-                            **fields)  # fmt: skip
-
-    return derive
 
 
 def _asked() -> dict[str, Any]:
@@ -59,7 +50,7 @@ def _answered() -> dict[str, Any]:
     return {name: (hints[0][name], ...) for name in common}
 
 
-@_with_fields(_asked())
+@with_fields(_asked())
 class ProblemQuery(BaseModel):
     """A problem in a query string."""
 
@@ -113,7 +104,7 @@ class ProblemIn(ProblemQuery):
         return kind.quick_key(**self.__dict__)
 
 
-@_with_fields(_answered())
+@with_fields(_answered())
 class ProblemOut(BaseModel):
     """A problem with its kind and key; members that only its kind has are included."""
 

@@ -105,13 +105,9 @@ class SnapshotFollower:
             try:
                 self.poll()
                 failing = False
-            except StoreError as error:
+            except Exception as error:
+                # The thread must survive even a defect, or the snapshot would silently go stale.
                 if not failing:
-                    _log.error("the snapshot is not updated: %s", error)
-                failing = True
-            except Exception:
-                # A defect. The thread must survive it, or the snapshot would silently go stale.
-                if not failing:
-                    _log.exception("the snapshot is not updated")
+                    _log.error("the snapshot is not updated: %s", error, exc_info=not isinstance(error, StoreError))
                 failing = True
             self._stop.wait(_POLL_SECONDS)

@@ -18,7 +18,7 @@ from api.auth import require
 from api.devices import DevicePath
 from api.http_errors import HttpError, responses
 from api.schemas import DeviceName, EvidenceOut
-from api.snapshot import CachedBest, Snapshot
+from api.snapshot import CachedBest, DeviceBests, Snapshot
 from tuner.tables.entries import canonical
 from tuner.tables.tables import SCHEMA
 
@@ -61,13 +61,12 @@ class TableViews:
         known = snapshot.devices.get(device)
         if known is None:
             names = ", ".join(snapshot.devices) or "none yet"
-            raise HttpError(
-                404, "unknown-device", f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
-            )
+            detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
+            raise HttpError(404, "unknown-device", detail)
         with self._lock:
             view = self._views.get(device)
             if view is None or view.version != known.version:
-                view = self._views[device] = _view(snapshot, device)
+                view = self._views[device] = _view(known)
             return view
 
 
@@ -91,11 +90,9 @@ class BestsPage(pages.Page[EvidenceOut]):
 
 
 @router.get(
-    "/v1/tables/{device}",
-    operation_id="getTable",
-    response_model=TableOut,
+    "/v1/tables/{device}", operation_id="getTable", response_model=TableOut,
     responses={**responses(404), **_NOT_MODIFIED},
-)
+)  # fmt: skip
 def get_table(
     request: Request, device: DevicePath, if_none_match: Annotated[str | None, Header(max_length=4000)] = None
 ) -> Response:
@@ -134,18 +131,16 @@ def matches(if_none_match: str, etag: str) -> bool:
     return "*" in given or etag in given
 
 
-def _view(snapshot: Snapshot, device: str) -> TableView:
-    known = snapshot.devices[device]
+def _view(known: DeviceBests) -> TableView:
     version = known.version
-    entries = [
-        ((key, policy.value), held)
-        for policy, of_policy in list(known.held.items())
-        for key, held in list(of_policy.items())
-    ]
-    entries.sort(key=lambda entry: entry[0])
-    keys, held = [key for key, _ in entries], [held for _, held in entries]
+    entries = {
+        (key, policy.value): held
+        for policy, of_policy in list(known.held.items()) for key, held in list(of_policy.items())
+    }  # fmt: skip
+    keys = sorted(entries)
+    held = [entries[key] for key in keys]
     digest = hashlib.sha256(b"{")
-    for part in _rest(device, held):
+    for part in _rest(known.name, held):
         digest.update(part)
     return TableView(version, keys, held, digest.hexdigest())
 

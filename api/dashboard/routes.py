@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import HTMLResponse
+from fastapi.security import HTTPBasic, HTTPBasicCredentials
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import Field
 
@@ -53,27 +53,21 @@ class PageQuery(Strict):
         return self.model_dump(include={"m", "n", "k", "dtype", "layout"}) if self.m or self.n or self.k else {}
 
 
-async def reader(request: Request) -> Caller:
+async def reader(
+    request: Request, given: Annotated[HTTPBasicCredentials | None, Depends(HTTPBasic(auto_error=False))]
+) -> Caller:
     """The caller of the page: a browser asks for a name and a password, and the password is a token.
 
     Only pages accept a password: a browser sends it automatically, so it must not authorize any change.
     """
     token_cache: TokenCache = request.app.state.token_cache
     found: Caller | HttpError = request.state.caller
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    if isinstance(found, HttpError) and scheme.lower() == "basic":
-        found = token_cache.caller(b"Bearer " + _password(given))
+    if isinstance(found, HttpError) and given:
+        found = token_cache.caller(b"Bearer " + given.password.encode())
     if isinstance(found, HttpError) or not found.may(Scope.READ):
         detail = "the page needs a token with scope read: enter it as the password, with any name"
         raise HttpError(401, "token-needed", detail, {"WWW-Authenticate": 'Basic realm="gemmtune", charset="UTF-8"'})
     return found
-
-
-def _password(given: str) -> bytes:
-    try:
-        return base64.b64decode(given, validate=True).partition(b":")[2]
-    except ValueError:
-        return b""
 
 
 @router.get("/")

@@ -11,7 +11,7 @@ import typer
 from space.errors import SpaceError
 from space.version import own_version
 from tuner import errors, exits
-from tuner.cli.commands import Command, add_commands, lazy_group
+from tuner.cli.commands import Command, lazy_group
 from workers.errors import WorkerError
 
 #: The first row that has an error's class decides: an unknown campaign is also a campaign error.
@@ -36,7 +36,9 @@ def create_app(commands: Sequence[Command]) -> typer.Typer:
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    add_commands(app, commands)
+    # Placeholders, which only listings show.
+    for command in commands:
+        app.command(command.name, help=command.help)(lambda: None)
     app.callback()(gemmtune)
     return app
 

@@ -10,7 +10,7 @@ from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.fleet.checkup import Check
 from tuner.settings import Settings
-from tuner.studying.open_worker import driver_present, recorded_devices
+from tuner.studying.open_worker import gpu_count, recorded_devices
 from workers.build import BuildFailure, compile_source
 from workers.errors import WorkerError
 from workers.kernels.source import source_of_family
@@ -26,9 +26,8 @@ def _driver() -> Check:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return Check(
-            "driver", "absent", "no NVIDIA driver", "not needed for recorded devices; otherwise install R580 or newer"
-        )
+        fix = "not needed for recorded devices; otherwise install R580 or newer"
+        return Check("driver", "absent", "no NVIDIA driver", fix)
     version = ctypes.c_int(0)
     driver.cuDriverGetVersion(ctypes.byref(version))
     text = f"NVIDIA driver for CUDA {version.value // 1000}.{version.value % 1000 // 10}"
@@ -38,14 +37,12 @@ def _driver() -> Check:
 
 
 def _gpu() -> Check:
-    if not driver_present():
+    count = gpu_count()
+    if not count:
         return Check("gpu", "absent", "no GPU responds", "use --device recorded:h200")
-    driver = ctypes.CDLL("libcuda.so.1")
-    count = ctypes.c_int(0)
-    driver.cuDeviceGetCount(ctypes.byref(count))
     name = ctypes.create_string_buffer(96)
-    driver.cuDeviceGetName(name, 96, 0)
-    return Check("gpu", "ok", f"{count.value} GPU, cuda:0 is {name.value.decode()}")
+    ctypes.CDLL("libcuda.so.1").cuDeviceGetName(name, 96, 0)
+    return Check("gpu", "ok", f"{count} GPU, cuda:0 is {name.value.decode()}")
 
 
 def _nvrtc() -> Check:
@@ -81,8 +78,7 @@ def _recordings(config: Settings) -> Check:
         shapes = []
         for path in sorted(folder.glob("*.parquet")):
             try:
-                problem = read_recording(path).problem
-                shapes.append(f"{problem.title}")
+                shapes.append(read_recording(path).problem.title)
             except WorkerError as error:
                 bad.append(str(error))
         found.append(f"recorded:{folder.name} ({', '.join(shapes)})")

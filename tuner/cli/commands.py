@@ -63,13 +63,3 @@ def lazy_group(commands: Sequence[Command]) -> type[TyperGroup]:
             return name, by_name[name].load() if name in by_name else command, rest
 
     return LazyGroup
-
-
-def add_commands(app: typer.Typer, commands: Sequence[Command]) -> None:
-    """Adds placeholders that list `commands` in the help of an app whose class is their `lazy_group`."""
-    for command in commands:
-        app.command(command.name, help=command.help)(_placeholder)
-
-
-def _placeholder() -> None:
-    """Stands for a command in listings; the lazy group never calls it."""

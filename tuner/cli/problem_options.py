@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from space.errors import ProblemError
-from space.problem import Field, Problem, ProblemKind
+from space.problem import Field, ProblemKind
 from space.registry import DEFAULT_KIND, KINDS, kind_named
 from tuner.cli.commands import Deferred
 
@@ -19,27 +19,24 @@ _EXAMPLE: Final = "4096"
 def asks_problem(command: Callable[..., None]) -> Deferred:
     """A command whose first parameter is a Problem, named by its shape and the options of its other fields."""
 
-    def problem_from(shape: str, kind: ProblemKind, fields: dict[str, Any]) -> Problem:
-        return kind.of(kind.parse_shape(shape) | fields)
-
-    return Deferred(lambda: _with_options(command, "shape", problem_from))
+    return Deferred(lambda: _with_options(command, "shape", lambda kind, shape: kind.parse_shape(shape)))
 
 
 def asks_weight(command: Callable[..., None]) -> Deferred:
     """A command whose first parameter is a Problem with one row, named by its weight and its other fields."""
 
-    def problem_from(weight: str, kind: ProblemKind, fields: dict[str, Any]) -> Problem:
+    def extents(kind: ProblemKind, weight: str) -> dict[str, int]:
         rest = kind.shape[1:]
         if weight.lower().count("x") != len(rest) - 1:
             pattern, example = "x".join(map(str.upper, rest)), "x".join(_EXAMPLE for _ in rest)
             raise ProblemError(f"weight {weight[:80]!r} is not {pattern}: write whole numbers, as in {example}")
-        return kind.of(kind.parse_shape(f"1x{weight}") | fields)
+        return kind.parse_shape(f"1x{weight}")
 
-    return Deferred(lambda: _with_options(command, "weight", problem_from))
+    return Deferred(lambda: _with_options(command, "weight", extents))
 
 
 def _with_options(
-    command: Callable[..., None], argument: str, problem_from: Callable[[str, ProblemKind, dict[str, Any]], Problem]
+    command: Callable[..., None], argument: str, extents: Callable[[ProblemKind, str], dict[str, int]]
 ) -> Callable[..., None]:
     """The command as Typer calls it: the problem's parameters, then those of the command."""
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
@@ -48,7 +45,8 @@ def _with_options(
     def asked(**given: Any) -> None:  # noqa: ANN401  (values of any option)
         fields = {name: given.pop(name) for name in options}
         said = {name: value for name, value in fields.items() if value is not None}
-        command(problem_from(given.pop(argument), kind_named(given.pop("kind")), said), **given)
+        kind = kind_named(given.pop("kind"))
+        command(kind.of(extents(kind, given.pop(argument)) | said), **given)
 
     kinds = typer.Option(help=f"Problem kind: {', '.join(KINDS)}.")
     parameters = [

@@ -86,10 +86,8 @@ class Watcher(LiveLine):
 
     def show(self, progress: Progress) -> None:
         """Shows the study's progress."""
-        self.say(self._line(progress), self._due(progress))
-
-    def _due(self, progress: Progress) -> bool:
-        return progress.last is None or progress.tried % _LINE_EVERY == 0 or progress.tried == progress.total
+        due = progress.last is None or progress.tried % _LINE_EVERY == 0 or progress.tried == progress.total
+        self.say(self._line(progress), due)
 
     def _line(self, progress: Progress) -> str:
         parts = [f"[{progress.seconds:5.1f} s] {progress.tried}/{progress.total} candidates"]
@@ -112,9 +110,8 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
     out()
     out(f"best config for {problem.title} on {'recorded ' if facts.kind == 'recorded' else ''}{facts.name}")
     out(f"  {best.config.family}: {best.config.knobs_text}")
-    share = ""
-    if limits := find_profile(facts.name):
-        share = f", {roofline_us(problem, limits) / best.median_us:.0%} of the roofline bound"
+    profile = find_profile(facts.name)
+    share = f", {roofline_us(problem, profile) / best.median_us:.0%} of the roofline bound" if profile else ""
     if measurement.note:
         out(f"  {measurement.note}")
     out(f"  {best.median_us:.2f} µs, {best.tflops:.1f} TFLOP/s{share}")

@@ -70,11 +70,8 @@ def _fragment_json(made: Fragment, thread: int | None) -> dict[str, Any]:
             register, bit = made.slot(element)
             held.append({"thread": owner, "register": register, "bit": bit, "matrix": int(made.matrix[owner, element]),
                          "row": int(made.row[owner, element]), "column": int(made.column[owner, element])})  # fmt: skip
-    return {
-        "fragment": made.name, "source": made.source, "rows": made.rows, "columns": made.columns,
-        "matrices": made.matrices, "threads": made.threads, "registers": made.registers,
-        "element_bits": made.element_bits, "elements": held,
-    }  # fmt: skip
+    names = ("source", "rows", "columns", "matrices", "threads", "registers", "element_bits")
+    return {"fragment": made.name, **{name: getattr(made, name) for name in names}, "elements": held}
 
 
 def _print_fragment(made: Fragment, thread: int | None) -> None:
