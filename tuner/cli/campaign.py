@@ -117,14 +117,14 @@ def run(
             return
         campaign, _ = Campaigns(store).create(request, None if again else request_key(request))
         say_device(facts)
-        watch = shown.Watcher(quiet=as_json)
-        here = EmbeddedRun(
-            store, campaign.id, lambda: opened.pop() if opened else open_worker(device, config),
-            f"{socket.gethostname()}-{os.getpid()}", timing, lambda found: watch.show(document(found)),
-            lambda model: model_for(model, config.model_dir).model,
-        )  # fmt: skip
-        with watch, leaving(here.stop, "the round is reported as it is") as asked:
-            here.run()
+        with shown.watching(quiet=as_json) as show_progress:
+            here = EmbeddedRun(
+                store, campaign.id, lambda: opened.pop() if opened else open_worker(device, config),
+                f"{socket.gethostname()}-{os.getpid()}", timing, lambda found: show_progress(document(found)),
+                lambda model: model_for(model, config.model_dir).model,
+            )  # fmt: skip
+            with leaving(here.stop, "the round is reported as it is") as asked:
+                here.run()
         show(document(summary(store, campaign.id)), as_json, shown.summary)
     if asked:
         raise KeyboardInterrupt
@@ -147,9 +147,9 @@ def show_one(number: Number, db: Db = None, url: Url = None, insecure: Insecure 
 @app.command()
 def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """Watches a campaign until it ends."""
-    with campaign_client_at(db, url, insecure) as client, shown.Watcher(quiet=as_json) as watcher:
+    with campaign_client_at(db, url, insecure) as client, shown.watching(quiet=as_json) as show_progress:
         while (progress := client.progress(number))["campaign"]["status"] in ("running", "paused"):
-            watcher.show(progress)
+            show_progress(progress)
             time.sleep(_WATCH_SECONDS)
         final = client.summary(number)
     show(final, as_json, shown.summary)

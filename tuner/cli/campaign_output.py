@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tuner.cli.live import LiveLine
+from tuner.cli.live import live_line
 from tuner.cli.output import console, notes, table
 
 Document = dict[str, Any]
 
 
-class Watcher(LiveLine):
-    """Shows progress: a live line on a terminal, a plain line per change elsewhere, nothing with `quiet`."""
+@contextmanager
+def watching(quiet: bool) -> Iterator[Callable[[Document], None]]:
+    """Yields a function that shows progress: in a live line on a terminal, in a plain line per change elsewhere."""
+    shown: object = None
 
-    _shown = ""
+    def show(progress: Document) -> None:
+        nonlocal shown
+        before, shown = shown, progress["problems"]
+        say(progress_line(progress), shown != before)
 
-    def show(self, progress: Document) -> None:
-        """Shows the campaign's progress."""
-        before, self._shown = self._shown, str(progress["problems"])
-        self.say(progress_line(progress), due=self._shown != before)
+    with live_line(quiet) as say:
+        yield show
 
 
 def progress_line(progress: Document) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.live import Live
 from rich.text import Text
@@ -10,33 +11,15 @@ from rich.text import Text
 from tuner.cli.output import notes
 
 
-class LiveLine:
-    """A progress line on standard error.
+@contextmanager
+def live_line(quiet: bool) -> Iterator[Callable[[str, bool], None]]:
+    """A progress line on standard error; none with `quiet`.
 
-    Args:
-        quiet: print nothing.
+    Yields:
+        Function that updates the line; its second argument says whether to print it where there is no terminal.
     """
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._live = Live(console=notes, refresh_per_second=8) if notes.is_terminal and not quiet else None
-
-    def __enter__(self) -> Self:
-        if self._live:
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.__exit__(None, None, None)
-
-    def say(self, line: str, due: bool) -> None:
-        """Updates the line.
-
-        Args:
-            due: without a terminal, print this line.
-        """
-        if self._live:
-            self._live.update(Text(line))
-        elif due and not self._quiet:
-            notes.print(line)
+    if notes.is_terminal and not quiet:
+        with Live(console=notes, refresh_per_second=8) as live:
+            yield lambda line, due: live.update(Text(line))
+    else:
+        yield lambda line, due: notes.print(line) if due and not quiet else None

@@ -9,7 +9,7 @@ import typer
 from space.devices import find_profile
 from space.problem import Problem
 from space.rank import roofline_us
-from tuner.cli.live import LiveLine
+from tuner.cli.live import live_line
 from tuner.cli.options import Db, Device, Json, NoRule, open_store
 from tuner.cli.output import best_json, console, emit, notes, ratio_text
 from tuner.cli.problem_options import asks_problem
@@ -59,9 +59,9 @@ def tune(
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         if not as_json:
             notes.print(f"expectations: {guidance.why}")
-        with Watcher(problem, quiet=as_json) as watcher:
-            report = study.tune(store, worker, problem, budget, watch=watcher.show, fresh=fresh, guidance=guidance,
-                                without=no_rule or ())  # fmt: skip
+        with live_line(quiet=as_json) as say:
+            report = study.tune(store, worker, problem, budget, fresh=fresh, guidance=guidance, without=no_rule or (),
+                                watch=lambda progress: say(_line(problem, progress), _due(progress)))  # fmt: skip
         if as_json:
             emit(_report_json(report))
         else:
@@ -77,31 +77,23 @@ def say_device(facts: DeviceFacts) -> None:
         notes.print(f"device: {facts.name} ({facts.uuid}), driver {facts.driver}, {facts.arch}")
 
 
-class Watcher(LiveLine):
-    """Shows progress: a live line on a terminal, plain lines elsewhere, nothing with `quiet`."""
+def _line(problem: Problem, progress: Progress) -> str:
+    parts = [f"[{progress.seconds:5.1f} s] {progress.tried}/{progress.total} candidates"]
+    if progress.resumed:
+        parts.append(f"{progress.resumed} from earlier runs")
+    parts.append("failed " + (", ".join(f"{n} {kind}" for kind, n in progress.failed.items()) or "none"))
+    if progress.best:
+        parts.append(f"best {progress.best.median_us:.1f} µs, {problem.tflops(progress.best.median_us):.0f} TFLOP/s")
+    if progress.phase == "finals":
+        parts.append("finals: in turn with cuBLASLt")
+    elif progress.seconds_left is not None:
+        parts.append(f"{progress.seconds_left:.0f} s left")
+    return " · ".join(parts)
 
-    def __init__(self, problem: Problem, quiet: bool) -> None:
-        super().__init__(quiet)
-        self._problem = problem
 
-    def show(self, progress: Progress) -> None:
-        """Shows the study's progress."""
-        due = progress.last is None or progress.tried % _LINE_EVERY == 0 or progress.tried == progress.total
-        self.say(self._line(progress), due)
-
-    def _line(self, progress: Progress) -> str:
-        parts = [f"[{progress.seconds:5.1f} s] {progress.tried}/{progress.total} candidates"]
-        if progress.resumed:
-            parts.append(f"{progress.resumed} from earlier runs")
-        parts.append("failed " + (", ".join(f"{n} {kind}" for kind, n in progress.failed.items()) or "none"))
-        if progress.best:
-            tflops = self._problem.tflops(progress.best.median_us)
-            parts.append(f"best {progress.best.median_us:.1f} µs, {tflops:.0f} TFLOP/s")
-        if progress.phase == "finals":
-            parts.append("finals: in turn with cuBLASLt")
-        elif progress.seconds_left is not None:
-            parts.append(f"{progress.seconds_left:.0f} s left")
-        return " · ".join(parts)
+def _due(progress: Progress) -> bool:
+    """Whether progress is worth a line of its own."""
+    return progress.last is None or progress.tried % _LINE_EVERY == 0 or progress.tried == progress.total
 
 
 def _print_report(report: Report, facts: DeviceFacts) -> None:
