@@ -13,6 +13,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
 from api.auth import require
+from api.derived import fields_of
 from api.fleet import CampaignsDependency
 from api.fleet_schemas import (
     CampaignIn,
@@ -23,7 +24,6 @@ from api.fleet_schemas import (
     ProgressOut,
     RecordOut,
     SummaryOut,
-    fields_of,
 )
 from api.http_errors import responses
 from api.pages import PageQuery, page_of

@@ -38,6 +38,7 @@ _HEADERS: Final = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
+_JSON_HEADERS: Final = ((b"content-type", b"application/json"), *_HEADERS)
 _log = logging.getLogger("gemmtune.api")
 
 
@@ -64,8 +65,9 @@ class RequestMiddleware:
             return
         started, status = time.perf_counter(), 0
         headers = dict(scope["headers"])
-        given = headers.get(b"x-request-id", b"")
-        request_id = given.decode() if _REQUEST_ID.fullmatch(given) else f"{self._process}-{next(self._ids):x}"
+        given = headers.get(b"x-request-id")
+        safe = given and _REQUEST_ID.fullmatch(given)
+        request_id = safe[0].decode() if safe else f"{self._process}-{next(self._ids):x}"
         caller = self._token_cache.caller(headers.get(b"authorization"))
         scope.setdefault("state", {}).update(request_id=request_id, caller=caller)
 
@@ -86,8 +88,9 @@ class RequestMiddleware:
                     receive = limited_body(scope["path"], headers.get(b"content-length"), receive)
                 await self._app(scope, receive, send_with_headers)
             else:
-                ours = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
-                await send_with_headers({"type": "http.response.start", "status": 200, "headers": ours})
+                status = 200
+                ours = [*_JSON_HEADERS, (b"content-length", b"%d" % len(text)), (b"x-request-id", request_id.encode())]
+                await send({"type": "http.response.start", "status": 200, "headers": ours})
                 await send({"type": "http.response.body", "body": text})
         except HttpError as refusal:
             await refusal.response(request_id)(scope, receive, send_with_headers)

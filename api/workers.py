@@ -8,8 +8,9 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
 from api.auth import require
+from api.derived import fields_of
 from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
-from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage, fields_of
+from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
 from api.schemas import Strict
