@@ -55,7 +55,7 @@ def finalists_next(attempts: int) -> int:
 def record_failure(
     round_: RoundRow, item: CampaignProblemRow, reason: str, measured: Collection[str], most_attempts: int, at: datetime
 ) -> None:
-    """Puts a problem back into the backlog with its suspects, or parks it after too many attempts."""
+    """Makes a problem wait again with its suspects, or parks it after too many attempts."""
     item.attempts += 1
     announced = [key for key in round_.announced if key not in measured]
     finals = round_.announced_stage == "final"

@@ -4,7 +4,7 @@ Claims and reports change only what concerns their own round. What follows from 
 campaign's status happens here, within about a second. Each step is a short transaction that checks again under its
 locks, so any number of services may sweep at once, and any of them may die midway.
 
-Locks are taken in the order worker, engine's worker, waiting job, round, problem, taken job.
+Locks are taken in the order worker, engine's worker, waiting job, running round, problem, taken job.
 """
 
 from __future__ import annotations
