@@ -54,6 +54,17 @@ class Monitor:
             throttle_reasons=tuple(name for bit, name in _REASONS.items() if bits & bit),
         )
 
+    def energy_joules(self) -> float | None:
+        """Energy that the board has taken since the driver was loaded; None where NVML does not count it.
+
+        The counter moves ten times a second.
+        """
+        try:
+            return int(self._nvml.device_get_total_energy_consumption(self._handle)) / 1000
+        except Exception:
+            # Not every board has the counter, and a MIG slice has none of its own.
+            return None
+
     def others(self) -> tuple[str, ...]:
         """Other processes with a context on this card: pid, memory, and share of the multiprocessors' time."""
         found = {pid: used for pid, used in self._memory_by_process().items() if pid not in self._own}
