@@ -165,7 +165,7 @@ class FinishIn(Strict):
     measurements: Annotated[list[MeasurementIn], Field(max_length=MOST_MEASUREMENTS, default_factory=list)]
     provenance: ProvenanceIn | None = Field(default=None, description="as given when the round began")
     problem_key: Annotated[str, Field(max_length=200)] = Field(default="", description="the round's problem")
-    policy: Policy = Policy.COLD_GRAPH
+    policy: Policy = Policy.ROUNDS
     busy_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
     ended: Text = Field(default="", description="why the study has ended; empty if it continues in another round")
     failure: Text = Field(default="", description="why the round failed; measurements taken before still count")

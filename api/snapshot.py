@@ -109,7 +109,7 @@ class DeviceBests:
         if known is not None and known.kind < held.kind:
             return  # `cuda` < `recorded`: a replay never hides a GPU's own measurement
         of_policy[key] = held
-        if known is None and policy is Policy.COLD_GRAPH:
+        if known is None and policy is Policy.ROUNDS:
             self.groups.setdefault(problem.key_around_shape(), ShapeGroup()).add(problem, key)
         self.version = version
 
@@ -163,7 +163,7 @@ class Snapshot:
             self._by_spelling |= {quote(best.device): best.device, quote_plus(best.device): best.device}
         self.devices[best.device].put(best.problem, best.winner.measurement.policy, held, version)
 
-    def held(self, key: str, device: str, policy: Policy = Policy.COLD_GRAPH) -> CachedBest | None:
+    def held(self, key: str, device: str, policy: Policy = Policy.ROUNDS) -> CachedBest | None:
         """The best of the problem with this key."""
         of_device = self.devices.get(device)
         return of_device.held.get(policy, {}).get(key) if of_device else None
@@ -179,7 +179,7 @@ class Snapshot:
         group = of_device.groups.get(problem.key_around_shape()) if of_device else None
         if of_device is None or group is None:
             return
-        of_policy = of_device.held[Policy.COLD_GRAPH]
+        of_policy = of_device.held[Policy.ROUNDS]
         for key in group.by_distance(problem):
             if key != problem.key:
                 yield of_policy[key].best(device)

@@ -25,7 +25,7 @@ from tuner.studying.candidates import candidates_for, spread
 from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 
 #: Problems whose configs are measured in fresh processes.
 REPEATED: Final = ("bf16:4096x4096x4096", "bf16:128x28672x4096", "bf16:1024x2880x2880")
@@ -135,7 +135,7 @@ def _fresh(problem: Gemm, given: argparse.Namespace, cache: Path) -> dict[Config
     """Finals of the same configs in a GPU process of their own."""
     with CudaWorker(given.device, cache) as worker:
         configs = spread(candidates_for(problem, worker), given.configs)
-        finals = worker.begin(problem, Policy.COLD_GRAPH).finals(configs, given.turns)
+        finals = worker.begin(problem).finals(configs, given.turns)
     return {final.config: final for final in finals if final.outcome is Outcome.CORRECT}
 
 
@@ -153,7 +153,7 @@ def _tuned(problem: Gemm, given: argparse.Namespace, cache: Path, db: Path) -> C
 
 def _compared(problem: Gemm, first: Config, second: Config, given: argparse.Namespace, cache: Path) -> Ratio:
     with CudaWorker(given.device, cache) as worker:
-        finals = worker.begin(problem, Policy.COLD_GRAPH).finals([first, second], 2 * given.turns)
+        finals = worker.begin(problem).finals([first, second], 2 * given.turns)
     one, other = (next(final for final in finals if final.config == config) for config in (first, second))
     return ratio(other.samples_us, one.samples_us)
 

@@ -40,15 +40,15 @@ def measured(
 ) -> Measurement:
     """A measurement of `config` whose samples lie around `us`."""
     if outcome is not Outcome.CORRECT:
-        return Measurement(problem.key, config, stage, Policy.COLD_GRAPH, outcome, detail=f"planted {outcome}")
+        return Measurement(problem.key, config, stage, Policy.ROUNDS, outcome, detail=f"planted {outcome}")
     times = tuple(us * (1 + 0.001 * (place - samples // 2)) for place in range(samples))
     clean = Verification(problem.m * problem.n, 0, 0.5, "planted")
-    return Measurement(problem.key, config, stage, Policy.COLD_GRAPH, outcome, times, verification=clean, clocks=CLOCKS)
+    return Measurement(problem.key, config, stage, Policy.ROUNDS, outcome, times, verification=clean, clocks=CLOCKS)
 
 
 def study_key(problem: Gemm = PROBLEM, device: str = DEVICE) -> StudyKey:
     """A study of one problem."""
-    return StudyKey(problem, device, "cuda", Policy.COLD_GRAPH, FAMILY.name, "source")
+    return StudyKey(problem, device, "cuda", Policy.ROUNDS, FAMILY.name, "source")
 
 
 def keep_best(store: Store, problem: Gemm = PROBLEM, device: str = DEVICE, us: float = 10.0) -> Best:

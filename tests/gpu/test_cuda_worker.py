@@ -18,7 +18,7 @@ from tests.broken_configs import SHARED
 from tuner.studying.candidates import spread
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 
 H200 = profile_named("NVIDIA H200")
 
@@ -59,7 +59,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaWorker]:
 
 
 def measure(worker: CudaWorker, problem: Gemm, configs: list[Config]) -> list[Measurement]:
-    return list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
+    return list(worker.begin(problem).screen(configs))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -91,7 +91,7 @@ LIBRARY_PROBLEMS = [
 @pytest.mark.parametrize("problem", LIBRARY_PROBLEMS, ids=lambda problem: problem.key)
 def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem: Gemm) -> None:
     library = family_named("cublaslt")
-    round_ = worker.begin(problem, Policy.COLD_GRAPH)
+    round_ = worker.begin(problem)
     assert round_.baselines[0] == library.config({"rank": 0})
     wanted = list(round_.baselines)
     measured = {m.config.number("rank"): m for m in round_.screen(wanted)}
@@ -102,7 +102,7 @@ def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem
 
 def test_finals_are_interleaved_and_have_the_library_behind_them(worker: CudaWorker) -> None:
     problem = Gemm.parse("1024x1024x1024")
-    round_ = worker.begin(problem, Policy.COLD_GRAPH)
+    round_ = worker.begin(problem)
     finals = round_.finals([FAMILY.config({}), FAMILY.config({"tile_n": 64})], 10)
     assert [m.config.family for m in finals][:3] == ["sm90_wgmma", "sm90_wgmma", "cublaslt"]
     assert {len(m.samples_us) for m in finals} == {len(finals[0].samples_us)}

@@ -156,7 +156,7 @@ def test_its_row_a_backup_and_a_restore_keep_it(database_url: str, tmp_path: Pat
             query = "SELECT kind, fields FROM problem WHERE key = :key"
             kind, fields = session.execute(sa.text(query), {"key": ASKED.key}).one()
             assert (kind, json.loads(fields) if isinstance(fields, str) else fields) == (ASKED.kind, ASKED.fields())
-            assert store.best(ASKED, H200, Policy.COLD_GRAPH) == best
+            assert store.best(ASKED, H200, Policy.ROUNDS) == best
             assert [near.problem for near in store.neighbours(ASKED, H200)] == [ASKED.resized(128, 128, 256)]
 
 

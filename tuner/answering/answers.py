@@ -77,7 +77,7 @@ class Bests(Protocol):
 
 
 def answer(
-    bests: Bests, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH, model: LearnedModel | None = None
+    bests: Bests, problem: Problem, device: str, policy: Policy = Policy.ROUNDS, model: LearnedModel | None = None
 ) -> Answer:
     """The best known config for `problem` on a device.
 

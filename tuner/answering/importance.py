@@ -112,7 +112,7 @@ class Why:
 
 
 def why(
-    store: Store, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH, model: LearnedModel | None = None
+    store: Store, problem: Problem, device: str, policy: Policy = Policy.ROUNDS, model: LearnedModel | None = None
 ) -> Why:
     """What the store's largest study of `problem` on `device` says.
 

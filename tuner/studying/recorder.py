@@ -51,7 +51,7 @@ def record(
     most: int,
     turns: int,
     watch: Watch = lambda done, total, last: None,
-    policy: Policy = Policy.COLD_GRAPH,
+    policy: Policy = Policy.ROUNDS,
 ) -> Recorded:
     """Measures up to `most` candidates of `problem` and writes `folder/<problem>.parquet`.
 

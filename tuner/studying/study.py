@@ -93,7 +93,7 @@ def tune(
     watch: Watch = lambda _: None,
     fresh: bool = False,
     guidance: Guidance = _ALONE,
-    policy: Policy = Policy.COLD_GRAPH,
+    policy: Policy = Policy.ROUNDS,
     without: Collection[str] = (),
 ) -> Report:
     """Tunes `problem` on the worker's device, or resumes where an earlier run stopped.

@@ -57,7 +57,7 @@ class TestSnapshot:
     def test_it_gives_the_bests_and_neighbours_of_the_store(self, http: TestClient, store: Store) -> None:
         snapshot: Any = http.app.state.answer_service.snapshot  # type: ignore[attr-defined]
         for asked in (*(Gemm(*shape) for shape in SHAPES), Gemm(400, 400, 400), Gemm.of(8, 8, 8, "int8")):
-            assert snapshot.best(asked, DEVICE, Policy.COLD_GRAPH) == store.best(asked, DEVICE, Policy.COLD_GRAPH)
+            assert snapshot.best(asked, DEVICE, Policy.ROUNDS) == store.best(asked, DEVICE, Policy.ROUNDS)
             assert list(snapshot.neighbours(asked, DEVICE)) == store.neighbours(asked, DEVICE)
 
     def test_an_entry_is_the_best_again(self, store: Store) -> None:

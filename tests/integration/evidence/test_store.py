@@ -93,7 +93,7 @@ def test_finals_may_be_taken_again_after_more_screening(store: Store) -> None:
 def test_a_best_comes_back_and_is_replaced(store: Store) -> None:
     keep_best(store, us=10.0)
     best = keep_best(store, us=8.0)
-    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+    assert store.best(PROBLEM, DEVICE, Policy.ROUNDS) == best
     assert store.bests(DEVICE) == [best]
     assert store.devices() == [(DEVICE, "cuda")]
 
@@ -111,7 +111,7 @@ def test_the_database_itself_refuses_an_unverified_best(store: Store) -> None:
         store.set_best(replace(best, winner=wrong))
     with pytest.raises(sa.exc.IntegrityError), store._engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE best SET measurement_id = {wrong.id}"))
-    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+    assert store.best(PROBLEM, DEVICE, Policy.ROUNDS) == best
 
 
 @pytest.mark.parametrize("statement", ["UPDATE measurement SET median_us = 1", "DELETE FROM measurement",

@@ -98,7 +98,7 @@ class CampaignRequest:
     devices: tuple[tuple[str, str], ...]
     budget: CampaignBudget = CampaignBudget()
     priority: int = 0
-    policy: Policy = Policy.COLD_GRAPH
+    policy: Policy = Policy.ROUNDS
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= MOST_NAME or not self.name.isprintable():

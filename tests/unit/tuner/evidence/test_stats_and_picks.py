@@ -19,7 +19,7 @@ CLEAN = Verification(elements=1, mismatches=0, worst_ratio=0.1, reference="test"
 
 def measured(samples: list[float], family: str = "sm90_wgmma", **knobs: object) -> Measurement:
     config = family_named(family).config(knobs)
-    return Measurement("p", config, "final", Policy.COLD_GRAPH, Outcome.CORRECT, tuple(samples), verification=CLEAN)
+    return Measurement("p", config, "final", Policy.ROUNDS, Outcome.CORRECT, tuple(samples), verification=CLEAN)
 
 
 def test_drift_common_to_both_cancels_in_a_paired_ratio() -> None:
@@ -95,17 +95,17 @@ def test_our_own_kernel_is_preferred_to_the_library_only_inside_the_band() -> No
 
 
 def test_nothing_wrong_can_win() -> None:
-    wrong = Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.WRONG_RESULT)
+    wrong = Measurement("p", FAMILY.config({}), "screen", Policy.ROUNDS, Outcome.WRONG_RESULT)
     with pytest.raises(ValueError, match="no rival is correct"):
         pick([wrong], PROBLEM, DEVICE)
 
 
 def test_a_measurement_cannot_be_correct_without_a_clean_verification() -> None:
     with pytest.raises(ValueError, match="can't be correct"):
-        Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,))
+        Measurement("p", FAMILY.config({}), "screen", Policy.ROUNDS, Outcome.CORRECT, (1.0,))
     dirty = Verification(elements=4, mismatches=1, worst_ratio=3.0, reference="test")
     with pytest.raises(ValueError, match="can't be correct"):
-        Measurement("p", FAMILY.config({}), "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,), verification=dirty)
+        Measurement("p", FAMILY.config({}), "screen", Policy.ROUNDS, Outcome.CORRECT, (1.0,), verification=dirty)
 
 
 def test_the_chance_is_told_for_rivals_with_unequal_samples_too() -> None:
