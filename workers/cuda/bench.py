@@ -269,7 +269,7 @@ class Bench:
             samples, clocks = self._burst(ready, SCREEN_REPLAYS, Rest(rest.seconds), verdict)
         if found := self.outputs.differences().get(0):
             self.restore()
-            detail = found.text((1 + replays) * ready.timed.launches)
+            detail = found.text(ready.timed.launches)
             return self.outcome(ready, Outcome.WRONG_RESULT, detail, verdict)
         if (unsteady := spread(samples)) > STEADY_SPREAD:
             detail = f"samples lie {unsteady:.0%} of their median apart, twice: more than {STEADY_SPREAD:.0%}"
@@ -284,8 +284,7 @@ class Bench:
     def _burst(self, ready: Ready, replays: int, rest: Rest, verdict: Verdict) -> tuple[tuple[float, ...], Clocks]:
         """Replays after rest, behind one that does not count; what they wrote is compared afterwards."""
         rest.wait()
-        ready.timed.start(self.stream, 1 + replays)
-        self.outputs.compare(verdict.digest)
+        ready.timed.start(self.stream, 1 + replays, lambda: self.outputs.compare(verdict.digest))
         clocks = self.monitor.read()
         # This takes milliseconds once a second: do it while the GPU is busy, before `measured` needs it.
         self.others()

@@ -13,12 +13,12 @@ from workers.cuda.outputs import SLOTS
 from workers.cuda.regimes import Rival, take_bursts, take_chained, take_rounds, take_sustained
 from workers.measurement import Measurement, Outcome, Policy
 
-#: Bursts of every rival.
-BURSTS: Final = 8
+#: Bursts of every rival, and of those that are near the fastest by them.
+FIRST_BURSTS, BURSTS = 3, 8
 #: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else.
 NEAR: Final = 0.06
 #: Rivals that take part in everything, beside the library's first choice and best.
-LEADERS: Final = 10
+LEADERS: Final = 8
 #: Blocks of each leader under `sustained`, while it is this near the fastest.
 PASSES: Final = 5
 CLOSE: Final = 0.025
@@ -62,7 +62,7 @@ class Finals:
         bench, measured = self._bench, list[Measurement]()
         plain = [rival for rival in self._rivals if not waits_early(rival.ready.config)]
         if plain:
-            take_bursts(bench, plain, BURSTS)
+            take_bursts(bench, plain, FIRST_BURSTS, BURSTS, NEAR)
             leaders = self._leaders(plain)
             first = next((rival for rival in leaders if _is_library(rival)), None)
             take_sustained(bench, leaders, PASSES, CLOSE, lambda rival: rival is first)
@@ -70,7 +70,8 @@ class Finals:
             take_rounds(bench, leaders, turns)
             early = [rival for rival in self._rivals if rival not in plain]
             if early:
-                take_chained(bench, [*early, *leaders], turns, Policy.CHAIN_PDL)
+                library = [rival for rival in leaders if _is_library(rival)]
+                take_chained(bench, [*early, *library], turns, Policy.CHAIN_PDL)
         for policy in Policy:
             measured += [self._measured(rival, policy) for rival in self._rivals if policy in rival.taken]
         self.drop()

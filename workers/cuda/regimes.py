@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import random
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -30,8 +29,6 @@ BURST_REST_SECONDS: Final = 0.015
 SHORT_GRAPH_US: Final = 400.0
 #: Blocks of `sustained`; their second half counts. Products that can't reach the power limit need no time to settle.
 BLOCK_SECONDS, BRIEF_BLOCK_SECONDS = 0.25, 0.06
-#: Seconds between two looks at the energy counter, which moves every 0.1 s.
-LOOK_SECONDS: Final = 0.004
 #: A turn whose SM clock is this far from the median of the turns is repeated. At the power limit readings scatter by
 #: two or three steps of 15 MHz from one turn to the next; anything beyond that is drift.
 CLOCK_BAND: Final = 0.05
@@ -81,20 +78,22 @@ class Turn:
     clocks: Clocks
 
 
-def take_bursts(bench: Bench, rivals: Sequence[Rival], count: int) -> None:
-    """`burst`: single replays after rest, in a new order each time."""
+def take_bursts(bench: Bench, rivals: Sequence[Rival], first: int, count: int, near: float) -> None:
+    """`burst`: single replays after rest, in a new order each time.
+
+    Args:
+        first: bursts of every rival.
+        count: bursts of those that are then behind the fastest by at most the share `near` of its time.
+    """
     times: dict[Rival, list[float]] = {rival: [] for rival in rivals}
+    left = list(rivals)
     for number in range(count):
-        for place in order_of(number, len(rivals)):
-            rival = rivals[place]
-            timed = rival.ready.timed
-            bench.outputs.poison(number)
-            rest = Rest(BURST_REST_SECONDS)
-            short = bool(times[rival]) and times[rival][-1] * timed.launches < SHORT_GRAPH_US
-            rest.wait()
-            times[rival].append(_ran(bench, timed, 1 + short)[-1])
-            bench.outputs.compare(rival.verdict.digest, place)
-        clocks = bench.monitor.read()
+        for place in order_of(number, len(left)):
+            times[left[place]].append(_burst_us(bench, left[place], number, rivals.index(left[place])))
+        if number + 1 == first:
+            middle = {rival: statistics.median(taken) for rival, taken in times.items()}
+            left = [rival for rival in rivals if middle[rival] <= min(middle.values()) * (1 + near)]
+    clocks = bench.monitor.read()
     for rival in rivals:
         rival.taken[Policy.BURST] = Taken(tuple(times[rival]), clocks)
     _out(bench, rivals, lambda rival: rival.ready.timed.launches)
@@ -107,7 +106,7 @@ def take_sustained(
     half.
 
     Args:
-        near: a rival takes part in a further pass while it is behind the fastest by at most this share of its time.
+        near: from the third pass on, rivals take part that are behind the fastest by at most this share of its time.
         kept: rivals that take part in every pass.
     """
     seconds = BLOCK_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS
@@ -118,6 +117,8 @@ def take_sustained(
         for place in order_of(number, len(left)):
             rival = left[place]
             blocks[rival].append(_run_block(bench, rival, seconds, rivals.index(rival)))
+        if number == 0:
+            continue
         middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left}
         most = min(middle.values()) * (1 + near)
         left = [rival for rival in left if middle[rival] <= most or kept(rival)]
@@ -170,7 +171,7 @@ class Block:
 
     Attributes:
         us: median time of one launch in the block's second half.
-        watts: mean power between the first and the last step of the energy counter; None without two steps.
+        watts: mean power; None where the block was too short to count energy, or nothing counts it.
     """
 
     us: float
@@ -178,25 +179,29 @@ class Block:
     clocks: Clocks
 
 
+def _burst_us(bench: Bench, rival: Rival, number: int, slot: int) -> float:
+    timed = rival.ready.timed
+    bench.outputs.poison(number)
+    rest = Rest(BURST_REST_SECONDS)
+    short = rival.verdict.once_us * timed.launches < SHORT_GRAPH_US
+    rest.wait()
+    timed.start(bench.stream, 1 + short)
+    bench.outputs.compare(rival.verdict.digest, slot)
+    taken = timed.samples_us()
+    bench.busy_us += sum(taken) * timed.launches
+    return taken[-1]
+
+
 def _run_block(bench: Bench, rival: Rival, seconds: float, slot: int) -> Block:
     timed = rival.ready.timed
     about_us = rival.taken[Policy.BURST].median_us if Policy.BURST in rival.taken else rival.verdict.once_us
     bench.outputs.poison()
-    timed.start(bench.stream, _replays(timed, about_us, seconds))
-    bench.outputs.compare(rival.verdict.digest, slot)
-    steps: list[tuple[float, float]] = []
-    while timed.busy:
-        counted = bench.monitor.energy_joules()
-        if counted is not None and (not steps or counted != steps[-1][1]):
-            steps.append((time.monotonic(), counted))
-        time.sleep(LOOK_SECONDS)
-    clocks = bench.monitor.read()
-    taken = timed.samples_us()
+    with bench.monitor.metered() as meter:
+        timed.start(bench.stream, _replays(timed, about_us, seconds))
+        bench.outputs.compare(rival.verdict.digest, slot)
+        taken = timed.samples_us()
     bench.busy_us += sum(taken) * timed.launches
-    # The first look falls between two steps of the counter.
-    (begin, low), (end, high) = (steps[1], steps[-1]) if len(steps) > 2 else ((0.0, 0.0), (0.0, 0.0))
-    watts = (high - low) / (end - begin) if end > begin else None
-    return Block(statistics.median(taken[len(taken) // 2 :]), watts, clocks)
+    return Block(statistics.median(taken[len(taken) // 2 :]), meter.watts, bench.monitor.read())
 
 
 def _replays(timed: TimedGraph, about_us: float, seconds: float) -> int:
@@ -237,13 +242,6 @@ def _turn(bench: Bench, rivals: Sequence[Rival], graphs: Sequence[TimedGraph], n
         (times[place],) = graphs[place].samples_us()
         bench.busy_us += times[place] * graphs[place].launches
     return Turn(tuple(times), clocks)
-
-
-def _ran(bench: Bench, timed: TimedGraph, replays: int) -> tuple[float, ...]:
-    timed.start(bench.stream, replays)
-    taken = timed.samples_us()
-    bench.busy_us += sum(taken) * timed.launches
-    return taken
 
 
 def _out(bench: Bench, rivals: Sequence[Rival], launches: Callable[[Rival], int]) -> None:

@@ -22,7 +22,7 @@ MIN_SHORT_LAUNCHES: Final = 20
 SHORT_US: Final = 100.0
 MAX_LAUNCHES: Final = 400
 #: Timed replays of a screening, behind a first one that does not count.
-SCREEN_REPLAYS: Final = 4
+SCREEN_REPLAYS: Final = 3
 #: A candidate whose single launch takes this much longer than the round's best gets fewer replays. A single launch
 #: includes the host's time for it, which scatters by the slack.
 GIVE_UP_FACTOR: Final = 1.3
@@ -58,14 +58,19 @@ class TimedGraph:
         self._watches = [Stopwatch() for _ in range(1 + SCREEN_REPLAYS)]
         self._pending = 0
 
-    def start(self, stream: Stream, replays: int) -> None:
-        """Puts replays on the stream, each between events."""
+    def start(self, stream: Stream, replays: int, between: Callable[[], None] = lambda: None) -> None:
+        """Puts replays on the stream, each between events.
+
+        Args:
+            between: enqueues what runs behind each replay, outside its events.
+        """
         self._await_upload(stream)
         while len(self._watches) < self._pending + replays:
             self._watches.append(Stopwatch())
         for watch in self._watches[self._pending : self._pending + replays]:
             with watch.around(stream):
                 self._graph.launch(stream)
+            between()
         self._pending += replays
 
     def _await_upload(self, stream: Stream) -> None:
