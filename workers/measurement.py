@@ -58,8 +58,13 @@ class Policy(StrEnum):
         return cls.ROUNDS if value == "cold_graph" else None
 
 
-#: The policy of a screening on a GPU.
-SCREENING: Final = Policy.BURST
+#: The policy of a screening on a GPU; and of those in recordings, which were taken when rounds were the only policy.
+SCREENING, RECORDED_SCREENING = Policy.BURST, Policy.ROUNDS
+
+
+def screening_policy(device_kind: str) -> Policy:
+    """The policy of screenings on a `cuda` or a `recorded` device."""
+    return RECORDED_SCREENING if device_kind == "recorded" else SCREENING
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,7 @@ class Measurement:
         return cls(
             problem_key, config, columns["stage"], Policy(columns["policy"]), Outcome(columns["outcome"]),
             tuple(columns["samples_us"]), columns["detail"], verification, clocks, columns["build_digest"],
-            columns["note"],
+            columns["note"], columns.get("product_joules"),
         )  # fmt: skip
 
     def columns(self) -> dict[str, Any]:
@@ -182,6 +187,7 @@ class Measurement:
             "stage": self.stage, "policy": self.policy.value, "outcome": self.outcome.value,
             "median_us": self.median_us if self.samples_us else None, "samples_us": list(self.samples_us),
             "detail": self.detail, "build_digest": self.build_digest, "note": self.note,
+            "product_joules": self.product_joules,
         }  # fmt: skip
 
     @property

@@ -78,7 +78,7 @@ def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor:
     places = [place for place, (key, _) in enumerate(view.keys) if find in key]
     first = 0
     if cursor:
-        first = bisect_left(places, bisect_right(view.keys, pages.decode(pages.ByPair, cursor, filters)))
+        first = bisect_left(places, bisect_right(view.keys, pages.decode(pages.ByKey, cursor, filters)))
     shown = places[first : first + _BESTS]
     following = pages.encode(view.keys[shown[-1]], filters) if first + _BESTS < len(places) else None
     rows = []

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, DateTime, Engine, LargeBinary, Table, delete,
 
 from tuner.errors import StoreError
 from tuner.evidence.codec import utc
-from tuner.evidence.database import FAILURES, WRITES, connect, current_revision, migrate, shown, unusable
+from tuner.evidence.database import FAILURES, connect, current_revision, migrate, migrating, shown, unusable
 from tuner.evidence.schema import METADATA
 from tuner.files import whole_file
 
@@ -62,7 +62,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     header = next(lines)
     engine = connect(url)
     try:
-        with engine.execution_options(**{WRITES: True}).begin() as connection:
+        with migrating(engine) as connection:
             _check_empty(connection, url)
             revision = str(header.get("revision"))
             if current_revision(connection) not in (None, revision):

@@ -15,7 +15,7 @@ from typing import Final
 
 from space.config import Config
 from space.problem import Problem
-from space.rank import roofline_us
+from space.rank import may_reach_power_limit, roofline_us
 from space.registry import FAMILIES, family_named, kind_named
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
 from workers.cuda.clocks import Monitor, processes_of
@@ -34,8 +34,6 @@ from workers.errors import DriverError, WorkerError
 from workers.kernels.verify import SOURCE as VERIFY
 from workers.measurement import SCREENING, Clocks, Measurement, Outcome, Policy, Stage
 
-#: Where arithmetic takes this share of the roofline's time, the tensor cores are busy enough to reach the power limit.
-SHARE_OF_ROOFLINE: Final = 0.5
 #: A replay that is expected to take longer is recorded again with the fewest launches.
 LONGEST_REPLAY_US: Final = 100_000.0
 #: Seconds between two looks for other processes on the GPU.
@@ -149,8 +147,7 @@ class Bench:
         # Until a candidate is measured, the expected time is the roofline's.
         self._expected_us, self._expecting = roofline_us(problem, self._device), True
         self._best_once_us = float("inf")
-        compute_us = problem.flops / self._device.peak_tflops(problem.dtype) / 1e6
-        self.may_reach_power_limit = compute_us > SHARE_OF_ROOFLINE * self._expected_us
+        self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
         families = [family_named(name) for name in kind_named(problem.kind).baselines]
         found = (launcher_of(family).candidates(problem, self._shared) for family in families)
         self.baselines = tuple(chain.from_iterable(found))

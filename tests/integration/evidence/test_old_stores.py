@@ -40,7 +40,7 @@ def old_store(database_url: str) -> str:
         file.close()
         return database_url
     engine = database.connect(database_url)
-    with engine.begin() as connection:
+    with database.migrating(engine) as connection:
         database.migrate(connection, "base")
         database.migrate(connection, "0006")
         copy_rows(connection)

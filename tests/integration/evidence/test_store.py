@@ -184,7 +184,7 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(database_url: str) -> None:
 
 def test_a_migration_that_fails_leaves_the_store_at_its_old_revision(database_url: str) -> None:
     engine = database.open_engine(database_url, create=True)
-    with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+    with database.migrating(engine) as connection:
         database.migrate(connection, "base")
         database.migrate(connection, "0003")
         # Three revisions later a table of this name is made.
