@@ -68,7 +68,7 @@ class Graph:
         self.graph.replay()
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) * 1e3 / self.count
+        return float(begin.elapsed_time(end)) * 1e3 / self.count
 
 
 class Energy:

@@ -72,7 +72,7 @@ def put_best(store: Store, problem: Gemm) -> None:
     made = Measurement(problem.key, config, "final", Policy.ROUNDS, Outcome.CORRECT, samples, verification=check)
     key = StudyKey(problem, DEVICE, "cuda", Policy.ROUNDS, config.family, "made up")
     (stored,) = store.record_many(store.begin_study(key).id, [made], _PROVENANCE)
-    store.set_best(Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {}))
+    store.set_bests([Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {})])
 
 
 def _problems(dice: random.Random, count: int) -> Iterator[Gemm]:

@@ -111,9 +111,7 @@ class Why:
     runners_up: tuple[RunnerUp, ...]
 
 
-def why(
-    store: Store, problem: Problem, device: str, model: LearnedModel | None = None
-) -> Why:
+def why(store: Store, problem: Problem, device: str, model: LearnedModel | None = None) -> Why:
     """What the store's largest study of `problem` on `device` says.
 
     Raises:

@@ -86,7 +86,8 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
         .join(DeviceRow, BestRow.device_id == DeviceRow.id)
         .join(MeasurementRow, BestRow.measurement_id == MeasurementRow.id)
         .join(ConfigRow, MeasurementRow.config_id == ConfigRow.id)
-        .where(DeviceRow.name == device, BestRow.served, ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
+        .where(DeviceRow.name == device, BestRow.served)
+        .where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
     )
     for column, extent in zip((ProblemRow.m, ProblemRow.n, ProblemRow.k), problem.extents, strict=True):
         query = query.where(column.between(extent // REACH, extent * REACH))

@@ -105,7 +105,7 @@ def migrating(engine: Engine) -> Iterator[Connection]:
             lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
             if lost:
                 raise StoreError(
-                    f"{len(lost)} rows of {lost[0][0]} point at rows of {lost[0][2]} that are not there: restore a backup"
+                    f"{len(lost)} rows of {lost[0][0]} point at rows of {lost[0][2]} that are gone: restore a backup"
                 )
 
 
@@ -254,7 +254,7 @@ def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later would fail if another process wrote in between; taking the write
     # lock at the start makes it wait its turn instead.
     options = connection.get_execution_options()
-    # SQLite changes a table by replacing it, which foreign keys to it would forbid. It ignores this inside a transaction.
+    # SQLite changes a table by replacing it, which foreign keys to it would forbid; it takes this before a transaction.
     connection.exec_driver_sql(f"PRAGMA foreign_keys={'OFF' if options.get(MIGRATES) else 'ON'}")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")
 

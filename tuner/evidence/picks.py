@@ -66,7 +66,7 @@ def bests_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, 
         reasons = "; ".join(sorted({entry.measurement.detail for entry in finals})) or "there is none"
         raise NothingCorrect(f"none of the finalists is correct when measured again: {reasons}")
     field = Field(problem, rivals[0].device, [entry.measurement for entry in rivals])
-    bests = []
+    bests: list[Best] = []
     for policy in verdicts(problem, field.device):
         if field.under(policy):
             won = field.winner(policy)

@@ -272,4 +272,4 @@ class Store:
 
 
 def _of(policy: Policy | None) -> ColumnElement[bool]:
-    return BestRow.served if policy is None else BestRow.policy == policy.value
+    return BestRow.served.is_(True) if policy is None else BestRow.policy == policy.value

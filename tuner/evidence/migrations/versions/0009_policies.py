@@ -26,6 +26,8 @@ def upgrade() -> None:
     op.create_index(
         "ix_best_served", "best", ["problem_id", "device_id"], unique=True, sqlite_where=where, postgresql_where=where
     )
+    # What a campaign measures is its devices' business.
+    op.drop_column("campaign", "policy")
     _rename_policy("cold_graph", "rounds", [*NARROW, "policy"], sa.Column("product_joules", sa.Float(), nullable=True))
 
 
@@ -35,6 +37,7 @@ def downgrade() -> None:
     op.execute("DELETE FROM best WHERE policy <> 'rounds'")
     with op.batch_alter_table("best") as best:
         best.drop_column("served")
+    op.add_column("campaign", sa.Column("policy", sa.String(length=40), server_default="cold_graph", nullable=False))
     _rename_policy("rounds", "cold_graph", NARROW, None)
 
 
