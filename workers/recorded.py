@@ -100,7 +100,7 @@ class RecordedRound:
         measured: list[Measurement] = []
         for policy, known in sorted({self.policy: {}, **self._final}.items()):
             ours = [known[config.key] if config.key in known else self._scaled(config) for config in finalists
-                    if config.key in known or policy is self.policy]  # fmt: skip
+                    if config.key in known or (policy is self.policy and config.key in self._screened)]  # fmt: skip
             library = [one for one in known.values() if _is_library(one)]
             measured += [*ours, *sorted(library, key=lambda one: one.config.number("rank"))]
         self._pass(len(finalists) * USUAL_SECONDS)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from space.config import Config
+from space.families.common import starts_early
 from space.registry import family_named
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import CudaError
@@ -60,7 +61,7 @@ class Finals:
             turns: fewest turns under `rounds` and `chain`.
         """
         bench, measured = self._bench, list[Measurement]()
-        plain = [rival for rival in self._rivals if not waits_early(rival.ready.config)]
+        plain = [rival for rival in self._rivals if not starts_early(rival.ready.config)]
         if plain:
             take_bursts(bench, plain, FIRST_BURSTS, BURSTS, NEAR)
             leaders = self._leaders(plain)
@@ -116,11 +117,6 @@ class Finals:
                 raise
             # A library may refuse some of its own candidates when they run.
             return None
-
-
-def waits_early(config: Config) -> bool:
-    """Whether a config uses programmatic dependent launch: it is timed only where its neighbours do too."""
-    return bool(config.knobs.get("pdl", 0))
 
 
 def _is_library(rival: Rival) -> bool:

@@ -3,6 +3,9 @@
 #pragma once
 
 #include "common/types.cuh"
+#if __CUDA_ARCH__ >= 900
+#include "ptx/griddepcontrol.cuh"
+#endif
 #include "verify/elements.cuh"
 #include "verify/random.cuh"
 #include "verify/reference.cuh"
@@ -201,8 +204,8 @@ extern "C" __global__ void neighbour(float* values, int count) {
 /// The same, written for programmatic dependent launch: the kernel behind it may start at once.
 extern "C" __global__ void early_neighbour(float* values, int count) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
 #endif
     for (u64 i = first_index(); i < u64(count); i += index_step()) values[i] += 1.0f;
 }

@@ -88,10 +88,11 @@ def test_what_is_behind_in_every_round_is_behind_however_far_the_clock_moved(ahe
     assert pick([behind, fast], PROBLEM, DEVICE) is fast
 
 
-def test_our_own_kernel_is_preferred_to_the_library_only_inside_the_band() -> None:
+def test_the_library_is_picked_unless_our_own_kernel_is_surely_faster() -> None:
     library = measured([8.0, 8.0, 8.0], family="cublaslt", rank=0)
-    assert pick([library, measured([8.1, 8.1, 8.1])], PROBLEM, DEVICE).config.family == "sm90_wgmma"
-    assert pick([library, measured([8.5, 8.5, 8.5])], PROBLEM, DEVICE) is library
+    for ours in ([8.0, 8.0, 8.0], [7.9, 8.1, 7.9], [8.1, 8.1, 8.1]):
+        assert pick([library, measured(ours)], PROBLEM, DEVICE) is library
+    assert pick([measured([7.9, 7.9, 7.9]), library], PROBLEM, DEVICE).config.family == "sm90_wgmma"
 
 
 def test_nothing_wrong_can_win() -> None:
