@@ -21,7 +21,7 @@ from tuner.errors import NothingCorrect
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, Progress, tune
 from workers.errors import RecordingError
-from workers.measurement import Outcome, Policy
+from workers.measurement import Outcome
 from workers.recorded import RecordedWorker
 
 SPACE = enumerate_space(FAMILY, PROBLEM)
@@ -94,7 +94,7 @@ def test_a_recording_without_a_correct_candidate_serves_nothing(cache: Path, tmp
         round_ = worker.begin(PROBLEM)
         outcomes = Counter(m.outcome for m in round_.screen(CONFIGS[:7]))
         assert outcomes == {Outcome.CORRECT: 6, Outcome.TIMEOUT: 1}
-        assert store.best(PROBLEM, DEVICE, Policy.ROUNDS) is None
+        assert store.best(PROBLEM, DEVICE) is None
 
 
 def test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing(cache: Path, tmp_path: Path) -> None:
