@@ -14,7 +14,7 @@ import numpy as np
 from space.arch import ARCHS
 from space.columns import Columns, FloatColumn
 from space.devices import DeviceProfile
-from space.families.split_k import WORKSPACE_BYTES
+from space.families.common import WORKSPACE_BYTES
 from space.family import Family
 from space.knobs import Knob
 
