@@ -105,8 +105,11 @@ class Expected:
     def _made(self, name: str, *shape: int) -> Tensor:
         dtype, random = DTYPES[name], self._random
         if not dtype.is_floating_point:
-            least, most = (0, 256) if dtype is torch.uint8 else (-128, 128)
-            return torch.randint(least, most, shape, dtype=dtype, device=self.device, generator=random)
+            least, most = (0, 255) if dtype is torch.uint8 else (-128, 127)
+            if self.problem.dtype_c == "int8":
+                # Sums of larger numbers would saturate, whatever they are.
+                least, most = max(least, -1), 1
+            return torch.randint(least, most + 1, shape, dtype=dtype, device=self.device, generator=random)
         wide = dtype if dtype.itemsize > 1 else torch.bfloat16
         made = torch.empty(shape, dtype=wide, device=self.device).normal_(generator=random).to(dtype)
         if name == "tf32":

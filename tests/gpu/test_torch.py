@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import Refused, configure, gemm, kernels, private  # noqa: E402
 from gemmtune.torch.composed import composed  # noqa: E402
-from gemmtune.torch.sources import Lookup  # noqa: E402
+from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
 from space.explain import is_legal  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
@@ -35,12 +35,12 @@ class Given:
     family: str
     knobs: dict[str, object]
 
-    def find(self, problem: Gemm, device: str) -> Lookup:
+    def find(self, problem: Gemm, device: str) -> Found:
         family = family_named(self.family)
         config: Config | None = family.config({"rows": problem.m, **self.knobs} if family is GEMV else self.knobs)
         if config is not None and not is_legal(family, problem, config):
             config = default_config(family, problem)
-        return Lookup(config, "planted")
+        return Found(config, "planted")
 
 
 @pytest.fixture(autouse=True)
