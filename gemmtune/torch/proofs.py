@@ -11,20 +11,35 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import torch
 from torch import Tensor
 
 from gemmtune.torch import streams
 from gemmtune.torch.expected import Expected
+from space.config import Config
 from space.kinds.gemm import Gemm
-
-if TYPE_CHECKING:
-    from gemmtune.torch.kernels import Kernel
 
 #: Launches a, b, bias, source, alpha, beta into C.
 Launch = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, float, float, Tensor], object]
+
+
+class Kernel(Protocol):
+    """A config, loaded on a device."""
+
+    @property
+    def config(self) -> Config:
+        """What is loaded."""
+
+    @property
+    def device(self) -> int:
+        """Where."""
+
+    @property
+    def launch(self) -> Launch:
+        """Launches it on the current stream."""
+
 
 #: Verifies while torch computes.
 BACKGROUND: Final = ThreadPoolExecutor(1, "gemmtune-verify")
