@@ -205,6 +205,20 @@ def test_in_the_background_torch_computes_until_it_is_proved(prepared: Prepared,
     assert prepared.asked == 1
 
 
+def test_a_proof_that_breaks_in_the_background_is_a_failure(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(kernel: kernels.Kernel, problem: Gemm) -> str:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(proofs, "_tried", broken)
+    configure(verify="background")
+    prepared.prepare()
+    proofs.BACKGROUND.submit(lambda: None).result()
+    assert isinstance(prepared.prepare(), kernels.Absent)
+    assert "can't be verified here: planted" in caplog.text
+
+
 def test_nothing_is_proved_while_a_graph_is_captured(prepared: Prepared) -> None:
     prepared.capturing = True
     assert isinstance(prepared.prepare(), kernels.Absent)
