@@ -166,7 +166,7 @@ class CudaRound:
         """Sends built candidates to the GPU process while it has room; failed builds are measurements."""
         while len(asked) < AHEAD:
             if library:
-                self._ask_ahead(asked, Asked(library.pop(), ""))
+                self._ask_ahead(asked, Asked(library.pop(0), ""))
                 continue
             made = builds.take(wait and not asked)
             if made is None:
