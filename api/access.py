@@ -6,6 +6,7 @@ import ipaddress
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from api.addresses import Network
 from tuner.errors import SettingsError
 
 #: Host names by which a browser or a client on this machine reaches the service.
@@ -23,16 +24,19 @@ class AccessPolicy:
         hosts: accepted values of the Host header; None accepts any. Without tokens only loopback names are accepted, so
             that a web page can't reach the service by pointing its own name at this machine (DNS rebinding).
         requests_per_second: sustained rate per caller; 0 sets no limit.
+        proxies: networks of proxies that tell their clients' addresses.
     """
 
     tokens: bool = False
     hosts: frozenset[str] | None = None
     requests_per_second: float = 0.0
+    proxies: tuple[Network, ...] = ()
 
 
 def decide(
-    mode: Mode, host: str, embedded: bool, hosts: frozenset[str] = frozenset(), rate: float = 0.0
-) -> AccessPolicy:
+    mode: Mode, host: str, embedded: bool, hosts: frozenset[str] = frozenset(), rate: float = 0.0,
+    proxies: tuple[Network, ...] = (),
+) -> AccessPolicy:  # fmt: skip
     """The policy of a service that listens on `host`.
 
     Args:
@@ -52,8 +56,8 @@ def decide(
             f"tokens can't be off here ({where}): leave --auth out and make tokens with `gemmtune token create`"
         )
     if mode == "on" or not alone:
-        return AccessPolicy(True, hosts | LOOPBACK_NAMES if hosts else None, rate)
-    return AccessPolicy(False, hosts | LOOPBACK_NAMES, rate)
+        return AccessPolicy(True, hosts | LOOPBACK_NAMES if hosts else None, rate, proxies)
+    return AccessPolicy(False, hosts | LOOPBACK_NAMES, rate, proxies)
 
 
 def is_loopback(host: str) -> bool:

@@ -30,12 +30,14 @@ from api import (
 from api.access import AccessPolicy
 from api.answer_service import AnswerService
 from api.auth import TokenCache
+from api.concurrency import CONCURRENT_BATCHES, ConcurrencyLimit
 from api.dashboard import routes
 from api.fleet_metrics import FleetMetrics
 from api.logs import RequestLog
 from api.metrics import Metrics
 from api.middleware import RequestMiddleware
 from api.snapshot_follower import SnapshotFollower
+from api.streams import EventStreams
 from api.tables import TableViews
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
@@ -78,6 +80,7 @@ def create_app(
     state.token_cache.load(store)
     state.follower = SnapshotFollower(store, state.token_cache)
     state.answer_service, state.views = AnswerService(state.follower, models), TableViews()
+    state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
     #: Set when the service is told to stop: long polls and event streams then end.
     state.stopping = threading.Event()
     state.metrics.registry.register(FleetMetrics(store))

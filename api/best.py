@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, ValidationError
@@ -19,7 +18,7 @@ from api.http_errors import FieldError, HttpError, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
 from api.problem_schemas import Absent, ProblemIn, ProblemQuery
-from api.schemas import BestOut, DeviceName, Strict
+from api.schemas import BestOut, DeviceName, Strict, too_many
 from api.snapshot import CachedBest
 from space.errors import ProblemError
 from tuner.evidence.tokens import Scope
@@ -112,7 +111,8 @@ async def get_best_batch(request: Request) -> Response:
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given != _JSON:
         raise HttpError(415, "not-json", f"the body is sent as {given[:80]!r}: send JSON as {_JSON}")
-    answers = await run_in_threadpool(answer_all, request.app.state.answer_service, await request.body())
+    body, limit = await request.body(), request.app.state.batch_limit
+    answers = await limit.run(lambda: answer_all(request.app.state.answer_service, body))
     for source, count in Counter(found.source if found else "unanswered" for found in answers).items():
         request.app.state.metrics.answered(source, count)
     return StreamingResponse(rendered(answers), media_type=_JSON)
@@ -127,6 +127,8 @@ def answer_all(answer_service: AnswerService, body: bytes) -> Answers:
     try:
         batch = BatchIn.model_validate_json(body, strict=True)
     except ValidationError as error:
+        if many := too_many(error):
+            raise RequestValidationError([{"type": many.type, "loc": ("body",), "msg": many.message()}]) from None
         shown = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError([entry | {"loc": ("body", *entry["loc"])} for entry in shown]) from None
     device = answer_service.device(batch.device)

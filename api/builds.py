@@ -13,7 +13,7 @@ from api.auth import Caller, require
 from api.derived import fields_of
 from api.http_errors import HttpError, responses
 from api.pages import Page, PageQuery, page_of
-from api.schemas import PRINTABLE, Absent, Strict
+from api.schemas import PRINTABLE, Absent, Body
 from space.registry import problem_from_key
 from tuner.errors import BuildRefused
 from tuner.fleet import builds
@@ -28,7 +28,7 @@ DigestPath = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 ArchName = Annotated[str, Field(max_length=16, pattern=PRINTABLE, description="compile target with its suffix")]
 
 
-class BuildIn(Strict):
+class BuildIn(Body):
     """A build that a worker offers."""
 
     digest: Digest

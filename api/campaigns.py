@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -173,9 +173,15 @@ def _check_exists(campaign_id: CampaignId, campaigns: CampaignsDependency) -> No
     campaigns.get(campaign_id)
 
 
+async def _count_stream(request: Request) -> AsyncIterator[None]:
+    """Refuses a stream too many; the others count until they end."""
+    with request.app.state.streams.opened(request.state.who):
+        yield
+
+
 @router.get(
     "/v1/campaigns/{campaign_id:int}/events", operation_id="watchCampaign", responses=responses(404),
-    dependencies=[Reader, Depends(_check_exists)], response_class=EventSourceResponse,
+    dependencies=[Reader, Depends(_check_exists), Depends(_count_stream)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_campaign(
     campaign_id: CampaignId,

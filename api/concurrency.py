@@ -17,6 +17,8 @@ T = TypeVar("T")
 #: another runs.
 CONCURRENT_REPORTS: Final = 3
 CONCURRENT_ROUND_CALLS: Final = 3
+#: Concurrent batches of questions. Each occupies Python for a tenth of a second.
+CONCURRENT_BATCHES: Final = 2
 
 
 class ConcurrencyLimit:

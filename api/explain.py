@@ -11,7 +11,7 @@ from api.auth import require
 from api.derived import fields_of
 from api.http_errors import responses
 from api.problem_schemas import ProblemIn, ProblemOut
-from api.schemas import ConfigOut, Strict
+from api.schemas import Body, ConfigOut
 from space.arch import arch_named
 from space.devices import DEFAULT_DEVICE, profile_named, reference_profile
 from space.explain import Explanation, explain
@@ -20,7 +20,7 @@ from space.registry import family_named, family_with
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 
 
-class ExplainIn(Strict):
+class ExplainIn(Body):
     """A config and its problem."""
 
     problem: ProblemIn

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from api.derived import fields_of
 from api.pages import Page
 from api.problem_schemas import ProblemIn, ProblemOut
-from api.schemas import Strict
+from api.schemas import Body, Strict
 from space.devices import identity_named
 from space.errors import ProblemError
 from tuner.fleet.campaigns.documents import document
@@ -52,7 +52,7 @@ class BudgetIn(Strict):
         return CampaignBudget(**self.model_dump())
 
 
-class CampaignIn(Strict):
+class CampaignIn(Body):
     """A campaign to create, with problems listed one by one, as ladders, or both."""
 
     name: Annotated[str, Field(min_length=1, max_length=MOST_NAME)]

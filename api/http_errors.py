@@ -42,6 +42,10 @@ ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     errors.LeaseLost: (409, "lease-lost"),
     errors.ResultRefused: (422, "result-refused"),
 }
+#: What an error document repeats of a request is cut to this: a large request must not make a larger answer.
+_MOST_CHARACTERS: Final = 1_000
+_MOST_ERRORS: Final = 10
+_MOST_ERROR_CHARACTERS: Final = 200
 _log = logging.getLogger("gemmtune.api")
 
 
@@ -79,15 +83,18 @@ class HttpError(HTTPException):
 
     def response(self, request_id: str) -> JSONResponse:
         """The error document, for the request with this id."""
+        wrong = [FieldError(pointer=_cut(each.pointer, _MOST_ERROR_CHARACTERS),
+                            detail=_cut(each.detail, _MOST_ERROR_CHARACTERS))
+                 for each in self.errors[:_MOST_ERRORS]]  # fmt: skip
         content = ProblemDocument(
             type=f"/problems/{self.kind}", title=self.kind.replace("-", " "), status=self.status_code,
-            detail=self.detail, instance=request_id, errors=list(self.errors),
+            detail=_cut(self.detail, _MOST_CHARACTERS), instance=request_id, errors=wrong,
         )  # fmt: skip
         return JSONResponse(content.model_dump(), self.status_code, self.headers, MEDIA_TYPE)
 
 
 #: Statuses that the middleware or any endpoint may return on every path.
-_ALWAYS: Final = (400, 401, 403, 413, 414, 421, 422, 429, 500, 503)
+_ALWAYS: Final = (400, 401, 403, 408, 413, 414, 421, 422, 429, 500, 503)
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -118,7 +125,8 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         headers = {**(error.headers or {}), **({"Allow": _allowed(request)} if error.status_code == 405 else {})}
         return HttpError(error.status_code, _FRAMEWORK.get(error.status_code, "refused"), detail, headers)
     if isinstance(error, RequestValidationError):
-        wrong = [FieldError(pointer=_pointer(each["loc"]), detail=_sentence(request, each)) for each in error.errors()]
+        wrong = [FieldError(pointer=_pointer(each["loc"]), detail=_sentence(request, each))
+                 for each in error.errors()[:_MOST_ERRORS]]  # fmt: skip
         detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
         return HttpError(422, "malformed-request", detail, errors=wrong)
     if isinstance(error, errors.StoreError):
@@ -140,7 +148,7 @@ def _sentence(request: Request, entry: Mapping[str, Any]) -> str:
         return str(entry["msg"])
     *path, name = entry["loc"]
     known = _known_fields(request, path)
-    if near := get_close_matches(str(name), known, n=1):
+    if near := get_close_matches(str(name)[:_MOST_ERROR_CHARACTERS], known, n=1):
         return f"no such field: the nearest is {near[0]}"
     return "no such field" + (f": use one of {', '.join(known)}" if known else "")
 
@@ -160,6 +168,10 @@ def _known_fields(request: Request, path: Sequence[int | str]) -> list[str]:
             if "$ref" in choice:
                 schema = described["components"]["schemas"][choice["$ref"].rpartition("/")[2]]
     return list(schema.get("properties", ()))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _pointer(location: tuple[int | str, ...]) -> str:

@@ -1,22 +1,14 @@
-"""Limits: the size of a body and of a query, and the request rate of a caller."""
+"""Limits: the size of a query, and the request rate of a caller."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
-
-from starlette.types import Message, Receive
 
 from api.http_errors import HttpError
 
-#: Limit for paths that are not in `BODY_BYTES`.
-MOST_BODY_BYTES: Final = 2**20
-#: Paths that accept more: 10,000 problems with every field spelled out, or a cubin in base64.
-BODY_BYTES: Final[Mapping[str, int]] = {
-    path: 4 * 2**20 for path in ("/v1/best:batch", "/v1/builds", "/v1/campaigns", "/v1/campaigns:estimate")
-}
 #: More than ten times the longest valid query.
 MOST_QUERY_BYTES: Final = 8192
 #: A caller may save up this many seconds' worth of requests.
@@ -51,29 +43,6 @@ class RateLimiter:
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1.0 - left) / self._per_second
-
-
-def limited_body(path: str, content_length: bytes | None, receive: Receive) -> Receive:
-    """Wraps `receive` to fail once the body exceeds its path's limit, whatever its Content-Length says.
-
-    Raises:
-        HttpError: 413, Content-Length exceeds the limit.
-    """
-    limit, received = BODY_BYTES.get(path, MOST_BODY_BYTES), 0
-    refusal = HttpError(413, "body-too-large", f"the body is longer than {limit:,} bytes: split the request")
-    if content_length is not None and (not content_length.isdigit() or int(content_length) > limit):
-        raise refusal
-
-    async def receive_limited() -> Message:
-        nonlocal received
-        message = await receive()
-        if message["type"] == "http.request":
-            received += len(message.get("body", b""))
-            if received > limit:
-                raise refusal
-        return message
-
-    return receive_limited
 
 
 def check_query(query: bytes) -> None:

@@ -1,7 +1,7 @@
 """The middleware that wraps every request.
 
-It assigns a request id, authenticates the caller, refuses requests for a wrong host, with an oversized body or above
-the rate limit, sets security headers, turns unexpected exceptions into error documents, and logs and times everything.
+It assigns a request id, authenticates the caller, refuses requests for a wrong host or above a limit, sets security
+headers, turns unexpected exceptions into error documents, and logs and times everything.
 It is plain ASGI because Starlette's `BaseHTTPMiddleware` costs more than most of our endpoints.
 """
 
@@ -18,9 +18,11 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.access import AccessPolicy
+from api.addresses import ClientAddresses
 from api.auth import Caller, TokenCache
+from api.bodies import Bodies, LimitedBody, SlowReader, discard, send_in_pieces
 from api.http_errors import HttpError
-from api.limits import RateLimiter, check_query, limited_body
+from api.limits import RateLimiter, check_query
 from api.logs import RequestLog
 from api.metrics import Metrics
 
@@ -29,7 +31,11 @@ FastPath = Callable[[bytes, Caller], bytes | None]
 
 #: A client's own request id if it is safe to print anywhere.
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,100}")
+_BODILESS: Final = frozenset({"GET", "HEAD"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+#: Probes have buckets of their own, by address: a busy caller must not look like a dead service.
+_PROBES: Final = frozenset({"/healthz", "/readyz"})
+_PROBES_PER_SECOND: Final = 50.0
 #: Response headers, unless an endpoint sets its own.
 _HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
@@ -57,6 +63,8 @@ class RequestMiddleware:
         self._requests, self._log, self._fast_paths = metrics.requests, log, fast_paths
         self._ids, self._process = count(), secrets.token_hex(4)
         self._rate_limiter = RateLimiter(access.requests_per_second)
+        self._probe_limiter = RateLimiter(_PROBES_PER_SECOND)
+        self._addresses, self._bodies = ClientAddresses(access.proxies), Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
@@ -64,28 +72,38 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         started, status = time.perf_counter(), 0
+        body: LimitedBody | None = None
         headers = dict(scope["headers"])
         given = headers.get(b"x-request-id")
         safe = given and _REQUEST_ID.fullmatch(given)
         request_id = safe[0].decode() if safe else f"{self._process}-{next(self._ids):x}"
         caller = self._token_cache.caller(headers.get(b"authorization"))
-        scope.setdefault("state", {}).update(request_id=request_id, caller=caller)
+        address = self._addresses.of(scope)
+        # Callers without a valid token are counted by address, which slows down guessing tokens but not using them.
+        who = f"address {address}" if isinstance(caller, HttpError) else f"caller {caller.name}"
+        scope.setdefault("state", {}).update(request_id=request_id, caller=caller, who=who)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = _with_headers(message.get("headers", ()), request_id)
-            await send(message)
+                await send(message)
+            else:
+                await send_in_pieces(send, message)
 
         try:
             self._check_host(headers.get(b"host", b""))
-            self._check_rate(scope, caller)
+            self._check_rate(scope["path"], who, address)
             text = self._fast_answer(scope, caller)
             if text is None:
                 check_query(scope["query_string"])
-                if scope["method"] != "GET":
-                    receive = limited_body(scope["path"], headers.get(b"content-length"), receive)
+                if scope["method"] not in _BODILESS:
+                    # Nothing of a body is kept, let alone parsed, before its sender is known.
+                    if isinstance(caller, HttpError):
+                        raise caller
+                    body = LimitedBody(self._bodies, scope["path"], headers.get(b"content-length"), who, receive)
+                    receive = body.receive
                 await self._app(scope, receive, send_with_headers)
             else:
                 status = 200
@@ -93,7 +111,12 @@ class RequestMiddleware:
                 await send({"type": "http.response.start", "status": 200, "headers": ours})
                 await send({"type": "http.response.body", "body": text})
         except HttpError as refusal:
+            if body is None and scope["method"] not in _BODILESS and b"expect" not in headers:
+                await discard(receive)
             await refusal.response(request_id)(scope, receive, send_with_headers)
+        except SlowReader as slow:
+            _log.warning("%s: %s; its connection is closed", who, slow, extra={"fields": {"request_id": request_id}})
+            raise
         except Exception:
             fields = {"request_id": request_id, "method": scope["method"], "path": scope["path"]}
             _log.exception("unexpected failure", extra={"fields": fields})
@@ -102,7 +125,9 @@ class RequestMiddleware:
             detail = "this is a defect of gemmtune; the service's log has the details under this request's id"
             await HttpError(500, "internal", detail).response(request_id)(scope, receive, send_with_headers)
         finally:
-            self._record(scope, status, time.perf_counter() - started, request_id, caller)
+            if body is not None:
+                body.release(status)
+            self._record(scope, status, time.perf_counter() - started, request_id, caller, address)
 
     def _fast_answer(self, scope: Scope, caller: Caller | HttpError) -> bytes | None:
         fast_path = self._fast_paths.get(scope["path"])
@@ -119,29 +144,26 @@ class RequestMiddleware:
             raise HttpError(421, "wrong-host", f"this service does not accept requests for host {name[:100]!r}: use "
                             f"{known}, or add the name to GEMMTUNE_ALLOWED_HOSTS")  # fmt: skip
 
-    def _check_rate(self, scope: Scope, caller: Caller | HttpError) -> None:
-        # Callers without a valid token are counted by address, which slows down guessing tokens but not using them.
-        who = f"address {_address(scope)}" if isinstance(caller, HttpError) else f"caller {caller.name}"
-        if wait := self._rate_limiter.wait_seconds(who):
+    def _check_rate(self, path: str, who: str, address: str) -> None:
+        limiter, bucket = (self._probe_limiter, address) if path in _PROBES else (self._rate_limiter, who)
+        if wait := limiter.wait_seconds(bucket):
             detail = (f"{who} exceeds this service's request rate: wait {wait:.2f} s, or ask for many problems at once "
                       "with POST /v1/best:batch")  # fmt: skip
             raise HttpError(429, "too-often", detail, {"Retry-After": str(max(1, round(wait + 0.5)))})
 
-    def _record(self, scope: Scope, status: int, seconds: float, request_id: str, caller: Caller | HttpError) -> None:
+    def _record(
+        self, scope: Scope, status: int, seconds: float, request_id: str, caller: Caller | HttpError, address: str
+    ) -> None:
         # Metric labels never come from the client: made-up paths and methods must not grow our memory.
         route = scope.get("route")
         template = str(getattr(route, "path", "")) or (scope["path"] if scope["path"] in self._fast_paths else "none")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.count(template, method, status, seconds)
         name = caller.name if isinstance(caller, Caller) else None
-        self._log.add(request_id, method, scope["path"], status, seconds, name, _address(scope))
+        self._log.add(request_id, method, scope["path"], status, seconds, name, address)
 
 
 def _with_headers(given: Collection[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
     names = {name for name, _ in given}
     return [*given, *(pair for pair in _HEADERS if pair[0] not in names), (b"x-request-id", request_id.encode())]
 
-
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return client[0] if client else "unknown"

@@ -12,7 +12,7 @@ from api.auth import require
 from api.fleet import ReportLimit, RoundCallLimit, RoundsDependency
 from api.fleet_schemas import Text
 from api.http_errors import responses
-from api.schemas import Strict
+from api.schemas import Body, Strict
 from tuner.errors import ResultRefused
 from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
 from tuner.fleet.campaigns.records import (
@@ -52,7 +52,7 @@ class ProvenanceIn(Strict):
         return Provenance(**self.model_dump())
 
 
-class BeginIn(Strict):
+class BeginIn(Body):
     """Begins a round, once its device is prepared."""
 
     lease: Lease
@@ -90,7 +90,7 @@ class PastOut(BaseModel):
         return cls(study_id=past.study_id, tried=tried, finals_done=past.finals_done, winners=winners)
 
 
-class AnnounceIn(Strict):
+class AnnounceIn(Body):
     """Announces the candidates that are measured next."""
 
     lease: Lease
@@ -160,7 +160,7 @@ class MeasurementIn(Strict):
             raise ResultRefused(str(error)) from error
 
 
-class FinishIn(Strict):
+class FinishIn(Body):
     """The report of a round."""
 
     lease: Lease

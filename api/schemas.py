@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut
@@ -27,6 +36,32 @@ class Strict(BaseModel):
     """Input that rejects unknown fields, so that a typo is not mistaken for a default."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+#: Listing the errors of a body that has very many takes far longer than finding them.
+MOST_ERRORS: Final = 100
+
+
+class Body(Strict):
+    """The body of a request."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _count_errors(cls, given: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return validate(given)
+        except ValidationError as error:
+            raise too_many(error) or error from None
+
+
+def too_many(error: ValidationError) -> PydanticCustomError | None:
+    """The one error that stands for more than `MOST_ERRORS`."""
+    count = error.error_count()
+    if count <= MOST_ERRORS:
+        return None
+    return PydanticCustomError(
+        "too_many_errors", "{count} values are wrong: compare the body with /openapi.json", {"count": count}
+    )
 
 
 class ConfigOut(BaseModel):

@@ -13,7 +13,7 @@ from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
 from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
-from api.schemas import Strict
+from api.schemas import Body, Strict
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundTask
 
 router = APIRouter(tags=["workers"])
@@ -35,7 +35,7 @@ class FactsIn(Strict):
     memory_bytes: Annotated[int, Field(ge=0, le=2**50)] = 0
 
 
-class WorkerIn(Strict):
+class WorkerIn(Body):
     """A worker process and its device."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
@@ -47,7 +47,7 @@ class WelcomeOut(RecordOut):
     """The response to a worker's registration."""
 
 
-class BeatIn(Strict):
+class BeatIn(Body):
     """A heartbeat."""
 
     round_id: Number | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from api import access, server
+from api import access, addresses, server
 from tuner.cli.options import Db, open_store, timing_of
 from tuner.cli.output import notes
 from tuner.errors import SettingsError
@@ -29,7 +29,10 @@ def serve(
     if mode not in get_args(access.Mode):
         raise SettingsError(f"--auth {mode!r} is unknown: use auto, on or off")
     with open_store(db) as store:
-        policy = access.decide(cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second)
+        proxies = addresses.networks(config.trusted_proxies)
+        policy = access.decide(
+            cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second, proxies
+        )
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if policy.tokens:
             notes.print(f"serving on {address}; requests need a token: gemmtune token create NAME --scope read")

@@ -27,6 +27,7 @@ class Settings(BaseSettings):
         host, port: where `gemmtune serve` listens.
         auth: whether the service requires tokens; `auto` requires them unless it is embedded and on loopback.
         allowed_hosts: host names that requests may use, separated by commas; any when empty.
+        trusted_proxies: addresses or networks of proxies, separated by commas, whose X-Forwarded-For is believed.
         requests_per_second: sustained limit for each caller; 0 for no limit.
         url: the service that workers and `gemmtune campaign` connect to; they use the store directly when empty.
         token, token_file: credentials for that service; the file takes precedence.
@@ -45,6 +46,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8643, ge=1, le=65_535)
     auth: Literal["auto", "on", "off"] = "auto"
     allowed_hosts: str = ""
+    trusted_proxies: str = ""
     requests_per_second: float = Field(default=1000.0, ge=0)
     url: str = ""
     token: SecretStr = SecretStr("")

@@ -11,9 +11,12 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from api import middleware
 from api.access import AccessPolicy, decide
+from api.addresses import networks
 from api.app import create_app
-from api.limits import MOST_BODY_BYTES, RateLimiter
+from api.bodies import MOST_BODY_BYTES
+from api.limits import RateLimiter
 from api.logs import JsonFormatter
 from tests.integration.api.asking import ASKED, problem_of
 from tuner.errors import SettingsError
@@ -88,11 +91,36 @@ class TestMiddleware:
 
     def test_asking_too_often_is_refused_with_a_time_to_wait(self, store: Store) -> None:
         http = asking(create_app(store, AccessPolicy(requests_per_second=2)))
-        responses = [http.get("/healthz") for _ in range(8)]
+        responses = [http.get("/openapi.json") for _ in range(8)]
         refused = [response for response in responses if response.status_code == 429]
         assert refused
         problem_of(refused[0], 429, "too-often")
         assert int(refused[0].headers["retry-after"]) >= 1
+
+    def test_probes_have_a_bucket_of_their_own(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(middleware, "_PROBES_PER_SECOND", 4)
+        http = asking(create_app(store, AccessPolicy(requests_per_second=2)))
+        assert [http.get("/openapi.json") for _ in range(8)][-1].status_code == 429
+        probes = [http.get(path).status_code for _ in range(16) for path in ("/healthz", "/readyz")]
+        assert set(probes[:8]) == {200}
+        assert 429 in probes
+
+    def test_callers_behind_a_trusted_proxy_have_buckets_of_their_own(self, store: Store) -> None:
+        def last_status(proxies: str, client: str) -> int:
+            policy = AccessPolicy(tokens=True, requests_per_second=2, proxies=networks(proxies))
+            http = TestClient(create_app(store, policy), client=("10.0.0.7", 1))
+            for _ in range(8):
+                http.get("/v1/best", params=ASKED, headers={"X-Forwarded-For": "192.0.2.1"})
+            return http.get("/v1/best", params=ASKED, headers={"X-Forwarded-For": client}).status_code
+
+        assert last_status("10.0.0.7", "192.0.2.1") == 429
+        assert last_status("10.0.0.7", "192.0.2.2") == 401
+        assert last_status("", "192.0.2.2") == 429
+
+    def test_callers_without_a_token_learn_nothing_of_a_body(self, store: Store) -> None:
+        http = asking(create_app(store, AccessPolicy(tokens=True)), "wrong")
+        for body in (b"{", b"[" * 1000, b'{"name": 1}'):
+            problem_of(http.post("/v1/campaigns", content=body), 401, "token-needed")
 
     def test_trying_tokens_does_not_slow_down_a_good_one(self, store: Store) -> None:
         _, secret = tokens.make(store, "reader", ["read"])

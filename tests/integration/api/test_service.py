@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from api.access import AccessPolicy
 from api.app import create_app
-from api.limits import MOST_BODY_BYTES
+from api.bodies import MOST_BODY_BYTES
 from api.server import listen
 from api.snapshot_follower import SnapshotFollower
 from gemmtune import Client, GemmtuneError

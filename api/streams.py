@@ -1,0 +1,40 @@
+"""Event streams: how many may be open at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from api.http_errors import HttpError
+
+#: Open streams of one caller, and of all. Each polls the store every second.
+MOST_CALLER_STREAMS: Final = 16
+MOST_STREAMS: Final = 64
+
+
+class EventStreams:
+    """The open event streams."""
+
+    def __init__(self) -> None:
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def opened(self, caller: str) -> Iterator[None]:
+        """Counts one stream as long as the block runs.
+
+        Raises:
+            HttpError: 429, the caller has too many, or there are too many.
+        """
+        if self._open[caller] >= MOST_CALLER_STREAMS or self._open.total() >= MOST_STREAMS:
+            detail = (f"{caller} has {self._open[caller]} open event streams of {self._open.total()}; the limits are "
+                      f"{MOST_CALLER_STREAMS} of {MOST_STREAMS}: close one, or poll the campaign")  # fmt: skip
+            raise HttpError(429, "too-many-streams", detail, {"Retry-After": "10"})
+        self._open[caller] += 1
+        try:
+            yield
+        finally:
+            self._open[caller] -= 1
+            if not self._open[caller]:
+                del self._open[caller]

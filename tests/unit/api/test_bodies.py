@@ -1,0 +1,149 @@
+"""Bodies of requests and responses: size, time, memory, and turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from starlette.types import Message, Receive
+
+from api import bodies
+from api.bodies import MOST_BODY_BYTES, Bodies, LimitedBody, SlowReader, send_in_pieces
+from api.http_errors import HttpError
+from api.streams import MOST_CALLER_STREAMS, MOST_STREAMS, EventStreams
+
+
+def parts(*sizes: int) -> Receive:
+    left = [{"type": "http.request", "body": b"x" * size, "more_body": True} for size in sizes]
+
+    async def receive() -> Message:
+        return left.pop(0) if left else {"type": "http.request", "body": b"", "more_body": False}
+
+    return receive
+
+
+async def never() -> Message:
+    await asyncio.sleep(3600)
+    raise AssertionError
+
+
+async def read(body: LimitedBody) -> int:
+    size = 0
+    while (message := await body.receive()).get("more_body"):
+        size += len(message["body"])
+    return size
+
+
+def refusal_of(body: Callable[[], LimitedBody]) -> int:
+    async def status() -> int:
+        with pytest.raises(HttpError) as caught:
+            await read(body())
+        return caught.value.status_code
+
+    return asyncio.run(status())
+
+
+def test_a_body_is_counted_while_it_arrives() -> None:
+    assert refusal_of(lambda: LimitedBody(Bodies(), "/", None, "a", parts(*[2**16] * 17))) == 413
+    assert refusal_of(lambda: LimitedBody(Bodies(), "/", b"9" * 5000, "a", never)) == 413
+    assert refusal_of(lambda: LimitedBody(Bodies(), "/", b"-1", "a", never)) == 413
+
+
+def test_a_body_has_to_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.01)
+    assert refusal_of(lambda: LimitedBody(Bodies(), "/", None, "a", never)) == 408
+
+
+def test_bodies_of_one_caller_and_of_all_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MOST_CALLER_BYTES", 100)
+    monkeypatch.setattr(bodies, "MOST_HELD_BYTES", 150)
+    held = Bodies()
+    held.hold("a", 90)
+    assert refusal_of(lambda: LimitedBody(held, "/", None, "a", parts(20))) == 429
+
+    async def others() -> None:
+        held.release("a", 110)
+        body = LimitedBody(held, "/", None, "a", parts(100))
+        assert await read(body) == 100
+        with pytest.raises(HttpError):
+            held.hold("b", 60)
+        held.release("b", 60)
+        body.release(200)
+        held.hold("b", 60)
+
+    asyncio.run(others())
+
+
+def test_large_bodies_take_turns_with_everything_else() -> None:
+    seen: list[str] = []
+
+    async def large(held: Bodies, name: str) -> None:
+        await read(LimitedBody(held, "/", None, name, parts(MOST_BODY_BYTES)))
+        seen.append(name)
+
+    async def small() -> None:
+        while len(seen) < 4:
+            if seen[-1:] != ["small"]:
+                seen.append("small")
+            await asyncio.sleep(0)
+
+    async def all_at_once() -> None:
+        held = Bodies()
+        await asyncio.gather(small(), *(large(held, f"large {place}") for place in range(3)))
+
+    asyncio.run(all_at_once())
+    assert "small" in seen[1:-1]
+
+
+def test_a_caller_whose_large_body_was_refused_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_BARRED_SECONDS", 0.2)
+
+    async def waited(caller: str) -> float:
+        held, loop = Bodies(), asyncio.get_running_loop()
+        refused = LimitedBody(held, "/", None, "bad", parts(MOST_BODY_BYTES))
+        await read(refused)
+        refused.release(422)
+        began = loop.time()
+        await read(LimitedBody(held, "/", None, caller, parts(MOST_BODY_BYTES)))
+        return loop.time() - began
+
+    assert asyncio.run(waited("bad")) >= 0.15
+    assert asyncio.run(waited("good")) < 0.15
+
+
+def test_large_answers_are_sent_in_pieces_and_a_client_that_reads_nothing_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bodies, "WRITE_SECONDS", 0.01)
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        if len(sent) == 3:
+            await never()
+        sent.append(message)
+
+    async def answer(size: int) -> None:
+        sent.clear()
+        await send_in_pieces(send, {"type": "http.response.body", "body": b"x" * size})
+
+    asyncio.run(answer(150_000))
+    assert b"".join(message["body"] for message in sent) == b"x" * 150_000
+    assert [message.get("more_body", False) for message in sent] == [True, True, False]
+    with pytest.raises(SlowReader):
+        asyncio.run(answer(300_000))
+
+
+def test_event_streams_of_one_caller_and_of_all_have_limits() -> None:
+    streams = EventStreams()
+    held = [streams.opened(f"caller {place % 4}") for place in range(MOST_STREAMS)]
+    assert MOST_STREAMS == 4 * MOST_CALLER_STREAMS
+    for stream in held:
+        stream.__enter__()
+    with pytest.raises(HttpError), streams.opened("another"):
+        pass
+    held[0].__exit__(None, None, None)
+    with pytest.raises(HttpError), streams.opened("caller 1"):
+        pass
+    with streams.opened("another"):
+        pass
