@@ -33,6 +33,19 @@ Product = Callable[[OperandSet], None]
 
 
 @dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to compute a product.
+
+    Attributes:
+        product: enqueues it on a set's operands.
+        prepare: called before its launches are captured.
+    """
+
+    product: Product
+    prepare: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
 class Times:
     """Microseconds of one product in each regime, and joules of one product alone; None without an energy counter."""
 
@@ -48,17 +61,18 @@ class Graph:
     count: int
 
     @classmethod
-    def of(cls, product: Product, sets: Sequence[OperandSet], count: int) -> Graph:
+    def of(cls, arm: Arm, sets: Sequence[OperandSet], count: int) -> Graph:
         """Captures `count` products, which take the sets in turn; the first ones run once before."""
+        arm.prepare()
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             for one in sets[:3]:
-                product(one)
+                arm.product(one)
         torch.cuda.synchronize()
         made = torch.cuda.CUDAGraph()
         with torch.cuda.graph(made, stream=stream):
             for place in range(count):
-                product(sets[place % len(sets)])
+                arm.product(sets[place % len(sets)])
         return cls(made, count)
 
     def us(self) -> float:
@@ -92,16 +106,14 @@ class Energy:
         return self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3 if self._nvml else None
 
 
-def times(
-    arms: Mapping[str, Product], sets: Sequence[OperandSet], expected_us: float, energy: Energy
-) -> dict[str, Times]:
+def times(arms: Mapping[str, Arm], sets: Sequence[OperandSet], expected_us: float, energy: Energy) -> dict[str, Times]:
     """Times every arm in every regime."""
     count = max(2, min(200, int(GRAPH_US / expected_us)))
-    plain = {name: Graph.of(product, sets, count) for name, product in arms.items()}
+    plain = {name: Graph.of(arm, sets, count) for name, arm in arms.items()}
     burst, turns = bursts(plain), in_turn(plain)
     first, second = alone(plain, energy), alone(dict(reversed(plain.items())), energy)
     small = torch.zeros(4096, device="cuda")
-    chains = {name: Graph.of(_behind(small, product), sets, count) for name, product in arms.items()}
+    chains = {name: Graph.of(_behind(small, arm), sets, count) for name, arm in arms.items()}
     chain = in_turn(chains)
     made = {}
     for name in arms:
@@ -156,14 +168,14 @@ def _block(graph: Graph, energy: Energy) -> tuple[float, float | None]:
     return statistics.median(taken[len(taken) // 2 :]), watts
 
 
-def _behind(small: torch.Tensor, product: Product) -> Product:
+def _behind(small: torch.Tensor, arm: Arm) -> Arm:
     """The product behind one small elementwise kernel, whose time counts too."""
 
     def link(one: OperandSet) -> None:
         small.add_(1.0)
-        product(one)
+        arm.product(one)
 
-    return link
+    return Arm(link, arm.prepare)
 
 
 def _alternating(graphs: Mapping[str, Graph], number: int) -> list[tuple[str, Graph]]:

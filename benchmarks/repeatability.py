@@ -16,7 +16,7 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.kinds.gemm import Gemm
-from tuner.evidence.picks import LIBRARY, TIE_BAND
+from tuner.evidence.picks import LIBRARY, TIE_BAND, paired, verdicts
 from tuner.evidence.records import Ratio
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
@@ -25,7 +25,7 @@ from tuner.studying.candidates import candidates_for, spread
 from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, tune
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Measurement, Outcome
+from workers.measurement import Measurement, Outcome, Policy
 
 #: Problems whose configs are measured in fresh processes.
 REPEATED: Final = ("bf16:4096x4096x4096", "bf16:128x28672x4096", "bf16:1024x2880x2880")
@@ -136,7 +136,9 @@ def _fresh(problem: Gemm, given: argparse.Namespace, cache: Path) -> dict[Config
     with CudaWorker(given.device, cache) as worker:
         configs = spread(candidates_for(problem, worker), given.configs)
         finals = worker.begin(problem).finals(configs, given.turns)
-    return {final.config: final for final in finals if final.outcome is Outcome.CORRECT}
+    # Under bursts every rival is timed, under other policies the leaders alone.
+    bursts = (final for final in finals if final.policy is Policy.BURST)
+    return {final.config: final for final in bursts if final.outcome is Outcome.CORRECT}
 
 
 def _library_us(run: dict[Config, Measurement]) -> float:
@@ -154,8 +156,10 @@ def _tuned(problem: Gemm, given: argparse.Namespace, cache: Path, db: Path) -> C
 def _compared(problem: Gemm, first: Config, second: Config, given: argparse.Namespace, cache: Path) -> Ratio:
     with CudaWorker(given.device, cache) as worker:
         finals = worker.begin(problem).finals([first, second], 2 * given.turns)
-    one, other = (next(final for final in finals if final.config == config) for config in (first, second))
-    return ratio(other.samples_us, one.samples_us)
+        policy = verdicts(problem, worker.facts.name)[0]
+    of_policy = [final for final in finals if final.policy is policy]
+    one, other = (next(final for final in of_policy if final.config == config) for config in (first, second))
+    return ratio(*paired(other, one))
 
 
 def _width(values: Sequence[float]) -> float:
