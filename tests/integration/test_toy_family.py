@@ -94,6 +94,13 @@ def test_an_arch_without_another_family_is_served_by_it() -> None:
     assert registered_modules() == ("tests.toy_family.plugin",)
 
 
+def test_every_config_compiles_without_spills() -> None:
+    problem = Gemm.parse("250x130x100")
+    for config in TOY.configs_of(enumerate_space(TOY, problem, H200).columns):
+        made = compile_source(source_of(problem, config, "sm_90a"), "sm_90a", None)
+        assert isinstance(made, Build), f"{config.key}: {made.reason}"
+
+
 def test_questions_that_name_no_device_get_the_default_one_where_it_is_a_target() -> None:
     assert TOY.reference is H200
 
