@@ -27,6 +27,7 @@ from tests.toy_family import TOY
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, tune
 from workers.build import Build, compile_source
+from workers.builder import source_of
 from workers.cuda.families import prepared_launcher_of
 from workers.kernels.source import source_of_family
 from workers.recorded import RecordedWorker
