@@ -38,8 +38,10 @@ ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     errors.KeyReused: (422, "idempotency-key-reused"),
     errors.FleetError: (422, "bad-worker"),
     errors.WorkerGone: (409, "worker-gone"),
+    errors.UnknownWorker: (404, "unknown-worker"),
     errors.SlotTaken: (409, "slot-taken"),
     errors.LeaseLost: (409, "lease-lost"),
+    errors.UnknownRound: (404, "unknown-round"),
     errors.ResultRefused: (422, "result-refused"),
 }
 #: What an error document repeats of a request is cut to this: a large request must not make a larger answer.
