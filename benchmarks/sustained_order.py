@@ -1,0 +1,155 @@
+"""How well screening predicts the order under `sustained`: 60 candidates of 8 large products, each measured in full.
+
+python -m benchmarks.sustained_order --out benchmarks/results/sustained_order_h200.md
+
+Candidates are screened as a tune screens them. The fastest 40 and the best of further structures are then timed under
+`sustained`, two blocks each, and in rounds at one clock. `lost` is how much slower than the best of the 60 the best of
+the finalists is that a tune would pick from the screening, and of as many picked from the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks.named import problem_of
+from benchmarks.published import add_out, publish
+from space.config import Config
+from space.enumerate import enumerate_all
+from space.kinds.gemm import Gemm
+from space.rank import rank
+from space.registry import families_for, family_named
+from tuner.prediction.files import model_for
+from tuner.settings import settings
+from tuner.studying.candidates import WITHIN_ESTIMATE
+from tuner.studying.guidance import Guidance, order_for
+from tuner.studying.screening import Budget, Search, Trial
+from workers.build import Build
+from workers.builder import Builder
+from workers.cuda.bench import Bench
+from workers.cuda.regimes import Rival, take_rounds, take_sustained
+from workers.measurement import Outcome, Policy
+
+PROBLEMS: Final = (
+    "bf16:4096x4096x4096", "bf16:8192x6144x4096", "bf16:4096x7168x8192", "bf16:2048x28672x4096", "bf16:8192x8192x8192",
+    "bf16:2048x4096x14336", "fp8_e4m3:4096x16384x6656", "fp16:8192x28672x4096",
+)  # fmt: skip
+SCREENED: Final = 160
+FASTEST, IN_FULL = 40, 60
+PASSES, TURNS = 2, 10
+
+HEADER: Final = (
+    "| problem | in full | rank correlation of sustained times with screening | with rounds | finalists "
+    "| lost by screening | lost by rounds |\n| --- | --- | --- | --- | --- | --- | --- |"
+)
+
+
+def screened(bench: Bench, builder: Builder, problem: Gemm) -> list[tuple[Trial, str]]:
+    """Correct candidates of our own families, fastest first, each with the digest of its build."""
+    profile = bench.facts.profile
+    spaces = enumerate_all(families_for(bench.facts.arch, problem), problem, profile)
+    ranked = [(space, rank(space, profile, within=WITHIN_ESTIMATE)) for space in spaces]
+    candidates = [config for _, of_space in ranked for config in of_space.configs()]
+    model = model_for(bench.facts.name, settings().model_dir).model
+    order = order_for(Guidance(model), problem, candidates, bench.facts.name)
+    found = []
+    for config, build in builder.builds(problem, order.take(SCREENED)):
+        if isinstance(build, Build):
+            ready = bench.ready(config, build.digest)
+            measured = bench.screen(ready, lambda: None, lambda: None)
+            ready.discard()
+            if measured.outcome is Outcome.CORRECT:
+                found.append((Trial.of(measured), build.digest))
+    return sorted(found, key=lambda each: each[0].median_us)
+
+
+def in_full(found: Sequence[tuple[Trial, str]]) -> list[tuple[Trial, str]]:
+    """The fastest, then the best of each other structure."""
+    chosen, seen = list(found[:FASTEST]), {structure(trial.config) for trial, _ in found[:FASTEST]}
+    for trial, digest in found[FASTEST:]:
+        if structure(trial.config) not in seen and len(chosen) < IN_FULL:
+            seen.add(structure(trial.config))
+            chosen.append((trial, digest))
+    return chosen
+
+
+def structure(config: Config) -> tuple[object, ...]:
+    """The knobs that make another kernel of it."""
+    return family_named(config.family).structure_of(config)
+
+
+def row(bench: Bench, builder: Builder, problem: Gemm) -> str:
+    """One problem's line."""
+    bench.prepare(problem, seed=1)
+    found = screened(bench, builder, problem)
+    chosen = in_full(found)
+    rivals = []
+    for trial, digest in chosen:
+        ready = bench.ready(trial.config, digest)
+        rivals.append(Rival(ready, bench.verify(ready)))
+    take_sustained(bench, rivals, PASSES, float("inf"), lambda rival: True)
+    take_rounds(bench, rivals, TURNS)
+    sustained, rounds = (
+        [rival.taken[policy].median_us for rival in rivals] for policy in (Policy.SUSTAINED, Policy.ROUNDS)
+    )
+    for rival in rivals:
+        rival.ready.discard()
+    search = Search(problem, bench.facts.name, [trial.config for trial, _ in chosen], Budget(), [t for t, _ in found])
+    finalists = {config for config in search.finalists() if not config["pdl"]}
+    times = {trial.config: time for (trial, _), time in zip(chosen, sustained, strict=True)}
+    by_rounds = sorted(range(len(chosen)), key=rounds.__getitem__)[: len(finalists)]
+    best = min(sustained)
+    cells = (
+        f"{problem.dtype} {problem.shape}", str(len(chosen)),
+        f"{rank_correlation(sustained, [trial.median_us for trial, _ in chosen]):.2f}",
+        f"{rank_correlation(sustained, rounds):.2f}", str(len(finalists)),
+        f"{min(times[config] for config in finalists if config in times) / best - 1:.1%}",
+        f"{min(sustained[place] for place in by_rounds) / best - 1:.1%}",
+    )  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def rank_correlation(one: Sequence[float], other: Sequence[float]) -> float:
+    """Spearman's."""
+    ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
+
+
+def rows(bench: Bench, builder: Builder, problems: Sequence[str]) -> Iterator[str]:
+    """A line per problem, then the medians."""
+    made = []
+    for text in problems:
+        made.append(row(bench, builder, problem_of(text)))
+        yield made[-1]
+    columns = [[float(line.split(" | ")[place]) for line in made] for place in (2, 3)]
+    yield f"\nMedian rank correlation: {statistics.median(columns[0]):.2f} with screening, " \
+          f"{statistics.median(columns[1]):.2f} with rounds."  # fmt: skip
+
+
+def main() -> None:
+    """Prints the table."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("problems", nargs="*", default=PROBLEMS, metavar="DTYPE:MxNxK")
+    options.add_argument("--device", type=int, default=0, help="ordinal of the GPU")
+    add_out(options)
+    given = options.parse_args()
+    lines = [HEADER]
+    print(HEADER, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bench, builder = Bench(given.device, Path(folder)), Builder(Path(folder))
+        builder.arch = bench.facts.arch
+        for line in rows(bench, builder, given.problems):
+            lines.append(line)
+            print(line, flush=True)
+        builder.close()
+    publish("sustained_order", given.out, "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
