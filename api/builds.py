@@ -86,9 +86,7 @@ class BuildsPage(Page[BuildOut]):
 @router.get(
     "/v1/builds", operation_id="listBuilds", dependencies=[Reader], response_model=BuildsPage, responses=responses()
 )
-def list_builds(
-    request: Request, response: Response, query: Annotated[BuildsQuery, Query()]
-) -> dict[str, object]:
+def list_builds(request: Request, response: Response, query: Annotated[BuildsQuery, Query()]) -> dict[str, object]:
     """Stored builds. A cursor stays valid while new builds arrive."""
     filters = {"of": "builds", "arch": query.arch}
     rows = builds.page(request.app.state.store, query.after(filters), query.limit + 1, query.arch)

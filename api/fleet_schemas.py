@@ -94,7 +94,7 @@ class RecordOut(BaseModel):
         return cls.model_validate(document(value))
 
 
-@fields_of(Campaign, status=Literal["running", "paused", "cancelled", "finished"], policy=str, budget=dict[str, Any])
+@fields_of(Campaign, status=Literal["running", "paused", "cancelled", "finished"], budget=dict[str, Any])
 class CampaignOut(RecordOut):
     """A campaign."""
 
@@ -106,9 +106,7 @@ class CampaignsPage(Page[CampaignOut]):
 @fields_of(
     Progress,
     campaign=CampaignOut,
-    problems=Annotated[
-        dict[str, int], Field(description="problems by status: waiting, open, done, parked, skipped")
-    ],
+    problems=Annotated[dict[str, int], Field(description="problems by status: waiting, open, done, parked, skipped")],
     failed=Annotated[dict[str, int], Field(description="failed candidates by outcome")],
 )
 class ProgressOut(RecordOut):

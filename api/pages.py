@@ -26,7 +26,7 @@ class HasId(Protocol):
 
 
 Item = TypeVar("Item")
-Position = TypeVar("Position", int, tuple[str, str])
+Position = TypeVar("Position", int, str)
 Row = TypeVar("Row", bound=HasId)
 
 
@@ -47,12 +47,12 @@ class Cursor(BaseModel, Generic[Position]):
 
 
 ById: TypeAlias = Cursor[Annotated[int, Field(ge=0, lt=2**62)]]
-#: For lists that are sorted by two strings.
-ByPair: TypeAlias = Cursor[tuple[str, str]]
+#: For lists that are sorted by a string.
+ByKey: TypeAlias = Cursor[str]
 
 
-def encode(after: int | tuple[str, str], filters: Mapping[str, object]) -> str:
-    """A cursor that points behind one item, given by its id or by the strings that the list is sorted by."""
+def encode(after: int | str, filters: Mapping[str, object]) -> str:
+    """A cursor that points behind one item, given by its id or by the string that the list is sorted by."""
     content = Cursor[Any](after=after, filters=dict(filters))
     return base64.urlsafe_b64encode(content.model_dump_json().encode()).decode().rstrip("=")
 

@@ -127,10 +127,11 @@ class ClocksIn(Strict):
 
 
 class MeasurementIn(Strict):
-    """The measurement of one candidate. Problem, device and policy are the round's."""
+    """The measurement of one candidate. Problem and device are the round's."""
 
     config: ConfigKey
     stage: Literal["screen", "final"]
+    policy: Policy
     outcome: Outcome
     samples_us: Annotated[
         list[Annotated[float, Field(gt=0, allow_inf_nan=False)]], Field(max_length=MOST_SAMPLES, default_factory=list)
@@ -140,8 +141,9 @@ class MeasurementIn(Strict):
     clocks: ClocksIn | None = None
     build_digest: Annotated[str, Field(max_length=64)] = ""
     note: Text = ""
+    product_joules: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
-    def value(self, problem_key: str, policy: Policy) -> Measurement:
+    def value(self, problem_key: str) -> Measurement:
         """The tuner's value.
 
         Raises:
@@ -150,9 +152,9 @@ class MeasurementIn(Strict):
         config = config_from_key(self.config)
         try:
             return Measurement(
-                problem_key, config, self.stage, policy, self.outcome, tuple(self.samples_us), self.detail,
+                problem_key, config, self.stage, self.policy, self.outcome, tuple(self.samples_us), self.detail,
                 self.verification.value() if self.verification else None,
-                self.clocks.value() if self.clocks else None, self.build_digest, self.note,
+                self.clocks.value() if self.clocks else None, self.build_digest, self.note, self.product_joules,
             )  # fmt: skip
         except ValueError as error:
             raise ResultRefused(str(error)) from error
@@ -165,7 +167,6 @@ class FinishIn(Body):
     measurements: Annotated[list[MeasurementIn], Field(max_length=MOST_MEASUREMENTS, default_factory=list)]
     provenance: ProvenanceIn | None = Field(default=None, description="as given when the round began")
     problem_key: Annotated[str, Field(max_length=200)] = Field(default="", description="the round's problem")
-    policy: Policy = Policy.COLD_GRAPH
     busy_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
     ended: Text = Field(default="", description="why the study has ended; empty if it continues in another round")
     failure: Text = Field(default="", description="why the round failed; measurements taken before still count")
@@ -179,7 +180,7 @@ class FinishIn(Body):
             ResultRefused: a measurement is invalid.
         """
         return RoundReport(
-            tuple(entry.value(self.problem_key, self.policy) for entry in self.measurements),
+            tuple(entry.value(self.problem_key) for entry in self.measurements),
             self.provenance.value() if self.provenance else None, self.busy_seconds, self.ended, self.failure,
             self.hopeless, self.handed_back,
         )  # fmt: skip

@@ -26,7 +26,8 @@ from tuner.tables.entries import fields
 #: Text without control characters, which every database can store and a log line can show.
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
 DeviceName = Annotated[
-    str, Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model, as in `NVIDIA H200` or `L40S`"),
+    str,
+    Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model, as in `NVIDIA H200` or `L40S`"),
     AfterValidator(identity_named),
 ]
 

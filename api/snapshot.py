@@ -1,4 +1,4 @@
-"""The snapshot: every best in memory, already rendered, so that answers need no database.
+"""The snapshot: every served best in memory, already rendered, so that answers need no database.
 
 One thread, the snapshot follower, updates it while any number of threads read. Each update is a single assignment,
 which a reader sees entirely or not at all.
@@ -92,30 +92,30 @@ class DeviceBests:
     Attributes:
         name: as the driver reports it.
         version: number of the last change; anything derived from an earlier version is stale.
-        held: bests by policy and problem key.
+        held: served bests by problem key.
         groups: problems by everything but their extents.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.version = 0
-        self.held: dict[Policy, dict[str, CachedBest]] = {}
+        self.held: dict[str, CachedBest] = {}
         self.groups: dict[tuple[str, str], ShapeGroup] = {}
 
-    def put(self, problem: Problem, policy: Policy, held: CachedBest, version: int) -> None:
+    def put(self, problem: Problem, held: CachedBest, version: int) -> None:
         """Adds or replaces a best."""
-        of_policy, key = self.held.setdefault(policy, {}), problem.key
-        known = of_policy.get(key)
+        key = problem.key
+        known = self.held.get(key)
         if known is not None and known.kind < held.kind:
             return  # `cuda` < `recorded`: a replay never hides a GPU's own measurement
-        of_policy[key] = held
-        if known is None and policy is Policy.COLD_GRAPH:
+        self.held[key] = held
+        if known is None:
             self.groups.setdefault(problem.key_around_shape(), ShapeGroup()).add(problem, key)
         self.version = version
 
     def kinds(self) -> dict[str, int]:
         """Number of bests by device kind."""
-        return Counter(held.kind for of_policy in list(self.held.values()) for held in list(of_policy.values()))
+        return Counter(held.kind for held in list(self.held.values()))
 
 
 class Snapshot:
@@ -161,28 +161,28 @@ class Snapshot:
         if best.device not in self.devices:
             self.devices = dict(sorted({**self.devices, best.device: DeviceBests(best.device)}.items()))
             self._by_spelling |= {quote(best.device): best.device, quote_plus(best.device): best.device}
-        self.devices[best.device].put(best.problem, best.winner.measurement.policy, held, version)
+        self.devices[best.device].put(best.problem, held, version)
 
-    def held(self, key: str, device: str, policy: Policy = Policy.COLD_GRAPH) -> CachedBest | None:
-        """The best of the problem with this key."""
+    def held(self, key: str, device: str) -> CachedBest | None:
+        """The served best of the problem with this key."""
         of_device = self.devices.get(device)
-        return of_device.held.get(policy, {}).get(key) if of_device else None
+        return of_device.held.get(key) if of_device else None
 
-    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
-        """The best of one problem on a device model."""
-        held = self.held(problem.key, device, policy)
-        return held.best(device) if held else None
+    def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
+        """The served best of one problem on a device model; bests of other policies are in the store alone."""
+        held = self.held(problem.key, device)
+        best = held.best(device) if held else None
+        return best if best and policy in (None, best.policy) else None
 
-    def neighbours(self, problem: Problem, device: str) -> Iterator[Best]:
-        """Bests whose problems differ from `problem` only in M, N and K, nearest first."""
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
+        """Served bests whose problems differ from `problem` only in M, N and K, nearest first."""
         of_device = self.devices.get(device)
         group = of_device.groups.get(problem.key_around_shape()) if of_device else None
         if of_device is None or group is None:
             return
-        of_policy = of_device.held[Policy.COLD_GRAPH]
         for key in group.by_distance(problem):
             if key != problem.key:
-                yield of_policy[key].best(device)
+                yield of_device.held[key].best(device)
 
     def __len__(self) -> int:
-        return sum(len(of_policy) for device in self.devices.values() for of_policy in device.held.values())
+        return sum(len(device.held) for device in self.devices.values())

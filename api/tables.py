@@ -34,13 +34,13 @@ class TableView:
     """A device's table at one version of the snapshot.
 
     Attributes:
-        keys: (problem key, policy) pairs, sorted.
+        keys: of the problems, sorted.
         held: bests in the same order.
         content: hash of everything in the table except itself.
     """
 
     version: int
-    keys: list[tuple[str, str]]
+    keys: list[str]
     held: list[CachedBest]
     content: str
 
@@ -110,7 +110,7 @@ def list_bests(request: Request, query: Annotated[BestsQuery, Query()]) -> Respo
     """The entries of a device's table, page by page. A cursor stays valid while bests are added or replaced."""
     view = request.app.state.views.of(request.app.state.answer_service.snapshot, query.device)
     filters = {"device": query.device}
-    first = bisect_right(view.keys, pages.decode(pages.ByPair, query.cursor, filters)) if query.cursor else 0
+    first = bisect_right(view.keys, pages.decode(pages.ByKey, query.cursor, filters)) if query.cursor else 0
     last = first + query.limit
     following = pages.encode(view.keys[last - 1], filters) if last < len(view.keys) else None
     entries = b",".join([held.entry for held in view.held[first:last]])
@@ -133,12 +133,8 @@ def matches(if_none_match: str, etag: str) -> bool:
 
 def _view(known: DeviceBests) -> TableView:
     version = known.version
-    entries = {
-        (key, policy.value): held
-        for policy, of_policy in list(known.held.items()) for key, held in list(of_policy.items())
-    }  # fmt: skip
-    keys = sorted(entries)
-    held = [entries[key] for key in keys]
+    keys = sorted(known.held)
+    held = [known.held[key] for key in keys]
     digest = hashlib.sha256(b"{")
     for part in _rest(known.name, held):
         digest.update(part)

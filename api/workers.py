@@ -64,7 +64,7 @@ class OrdersOut(RecordOut):
     """The service's orders to a worker, in response to its heartbeat."""
 
 
-@fields_of(RoundTask, policy=str, only=list[str])
+@fields_of(RoundTask, only=list[str])
 class TaskOut(RecordOut):
     """A round that a worker has claimed."""
 

@@ -29,7 +29,6 @@ from workers.builder import Builder
 from workers.cuda.bench import Bench, Ready
 from workers.cuda.driver import Arguments, Launch, Module, Stream
 from workers.cuda.timing import TimedGraph
-from workers.measurement import Policy
 
 HEADER: Final = (
     "| problem | config | ours, µs | CUPTI, µs | with a launch, µs | difference | within 2 % |\n"
@@ -98,9 +97,9 @@ def candidates(bench: Bench, builder: Builder, problem: Gemm, count: int) -> Ite
     configs = spread(list(dict.fromkeys(family.config(config.knobs | {"pdl": 0}) for config in ranked)), count)
     for config, build in builder.builds(problem, configs):
         if isinstance(build, Build):
-            yield bench.ready(config, build.digest, Policy.COLD_GRAPH)
+            yield bench.ready(config, build.digest)
     if bench.baselines:
-        yield bench.ready(bench.baselines[0], "", Policy.COLD_GRAPH)
+        yield bench.ready(bench.baselines[0], "")
 
 
 def both(stream: Stream, timed: TimedGraph, profiler: Any) -> tuple[float, float]:  # noqa: ANN401

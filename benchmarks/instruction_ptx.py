@@ -96,19 +96,14 @@ def tcgen05_ptx(row: Tcgen05, *, a_in_tmem: bool = False) -> str:
 
 def tmem_alloc_ptx(columns: int) -> str:
     """One `tcgen05.alloc`."""
-    return (
-        f"{{ .reg .b32 d; mov.b32 d, 0; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [d], {columns}; }}"
-    )
+    return f"{{ .reg .b32 d; mov.b32 d, 0; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [d], {columns}; }}"
 
 
 def tmem_load_ptx(shape: str, repeat: int) -> str:
     """One `tcgen05.ld`; `shape` is a key of `TMEM_LOAD_REPEATS`."""
     assert shape in TMEM_LOAD_REPEATS, shape
     names = _names("q", _LOAD_REGISTERS[shape] * repeat)
-    return (
-        f"{{ .reg .b32 d, {names}; mov.b32 d, 0; "
-        f"tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{names}}}, [d]; }}"
-    )
+    return f"{{ .reg .b32 d, {names}; mov.b32 d, 0; tcgen05.ld.sync.aligned.{shape}.x{repeat}.b32 {{{names}}}, [d]; }}"
 
 
 def _names(prefix: str, count: int) -> str:

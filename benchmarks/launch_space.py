@@ -24,7 +24,7 @@ from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.registry import family_named
 from tuner.settings import settings
 from tuner.studying.open_worker import open_worker
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 from workers.ports import Worker
 
 #: Aligned, odd in one extent each, odd in all, small, deep.
@@ -76,7 +76,7 @@ def draw(family: Family, rng: np.random.Generator, number: int) -> Gemm:
 def run(worker: Worker, family: Family, problem: Gemm, rng: np.random.Generator) -> list[Measurement]:
     """Verifies and screens a few legal configs of one problem."""
     configs: list[Config] = [legal_config(family, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)]
-    done = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
+    done = list(worker.begin(problem).screen(configs))
     kinds = Counter(one.outcome.value for one in done)
     print(f"{problem.key}: {dict(kinds)}", flush=True)
     for one in done:

@@ -1,6 +1,10 @@
-"""Parses the problems that benchmarks take on the command line."""
+"""Parses the problems that benchmarks take: on the command line, and from lists like `benchmarks/problems/dev.json`."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
 
 from space.kinds.gemm import Gemm
 
@@ -9,3 +13,10 @@ def problem_of(text: str) -> Gemm:
     """The problem of `DTYPE:MxNxK`, with layout `nt` like a Linear's weight."""
     dtype, _, shape = text.partition(":")
     return Gemm.parse(shape, dtype)
+
+
+def named_problems(path: Path) -> Iterator[tuple[str, str, Gemm]]:
+    """Name, class and problem of each entry of a list."""
+    for entry in json.loads(path.read_text()):
+        problem = Gemm.of(entry["m"], entry["n"], entry["k"], entry["dtype"], entry["layout"])
+        yield entry["name"], entry["class"], problem

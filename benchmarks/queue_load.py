@@ -172,9 +172,7 @@ def _bytes(body: object) -> bytes:
     return json.dumps(body).encode()
 
 
-async def load(
-    port: int, token: str, workers: int, working: int, seconds: float, round_seconds: float
-) -> Seen:
+async def load(port: int, token: str, workers: int, working: int, seconds: float, round_seconds: float) -> Seen:
     """Runs the workers for a while; returns their statistics after the start-up.
 
     Args:
@@ -234,8 +232,14 @@ def main() -> None:
                     process = psutil.Process(service.pid)
                     before, started = process.cpu_times(), time.perf_counter()
                     seen = asyncio.run(
-                        load(port, secret, given.workers, given.working or given.workers, given.seconds,
-                             given.round_seconds)
+                        load(
+                            port,
+                            secret,
+                            given.workers,
+                            given.working or given.workers,
+                            given.seconds,
+                            given.round_seconds,
+                        )
                     )
                     after, wall = process.cpu_times(), time.perf_counter() - started
                     cores = (after.user + after.system - before.user - before.system) / wall

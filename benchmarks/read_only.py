@@ -95,8 +95,10 @@ def rows(reader: Reader, problem: Gemm, copy_tbs: float) -> Iterator[str]:
         for early, ahead in ((False, 0), *((True, ahead) for ahead in AHEAD)):
             taken_us = reader.median_us(problem, ring, ahead, early=early)
             tbs = problem.min_bytes / taken_us / 1e6
-            yield (f"| {problem.dtype} {problem.shape} | {problem.min_bytes / 1e6:.1f} | {ring * PIECE_BYTES >> 10} | "
-                   f"{'yes' if early else 'no'} | {ahead} | {taken_us:.2f} | {tbs:.2f} | {tbs / copy_tbs:.0%} |")
+            yield (
+                f"| {problem.dtype} {problem.shape} | {problem.min_bytes / 1e6:.1f} | {ring * PIECE_BYTES >> 10} | "
+                f"{'yes' if early else 'no'} | {ahead} | {taken_us:.2f} | {tbs:.2f} | {tbs / copy_tbs:.0%} |"
+            )
 
 
 def main() -> None:

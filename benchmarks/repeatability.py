@@ -16,7 +16,7 @@ from benchmarks.named import problem_of
 from benchmarks.published import add_out, publish
 from space.config import Config
 from space.kinds.gemm import Gemm
-from tuner.evidence.picks import LIBRARY, TIE_BAND
+from tuner.evidence.picks import LIBRARY, TIE_BAND, paired, verdicts
 from tuner.evidence.records import Ratio
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
@@ -135,8 +135,10 @@ def _fresh(problem: Gemm, given: argparse.Namespace, cache: Path) -> dict[Config
     """Finals of the same configs in a GPU process of their own."""
     with CudaWorker(given.device, cache) as worker:
         configs = spread(candidates_for(problem, worker), given.configs)
-        finals = worker.begin(problem, Policy.COLD_GRAPH).finals(configs, given.turns)
-    return {final.config: final for final in finals if final.outcome is Outcome.CORRECT}
+        finals = worker.begin(problem).finals(configs, given.turns)
+    # Under bursts every rival is timed, under other policies the leaders alone.
+    bursts = (final for final in finals if final.policy is Policy.BURST)
+    return {final.config: final for final in bursts if final.outcome is Outcome.CORRECT}
 
 
 def _library_us(run: dict[Config, Measurement]) -> float:
@@ -153,9 +155,11 @@ def _tuned(problem: Gemm, given: argparse.Namespace, cache: Path, db: Path) -> C
 
 def _compared(problem: Gemm, first: Config, second: Config, given: argparse.Namespace, cache: Path) -> Ratio:
     with CudaWorker(given.device, cache) as worker:
-        finals = worker.begin(problem, Policy.COLD_GRAPH).finals([first, second], 2 * given.turns)
-    one, other = (next(final for final in finals if final.config == config) for config in (first, second))
-    return ratio(other.samples_us, one.samples_us)
+        finals = worker.begin(problem).finals([first, second], 2 * given.turns)
+        policy = verdicts(problem, worker.facts.name)[0]
+    of_policy = [final for final in finals if final.policy is policy]
+    one, other = (next(final for final in of_policy if final.config == config) for config in (first, second))
+    return ratio(*paired(other, one))
 
 
 def _width(values: Sequence[float]) -> float:

@@ -62,7 +62,7 @@ def main() -> None:
 def _proposals() -> Iterator[tuple[str, str]]:
     """A study with made-up times, which do not affect the time of a proposal."""
     rng = np.random.default_rng(0)
-    values = list({tuple(knob.domain[rng.integers(len(knob.domain))] for knob in FAMILY.knobs)
+    values = list({tuple(knob.domain[int(rng.integers(len(knob.domain)))] for knob in FAMILY.knobs)
                    for _ in range(CANDIDATES + CANDIDATES // 10)})[:CANDIDATES]  # fmt: skip
     names = [knob.name for knob in FAMILY.knobs]
     configs = [FAMILY.config(dict(zip(names, row, strict=True))) for row in values]

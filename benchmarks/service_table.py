@@ -69,10 +69,10 @@ def put_best(store: Store, problem: Gemm) -> None:
     config = family_for("sm_90a").config({})
     samples = (10.0,) * _SAMPLES
     check = Verification(problem.m * problem.n, 0, 0.5, "made up")
-    made = Measurement(problem.key, config, "final", Policy.COLD_GRAPH, Outcome.CORRECT, samples, verification=check)
-    key = StudyKey(problem, DEVICE, "cuda", Policy.COLD_GRAPH, config.family, "made up")
+    made = Measurement(problem.key, config, "final", Policy.ROUNDS, Outcome.CORRECT, samples, verification=check)
+    key = StudyKey(problem, DEVICE, "cuda", Policy.ROUNDS, config.family, "made up")
     (stored,) = store.record_many(store.begin_study(key).id, [made], _PROVENANCE)
-    store.set_best(Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {}))
+    store.set_bests([Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {})])
 
 
 def _problems(dice: random.Random, count: int) -> Iterator[Gemm]:
@@ -95,7 +95,7 @@ def _configs(dice: random.Random) -> list[Config]:
 
 def _study(place: int, device: int) -> dict[str, Any]:
     return {
-        "id": place, "problem_id": place, "device_id": device, "policy": Policy.COLD_GRAPH.value,
+        "id": place, "problem_id": place, "device_id": device, "policy": Policy.ROUNDS.value,
         "family": "sm90_wgmma", "source": "made up", "generation": 0, "status": "finished",
         "stopped_because": "made up for a load test", "created_at": _WHEN,
     }  # fmt: skip
@@ -109,7 +109,7 @@ def _measurement(dice: random.Random, place: int, problem: Gemm, device: int, pr
     return {
         "id": place, "study_id": place, "problem_id": place, "device_id": device,
         "config_id": dice.randint(1, _CONFIGS), "provenance_id": provenance, "stage": "final", "series": 1,
-        "policy": Policy.COLD_GRAPH.value, "outcome": "correct", "median_us": sorted(samples)[_SAMPLES // 2],
+        "policy": Policy.ROUNDS.value, "outcome": "correct", "median_us": sorted(samples)[_SAMPLES // 2],
         "samples_us": samples, "detail": "", "verification": asdict(check),
         "clocks": asdict(replace(clocks, throttle_reasons=("sw_power_cap",))),
         "build_digest": f"{dice.getrandbits(256):064x}", "note": "made up for a load test", "taken_at": _WHEN,
@@ -120,7 +120,7 @@ def _best(dice: random.Random, place: int, device: int, configs: list[Config]) -
     ratio = round(dice.uniform(0.97, 1.3), 6)
     versus = {"value": ratio, "low": ratio - 0.004, "high": ratio + 0.004, "paired": True}
     return {
-        "id": place, "problem_id": place, "device_id": device, "policy": Policy.COLD_GRAPH.value,
+        "id": place, "problem_id": place, "device_id": device, "policy": Policy.ROUNDS.value,
         "measurement_id": place, "outcome": "correct", "versus_first": versus, "versus_best": versus,
         "runner_up": dice.choice(configs).key, "tried": 96, "failed": {"compile": 3}, "version": place,
     }  # fmt: skip

@@ -140,15 +140,16 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
     except (SpaceError, TunerError) as error:
         return str(error)
     limits = worker.facts.profile
-    library = [final for final in report.finals if final.config.family == LIBRARY]
-    own = [final for final in report.finals if final.config.family != LIBRARY]
+    finals = [final for final in report.finals if final.policy is report.best.policy]
+    library = [final for final in finals if final.config.family == LIBRARY]
+    own = [final for final in finals if final.config.family != LIBRARY]
     if not own:
         return "no candidate of ours reached the finals"
     ours = pick(own, problem, worker.facts.name)
     share = roofline_us(problem, limits) / ours.median_us if limits else math.nan
     row = Row(
         str(one["name"]), str(one.get("class", "–")), problem, ours, _against(library[:1], ours),
-        _against(library[-1:], ours), share, report.best.tried, time.perf_counter() - started,
+        _against(sorted(library, key=lambda one: one.median_us), ours), share, report.best.tried, time.perf_counter() - started,
     )  # fmt: skip
     return row, provenance(report, worker.facts.arch)
 

@@ -65,5 +65,5 @@ def measured(config: Config, problem: Gemm, us: float, stage: Stage) -> Measurem
     samples = tuple(us * (1 + 0.001 * (place - 5)) for place in range(11))
     check = Verification(problem.m * problem.n, 0, 0.5, "planted")
     return Measurement(
-        problem.key, config, stage, Policy.COLD_GRAPH, Outcome.CORRECT, samples, verification=check, clocks=_CLOCKS
+        problem.key, config, stage, Policy.ROUNDS, Outcome.CORRECT, samples, verification=check, clocks=_CLOCKS
     )

@@ -29,7 +29,7 @@ from tuner.studying.candidates import candidates_for, spread
 from tuner.studying.guidance import guidance_for
 from tuner.studying.study import Budget, Progress, tune
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Outcome, Policy
+from workers.measurement import Outcome
 
 PROBLEMS: Final = (
     "bf16:512x512x512", "bf16:1024x1024x1024", "bf16:2048x2048x2048", "bf16:4096x4096x4096", "bf16:128x28672x4096",
@@ -101,7 +101,7 @@ def rows(worker: CudaWorker, problem: Gemm, count: int, folder: Path) -> Iterato
     candidates: list[Config] = spread(ranked, count)
     build(worker, problem, candidates)
     with watched(worker) as prepared:
-        round_ = worker.begin(problem, Policy.COLD_GRAPH)
+        round_ = worker.begin(problem)
     yield _row(problem, "operands and reference", 0, 0, prepared)
     with watched(worker) as screened:
         measured = list(round_.screen(candidates))

@@ -29,7 +29,6 @@ from tuner.studying.guidance import guidance_for
 from workers.builder import Builder, Builds
 from workers.cuda import round as cuda_round
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Policy
 
 PROCESS: Final = ("-m", "benchmarks.timeline_process")
 #: Smaller rows are left out.
@@ -104,7 +103,7 @@ def tables(timeline: Timeline, worker: CudaWorker, problem: Gemm, count: int, fo
     """A screening alone, and a tune whose builds are in the cache, until its finals and from there on."""
     candidates = spread(candidates_for(problem, worker), count)
     build(worker, problem, candidates)
-    round_ = worker.begin(problem, Policy.COLD_GRAPH)
+    round_ = worker.begin(problem)
     name = f"{problem.dtype} {problem.shape}"
     timeline.begin()
     measured = list(round_.screen(candidates))

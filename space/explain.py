@@ -66,6 +66,11 @@ class Explanation:
 def explain(family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None) -> Explanation:
     """Explains one config. An illegal config is explained, not refused."""
     device = device or family.reference
+    if not family.legal:
+        # Nothing can be broken, and the domains may be too long to list neighbours.
+        columns = family.columns(problem, [config], device)
+        derived = {value.name: columns.first(value.name) for value in family.derived}
+        return Explanation(config, problem, device.arch.name, (), (), None, "", derived)
     near = Neighbourhood(family, problem, config, device)
     columns = near.columns
     broken = [rule for rule, held in zip(family.legal, near.held, strict=True) if not held[0]]
@@ -111,6 +116,8 @@ def nearest_config(
     family: Family, problem: Problem, config: Config, device: DeviceProfile | None = None, most: int = MAX_CHANGES
 ) -> Config | None:
     """The config itself if it is legal, else the nearest legal one within `most` changed knobs, or None."""
+    if not family.legal:
+        return config
     near = Neighbourhood(family, problem, config, device)
     if all(held[0] for held in near.held):
         return config

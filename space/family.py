@@ -85,8 +85,17 @@ class Family:
     def codes(self) -> IntTable:
         """Codes of every knob's values, one row per knob, shorter domains repeated; int16 if that holds them all."""
         values = max(len(knob.domain) for knob in self.knobs)
-        codes = np.array([np.resize(knob.column(), values) for knob in self.knobs])
-        return codes.astype(np.int16) if np.abs(codes).max() <= np.iinfo(np.int16).max else codes
+        return np.array([np.resize(knob.column(), values) for knob in self.knobs], dtype=self.code_type)
+
+    @cached_property
+    def code_type(self) -> np.dtype[np.integer]:
+        """The type of codes: int16 if that holds them all, else int64. Needs no list of a domain."""
+        largest = max(
+            max(abs(knob.domain[0]), abs(knob.domain[-1])) if isinstance(knob.domain, range)
+            else int(np.abs(knob.column()).max())
+            for knob in self.knobs
+        )  # fmt: skip
+        return np.dtype(np.int16 if largest <= np.iinfo(np.int16).max else np.int64)
 
     @cached_property
     def reads(self) -> dict[str, frozenset[str]]:
@@ -141,9 +150,9 @@ class Family:
         # Encoding knob by knob is several times faster than config by config.
         cells = list(zip(*(config.values for config in configs), strict=True))
         if not cells:
-            return self.rows_of(problem, np.empty((0, len(self.knobs)), dtype=self.codes.dtype), device)
+            return self.rows_of(problem, np.empty((0, len(self.knobs)), dtype=self.code_type), device)
         codes = [knob.encoded([value for _, value in each]) for knob, each in zip(self.knobs, cells, strict=True)]
-        return self.rows_of(problem, np.array(codes, dtype=self.codes.dtype).T.copy(), device)
+        return self.rows_of(problem, np.array(codes, dtype=self.code_type).T.copy(), device)
 
     def rows_of(self, problem: Problem, table: IntTable, device: DeviceProfile | None = None) -> Columns:
         """Columns from `configs x knobs`, words as their codes (see `Knob.encode`).
@@ -159,7 +168,7 @@ class Family:
     def empty_columns(self, problem: Problem, device: DeviceProfile, held: Iterable[Knob] = ()) -> Columns:
         """One row in which only the knobs `held` are known, at their defaults: where enumeration starts."""
         places = {knob.name: self.places[knob.name] for knob in held}
-        table = np.zeros((1, len(self.knobs)), dtype=self.codes.dtype)
+        table = np.zeros((1, len(self.knobs)), dtype=self.code_type)
         for knob in held:
             table[0, places[knob.name]] = knob.encode(knob.default)
         return Columns(problem, device, self._by_name, places, table)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,8 @@ import numpy.typing as npt
 from space.errors import ConfigError
 
 KnobValue: TypeAlias = int | str
+#: A whole number as `str` writes it.
+_WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +23,14 @@ class Knob:
 
     Attributes:
         name: the field's own term, the same in Python, SQL, URLs and on the command line.
-        domain: all values in order; all int or all str.
+        domain: all values in order; all int or all str. A range may be too long to be listed.
         default: value in a config that does not name this knob.
         decides: `compile` if the value changes the cubin, `launch` if it does not.
         meaning: one sentence, with the unit.
     """
 
     name: str
-    domain: tuple[KnobValue, ...]
+    domain: Sequence[KnobValue]
     default: KnobValue
     decides: Literal["compile", "launch"]
     meaning: str
@@ -38,9 +41,14 @@ class Knob:
         Raises:
             ConfigError: the value is outside the domain.
         """
-        for member in self.domain:
-            if str(member) == str(value):
-                return member
+        if isinstance(self.domain, range):
+            number = int(str(value)) if _WHOLE.fullmatch(str(value)) else None
+            if number is not None and number in self.domain:
+                return number
+        else:
+            for member in self.domain:
+                if str(member) == str(value):
+                    return member
         raise ConfigError(f"{self.name} = {value!r} is outside its domain: use one of {self._domain_text()}")
 
     def column(self) -> npt.NDArray[np.int64]:
@@ -63,5 +71,6 @@ class Knob:
         return self.domain[number] if isinstance(self.domain[0], str) else number
 
     def _domain_text(self) -> str:
-        values = [str(value) for value in self.domain]
-        return ", ".join(values) if len(values) <= 12 else f"{', '.join(values[:4])} … {values[-1]}"
+        if len(self.domain) <= 12:
+            return ", ".join(map(str, self.domain))
+        return f"{', '.join(map(str, self.domain[:4]))} … {self.domain[-1]}"

@@ -129,6 +129,16 @@ def _without_gaps(group: _Rows, groups: int) -> tuple[_Rows, int]:
     return number.take(group), int(number[-1]) + 1
 
 
+def may_reach_power_limit(problem: Problem, device: DeviceProfile, longer_us: float = 0.0) -> bool:
+    """Whether arithmetic takes at least half of the roofline's time, so that power may limit the clock.
+
+    Args:
+        longer_us: the roofline's time must be longer than this.
+    """
+    compute_us = problem.flops / device.peak_tflops(problem.dtype) / 1e6
+    return longer_us < roofline_us(problem, device) < 2 * compute_us
+
+
 def roofline_us(problem: Problem, device: DeviceProfile) -> float:
     """The larger of the times of arithmetic at the sustained rate and of the least memory traffic."""
     compute = problem.flops / device.peak_tflops(problem.dtype) / 1e6

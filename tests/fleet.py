@@ -35,7 +35,7 @@ from tuner.fleet.campaigns.sweep import Maintenance, Sweeper
 from tuner.fleet.campaigns.workers import Workers
 from tuner.studying.candidates import candidates_for
 from tuner.studying.screening import Search
-from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
+from workers.measurement import SCREENING, DeviceFacts, Measurement, Outcome, Provenance
 from workers.ports import More, Round, Worker, no_more
 
 PROBLEMS = tuple(Gemm.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
@@ -63,7 +63,7 @@ class FakeDevice:
     def measurable(self, problem: Gemm) -> None:
         return None
 
-    def begin(self, problem: Gemm, policy: Policy) -> Round:
+    def begin(self, problem: Gemm) -> Round:
         return FakeRound(problem, provenance(int(self.facts.uuid.removeprefix("GPU-"))), self._crash)
 
     def close(self) -> None:
@@ -82,6 +82,8 @@ class Crash(Exception):
 
 class FakeRound:
     """See `FakeDevice`."""
+
+    policy = SCREENING
 
     def __init__(self, problem: Gemm, provenance: Provenance, crash: Callable[[Config], bool]) -> None:
         self._problem, self.provenance, self._crash = problem, provenance, crash
@@ -208,15 +210,15 @@ class SlowDevice(FakeDevice):
             self.go_on.set()
         self.seconds, self.measured = seconds, 0
 
-    def begin(self, problem: Gemm, policy: Policy) -> Round:
-        quick = super().begin(problem, policy)
+    def begin(self, problem: Gemm) -> Round:
+        quick = super().begin(problem)
         return _SlowRound(quick, self)
 
 
 class _SlowRound:
     def __init__(self, quick: Round, device: SlowDevice) -> None:
         self._quick, self._device = quick, device
-        self.provenance = quick.provenance
+        self.provenance, self.policy = quick.provenance, quick.policy
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         for measurement in self._quick.screen(candidates):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from space.config import Config
@@ -11,6 +12,8 @@ from space.registry import family_named
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 from workers.measurement import (
+    RECORDED_SCREENING,
+    SCREENING,
     Clocks,
     DeviceFacts,
     Measurement,
@@ -37,18 +40,19 @@ def measured(
     stage: Stage = "screen",
     outcome: Outcome = Outcome.CORRECT,
     samples: int = 5,
+    policy: Policy = SCREENING,
 ) -> Measurement:
     """A measurement of `config` whose samples lie around `us`."""
     if outcome is not Outcome.CORRECT:
-        return Measurement(problem.key, config, stage, Policy.COLD_GRAPH, outcome, detail=f"planted {outcome}")
+        return Measurement(problem.key, config, stage, policy, outcome, detail=f"planted {outcome}")
     times = tuple(us * (1 + 0.001 * (place - samples // 2)) for place in range(samples))
     clean = Verification(problem.m * problem.n, 0, 0.5, "planted")
-    return Measurement(problem.key, config, stage, Policy.COLD_GRAPH, outcome, times, verification=clean, clocks=CLOCKS)
+    return Measurement(problem.key, config, stage, policy, outcome, times, verification=clean, clocks=CLOCKS)
 
 
 def study_key(problem: Gemm = PROBLEM, device: str = DEVICE) -> StudyKey:
     """A study of one problem."""
-    return StudyKey(problem, device, "cuda", Policy.COLD_GRAPH, FAMILY.name, "source")
+    return StudyKey(problem, device, "cuda", SCREENING, FAMILY.name, "source")
 
 
 def keep_best(store: Store, problem: Gemm = PROBLEM, device: str = DEVICE, us: float = 10.0) -> Best:
@@ -56,20 +60,21 @@ def keep_best(store: Store, problem: Gemm = PROBLEM, device: str = DEVICE, us: f
     study = store.begin_study(study_key(problem, device), fresh=True)
     stored = store.record(study.id, measured(FAMILY.config({}), us, problem), PROVENANCE)
     best = Best(problem, device, "cuda", stored, Ratio(1.1, 1.05, 1.15, True), None, None, 1, {"compile": 2})
-    store.set_best(best)
+    store.set_bests([best])
     return best
 
 
 def record_problem(folder: Path, configs: Sequence[Config], problem: Gemm = PROBLEM, finals: int = 4) -> Path:
     """A recording in which later configs are slower, every seventh failed, with a library baseline."""
+    recorded = partial(measured, policy=RECORDED_SCREENING)
     rows = []
     for place, config in enumerate(configs):
         outcome = Outcome.TIMEOUT if place % 7 == 6 else Outcome.CORRECT
-        rows.append((measured(config, 10.0 + place, problem, outcome=outcome), PROVENANCE))
-    rows += [(measured(config, 10.0 + place, problem, "final", samples=11), PROVENANCE) for place, config in
+        rows.append((recorded(config, 10.0 + place, problem, outcome=outcome), PROVENANCE))
+    rows += [(recorded(config, 10.0 + place, problem, "final", samples=11), PROVENANCE) for place, config in
              enumerate(configs[:finals])]  # fmt: skip
     library = family_named("cublaslt")
-    rows += [(measured(library.config({"rank": rank}), 12.0 - rank / 10, problem, "final", samples=11), PROVENANCE)
+    rows += [(recorded(library.config({"rank": rank}), 12.0 - rank / 10, problem, "final", samples=11), PROVENANCE)
              for rank in (0, 3)]  # fmt: skip
     path = folder / file_name(problem)
     write_recording(path, problem, FACTS, rows)

@@ -1,14 +1,14 @@
 """Exit codes, the same for every command. The agent pool decides by them which of its processes to restart.
 
-    0    done
-    1    `explain`: the config is illegal; `doctor`, `builds verify`: something is broken
-    2    the command line itself is wrong (unknown option, missing argument)
-    3    bad input: a shape, dtype, layout, arch, config, budget or setting outside its domain
-    4    the device, its driver, the compiler, the cache or a recording can't be used
-    5    the store can't be opened or written
-    6    nothing correct was found, so nothing can be served; no such campaign
-    7    the service refused, or doesn't answer
-    130  interrupted; the same command resumes
+0    done
+1    `explain`: the config is illegal; `doctor`, `builds verify`: something is broken
+2    the command line itself is wrong (unknown option, missing argument)
+3    bad input: a shape, dtype, layout, arch, config, budget or setting outside its domain
+4    the device, its driver, the compiler, the cache or a recording can't be used
+5    the store can't be opened or written
+6    nothing correct was found, so nothing can be served; no such campaign
+7    the service refused, or doesn't answer
+130  interrupted; the same command resumes
 """
 
 from __future__ import annotations

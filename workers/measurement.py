@@ -36,10 +36,35 @@ class Outcome(StrEnum):
 
 
 class Policy(StrEnum):
-    """How a time was taken; part of a measurement's identity. Times of two policies are never compared."""
+    """What a time stands for; part of a measurement's identity. Times of two policies are never compared.
 
-    #: Operands rotated past three times L2 inside one CUDA graph of many launches.
-    COLD_GRAPH = "cold_graph"
+    Under each of them operands rotate past three times L2 inside one CUDA graph of many launches.
+    """
+
+    #: Alone, in blocks long enough that the kernel's own power sets its clock.
+    SUSTAINED = "sustained"
+    #: One replay of a millisecond or two, after rest.
+    BURST = "burst"
+    #: Each product behind a short elementwise kernel that triggers nothing early; a sample is the time of both.
+    CHAIN = "chain"
+    #: The same behind a kernel that lets the product start early (programmatic dependent launch).
+    CHAIN_PDL = "chain_pdl"
+    #: Replays in turn with rivals, all at one clock. Lends clock to hungry kernels: an instrument, never a verdict.
+    ROUNDS = "rounds"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Policy | None:
+        # The name that stores and recordings used while rounds were the only policy.
+        return cls.ROUNDS if value == "cold_graph" else None
+
+
+#: The policy of a screening on a GPU; and of those in recordings, which were taken when rounds were the only policy.
+SCREENING, RECORDED_SCREENING = Policy.BURST, Policy.ROUNDS
+
+
+def screening_policy(device_kind: str) -> Policy:
+    """The policy of screenings on a `cuda` or a `recorded` device."""
+    return RECORDED_SCREENING if device_kind == "recorded" else SCREENING
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +86,7 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Every element of C against a higher-precision reference, before any timing.
+    """Every element of C against a higher-precision reference. What is timed afterwards has to write the same.
 
     Attributes:
         elements: number compared; always the whole output.
@@ -114,16 +139,16 @@ class Measurement:
     Attributes:
         problem_key: `Problem.key`.
         config: the candidate.
-        stage: `screen` is short and alone; `final` is interleaved with rivals, sample i of one beside
-            sample i of the others.
-        policy: how the time was taken.
+        stage: `screen` is short; `final` is taken beside rivals, sample i of one beside sample i of the others.
+        policy: what the time stands for.
         outcome: how it ended.
-        samples_us: microseconds of one launch, one sample per graph replay or turn; empty unless correct.
+        samples_us: microseconds of one launch, one sample per graph replay, turn or block; empty unless correct.
         detail: what went wrong, in one sentence; empty when correct.
         verification: present whenever the kernel ran to its end.
         clocks: present whenever samples are.
         build_digest: content address of the cubin; empty for library kernels.
-        note: remarks: a library's description of its kernel (tile, cluster …), scaling, other processes.
+        note: remarks: a library's description of its kernel (tile, cluster …), other processes.
+        product_joules: energy that the board took for one launch; None where it was not measured.
     """
 
     problem_key: str
@@ -137,6 +162,7 @@ class Measurement:
     clocks: Clocks | None = None
     build_digest: str = ""
     note: str = ""
+    product_joules: float | None = None
 
     def __post_init__(self) -> None:
         verified = self.verification is not None and self.verification.mismatches == 0
@@ -152,7 +178,7 @@ class Measurement:
         return cls(
             problem_key, config, columns["stage"], Policy(columns["policy"]), Outcome(columns["outcome"]),
             tuple(columns["samples_us"]), columns["detail"], verification, clocks, columns["build_digest"],
-            columns["note"],
+            columns["note"], columns.get("product_joules"),
         )  # fmt: skip
 
     def columns(self) -> dict[str, Any]:
@@ -161,6 +187,7 @@ class Measurement:
             "stage": self.stage, "policy": self.policy.value, "outcome": self.outcome.value,
             "median_us": self.median_us if self.samples_us else None, "samples_us": list(self.samples_us),
             "detail": self.detail, "build_digest": self.build_digest, "note": self.note,
+            "product_joules": self.product_joules,
         }  # fmt: skip
 
     @property

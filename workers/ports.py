@@ -23,6 +23,11 @@ class Round(Protocol):
     """One problem on one device: operands and reference are prepared once, then candidates are measured."""
 
     @property
+    def policy(self) -> Policy:
+        """The policy of its screenings."""
+        ...
+
+    @property
     def provenance(self) -> Provenance:
         """What every measurement of this round depends on."""
         ...
@@ -44,15 +49,18 @@ class Round(Protocol):
         ...
 
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
-        """Measures the finalists and the libraries' first choice and best candidate in turn.
+        """Measures the finalists and the libraries' candidates under every policy that applies.
+
+        A finalist that uses programmatic dependent launch is measured under `chain_pdl` alone.
 
         Args:
-            turns: fewest turns that count; more are taken where the leaders are too close to tell apart.
+            turns: fewest turns of `rounds` and `chain`; more are taken where the leaders are too close to tell apart.
 
         Returns:
-            One `final` measurement each. Those of family `cublaslt` come last: its first choice
-            (`rank=0`), then the best of its candidates where that is another one. None of that family
-            where the library is not installed. Sample i of every measurement is from turn i.
+            One `final` measurement per rival and policy, by policy. Under `burst` all rivals are measured; under the
+            others those that lead by it, with each library's first choice and best. Within a policy a library's
+            candidates come last, its first choice first; there is none where the library is not installed. Sample i of
+            every measurement of a policy is from turn i; rivals that fall behind end earlier.
         """
         ...
 
@@ -72,7 +80,7 @@ class Worker(Protocol):
         """
         ...
 
-    def begin(self, problem: Problem, policy: Policy) -> Round:
+    def begin(self, problem: Problem) -> Round:
         """Prepares operands and the reference.
 
         Raises:

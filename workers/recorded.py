@@ -25,7 +25,7 @@ from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
 from workers.kernels.source import sources_digest
-from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
 
@@ -47,16 +47,23 @@ class RecordedRound:
         sleep: waits for as long as the candidate took; None replays at full speed.
     """
 
-    def __init__(self, recording: Recording, policy: Policy, builder: Builder, sleep: Sleep | None = None) -> None:
+    def __init__(self, recording: Recording, builder: Builder, sleep: Sleep | None = None) -> None:
         self._recording, self._builder, self._sleep = recording, builder, sleep
-        self._known: dict[tuple[str, Stage], Measurement] = {}
-        self._seconds: dict[tuple[str, Stage], float] = {}
+        self._screened: dict[str, Measurement] = {}
+        self._seconds: dict[str, float] = {}
+        self._final: dict[Policy, dict[str, Measurement]] = {}
         today = sources_digest(families_for(recording.facts.arch, recording.problem))
         for (measurement, by), seconds in zip(recording.measurements, seconds_taken(recording), strict=True):
-            if measurement.policy is policy:
-                place = measurement.config.key, measurement.stage
-                self._known[place] = _with_its_kernel(measurement, by.kernel_source_digest, today)
-                self._seconds[place] = seconds
+            told, key = _with_its_kernel(measurement, by.kernel_source_digest, today), measurement.config.key
+            if measurement.stage == "screen":
+                self._screened[key], self._seconds[key] = told, seconds
+            else:
+                self._final.setdefault(measurement.policy, {})[key] = told
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the recording's screenings."""
+        return next(iter(self._screened.values())).policy
 
     @property
     def provenance(self) -> Provenance:
@@ -66,8 +73,7 @@ class RecordedRound:
     @property
     def baselines(self) -> tuple[Config, ...]:
         """The library's candidates that were screened."""
-        screened = (m.config for (_, stage), m in self._known.items() if stage == "screen")
-        return tuple(config for config in screened if not family_named(config.family).own)
+        return tuple(one.config for one in self._screened.values() if _is_library(one))
 
     def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
         """Compiles each candidate here, then replays its recorded measurement.
@@ -85,44 +91,42 @@ class RecordedRound:
             yield recorded
 
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
-        """Recorded finals of the finalists and the library; a finalist that was only screened is scaled to finals.
+        """Recorded finals of the finalists and the library, by policy.
 
-        Finals keep the GPU hotter than screening does: such a finalist's samples are multiplied by the median ratio of
-        the candidates that were in both, and its note says so. It has fewer samples than the library, so that its ratio
-        is marked unpaired.
+        Under the policy of the screenings, a finalist that was only screened is scaled to finals: its samples are
+        multiplied by the median ratio of the candidates that were in both, and its note says so. It has fewer samples
+        than the library, so that its ratio is marked unpaired.
         """
-        ours = [self._final(config) for config in finalists]
-        library = [m for (_, stage), m in self._known.items() if stage == "final" and _is_library(m)]
-        first = sorted(library, key=lambda m: m.config.number("rank"))
-        self._pass(len(ours) * USUAL_SECONDS)
-        return tuple(ours + first)
+        measured: list[Measurement] = []
+        for policy, known in sorted({self.policy: {}, **self._final}.items()):
+            ours = [known[config.key] if config.key in known else self._scaled(config) for config in finalists
+                    if config.key in known or (policy is self.policy and config.key in self._screened)]  # fmt: skip
+            library = [one for one in known.values() if _is_library(one)]
+            measured += [*ours, *sorted(library, key=lambda one: one.config.number("rank"))]
+        self._pass(len(finalists) * USUAL_SECONDS)
+        return tuple(measured)
 
     def _replayed(self, config: Config) -> Measurement:
-        recorded = self._known.get((config.key, "screen"))
+        recorded = self._screened.get(config.key)
         if recorded is None:
             raise RecordingError(
                 f"{config.key} is not in the recording of {self._recording.problem.shape}: "
                 f"propose only what `measurable` names"
             )
-        self._pass(self._seconds[config.key, "screen"])
+        self._pass(self._seconds[config.key])
         return recorded
 
-    def _final(self, config: Config) -> Measurement:
-        if recorded := self._known.get((config.key, "final")):
-            return recorded
-        screened = self._known[config.key, "screen"]
+    def _scaled(self, config: Config) -> Measurement:
+        screened = self._screened[config.key]
         samples = tuple(sample * self._hotter for sample in screened.samples_us)
         note = "; ".join(filter(None, (screened.note, f"screened only, times {self._hotter:.3f} as in finals")))
         return replace(screened, stage="final", samples_us=samples, note=note)
 
     @cached_property
     def _hotter(self) -> float:
-        """Finals' times over screening's, the median of the candidates that were in both."""
-        both = [
-            final.median_us / self._known[key, "screen"].median_us
-            for (key, stage), final in self._known.items()
-            if stage == "final" and (key, "screen") in self._known
-        ]
+        """Finals' times over screening's under the policy of the screenings, the median of what was in both."""
+        finals = self._final.get(self.policy, {})
+        both = [one.median_us / self._screened[key].median_us for key, one in finals.items() if key in self._screened]
         return statistics.median(both) if both else 1.0
 
     def _pass(self, seconds: float) -> None:
@@ -217,7 +221,7 @@ class RecordedWorker:
             if measurement.stage == "screen" and not _is_library(measurement)
         )
 
-    def begin(self, problem: Problem, policy: Policy) -> RecordedRound:
+    def begin(self, problem: Problem) -> RecordedRound:
         """Opens the recording of `problem`.
 
         Raises:
@@ -230,7 +234,7 @@ class RecordedWorker:
                 f"{problem.title} was not recorded on {self._facts.name}: "
                 f"recorded are {known}; `gemmtune best {problem.shape}` predicts without a measurement"
             )
-        return RecordedRound(recording, policy, self._builder, self._sleep)
+        return RecordedRound(recording, self._builder, self._sleep)
 
     def close(self) -> None:
         """Stops the compilers."""

@@ -75,10 +75,10 @@ def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor:
         return BestsPart(device, 0, 0, [], None, None)
     view, profile = views.of(snapshot, device), find_profile(device)
     filters = {"dashboard": device, "find": find}
-    places = [place for place, (key, _) in enumerate(view.keys) if find in key]
+    places = [place for place, key in enumerate(view.keys) if find in key]
     first = 0
     if cursor:
-        first = bisect_left(places, bisect_right(view.keys, pages.decode(pages.ByPair, cursor, filters)))
+        first = bisect_left(places, bisect_right(view.keys, pages.decode(pages.ByKey, cursor, filters)))
     shown = places[first : first + _BESTS]
     following = pages.encode(view.keys[shown[-1]], filters) if first + _BESTS < len(places) else None
     rows = []

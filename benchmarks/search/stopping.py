@@ -131,9 +131,9 @@ def _measured(replay: Replay, config: Config, time_us: float) -> Measurement:
     """The recorded time as the measurement that a worker would have sent."""
     key = replay.problem.key
     if not np.isfinite(time_us):
-        return Measurement(key, config, "screen", Policy.COLD_GRAPH, Outcome.LAUNCH, detail="it failed when recorded")
+        return Measurement(key, config, "screen", Policy.ROUNDS, Outcome.LAUNCH, detail="it failed when recorded")
     clean = Verification(replay.problem.m * replay.problem.n, 0, 0.0, "recorded")
-    return Measurement(key, config, "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (time_us,), verification=clean)
+    return Measurement(key, config, "screen", Policy.ROUNDS, Outcome.CORRECT, (time_us,), verification=clean)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The fallback: the same product and epilogue, computed by torch's own operators."""
+"""The same product and epilogue, composed of torch's differentiable operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ def composed(
     plain = bias is None and source is None and alpha == 1.0 and activation == "none"
     if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in _EIGHT:
         return torch.matmul(a, b)
-    x = _product(a, b, dtype)
+    return finished(_product(a, b, dtype), bias, source, alpha, beta, activation, dtype)
+
+
+def finished(
+    x: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
+    dtype: torch.dtype,
+) -> Tensor:  # fmt: skip
+    """The epilogue of a product `x` in f32 or f64: act(alpha · x + beta · source + bias) in `dtype`."""
     if alpha != 1.0:
         x = x * alpha
     if source is not None:

@@ -1,4 +1,4 @@
-"""Prepared calls: for each kind of call on each GPU, the loaded kernel or the reason why torch computes it."""
+"""Prepared calls: for each kind of call on each GPU, the loaded kernel or torch's operator and why it computes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from gemmtune.torch import sources, streams
+from gemmtune.torch import proofs, sources, streams
 from gemmtune.torch.operands import Refused
+from gemmtune.torch.operators import Compute, operator_of
 from gemmtune.torch.private import current_device, current_stream, empty_strided
 from gemmtune.torch.streams import Queue
 from space.arch import arch_of_capability
@@ -72,6 +73,7 @@ class Kernel:
         aligned: each operand's name and the alignment of its address in bytes, in the order of `Copy`.
         zeroed: name and bytes of each scratch buffer that must hold zeros before a call.
         passing: name and bytes of each scratch buffer whose content does not outlive a call.
+        proved: whether its results were verified for exactly this problem when it was measured.
     """
 
     config: Config
@@ -82,6 +84,7 @@ class Kernel:
     aligned: tuple[tuple[str, int], ...]
     zeroed: dict[str, int]
     passing: dict[str, int]
+    proved: bool = True
     _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, int, int] = field(init=False)
     _strides: tuple[int, ...] = field(init=False)
@@ -129,10 +132,7 @@ class Kernel:
 
     def writes(self, out: Tensor) -> bool:
         """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
-        return bool(
-            type(out) is Tensor and out.is_cuda and out.get_device() == self.device and out.dtype is self.dtype
-            and out.shape == self.shape and out.is_contiguous() and not out.requires_grad
-        )  # fmt: skip
+        return _holds(out, self.shape, self.dtype, self.device)
 
     def _refuse(self, addresses: tuple[int, ...]) -> None:
         for (name, bytes_), address in zip(self.aligned, addresses, strict=False):
@@ -188,9 +188,33 @@ class Absent:
 
     Attributes:
         why: the reason, as one sentence.
+        shape, dtype: of C.
+        compute: torch's own operator.
     """
 
     why: str
+    device: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    compute: Compute
+
+    def launch(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Computes C, which is `out` if given."""
+        return self.compute(a, b, bias, source, alpha, beta, out)
+
+    def writes(self, out: Tensor) -> bool:
+        """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""
+        return _holds(out, self.shape, self.dtype, self.device)
+
+
+def _holds(out: Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: int) -> bool:
+    return bool(
+        type(out) is Tensor and out.is_cuda and out.get_device() == device and out.dtype is dtype
+        and out.shape == shape and out.is_contiguous() and not out.requires_grad
+    )  # fmt: skip
 
 
 _PREPARED: Final[dict[Hashable, Kernel | Absent]] = {}
@@ -206,9 +230,10 @@ def everything() -> list[Kernel | Absent]:
 
 
 def prepare(
-    key: Hashable, problem: Gemm, device: int, shape: Sequence[int], dtype: torch.dtype, forbidden: str = ""
-) -> Kernel | Absent:
-    """Looks up the best config, builds it, loads it, and keeps it for calls of this kind.
+    key: Hashable, problem: Gemm, device: int, shape: Sequence[int], dtype: torch.dtype, activation: str,
+    forbidden: str = "",
+) -> Kernel | Absent:  # fmt: skip
+    """Looks up the best config, builds it, loads it, proves it where nobody has, and keeps it for calls of this kind.
 
     Args:
         shape, dtype: of C.
@@ -216,30 +241,55 @@ def prepare(
     """
     with _LOCK:
         if key not in _PREPARED:
+            shape = tuple(shape)
+            operator = operator_of(problem, shape, dtype, activation, torch.device("cuda", device))
+
+            def torchs(why: str) -> Absent:
+                return _logged(problem, Absent(why, device, shape, dtype, operator))
+
             if torch.cuda.is_current_stream_capturing():
                 # A graph can't contain loading; the next call outside of a capture prepares the kernel.
-                return _logged(problem, Absent("the stream is being captured and the kernel is not loaded yet: call it "
-                                             "once before the capture"))  # fmt: skip
-            made = Absent(forbidden) if forbidden else _looked_up(problem, device, tuple(shape), dtype)
-            _PREPARED[key] = _logged(problem, made) if isinstance(made, Absent) else made
+                return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
+                              "capture")  # fmt: skip
+            found = forbidden or _looked_up(problem, device, shape, dtype)
+            if isinstance(found, Kernel) and not found.proved:
+                found = _proved(key, found, problem, torchs)
+            _PREPARED[key] = torchs(found) if isinstance(found, str) else found
         return _PREPARED[key]
 
 
-def absent(problem: Gemm | str, why: str) -> None:
+def _proved(key: Hashable, kernel: Kernel, problem: Gemm, torchs: Callable[[str], Absent]) -> Kernel | str:
+    """The kernel if its results are right, else why torch has to compute for now or for good."""
+    if sources.CHOSEN.verify == "background" and proofs.known(kernel, problem) is None:
+
+        def settle() -> None:
+            try:
+                why = proofs.disproof(kernel, problem)
+            except Exception as error:  # nobody waits for this thread: the log line is all that is seen of it
+                why = f"{kernel.config.key} can't be verified here: {error}"
+            with _LOCK:
+                _PREPARED[key] = torchs(why) if why else kernel
+
+        proofs.BACKGROUND.submit(settle)
+        return f"{kernel.config.key} is being verified in the background"
+    return proofs.disproof(kernel, problem) or kernel
+
+
+def absent(problem: Gemm, why: str) -> None:
     """Logs once why torch computes a problem."""
-    _logged(problem, Absent(why))
-
-
-def _logged(problem: Gemm | str, found: Absent) -> Absent:
-    name = problem if isinstance(problem, str) else f"{problem.title}"
-    line = f"{name} is computed by torch: {found.why}"
+    line = f"{problem.title} is computed by torch: {why}"
     if line not in _LOGGED:
         _LOGGED.add(line)
         log.warning(line)
+
+
+def _logged(problem: Gemm, found: Absent) -> Absent:
+    absent(problem, found.why)
     return found
 
 
-def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | Absent:
+def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | str:
+    """The loaded kernel, or why torch has to compute."""
     about = torch.cuda.get_device_properties(device)
     try:
         arch = arch_of_capability(about.major, about.minor).name
@@ -252,40 +302,59 @@ def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.
         families_for(arch)
         found = sources.chosen().find(problem, profile.name)
     except (SpaceError, TunerError) as error:
-        return Absent(f"{about.name}: {error}")
+        return f"{about.name}: {error}"
     config = found.config
     if config is None:
-        return Absent(found.why)
+        return found.why
     family = family_named(config.family)
-    if not family.own:
-        return Absent(f"cuBLASLt's kernel is the fastest known ({found.why})")
     if arch not in family.targets:
-        return Absent(f"{family.name} is built for {', '.join(sorted(family.targets))}, {about.name} is {arch}")
+        return f"{family.name} is built for {', '.join(sorted(family.targets))}, {about.name} is {arch}"
     if broken := explain(family, problem, config, profile).broken:
-        return Absent(f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}")
-    return _loaded(problem, config, device, profile, shape, dtype)
+        return f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}"
+    loaded = _loaded(problem, config, device, profile) if family.own else _of_library(problem, found, device)
+    if isinstance(loaded, str):
+        return loaded
+    zeroed = {name: one.size_bytes for name, one in loaded.scratch.items() if one.zeroed}
+    passing = {name: one.size_bytes for name, one in loaded.scratch.items() if not one.zeroed}
+    aligned = tuple((name, loaded.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
+    proved = found.source == "measured"
+    return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved)
 
 
-def _loaded(
-    problem: Gemm, config: Config, device: int, profile: DeviceProfile, shape: tuple[int, ...], dtype: torch.dtype
-) -> Kernel | Absent:
+def _loaded(problem: Gemm, config: Config, device: int, profile: DeviceProfile) -> Any | str:  # noqa: ANN401
+    """A kernel of ours, built and loaded; or why it can't be."""
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.calls import Call
     from workers.cuda.driver import CudaError
 
     try:
-        built = compile_source(
-            source_of(problem, config, profile.arch.name), profile.arch.name, settings().cache_dir
-        )
+        built = compile_source(source_of(problem, config, profile.arch.name), profile.arch.name, settings().cache_dir)
     except WorkerError as error:
-        return Absent(str(error))
+        return str(error)
     if isinstance(built, BuildFailure):
-        return Absent(f"{config.key} does not compile: {built.reason}")
+        return f"{config.key} does not compile: {built.reason}"
     try:
-        call = Call(problem, config, built.cubin, profile, streams.allocated(1024, device).data_ptr())
+        return Call(problem, config, built.cubin, profile, streams.allocated(1024, device).data_ptr())
     except CudaError as error:
-        return Absent(f"{config.key} can't be loaded: {error}")
-    zeroed = {name: one.size_bytes for name, one in call.scratch.items() if one.zeroed}
-    passing = {name: one.size_bytes for name, one in call.scratch.items() if not one.zeroed}
-    aligned = tuple((name, call.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
-    return Kernel(config, device, call, shape, dtype, aligned, zeroed, passing)
+        return f"{config.key} can't be loaded: {error}"
+
+
+def _of_library(problem: Gemm, found: sources.Found, device: int) -> Any | str:  # noqa: ANN401
+    """An algorithm of cuBLASLt, rebuilt; or why it can't be."""
+    from workers.cuda.calls import LibraryCall
+    from workers.cuda.driver import CudaError
+    from workers.cuda.families.cublaslt import opened
+
+    assert found.config is not None
+    library, missing = opened(device)
+    if library is None:
+        return missing
+    if found.cublaslt and found.cublaslt != library.version:
+        return (
+            f"{found.config.key} was measured with cuBLASLt {found.cublaslt}, and {library.version} is loaded here: "
+            f"tune again with it"
+        )
+    try:
+        return LibraryCall(problem, found.config, library)
+    except CudaError as error:
+        return f"{found.config.key} can't be rebuilt: {error}"

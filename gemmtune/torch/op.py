@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from gemmtune.torch import kernels
 from gemmtune.torch.composed import composed
-from gemmtune.torch.kernels import Kernel, prepared
+from gemmtune.torch.kernels import prepared
 from gemmtune.torch.operands import (
     OUTPUT_OF,
     Refused,
@@ -24,6 +24,7 @@ from gemmtune.torch.operands import (
     overlapping,
     problem_of,
 )
+from gemmtune.torch.operators import operator_of
 from gemmtune.torch.private import modes
 from gemmtune.torch.sources import CHOSEN
 from space.kinds.gemm import ACTIVATIONS
@@ -66,15 +67,13 @@ def gemm(
     graded = is_grad_enabled() and _wants_gradient(a, b, bias, source)
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype
-        kernel = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted))
+        call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted))
         # This kind of call was checked when it was prepared; a wrong `out` is reported below.
-        if type(kernel) is Kernel:
-            if out is None or (
-                out_dtype in (None, dtype) and kernel.writes(out) and apart(out, a, b, bias, source)
-            ):  # fmt: skip
-                return kernel.launch(a, b, bias, source, alpha, beta, out)
-        elif kernel is not None and out is None:
-            return composed(a, b, bias, source, alpha, beta, activation, output_dtype(a, out_dtype))
+        if call is not None and (
+            out is None
+            or (out_dtype in (None, dtype) and call.writes(out) and apart(out, a, b, bias, source))
+        ):  # fmt: skip
+            return call.launch(a, b, bias, source, alpha, beta, out)
     if activation not in _ACTIVATIONS:
         raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")
     dtype = output_dtype(a, out_dtype)
@@ -105,17 +104,14 @@ def _on_gpu(
     out_dtype: torch.dtype | None, promoted: bool, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     key = _kind(a, b, bias, source, alpha, activation, out_dtype, promoted)
-    kernel = prepared(key)
-    if kernel is None:
+    call = prepared(key)
+    if call is None:
         dtype, device = output_dtype(a, out_dtype), a.get_device()
         problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted)
         forbidden = _EXACT if a.dtype is torch.float32 and not _tf32() else ""
         with torch.cuda.device(device):
-            kernel = kernels.prepare(key, problem, device, output_shape(a, b), dtype, forbidden)
-    if isinstance(kernel, kernels.Absent):
-        made = composed(a, b, bias, source, alpha, beta, activation, output_dtype(a, out_dtype))
-        return made if out is None else out.copy_(made)
-    return kernel.launch(a, b, bias, source, alpha, beta, out)
+            call = kernels.prepare(key, problem, device, output_shape(a, b), dtype, activation, forbidden)
+    return call.launch(a, b, bias, source, alpha, beta, out)
 
 
 def _kind(
@@ -144,12 +140,13 @@ def _tf32() -> bool:
 
 def _on_cpu(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
-    out_dtype: torch.dtype | None, promoted: bool,
+    out_dtype: torch.dtype | None, promoted: bool, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     dtype = out_dtype or output_dtype(a, None)
     problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted)
     kernels.absent(problem, f"its operands are on {a.device}")
-    return composed(a, b, bias, source, alpha, beta, activation, dtype)
+    compute = operator_of(problem, output_shape(a, b), dtype, activation, a.device)
+    return compute(a, b, bias, source, alpha, beta, out)
 
 
 def _meta(
@@ -170,7 +167,7 @@ def _out(
     if a.is_cuda:
         _on_gpu(a, b, bias, source, alpha, beta, activation, out.dtype, promoted, out)
     else:
-        out.copy_(_on_cpu(a, b, bias, source, alpha, beta, activation, out.dtype, promoted))
+        _on_cpu(a, b, bias, source, alpha, beta, activation, out.dtype, promoted, out)
 
 
 def _meta_out(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,25 +21,32 @@ from tuner.tables.tables import TableBests, read_table
 
 #: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
 TRUSTED: Final = ("measured", "nearest", "predicted")
+#: When configs that were not measured for exactly the problem are verified on this device.
+VERIFY: Final = ("first_call", "background")
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class Found:
     """A source's answer.
 
     Attributes:
         config: the config to launch; None if there is none.
         why: the reason, as one sentence.
+        source: `measured` if the config was verified for exactly this problem on this device model; any other is
+            verified here before its first launch.
+        cublaslt: version of cuBLASLt that a config of the library was measured with; empty if unknown.
     """
 
     config: Config | None
     why: str
+    source: str = ""
+    cublaslt: str = ""
 
 
 class Source(Protocol):
     """Finds configs."""
 
-    def find(self, problem: Problem, device: str) -> Lookup:
+    def find(self, problem: Problem, device: str) -> Found:
         """The best config for a problem on a device model; an unknown problem or device is an answer, not an error."""
         ...
 
@@ -51,12 +58,13 @@ class Bests:
     bests: Any
     trusted: Sequence[str] = TRUSTED
 
-    def find(self, problem: Problem, device: str) -> Lookup:
+    def find(self, problem: Problem, device: str) -> Found:
         try:
             said: Answer = answer(self.bests, problem, device, model=model_for(device, settings().model_dir).model)
         except (TunerError, SpaceError) as error:
-            return Lookup(None, str(error))
-        return _trusted(said.source, said.config, said.why, self.trusted)
+            return Found(None, str(error))
+        version = said.best.winner.provenance.cublaslt if said.best else ""
+        return _trusted(said.source, said.config, said.why, self.trusted, version)
 
 
 @dataclass
@@ -66,20 +74,28 @@ class Service:
     client: Client
     trusted: Sequence[str] = TRUSTED
 
-    def find(self, problem: Problem, device: str) -> Lookup:
+    def find(self, problem: Problem, device: str) -> Found:
         question = problem.fields()
         try:
             (said,) = self.client.best_many([question], device)
             config = family_named(said.family).config(said.knobs) if said.family else None
         except (GemmtuneError, SpaceError) as error:
-            return Lookup(None, str(error))
-        return _trusted(said.source, config, said.why, self.trusted)
+            return Found(None, str(error))
+        return _trusted(said.source, config, said.why, self.trusted, _version_in(said.document))
 
 
-def _trusted(source: str, config: Config | None, why: str, trusted: Sequence[str]) -> Lookup:
+def _trusted(source: str, config: Config | None, why: str, trusted: Sequence[str], cublaslt: str) -> Found:
     if config is not None and source not in trusted:
-        return Lookup(None, f"the answer is {source}, not {' or '.join(trusted)} ({why})")
-    return Lookup(config, f"{source}: {why}")
+        return Found(None, f"the answer is {source}, not {' or '.join(trusted)} ({why})")
+    return Found(config, f"{source}: {why}", source, cublaslt)
+
+
+def _version_in(document: Mapping[str, Any]) -> str:
+    """The version of cuBLASLt in a service's answer; empty if it names none."""
+    found: Any = document
+    for name in ("evidence", "provenance", "cublaslt"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) else ""
 
 
 @dataclass
@@ -89,6 +105,7 @@ class _Configuration:
     named: str | Path | None = None
     trusted: Sequence[str] = TRUSTED
     token: str | None = None
+    verify: str = VERIFY[0]
     opened: Source | None = None
     generation: int = field(default=0)
 
@@ -97,8 +114,9 @@ CHOSEN: Final = _Configuration()
 
 
 def configure(
-    source: str | Path | Source | None = None, *, trusted: Sequence[str] = TRUSTED, token: str | None = None
-) -> None:
+    source: str | Path | Source | None = None, *, trusted: Sequence[str] = TRUSTED, token: str | None = None,
+    verify: str = VERIFY[0],
+) -> None:  # fmt: skip
     """Sets where `gemm` finds its configs, and forgets the kernels that it has loaded.
 
     Args:
@@ -106,12 +124,16 @@ def configure(
             database (a path or a SQLAlchemy URL). Default: the store of the settings.
         trusted: sources of configs that may be launched, some of `measured`, `nearest` and `predicted`.
         token: the service's token.
+        verify: when a config is verified that was not measured for exactly the problem: `first_call`, before its first
+            launch, or `background`, in a thread, while torch's own operator computes.
     """
+    if verify not in VERIFY:
+        raise ValueError(f"verify = {verify!r} is unknown: use {' or '.join(VERIFY)}")
     if unknown := set(trusted) - set(TRUSTED):
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
     CHOSEN.named = source if isinstance(source, str | Path) else None
     CHOSEN.opened = None if isinstance(source, str | Path | None) else source
-    CHOSEN.trusted, CHOSEN.token = tuple(trusted), token
+    CHOSEN.trusted, CHOSEN.token, CHOSEN.verify = tuple(trusted), token, verify
     # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
     CHOSEN.generation += 1
 

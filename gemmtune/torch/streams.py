@@ -48,6 +48,11 @@ class Queue:
             self.grown += 1
         return self._passing, self._zeros
 
+    def forget(self) -> None:
+        """Gives the scratch memory back; the next call gets new, with new zeros."""
+        self._passing = self._zeros = None
+        self.grown += 1
+
     def _kept(self, size_bytes: int) -> Tensor:
         # Another thread allocates it: a memory pool that is active on this thread, as while a graph warms up, expects
         # all its memory back.
@@ -55,6 +60,7 @@ class Queue:
         return _ELSEWHERE.submit(_allocated_on, stream, max(size_bytes, 1), self.device).result()
 
 
+_ONES: Final[dict[int, Tensor]] = {}
 _QUEUES: Final[dict[tuple[int, int], Queue]] = {}
 
 
@@ -72,6 +78,23 @@ def queue(device: int, handle: int) -> Queue:
 def allocated(size_bytes: int, device: int) -> Tensor:
     """Bytes on the current stream."""
     return torch.empty(size_bytes, dtype=torch.uint8, device=_device(device))
+
+
+def one(device: torch.device) -> Tensor:
+    """1.0 in f32 on a device, a scalar that all streams may read at once."""
+    index = device.index or 0
+    if torch.cuda.is_current_stream_capturing():
+        # The graph makes its own: nothing may be made elsewhere meanwhile.
+        return torch.ones((), device=device)
+    if index not in _ONES:
+        _ONES[index] = _ELSEWHERE.submit(_made_one, index).result()
+    return _ONES[index]
+
+
+def _made_one(device: int) -> Tensor:
+    made = torch.ones((), device=_device(device))
+    torch.cuda.current_stream(device).synchronize()
+    return made
 
 
 def _allocated_on(stream: torch.cuda.Stream, size_bytes: int, device: int) -> Tensor:

@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 
 from space.columns import FloatColumn
+from space.config import Config
 from space.kinds.gemm import ACTIVATIONS, Gemm
 from space.knobs import KnobValue
-from space.problem import DTYPE_BYTES
+from space.problem import DTYPE_BYTES, Problem
 
 #: One semaphore per part of a tile: `Semaphore` in workers/kernels/common/semaphore.cuh.
 SEMAPHORE_BYTES: Final = 16
@@ -25,9 +26,10 @@ PDL_SAVES_US: Final = 0.5
 #: pairs that differ only in this knob, 1,118 of smaller launches gain 0.5 us; 813 that fill between half and three
 #: quarters of the device lose 1.0 us (medians), at most two fifths of their time.
 CROWDED, CROWDED_UNTIL = 0.3, 0.75
-PDL_SENTENCE: Final = "programmatic dependent launch is used only for short products"
+PDL_SENTENCE: Final = "programmatic dependent launch belongs to the context: candidates are timed without it"
 PDL_WHY: Final = (
-    "it hides at most 0.5 us of setup, and only behind a kernel that allows it, as every copy of the kernel itself does"
+    "it hides up to 1 us of setup behind a kernel that allows it, as every copy of the kernel itself does, and costs "
+    "0.1 to 0.5 us behind any other; the best are timed with it among kernels that allow it"
 )
 
 
@@ -48,9 +50,24 @@ def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:
     return flags | {"activation": next((part for part in ACTIVATIONS if part in parts), "none")}
 
 
-def is_short(problem: Gemm) -> bool:
+def is_short(problem: Problem) -> bool:
     """Whether half a microsecond is a measurable share of the time of a product."""
     return problem.min_bytes <= SHORT_BYTES and problem.flops <= SHORT_FLOPS
+
+
+def starts_early(config: Config) -> bool:
+    """Whether a config uses programmatic dependent launch: it is timed only among kernels that allow it."""
+    return bool(config.knobs.get("pdl", 0))
+
+
+def early_twin(problem: Problem, config: Config) -> Config | None:
+    """The config with programmatic dependent launch, for kernels around it that allow it.
+
+    None where the family has no such knob, or where half a microsecond is no measurable share of the time.
+    """
+    if "pdl" not in config.knobs or not is_short(problem):
+        return None
+    return config.changed({"pdl": 1})
 
 
 def pdl_saved_us(held: FloatColumn, kernel_us: FloatColumn) -> FloatColumn:

@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Engine, inspect
 
-from tuner.evidence.database import VERSION_TABLE, migrate, open_engine
+from tuner.evidence.database import VERSION_TABLE, migrate, migrating, open_engine
 from tuner.evidence.schema import METADATA
 
 
@@ -33,9 +33,9 @@ def test_migrations_and_models_agree(engine: Engine) -> None:
 
 
 def test_migrations_go_down_and_up_again(engine: Engine) -> None:
-    with engine.begin() as connection:
+    with migrating(engine) as connection:
         migrate(connection, "base")
     assert set(inspect(engine).get_table_names()) <= {VERSION_TABLE}
-    with engine.begin() as connection:
+    with migrating(engine) as connection:
         migrate(connection, "head")
     assert set(METADATA.tables) <= set(inspect(engine).get_table_names())

@@ -18,7 +18,7 @@ from tests.broken_configs import SHARED
 from tuner.studying.candidates import spread
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 
 H200 = profile_named("NVIDIA H200")
 
@@ -59,7 +59,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaWorker]:
 
 
 def measure(worker: CudaWorker, problem: Gemm, configs: list[Config]) -> list[Measurement]:
-    return list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
+    return list(worker.begin(problem).screen(configs))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -90,19 +90,22 @@ LIBRARY_PROBLEMS = [
 
 @pytest.mark.parametrize("problem", LIBRARY_PROBLEMS, ids=lambda problem: problem.key)
 def test_the_librarys_candidates_are_right_and_named(worker: CudaWorker, problem: Gemm) -> None:
-    library = family_named("cublaslt")
-    round_ = worker.begin(problem, Policy.COLD_GRAPH)
-    assert round_.baselines[0] == library.config({"rank": 0})
-    wanted = list(round_.baselines)
-    measured = {m.config.number("rank"): m for m in round_.screen(wanted)}
-    assert measured[0].outcome is Outcome.CORRECT, measured[0].detail
-    assert "tile" in measured[0].note
+    round_ = worker.begin(problem)
+    first, *others = round_.baselines
+    # Attributes rebuild every algorithm, so that none is named by its rank.
+    assert all(config.number("algorithm") >= 0 for config in (first, *others))
+    by_rank = family_named("cublaslt").config({"rank": 0})
+    measured = {m.config: m for m in round_.screen([first, *others, by_rank])}
+    for config in (first, by_rank):
+        assert measured[config].outcome is Outcome.CORRECT, measured[config].detail
+        assert "tile" in measured[config].note
+        assert measured[config].note.endswith("rank 0")
     assert not [m for m in measured.values() if m.outcome in (Outcome.TIMEOUT, Outcome.WRONG_RESULT)]
 
 
 def test_finals_are_interleaved_and_have_the_library_behind_them(worker: CudaWorker) -> None:
     problem = Gemm.parse("1024x1024x1024")
-    round_ = worker.begin(problem, Policy.COLD_GRAPH)
+    round_ = worker.begin(problem)
     finals = round_.finals([FAMILY.config({}), FAMILY.config({"tile_n": 64})], 10)
     assert [m.config.family for m in finals][:3] == ["sm90_wgmma", "sm90_wgmma", "cublaslt"]
     assert {len(m.samples_us) for m in finals} == {len(finals[0].samples_us)}

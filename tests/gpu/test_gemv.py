@@ -15,7 +15,7 @@ from space.registry import family_named
 from tuner.studying.candidates import candidates_for
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Outcome, Policy
+from workers.measurement import Outcome
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
@@ -44,7 +44,7 @@ def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layo
     problem = Gemm.parse(shape, "bf16", layout)
     wanted = [FAMILY.config({"rows": problem.m} | knobs) for knobs in CORNERS]
     configs = [config for config in wanted if is_legal(FAMILY, problem, config)]
-    measured = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
+    measured = list(worker.begin(problem).screen(configs))
     assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
     assert len(measured) == len(configs) > 0
 
@@ -54,19 +54,19 @@ def test_random_legal_configs_are_right(worker: CudaWorker, number: int) -> None
     rng = np.random.default_rng(number)
     problem = draw(FAMILY, rng, number)
     configs = list(dict.fromkeys(legal_config(FAMILY, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)))
-    measured = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
+    measured = list(worker.begin(problem).screen(configs))
     assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
     assert len(measured) == len(configs)
 
 
 def test_both_families_run_in_one_round_and_its_digest_is_of_both(worker: CudaWorker) -> None:
     problem = Gemm.parse("1x4096x4096")
-    round_ = worker.begin(problem, Policy.COLD_GRAPH)
+    round_ = worker.begin(problem)
     first = {config.family: config for config in reversed(candidates_for(problem, worker))}
     assert first.keys() == {"sm90_wgmma", "gemv"}
     measured = list(round_.screen(list(first.values())))
     assert {one.outcome for one in measured} == {Outcome.CORRECT}
     finals = round_.finals(list(first.values()), 5)
     assert {one.config.family for one in finals} >= set(first)
-    alone = worker.begin(Gemm.parse("64x64x64"), Policy.COLD_GRAPH)
+    alone = worker.begin(Gemm.parse("64x64x64"))
     assert alone.provenance.kernel_source_digest != round_.provenance.kernel_source_digest

@@ -14,7 +14,7 @@ from tests import toy_family
 from tests.toy_family import TOY
 from tuner.studying.open_worker import driver_present
 from workers.cuda.worker import CudaWorker
-from workers.measurement import Outcome, Policy
+from workers.measurement import Outcome
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
@@ -34,6 +34,6 @@ def test_every_config_is_right_with_every_epilogue(tmp_path: Path) -> None:
             problem = Gemm.parse(shape, dtype, "nt", batch, epilogue)
             space = enumerate_space(TOY, problem, profile_named(worker.facts.name))
             configs = TOY.configs_of(space.columns)
-            measured = list(worker.begin(problem, Policy.COLD_GRAPH).screen(configs))
+            measured = list(worker.begin(problem).screen(configs))
             assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
             assert len(measured) == len(configs) == 57

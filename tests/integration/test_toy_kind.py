@@ -30,7 +30,6 @@ from tuner.fleet.campaigns.problems import from_csv, from_json, ladder
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
 from tuner.hints import tune_command
 from workers.errors import RecordingError
-from workers.measurement import Policy
 from workers.recording import read_recording, write_recording
 
 ASKED = ScaledGemm(64, 128, 256, "per_row")
@@ -156,7 +155,7 @@ def test_its_row_a_backup_and_a_restore_keep_it(database_url: str, tmp_path: Pat
             query = "SELECT kind, fields FROM problem WHERE key = :key"
             kind, fields = session.execute(sa.text(query), {"key": ASKED.key}).one()
             assert (kind, json.loads(fields) if isinstance(fields, str) else fields) == (ASKED.kind, ASKED.fields())
-            assert store.best(ASKED, H200, Policy.COLD_GRAPH) == best
+            assert store.best(ASKED, H200) == best
             assert [near.problem for near in store.neighbours(ASKED, H200)] == [ASKED.resized(128, 128, 256)]
 
 

@@ -8,7 +8,7 @@ legal, the answer says so.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
 from space.config import Config
@@ -21,6 +21,7 @@ from space.problem import Problem
 from space.rank import rank
 from space.registry import family_for, family_named
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
+from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best
 from tuner.evidence.stats import order_interval_us
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
@@ -40,6 +41,7 @@ class Answer:
     """The config to run, with its source and evidence.
 
     Attributes:
+        policy: what the time stands for.
         source: origin of `config`; `none` if no config of any family is legal.
         time_us: measured median for `measured`, estimate otherwise; None if unknown.
         best: evidence: the best itself for `measured`, the neighbour's best for `nearest`.
@@ -69,20 +71,22 @@ class Answer:
 class Bests(Protocol):
     """Source of measured answers: the store, or a service's copy of it in memory."""
 
-    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
-        """The best of one problem on a device model."""
+    def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
+        """The best of one problem on a device model under a policy, or the served one."""
 
-    def neighbours(self, problem: Problem, device: str) -> Iterable[Best]:
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterable[Best]:
         """Bests whose problems differ from `problem` in their extents alone, nearest first."""
 
 
 def answer(
-    bests: Bests, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH, model: LearnedModel | None = None
+    bests: Bests, problem: Problem, device: str, policy: Policy | None = None, model: LearnedModel | None = None
 ) -> Answer:
     """The best known config for `problem` on a device.
 
     Args:
         device: the card's name, or a common name for it (`space.devices.profile_named` lists them).
+        policy: what its time is to stand for; by default the policy that decides what is served. Where nothing was
+            measured under it, the answer is what was measured, and says so.
         model: learned model of the device; without one the analytic model predicts.
 
     Raises:
@@ -92,6 +96,9 @@ def answer(
     device = profile.name if profile else device
     if best := bests.best(problem, device, policy):
         return measured(best)
+    if policy is not None and (best := bests.best(problem, device)):
+        return _under_another(measured(best), policy)
+    policy = policy or verdicts(problem, device)[0]
     if profile is None:
         return _on_unknown_card(bests, problem, device, policy)
     try:
@@ -99,7 +106,7 @@ def answer(
     except FamilyError as error:
         return _none(problem, device, policy, f"{device} is {profile.arch.name}: {error}")
     asked = _Question(problem, profile, family, policy, model if model and model.facts.device == device else None)
-    neighbour = best_neighbour(bests.neighbours(problem, device), problem, policy, asked.judge)
+    neighbour = best_neighbour(bests.neighbours(problem, device), problem, asked.judge)
     if neighbour and asked.model is None:
         return asked.nearest(neighbour)
     predicted = asked.predicted()
@@ -111,13 +118,21 @@ def answer(
 def measured(best: Best) -> Answer:
     """The answer for the problem of a best."""
     replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""
-    why = f"measured on {best.device}{replay}: {best.tried} candidates tried, every element verified"
+    why = (
+        f"measured on {best.device}{replay} under {best.policy.value}: {best.tried} candidates tried, every element "
+        f"verified"
+    )
     winner = best.winner.measurement
     grounds = (f"{len(winner.samples_us)} samples of stage {winner.stage}", winner.note if replay else "")
     return Answer(
         best.problem, best.device, winner.policy, "measured", best.config, best.median_us, best, why,
         order_interval_us(winner.samples_us), tuple(filter(None, grounds)),
     )  # fmt: skip
+
+
+def _under_another(found: Answer, policy: Policy) -> Answer:
+    """An answer whose time stands for another policy than was asked for."""
+    return replace(found, why=f"nothing was measured under {policy.value}; {found.why}")
 
 
 def _on_unknown_card(bests: Bests, problem: Problem, device: str, policy: Policy) -> Answer:

@@ -111,16 +111,14 @@ class Why:
     runners_up: tuple[RunnerUp, ...]
 
 
-def why(
-    store: Store, problem: Problem, device: str, policy: Policy = Policy.COLD_GRAPH, model: LearnedModel | None = None
-) -> Why:
+def why(store: Store, problem: Problem, device: str, model: LearnedModel | None = None) -> Why:
     """What the store's largest study of `problem` on `device` says.
 
     Raises:
         NothingMeasured: it has none, or one with too few correct candidates.
         ProfileError: nothing was measured on the device, and no known card has this name.
     """
-    times = _times(store, problem, device, policy)
+    times = _times(store, problem, device)
     if not times and device not in {name for name, _ in store.devices()}:
         profile_named(device)
     if len(times) < LEAST:
@@ -137,12 +135,12 @@ def why(
     )  # fmt: skip
 
 
-def _times(store: Store, problem: Problem, device: str, policy: Policy) -> dict[Config, float]:
-    """Settled times of our own candidates in the study that has most of them."""
-    studies: dict[int, list[Measurement]] = {}
+def _times(store: Store, problem: Problem, device: str) -> dict[Config, float]:
+    """Settled times of our own candidates under one policy in one study: those where there are most of them."""
+    studies: dict[tuple[int, Policy], list[Measurement]] = {}
     for stored in store.every(device, problem):
-        if stored.measurement.policy is policy and stored.measurement.config.family != LIBRARY:
-            studies.setdefault(stored.study_id, []).append(stored.measurement)
+        if stored.measurement.config.family != LIBRARY:
+            studies.setdefault((stored.study_id, stored.measurement.policy), []).append(stored.measurement)
     return max((settled(measured) for measured in studies.values()), key=len, default={})
 
 

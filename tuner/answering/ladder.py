@@ -108,6 +108,4 @@ def _again(rungs: Sequence[Rung], place: int) -> tuple[Config, ...]:
     problem = rungs[place].problem
     beside = [rungs[near] for near in (place - 1, place + 1) if 0 <= near < len(rungs)]
     found = [rungs[place].config, *(config for rung in beside for config in (rung.config, rung.runner_up) if config)]
-    return tuple(
-        dict.fromkeys(config for config in found if is_legal(family_named(config.family), problem, config))
-    )
+    return tuple(dict.fromkeys(config for config in found if is_legal(family_named(config.family), problem, config)))

@@ -16,7 +16,6 @@ from space.registry import family_named
 from tuner.evidence.records import Best
 from tuner.prediction.expectation import ANALYTIC_HIGH, ANALYTIC_LOW
 from tuner.prediction.learned import LearnedModel
-from workers.measurement import Policy
 
 #: How far the asked shape may lie from a measured one, as the sum of |log2| over M, N and K.
 REACH: Final = 1.0
@@ -65,15 +64,14 @@ class Judge:
         return time_us * math.exp(self.model.facts.low), time_us * math.exp(self.model.facts.high)
 
 
-def best_neighbour(bests: Iterable[Best], problem: Problem, policy: Policy, judge: Judge) -> Neighbour | None:
+def best_neighbour(bests: Iterable[Best], problem: Problem, judge: Judge) -> Neighbour | None:
     """The neighbours' config that is expected to be fastest at `problem`; None when nothing is near and legal.
 
     Args:
         bests: nearest first.
     """
     near = takewhile(lambda best: problem.distance(best.problem) <= REACH, bests)
-    same = (best for best in near if best.winner.measurement.policy is policy)
-    offers = islice((offer for best in same if (offer := _offered(best, problem, judge.profile))), MOST)
+    offers = islice((offer for best in near if (offer := _offered(best, problem, judge.profile))), MOST)
     rivals = [rival for best, configs in offers for rival in _rivals(best, configs, problem, judge)]
     return min(rivals, key=lambda rival: (rival.time_us, rival.octaves), default=None)
 

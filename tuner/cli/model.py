@@ -26,9 +26,7 @@ app = group("The learned model of a GPU: train it, show it.")
 @app.command()
 def train(
     device: DeviceName = DEFAULT_DEVICE,
-    source: Annotated[
-        Literal["both", "store", "recordings"], typer.Option("--from", help="Training data.")
-    ] = "both",
+    source: Annotated[Literal["both", "store", "recordings"], typer.Option("--from", help="Training data.")] = "both",
     out: Annotated[Path | None, typer.Option(help="File to write. \\[default: in GEMMTUNE_MODEL_DIR]")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the trees' random choices.")] = 0,
     db: Db = None,

@@ -16,11 +16,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, DateTime, Engine, LargeBinary, Table, delete, func, insert, inspect, select, text
+from sqlalchemy import (
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    LargeBinary,
+    MetaData,
+    Table,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    text,
+)
 
 from tuner.errors import StoreError
 from tuner.evidence.codec import utc
-from tuner.evidence.database import FAILURES, WRITES, connect, current_revision, migrate, shown, unusable
+from tuner.evidence.database import FAILURES, connect, current_revision, migrate, migrating, shown, unusable
 from tuner.evidence.schema import METADATA
 from tuner.files import whole_file
 
@@ -62,7 +76,7 @@ def restore_backup(path: Path, url: str) -> dict[str, int]:
     header = next(lines)
     engine = connect(url)
     try:
-        with engine.execution_options(**{WRITES: True}).begin() as connection:
+        with migrating(engine) as connection:
             _check_empty(connection, url)
             revision = str(header.get("revision"))
             if current_revision(connection) not in (None, revision):
@@ -146,7 +160,7 @@ def _check_empty(connection: Connection, url: str) -> None:
 
 
 def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, int]:
-    tables = {table.name: table for table in METADATA.sorted_tables}
+    tables = _tables(connection)
     counts, pending, name = dict[str, int](), list[dict[str, Any]](), ""
     # The migration inserted initial rows; the backup has the current ones.
     connection.execute(delete(tables["counter"]))
@@ -162,6 +176,17 @@ def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, 
     if connection.dialect.name == "postgresql":
         _move_sequences(connection, list(tables.values()))
     return counts
+
+
+def _tables(connection: Connection) -> dict[str, Table]:
+    """This version's tables, with the columns that only the database has: a later migration drops them."""
+    there, made = inspect(connection), MetaData()
+    tables = {table.name: table.to_metadata(made) for table in METADATA.sorted_tables}
+    for table in tables.values():
+        for column in there.get_columns(table.name) if there.has_table(table.name) else ():
+            if column["name"] not in table.columns:
+                table.append_column(Column(column["name"], column["type"]))
+    return tables
 
 
 def _insert(connection: Connection, table: Table | None, rows: Sequence[dict[str, Any]]) -> None:

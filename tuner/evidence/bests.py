@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session, joinedload
 
 from space.config import Config
@@ -30,27 +31,32 @@ _MOST_LOOKED_AT: Final = 2_000
 _MOST_NEAR: Final = 8
 
 
-def put(session: Session, best: Best) -> None:
-    """Stores `best` as the answer for its problem, device and policy.
+def put(session: Session, bests: Sequence[Best]) -> None:
+    """Stores bests of one problem on one device, one for each policy; one of them is served.
 
     The database refuses a best whose measurement is missing or not correct.
     """
-    measured = best.winner.measurement
-    place = {
-        "problem_id": problem_id(session, best.problem),
-        "device_id": device_id(session, best.device, best.device_kind),
-        "policy": measured.policy.value,
+    of = {
+        "problem_id": problem_id(session, bests[0].problem),
+        "device_id": device_id(session, bests[0].device, bests[0].device_kind),
     }
-    # First: waits for any other writer of the same best before its row is read.
-    version = changes.count(session, "best")
-    row = session.scalars(select(BestRow).filter_by(**place)).one_or_none() or BestRow(**place)
-    row.measurement_id, row.outcome = best.winner.id, measured.outcome.value
-    row.versus_first = asdict(best.versus_first) if best.versus_first else None
-    row.versus_best = asdict(best.versus_best) if best.versus_best else None
-    row.runner_up = best.runner_up.key if best.runner_up else ""
-    row.tried, row.failed = best.tried, dict(best.failed)
-    row.version = version
-    session.add(row)
+    # Readers that follow changes read the served ones: the last change has to be one of them.
+    for best in sorted(bests, key=lambda best: best.served):
+        # First: waits for any other writer of these bests before a row is read.
+        version = changes.count(session, "best")
+        if best.served:
+            session.execute(update(BestRow).filter_by(**of).values(served=False))
+        measured = best.winner.measurement
+        of_policy = of | {"policy": measured.policy.value}
+        row = session.scalars(select(BestRow).filter_by(**of_policy)).one_or_none() or BestRow(**of_policy)
+        row.measurement_id, row.outcome = best.winner.id, measured.outcome.value
+        row.versus_first = asdict(best.versus_first) if best.versus_first else None
+        row.versus_best = asdict(best.versus_best) if best.versus_best else None
+        row.runner_up = best.runner_up.key if best.runner_up else ""
+        row.tried, row.failed = best.tried, dict(best.failed)
+        row.version, row.served = version, best.served
+        session.add(row)
+        session.flush()
 
 
 def read(session: Session, query: Select[BestRow]) -> list[Best]:
@@ -80,7 +86,8 @@ def winners_near(session: Session, problem: Problem, device: str) -> tuple[Confi
         .join(DeviceRow, BestRow.device_id == DeviceRow.id)
         .join(MeasurementRow, BestRow.measurement_id == MeasurementRow.id)
         .join(ConfigRow, MeasurementRow.config_id == ConfigRow.id)
-        .where(DeviceRow.name == device, ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
+        .where(DeviceRow.name == device, BestRow.served)
+        .where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
     )
     for column, extent in zip((ProblemRow.m, ProblemRow.n, ProblemRow.k), problem.extents, strict=True):
         query = query.where(column.between(extent // REACH, extent * REACH))

@@ -78,7 +78,6 @@ class CampaignRow(Numbered, Base):
     status: Mapped[str] = mapped_column(String(16))
     stopped_because: Mapped[str] = mapped_column(Text)
     priority: Mapped[int] = mapped_column(Integer)
-    policy: Mapped[str] = mapped_column(String(40))
     budget: Mapped[dict[str, Any]] = mapped_column(JSON)
     idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
     request_digest: Mapped[str] = mapped_column(String(64))

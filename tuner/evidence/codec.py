@@ -57,6 +57,7 @@ def best(row: BestRow) -> Best:
         runner_up=config_of(row.runner_up) if row.runner_up else None,
         tried=row.tried,
         failed=dict(row.failed),
+        served=row.served,
     )
 
 

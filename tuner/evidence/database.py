@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +24,9 @@ from tuner.errors import StoreError
 VERSION_TABLE: Final = "gemmtune_alembic_version"
 #: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
 FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
-#: Execution option of connections that write.
+#: Execution options: of connections that write, and of one that changes the schema.
 WRITES: Final = "gemmtune_writes"
+MIGRATES: Final = "gemmtune_migrates"
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
 _BUSY_TIMEOUT_SECONDS: Final = 30
@@ -46,7 +49,7 @@ def open_engine(url: str, create: bool) -> Engine:
     """
     engine = connect(url, create)
     try:
-        with engine.execution_options(**{WRITES: True}).begin() as connection:
+        with migrating(engine) as connection:
             migrate(connection, "head")
     except StoreError:
         engine.dispose()
@@ -89,8 +92,25 @@ def engine_for_notes(engine: Engine) -> Engine:
     return create_engine(engine.url, isolation_level="AUTOCOMMIT", **arguments)
 
 
+@contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    """A transaction for `migrate`, with foreign keys checked at its end.
+
+    Raises:
+        StoreError: rows are left that point at nothing; nothing was changed.
+    """
+    with engine.execution_options(**{WRITES: True, MIGRATES: True}).begin() as connection:
+        yield connection
+        if engine.dialect.name == "sqlite":
+            lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+            if lost:
+                raise StoreError(
+                    f"{len(lost)} rows of {lost[0][0]} point at rows of {lost[0][2]} that are gone: restore a backup"
+                )
+
+
 def migrate(connection: Connection, revision: str) -> None:
-    """Brings the schema up or down to a revision, in the caller's transaction; `head` is this version's.
+    """Brings the schema up or down to a revision, in the transaction of `migrating`; `head` is this version's.
 
     Raises:
         StoreError: the database is at a revision, or is to be brought to one, that this version does not know.
@@ -233,15 +253,16 @@ def _options(**more: str) -> str:
 def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later would fail if another process wrote in between; taking the write
     # lock at the start makes it wait its turn instead.
-    writes = connection.get_execution_options().get(WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    options = connection.get_execution_options()
+    # SQLite changes a table by replacing it, which foreign keys to it would forbid; it takes this before a transaction.
+    connection.exec_driver_sql(f"PRAGMA foreign_keys={'OFF' if options.get(MIGRATES) else 'ON'}")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
     # Turns off the driver's own transaction handling: `_begin_sqlite` begins.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA foreign_keys=ON")
     # Readers continue while one process writes. FULL syncs the log at every commit: a measurement reported as stored is
     # on disk, for a few milliseconds each, which is less than measuring again.
     write_ahead(cursor)

@@ -1,8 +1,9 @@
 """Tables, with constraints that hold whatever the code above does.
 
-* One measurement per (study, config, stage, series): nothing is stored twice.
+* One measurement per (study, config, stage, series, policy): nothing is stored twice.
 * Measurements and provenance are append-only: triggers refuse every UPDATE and DELETE (see the migration).
 * A best references its measurement together with its outcome, which must be `correct`: nothing unverified is served.
+* Of a problem's bests on a device, one per policy, one is served: the answer to a question that names no policy.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     DateTime,
     Float,
@@ -24,6 +26,8 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    text,
+    true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -115,7 +119,7 @@ class MeasurementRow(Numbered, Base):
 
     __tablename__ = "measurement"
     __table_args__ = (
-        UniqueConstraint("study_id", "config_id", "stage", "series"),
+        UniqueConstraint("study_id", "config_id", "stage", "series", "policy"),
         # The target of `best`'s composite key.
         UniqueConstraint("id", "outcome", name="uq_measurement_id_outcome"),
         CheckConstraint(
@@ -140,6 +144,7 @@ class MeasurementRow(Numbered, Base):
     clocks: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     build_digest: Mapped[str] = mapped_column(String(64))
     note: Mapped[str] = mapped_column(Text)
+    product_joules: Mapped[float | None] = mapped_column(Float)
     taken_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
     problem: Mapped[ProblemRow] = relationship(lazy="raise")
@@ -149,7 +154,7 @@ class MeasurementRow(Numbered, Base):
 
 
 class BestRow(Numbered, Base):
-    """The winner of a problem on a device; replaced when a study ends; always correct."""
+    """The winner of a problem on a device under a policy; replaced when a study ends; always correct."""
 
     __tablename__ = "best"
     __table_args__ = (
@@ -160,7 +165,11 @@ class BestRow(Numbered, Base):
         ),
         # Readers fetch what changed since the version that they have.
         Index("ix_best_version", "version", unique=True),
-    )
+        Index(
+            "ix_best_served", "problem_id", "device_id", unique=True, sqlite_where=text("served"),
+            postgresql_where=text("served"),
+        ),
+    )  # fmt: skip
 
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
@@ -173,6 +182,7 @@ class BestRow(Numbered, Base):
     tried: Mapped[int] = mapped_column(Integer)
     failed: Mapped[dict[str, int]] = mapped_column(JSON)
     version: Mapped[int] = mapped_column(Integer)
+    served: Mapped[bool] = mapped_column(Boolean, server_default=true())
 
     problem: Mapped[ProblemRow] = relationship(lazy="raise")
     device: Mapped[DeviceRow] = relationship(lazy="raise")

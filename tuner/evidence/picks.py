@@ -1,8 +1,12 @@
-"""Picks: which of several correct measurements wins, deterministically.
+"""Picks: which of several correct measurements wins under each policy, deterministically.
 
-Rivals within the tie band of the fastest are ordered by a fixed rule, never by noise: our own families before the
-library (their source can be exported), then by how much slower they are in steps of half a percent, if they are slower
-turn by turn at all, then by the analytic estimate, which is free of noise, then by the family's enumeration order.
+The library is answered where none of ours is surely faster. What is served is slower than the library's first choice
+under no policy that was measured.
+
+Rivals within the tie band of the fastest are ordered by a fixed rule, never by noise: by how much slower they are in
+steps of half a percent, if they are slower turn by turn at all, then by their time under `burst`, the policy that
+repeats best, in the same steps, then by the analytic estimate, which is free of noise, then by the family's enumeration
+order.
 """
 
 from __future__ import annotations
@@ -10,23 +14,65 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from space.config import Config
 from space.devices import find_profile
 from space.problem import Problem
+from space.rank import may_reach_power_limit
 from space.registry import family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import Best, Ratio, StoredMeasurement
 from tuner.evidence.stats import by_turn, ratio, surely_slower
-from workers.measurement import Measurement, Outcome
+from workers.measurement import Measurement, Outcome, Policy
 
 #: Rivals this close to the fastest tie with it.
 TIE_BAND: Final = 0.02
 #: Step that ranks rivals within the tie band.
 STEP: Final = 0.005
-#: The library's family: a baseline, served only when none of ours ties with it.
+#: Under no policy is a winner surely slower than the library's first choice by more than this share of its time.
+SLOWER: Final = 0.01
+#: The family of the library that users already have.
 LIBRARY: Final = "cublaslt"
+#: Products that the roofline expects to take longer are ranked at the clock that their own power leaves them, if they
+#: can reach the power limit; shorter ones among their neighbours.
+LONG_US: Final = 30.0
+#: Policies that say what a user gets, and where a config and the library's first choice are compared.
+_DEPLOYED: Final = (Policy.SUSTAINED, Policy.CHAIN, Policy.BURST)
+
+
+@lru_cache(maxsize=4096)
+def verdicts(problem: Problem, device: str) -> tuple[Policy, ...]:
+    """Policies in the order in which they decide what is served: the first one that was measured does."""
+    profile = find_profile(device)
+    if profile is not None and may_reach_power_limit(problem, profile, LONG_US):
+        return Policy.SUSTAINED, Policy.BURST, Policy.CHAIN, Policy.ROUNDS, Policy.CHAIN_PDL
+    return Policy.CHAIN, Policy.SUSTAINED, Policy.BURST, Policy.ROUNDS, Policy.CHAIN_PDL
+
+
+def bests_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, failed: dict[str, int]) -> list[Best]:
+    """The winner under each policy, with its evidence; the one that is served comes first.
+
+    Args:
+        finals: of one problem on one device; within each policy the library's last, its first choice before others.
+        tried, failed: of the screening before.
+
+    Raises:
+        NothingCorrect: no finalist is correct.
+    """
+    rivals = [entry for entry in finals if entry.measurement.outcome is Outcome.CORRECT]
+    if not rivals:
+        reasons = "; ".join(sorted({entry.measurement.detail for entry in finals})) or "there is none"
+        raise NothingCorrect(f"none of the finalists is correct when measured again: {reasons}")
+    field = Field(problem, rivals[0].device, [entry.measurement for entry in rivals])
+    bests: list[Best] = []
+    for policy in verdicts(problem, field.device):
+        if field.under(policy):
+            won = field.winner(policy)
+            (winner,) = (entry for entry in rivals if entry.measurement is won)
+            bests.append(_best(field, winner, tried, failed, served=not bests))
+    return bests
 
 
 def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measurement:
@@ -38,17 +84,70 @@ def pick(rivals: Iterable[Measurement], problem: Problem, device: str) -> Measur
     correct = [rival for rival in rivals if rival.outcome is Outcome.CORRECT]
     if not correct:
         raise ValueError("no rival is correct: nothing can win")
-    limits = find_profile(device)
+    return Field(problem, device, correct).winner(correct[0].policy)
 
-    def order(standing: Standing) -> tuple[bool, int, float, str, tuple[int, ...]]:
-        config = standing.measurement.config
-        family = family_named(config.family)
-        estimate = float(family.estimate_us(family.columns(problem, [config], limits), limits)[0]) if limits else 0.0
-        steps = int(standing.behind / STEP) if standing.surely else 0
-        return config.family == LIBRARY, steps, round(estimate, 3), config.family, enumeration_order(config)
 
-    tied = (one for one in standings(correct) if one.behind <= TIE_BAND or not one.surely)
-    return min(tied, key=order).measurement
+class Field:
+    """The rivals of one problem on one device, with their measurements under every policy.
+
+    Attributes:
+        device: GPU model.
+    """
+
+    def __init__(self, problem: Problem, device: str, rivals: Sequence[Measurement]) -> None:
+        self.problem, self.device = problem, device
+        self._by_policy: dict[Policy, dict[str, Measurement]] = {}
+        for rival in rivals:
+            self._by_policy.setdefault(rival.policy, {})[rival.config.key] = rival
+
+    def under(self, policy: Policy) -> list[Measurement]:
+        """The measurements under one policy, the library's last."""
+        return list(self._by_policy.get(policy, {}).values())
+
+    def winner(self, policy: Policy) -> Measurement:
+        """The winner under one policy."""
+        rivals = self.under(policy)
+        own = [rival for rival in rivals if not _is_library(rival)]
+        library = [rival for rival in rivals if _is_library(rival)]
+        if not library:
+            return self._first(own)
+        theirs = self._first([rival for rival in library if not self._loses_somewhere(rival)])
+        safe = [rival for rival in own if not self._loses_somewhere(rival)]
+        ours = self._first(safe) if safe else None
+        return ours if ours is not None and surely_slower(*paired(theirs, ours)) else theirs
+
+    def _loses_somewhere(self, rival: Measurement) -> bool:
+        """Whether it is slower than the library's first choice under some policy."""
+        for policy in _DEPLOYED:
+            one = self._by_policy.get(policy, {}).get(rival.config.key)
+            first = next(filter(_is_library, self.under(policy)), None)
+            if one is None or first is None or one is first:
+                continue
+            ours, theirs = paired(one, first)
+            if statistics.median(ours) > statistics.median(theirs) * (1 + SLOWER) and surely_slower(ours, theirs):
+                return True
+        return False
+
+    def _first(self, rivals: Sequence[Measurement]) -> Measurement:
+        """The first of rivals by the fixed rule."""
+        bursts = self._behind_in_bursts(rivals)
+        estimates = _estimates_us(self.problem, self.device, rivals)
+
+        def order(place: int) -> tuple[int, int, float, str, tuple[int, ...]]:
+            one, config = stands[place], rivals[place].config
+            steps = int(one.behind / STEP) if one.surely else 0
+            return steps, bursts[place], estimates[place], config.family, enumeration_order(config)
+
+        stands = standings(rivals)
+        tied = (place for place, one in enumerate(stands) if one.behind <= TIE_BAND or not one.surely)
+        return rivals[min(tied, key=order)]
+
+    def _behind_in_bursts(self, rivals: Sequence[Measurement]) -> list[int]:
+        """Steps that each rival is behind the fastest under `burst`; 0 where it was not measured."""
+        bursts = self._by_policy.get(Policy.BURST, {})
+        times = [bursts[rival.config.key].median_us if rival.config.key in bursts else None for rival in rivals]
+        fastest = min((time for time in times if time is not None), default=0.0)
+        return [int((time / fastest - 1) / STEP) if time is not None else 0 for time in times]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +169,17 @@ def standings(correct: Sequence[Measurement]) -> list[Standing]:
     typical = [statistics.median(shares) for shares in by_turn([rival.samples_us for rival in correct])]
     first = min(range(len(correct)), key=lambda place: (typical[place], correct[place].config.key))
     return [
-        Standing(rival, typical[place] / typical[first] - 1, surely_slower(rival.samples_us, correct[first].samples_us))
+        Standing(rival, typical[place] / typical[first] - 1, surely_slower(*paired(rival, correct[first])))
         for place, rival in enumerate(correct)
     ]
+
+
+def paired(one: Measurement, other: Measurement) -> tuple[Sequence[float], Sequence[float]]:
+    """Samples of two measurements of one policy; of `sustained` those of the blocks that both took part in."""
+    if one.policy is not Policy.SUSTAINED:
+        return one.samples_us, other.samples_us
+    count = min(len(one.samples_us), len(other.samples_us))
+    return one.samples_us[:count], other.samples_us[:count]
 
 
 def enumeration_order(config: Config) -> tuple[int, ...]:
@@ -80,31 +187,35 @@ def enumeration_order(config: Config) -> tuple[int, ...]:
     return tuple(knob.domain.index(config[knob.name]) for knob in family_named(config.family).knobs)
 
 
-def best_of(problem: Problem, finals: Sequence[StoredMeasurement], tried: int, failed: dict[str, int]) -> Best:
-    """The winner of interleaved finals, with its evidence.
-
-    Args:
-        finals: of one problem on one device, the library's last: its first choice, then its best.
-        tried, failed: of the screening before.
-
-    Raises:
-        NothingCorrect: no finalist is correct.
-    """
-    rivals = [entry for entry in finals if entry.measurement.outcome is Outcome.CORRECT]
-    if not rivals:
-        reasons = "; ".join(sorted({entry.measurement.detail for entry in finals})) or "there is none"
-        raise NothingCorrect(f"none of the finalists is correct when measured again: {reasons}")
-    device = rivals[0].device
-    winner = pick([entry.measurement for entry in rivals], problem, device)
-    behind = sorted((entry.measurement for entry in rivals), key=lambda rival: rival.median_us)
-    library = [entry.measurement for entry in rivals if entry.measurement.config.family == LIBRARY]
+def _best(field: Field, winner: StoredMeasurement, tried: int, failed: dict[str, int], *, served: bool) -> Best:
+    won = winner.measurement
+    rivals = field.under(won.policy)
+    library = [rival for rival in rivals if _is_library(rival)]
+    behind = sorted((rival for rival in rivals if rival is not won), key=lambda rival: rival.median_us)
     return Best(
-        problem, device, rivals[0].device_kind,
-        winner=next(entry for entry in rivals if entry.measurement is winner),
-        versus_first=_versus(library[:1], winner), versus_best=_versus(library[-1:], winner),
-        runner_up=next((rival.config for rival in behind if rival is not winner), None), tried=tried, failed=failed,
+        field.problem, field.device, winner.device_kind, winner,
+        versus_first=_versus(library[:1], won),
+        versus_best=_versus(sorted(library, key=lambda rival: rival.median_us), won),
+        runner_up=next((rival.config for rival in behind), None), tried=tried, failed=failed,
+        served=served,
     )  # fmt: skip
 
 
 def _versus(library: Sequence[Measurement], winner: Measurement) -> Ratio | None:
-    return ratio(library[0].samples_us, winner.samples_us) if library else None
+    return ratio(*paired(library[0], winner)) if library else None
+
+
+def _estimates_us(problem: Problem, device: str, rivals: Sequence[Measurement]) -> list[float]:
+    """Analytic estimates, rounded; all 0 on a device without a profile."""
+    profile = find_profile(device)
+    if profile is None:
+        return [0.0] * len(rivals)
+    made = []
+    for rival in rivals:
+        family = family_named(rival.config.family)
+        made.append(family.estimate_us(family.columns(problem, [rival.config], profile), profile)[0])
+    return [round(float(time_us), 3) for time_us in made]
+
+
+def _is_library(rival: Measurement) -> bool:
+    return not family_named(rival.config.family).own

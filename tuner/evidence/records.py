@@ -28,7 +28,7 @@ class StudyKey:
     """What makes two runs the same study, so that the second one resumes the first.
 
     Attributes:
-        problem, policy: as measured.
+        policy: of the screenings.
         device: GPU model. `device_kind` is `cuda` or `recorded`: replayed times never mix with a GPU's own.
         family: family of the candidates; several are joined by `+`.
         source: digest over kernel source, driver and library versions.
@@ -84,15 +84,16 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The winning measurement of a problem on a device, with its evidence.
+    """The winning measurement of a problem on a device under one policy, with its evidence.
 
     Attributes:
         winner: a correct measurement of stage `final`, or of `screen` where finals were impossible.
         versus_first: ratio to cuBLASLt's first choice; None where the library was not measured.
-        versus_best: ratio to the best of cuBLASLt's candidates.
-        runner_up: the second-fastest config; None without one.
+        versus_best: ratio to the fastest of cuBLASLt's candidates.
+        runner_up: the fastest other config; None without one.
         tried: candidates that the study had measured.
         failed: number of candidates by outcome, `correct` excluded.
+        served: whether it answers questions that name no policy; one of a problem's bests on a device does.
     """
 
     problem: Problem
@@ -104,10 +105,16 @@ class Best:
     runner_up: Config | None
     tried: int
     failed: dict[str, int]
+    served: bool = True
+
+    @property
+    def policy(self) -> Policy:
+        """What its time stands for."""
+        return self.winner.measurement.policy
 
     @property
     def config(self) -> Config:
-        """The served config."""
+        """The winning config."""
         return self.winner.measurement.config
 
     @property

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sqlalchemy import Engine, Executable, Row, Select, func, select
+from sqlalchemy import ColumnElement, Engine, Executable, Row, Select, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -156,31 +156,32 @@ class Store:
 
     # -------------------------------------------------------------------------------------------- bests
 
-    def set_best(self, best: Best) -> None:
-        """Stores `best` as the answer for its problem, device and policy.
+    def set_bests(self, found: Sequence[Best]) -> None:
+        """Stores bests of one problem on one device, one for each policy; one of them is served.
 
         Raises:
-            StoreError: the database refuses it, because its measurement is missing or not correct.
+            StoreError: the database refuses one, because its measurement is missing or not correct.
         """
         with self.transaction(writes=True) as session:
-            bests.put(session, best)
+            bests.put(session, found)
 
-    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
-        """The best of one problem on a device model; one measured on a GPU before a replayed one."""
-        query = select(BestRow).join(BestRow.device).where(DeviceRow.name == device, BestRow.policy == policy.value)
+    def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
+        """The best of one problem on a device model under a policy, or the served one; one measured on a GPU before a
+        replayed one."""
+        query = select(BestRow).join(BestRow.device).where(DeviceRow.name == device, _of(policy))
         query = query.where(BestRow.problem.has(key=problem.key)).order_by(DeviceRow.kind)
         return next(iter(self._bests(query.limit(1))), None)
 
     def bests(self, device: str | None = None) -> list[Best]:
-        """All bests, or those of one device model, ordered by problem key."""
-        query = select(BestRow).join(BestRow.problem).join(BestRow.device)
+        """All served bests, or those of one device model, ordered by problem key."""
+        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(BestRow.served)
         query = query.order_by(ProblemRow.key, DeviceRow.kind)
         return self._bests(query if device is None else query.where(DeviceRow.name == device))
 
-    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         head, tail = problem.key_around_shape()
-        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
+        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device, _of(policy))
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
         found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
         return sorted(found, key=lambda best: problem.distance(best.problem))
@@ -191,12 +192,12 @@ class Store:
             return bests.winners_near(session, problem, device)
 
     def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | StoreError]]:
-        """Bests set after `version`, each with the number of its change, in order.
+        """Served bests set after `version`, each with the number of its change, in order.
 
         A best that was replaced several times appears once, in its current state. One that this version of gemmtune
         cannot read appears as the error, and does not affect the others.
         """
-        query = select(BestRow).where(BestRow.version > version).order_by(BestRow.version).limit(limit)
+        query = select(BestRow).where(BestRow.version > version, BestRow.served).order_by(BestRow.version).limit(limit)
         with self.transaction() as session:
             return [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
 
@@ -268,3 +269,7 @@ class Store:
             ) from error
         except FAILURES as error:
             raise unusable(self._url, error) from error
+
+
+def _of(policy: Policy | None) -> ColumnElement[bool]:
+    return BestRow.served.is_(True) if policy is None else BestRow.policy == policy.value

@@ -36,9 +36,7 @@ def begin(session: Session, key: StudyKey, problem: int, device: int, fresh: boo
         # Another process may begin the same study now: both then use that one.
         insert_new(session, StudyRow, [row])
         latest = session.scalars(query).one()
-    return StudyRecord(
-        latest.id, key, StudyStatus(latest.status), codec.utc(latest.created_at), latest.stopped_because
-    )
+    return StudyRecord(latest.id, key, StudyStatus(latest.status), codec.utc(latest.created_at), latest.stopped_because)
 
 
 def set_status(session: Session, study_id: int, status: StudyStatus, because: str) -> None:

@@ -21,7 +21,7 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.evidence.store import Store
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import RECORDED_SCREENING, SCREENING, Measurement, Outcome, Policy
 from workers.recording import read_recording
 
 #: Fewest correct candidates of a group; fewer say nothing about differences between candidates.
@@ -52,7 +52,7 @@ class Group:
         return hashlib.sha256("\n".join([self.problem.key, self.device, *lines]).encode()).hexdigest()
 
 
-def from_recordings(folder: Path, family: Family, policy: Policy = Policy.COLD_GRAPH) -> list[Group]:
+def from_recordings(folder: Path, family: Family, policy: Policy = RECORDED_SCREENING) -> list[Group]:
     """One group per recording in `folder`.
 
     Raises:
@@ -66,7 +66,7 @@ def from_recordings(folder: Path, family: Family, policy: Policy = Policy.COLD_G
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 
 
-def from_store(store: Store, device: str, family: Family, policy: Policy = Policy.COLD_GRAPH) -> list[Group]:
+def from_store(store: Store, device: str, family: Family, policy: Policy = SCREENING) -> list[Group]:
     """One group per study that ran on a GPU of this model; replays of recordings are skipped."""
     studies: dict[tuple[str, int], list[Measurement]] = {}
     for stored in store.every(device):

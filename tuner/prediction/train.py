@@ -81,7 +81,11 @@ class _Task:
 
 
 def train(
-    groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES,
+    groups: Sequence[Group],
+    family: Family,
+    device: str,
+    seed: int = 0,
+    trees: int = TREES,
     judgement: Judgement | None = None,
 ) -> LearnedModel:
     """A model of `device` from its groups; groups of other devices are ignored.
@@ -97,9 +101,7 @@ def train(
     return _fitted(tasks, judgement or _judged(tasks, seed, trees), device, family, seed, trees)
 
 
-def judge(
-    groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES
-) -> Judgement:
+def judge(groups: Sequence[Group], family: Family, device: str, seed: int = 0, trees: int = TREES) -> Judgement:
     """The errors that a model of these groups makes on problems it has not seen.
 
     Args:
@@ -134,9 +136,7 @@ def _without_constants(tasks: list[_Task]) -> list[_Task]:
     ]
 
 
-def with_portfolio(
-    model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES
-) -> LearnedModel:
+def with_portfolio(model: LearnedModel, groups: Sequence[Group], family: Family, shapes: int = SHAPES) -> LearnedModel:
     """The model with its portfolio."""
     known = [group for group in groups if group.device == model.facts.device]
     winners = [group.configs[place] for group in known for place in np.argsort(group.time_us)[:WINNERS]]
@@ -164,9 +164,7 @@ def _task(group: Group, family: Family, limits: DeviceProfile) -> _Task:
     return _Task(group, features, np.array(list(problem_features(group.problem, limits).values())))
 
 
-def _fitted(
-    tasks: list[_Task], judged: Judgement, device: str, family: Family, seed: int, trees: int
-) -> LearnedModel:
+def _fitted(tasks: list[_Task], judged: Judgement, device: str, family: Family, seed: int, trees: int) -> LearnedModel:
     groups = [task.group for task in tasks]
     rows, levels = _problem_table(tasks)
     probe = tasks[0]

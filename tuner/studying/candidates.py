@@ -10,6 +10,7 @@ from space.config import Config
 from space.devices import DeviceProfile
 from space.enumerate import Space, enumerate_all
 from space.explain import legal_mask
+from space.families.common import starts_early
 from space.family import Family
 from space.knobs import KnobValue
 from space.problem import Problem
@@ -81,7 +82,8 @@ def _recorded_candidates(
     found: list[tuple[float, Config]] = []
     recorded, broken = 0, list[str]()
     for family in families:
-        own = [config_named(key) for key in sorted(keys) if key.startswith(f"{family.name}:")]
+        known = (config_named(key) for key in sorted(keys) if key.startswith(f"{family.name}:"))
+        own = [config for config in known if not starts_early(config)]
         if not own:
             continue
         columns = family.columns(problem, own, limits)

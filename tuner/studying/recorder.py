@@ -21,7 +21,7 @@ from tuner.evidence.records import StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 from tuner.studying.candidates import candidates_for, spread
 from tuner.studying.study import names_of, source_of
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 from workers.ports import Round, Worker
 from workers.recording import file_name, write_recording
 
@@ -51,7 +51,6 @@ def record(
     most: int,
     turns: int,
     watch: Watch = lambda done, total, last: None,
-    policy: Policy = Policy.COLD_GRAPH,
 ) -> Recorded:
     """Measures up to `most` candidates of `problem` and writes `folder/<problem>.parquet`.
 
@@ -63,12 +62,12 @@ def record(
         WorkerError: the device can't be used.
     """
     wanted = spread(candidates_for(problem, worker), most)
-    round_ = worker.begin(problem, policy)
+    round_ = worker.begin(problem)
     library = list(round_.baselines)
     competing = names_of(families_for(worker.facts.arch, problem))
-    own = _Screening(store, worker, round_, problem, policy, competing, wanted)
+    own = _Screening(store, worker, round_, problem, competing, wanted)
     # The library's candidates get their own study, because a tune resumes only from our candidates.
-    theirs = _Screening(store, worker, round_, problem, policy, LIBRARY, library)
+    theirs = _Screening(store, worker, round_, problem, LIBRARY, library)
     for count, measurement in enumerate(chain(theirs.run(), own.run()), start=1):
         watch(count, len(own.left) + len(theirs.left), measurement)
     correct = [row.measurement for row in own.rows() if row.measurement.outcome is Outcome.CORRECT]
@@ -91,13 +90,13 @@ class _Screening:
     """The candidates of one study; an earlier run may have screened some of them."""
 
     def __init__(
-        self, store: Store, worker: Worker, round_: Round, problem: Problem, policy: Policy, family: str,
+        self, store: Store, worker: Worker, round_: Round, problem: Problem, family: str,
         wanted: Sequence[Config],
     ) -> None:  # fmt: skip
         self._store, self._round = store, round_
         source = source_of(round_.provenance)
         self.study = store.begin_study(
-            StudyKey(problem, worker.facts.name, worker.facts.kind, policy, family, source)
+            StudyKey(problem, worker.facts.name, worker.facts.kind, round_.policy, family, source)
         )
         done = {row.measurement.config.key for row in self.rows()}
         self.left = [config for config in wanted if config.key not in done]

@@ -19,6 +19,8 @@ from optuna.trial import TrialState, create_trial
 from space.config import Config
 from space.devices import find_profile
 from space.errors import ProblemError
+from space.explain import is_legal
+from space.families.common import early_twin
 from space.problem import Problem
 from space.rank import roofline_us
 from space.registry import family_named
@@ -33,6 +35,8 @@ from workers.ports import Round
 #: up to the third with the best of every other structure that is near: screening runs cooler than the finals, and
 #: clocks under full load fall further for one structure than for another.
 FINALISTS, MOST_FINALISTS, MOST_WITH_STRUCTURES = 4, 8, 14
+#: Finalists that are timed once more with programmatic dependent launch.
+TWINS: Final = 2
 #: A candidate that is behind the best by this many times the usual scatter may still be the fastest.
 DOUBTFUL: Final = 1.0
 #: How far behind the fastest, as a share of its time, the best of a structure still goes into the finals.
@@ -154,8 +158,8 @@ class Search:
         tried: Sequence[Trial] = (), guidance: Guidance = _ALONE,
     ) -> None:  # fmt: skip
         self._candidates, self._budget = candidates, budget
-        limits = find_profile(device)
-        self._bound_us = roofline_us(problem, limits) if limits else 0.0
+        self._problem, self._profile = problem, find_profile(device)
+        self._bound_us = roofline_us(problem, self._profile) if self._profile else 0.0
         self._order = order_for(guidance, problem, candidates, device)
         # Every trial's parameters are given: the sampler has nothing to choose.
         self._optuna = optuna.create_study(sampler=optuna.samplers.RandomSampler())
@@ -215,10 +219,11 @@ class Search:
             self._optuna.tell(trial, state=TrialState.FAIL)
 
     def finalists(self, least: int = FINALISTS) -> list[Config]:
-        """The fastest correct candidates, and the best of each other structure that is near.
+        """The fastest correct candidates, the best of each other structure that is near, and the fastest once more
+        as they are launched among kernels that allow an early start.
 
         Args:
-            least: fewer than usual after finals that failed: then only the fastest go, and no structure is added.
+            least: fewer than usual after finals that failed: then only the fastest go, and nothing is added.
         """
         correct = [entry for entry in self.tried if entry.outcome is Outcome.CORRECT]
         ahead = sorted(correct, key=lambda entry: (entry.median_us, enumeration_order(entry.config)))
@@ -234,7 +239,11 @@ class Search:
             if structure not in seen:
                 seen.add(structure)
                 chosen.append(entry.config)
-        return chosen
+        twins = (early_twin(self._problem, config) for config in chosen[:TWINS])
+        return chosen + [twin for twin in twins if twin and self._legal(twin)]
+
+    def _legal(self, config: Config) -> bool:
+        return self._profile is not None and is_legal(family_named(config.family), self._problem, config, self._profile)
 
     def outlook(self) -> Outlook | None:
         """What measuring on may still gain; None before the first correct candidate."""

@@ -17,7 +17,7 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import families_for
 from tuner.errors import NothingCorrect
-from tuner.evidence.picks import TIE_BAND, best_of
+from tuner.evidence.picks import TIE_BAND, bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.stats import chance_within
 from tuner.evidence.store import Store
@@ -26,7 +26,7 @@ from tuner.studying.guidance import Guidance
 from tuner.studying.order import Outlook
 from tuner.studying.screening import Budget as Budget  # part of what `tune` takes
 from tuner.studying.screening import Search, Trial, screen
-from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage
+from workers.measurement import Measurement, Outcome, Provenance, Stage
 from workers.ports import Round, Worker
 
 _ALONE: Final = Guidance()
@@ -62,9 +62,9 @@ class Report:
     """Result of a study.
 
     Attributes:
-        best: the winner with its evidence.
+        best: the winner that is served, with its evidence.
         chance: probability that the winner is within the tie band of the fastest finalist, by paired bootstrap.
-        finals: all final measurements, including the library's.
+        finals: all correct final measurements under every policy, including the library's.
         candidates: number of candidates worth trying; `best.tried` of them were tried.
         stopped_because: the reason, as one sentence.
         outlook: expected gain of further measurements; None before the first correct candidate.
@@ -93,7 +93,6 @@ def tune(
     watch: Watch = lambda _: None,
     fresh: bool = False,
     guidance: Guidance = _ALONE,
-    policy: Policy = Policy.COLD_GRAPH,
     without: Collection[str] = (),
 ) -> Report:
     """Tunes `problem` on the worker's device, or resumes where an earlier run stopped.
@@ -111,9 +110,9 @@ def tune(
         StoreError: the store can't be written.
     """
     candidates = candidates_for(problem, worker, without)
-    round_ = worker.begin(problem, policy)
+    round_ = worker.begin(problem)
     facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
-    key = StudyKey(problem, facts.name, facts.kind, policy, competing, source_of(round_.provenance))
+    key = StudyKey(problem, facts.name, facts.kind, round_.policy, competing, source_of(round_.provenance))
     record = store.begin_study(key, fresh=fresh)
     guided = replace(guidance, winners=guidance.winners or store.winners_near(problem, facts.name))
     tried = [Trial.of(stored.measurement) for stored in store.measurements_of(record.id, "screen")]
@@ -160,12 +159,14 @@ class _Run:
             kinds = ", ".join(f"{count} {kind}" for kind, count in self._search.failed.items()) or "none tried"
             raise NothingCorrect(f"no candidate of {problem.shape} is correct ({kinds}): nothing can be served")
         finals = self._finals(finalists)
-        best = best_of(problem, finals, len(self._search.tried), self._search.failed)
-        self._store.set_best(best)
+        bests = bests_of(problem, finals, len(self._search.tried), self._search.failed)
+        best = bests[0]
+        self._store.set_bests(bests)
         self._store.finish_study(self._record.id, because)
         rivals = [stored.measurement for stored in finals if stored.measurement.outcome is Outcome.CORRECT]
-        winner = rivals.index(best.winner.measurement)
-        chance = chance_within([rival.samples_us for rival in rivals], winner, TIE_BAND)
+        field = [rival for rival in rivals if rival.policy is best.policy]
+        winner = field.index(best.winner.measurement)
+        chance = chance_within([rival.samples_us for rival in field], winner, TIE_BAND)
         new = len(self._search.tried) - self._resumed
         return Report(best, chance, tuple(rivals), candidates, because, self._search.outlook(), new, self._seconds())
 

@@ -33,6 +33,7 @@ def entry(best: Best) -> dict[str, Any]:
         "tflops": best.tflops,
         "samples_us": list(measurement.samples_us),
         "stage": measurement.stage,
+        "product_joules": measurement.product_joules,
         "note": measurement.note,
         "versus_cublaslt_first": fields(best.versus_first) if best.versus_first else None,
         "versus_cublaslt_best": fields(best.versus_best) if best.versus_best else None,

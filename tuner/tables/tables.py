@@ -1,4 +1,4 @@
-"""Tables: every best of one device as one document, with canonical bytes.
+"""Tables: every served best of one device as one document, with canonical bytes.
 
 `gemmtune export` and `GET /v1/tables/{device}` give the same bytes for the same content. The content hash covers
 everything but itself and is the strong ETag over HTTP.
@@ -29,10 +29,10 @@ def table(store: Store, device: str) -> dict[str, Any]:
     Raises:
         UnknownDevice: the store has no best of the device.
     """
-    chosen: dict[tuple[str, str], Best] = {}
+    chosen: dict[str, Best] = {}
     for best in store.bests(device):
         # `bests` orders by problem, then by kind: `cuda` comes before `recorded`.
-        chosen.setdefault((best.problem.key, best.winner.measurement.policy.value), best)
+        chosen.setdefault(best.problem.key, best)
     if not chosen:
         known = ", ".join(sorted({name for name, _ in store.devices()})) or "none yet"
         raise UnknownDevice(
@@ -70,17 +70,18 @@ class TableBests:
     """The bests of a table, with the interface of a store (`tuner.answering.answers.Bests`)."""
 
     def __init__(self, bests: Sequence[Best]) -> None:
-        self._bests = {(best.problem.key, best.device, best.winner.measurement.policy): best for best in bests}
+        self._bests = {(best.problem.key, best.device): best for best in bests}
 
-    def best(self, problem: Problem, device: str, policy: Policy) -> Best | None:
-        """The best of one problem on a device model."""
-        return self._bests.get((problem.key, device, policy))
+    def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
+        """The best of one problem on a device model; a table has the served one, of whatever policy."""
+        best = self._bests.get((problem.key, device))
+        return best if best and policy in (None, best.policy) else None
 
-    def neighbours(self, problem: Problem, device: str) -> list[Best]:
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         alike = [
             best for best in self._bests.values()
-            if best.device == device and best.problem != problem
+            if best.device == device and best.problem != problem and policy in (None, best.policy)
             and best.problem.key_around_shape() == problem.key_around_shape()
         ]  # fmt: skip
         return sorted(alike, key=lambda best: (problem.distance(best.problem), best.problem.key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import statistics
 import time
 from collections.abc import Callable
@@ -14,31 +15,48 @@ from typing import Final
 
 from space.config import Config
 from space.problem import Problem
-from space.rank import roofline_us
+from space.rank import may_reach_power_limit, roofline_us
 from space.registry import FAMILIES, family_named, kind_named
 from workers.build import BuildFailure, compile_source, kept_cubin, nvrtc_version
-from workers.cuda.clocks import POWER_LIMITED, Monitor, processes_of
+from workers.cuda.clocks import Monitor, processes_of
 from workers.cuda.copies import OwnCopy
 from workers.cuda.device import open_device
-from workers.cuda.driver import CudaError, Stream
+from workers.cuda.driver import Arguments, Buffer, CudaError, Stream
 from workers.cuda.families import launcher_of
 from workers.cuda.families.launcher import Launcher
 from workers.cuda.families.shared import Shared
 from workers.cuda.operands import Operands
-from workers.cuda.pace import Pace
+from workers.cuda.outputs import Outputs
 from workers.cuda.timing import GIVE_UP_REPLAYS, SCREEN_REPLAYS, STEADY_SPREAD, TimedGraph, hopeless, spread
-from workers.cuda.toolbox import Toolbox
+from workers.cuda.toolbox import Toolbox, pointer
 from workers.cuda.verification import Verdict, Verifier
 from workers.errors import DriverError, WorkerError
 from workers.kernels.verify import SOURCE as VERIFY
-from workers.measurement import Clocks, Measurement, Outcome, Policy, Stage
+from workers.measurement import SCREENING, Clocks, Measurement, Outcome, Policy, Stage
 
-#: Where arithmetic takes this share of the roofline's time, the tensor cores are busy enough to reach the power limit.
-SHARE_OF_ROOFLINE: Final = 0.5
 #: A replay that is expected to take longer is recorded again with the fewest launches.
 LONGEST_REPLAY_US: Final = 100_000.0
 #: Seconds between two looks for other processes on the GPU.
 LOOK_AROUND_SECONDS: Final = 1.0
+#: The GPU rests at least this long before a screening's replays, and as long as it works for the candidate. At half of
+#: its time at work a GPU stays below its power limit, which is an average over a tenth of a second: what remains is
+#: the clock that the candidate's own power leaves it, as under `burst`. On six large products the order of bursts is
+#: that of `sustained` times (rank correlation 0.82 to 0.96); the order of rounds at one clock is not (-0.22 to -0.79).
+REST_SECONDS: Final = 0.005
+#: Elements and threads of the small kernel around products under `chain`.
+NEIGHBOUR_ELEMENTS, NEIGHBOUR_THREADS = 4096, 256
+
+
+class Rest:
+    """Idle time of the GPU that has begun; the host may work meanwhile."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._until = time.monotonic() + seconds
+
+    def wait(self) -> None:
+        """Waits for its end."""
+        time.sleep(max(self._until - time.monotonic(), 0))
 
 
 @dataclass
@@ -47,7 +65,6 @@ class Loaded:
 
     config: Config
     digest: str
-    policy: Policy
     launcher: Launcher
 
     def discard(self) -> None:
@@ -82,7 +99,12 @@ class Bench:
         libraries: what the families that launch other people's kernels need, by family.
         baselines: those families' candidates for the problem, the first choice of each library first.
         busy_us: time that the GPU has worked on candidates since the process began.
+        outputs: of the problem, under watch while candidates are timed.
+        may_reach_power_limit: whether arithmetic takes so much of the problem's time that power may limit the clock.
     """
+
+    outputs: Outputs
+    may_reach_power_limit: bool
 
     def __init__(self, ordinal: int, cache_dir: Path) -> None:
         self._cubin = lru_cache(maxsize=4)(partial(kept_cubin, cache_dir))
@@ -111,31 +133,32 @@ class Bench:
         self._verifier: Verifier
         self._shared = Shared()
         self._looked_around, self._others = 0.0, ""
-        self._anchor: Ready | None = None
-        self._pace: Pace | None = None
+        self._neighbours = Arguments(
+            pointer(Buffer.allocate(4 * NEIGHBOUR_ELEMENTS).address), ctypes.c_int(NEIGHBOUR_ELEMENTS)
+        )
 
     def prepare(self, problem: Problem, seed: int) -> None:
         """Allocates operands and reference of one problem, and frees those of the problem before it."""
         self._clear()
         self._operands = Operands(problem, seed, self._tools, self.stream, self.facts.l2_bytes)
-        self._verifier = Verifier(self._operands, self._tools, self.stream)
-        self._problem, self._hot = problem, False
+        self.outputs = Outputs(self._operands, self._tools, self.stream)
+        self._verifier = Verifier(self._operands, self.outputs, self._tools, self.stream)
+        self._problem = problem
         # Until a candidate is measured, the expected time is the roofline's.
         self._expected_us, self._expecting = roofline_us(problem, self._device), True
         self._best_once_us = float("inf")
-        compute_us = problem.flops / self._device.peak_tflops(problem.dtype) / 1e6
-        self._bound_by_arithmetic = compute_us > SHARE_OF_ROOFLINE * self._expected_us
+        self.may_reach_power_limit = may_reach_power_limit(problem, self._device)
         families = [family_named(name) for name in kind_named(problem.kind).baselines]
         found = (launcher_of(family).candidates(problem, self._shared) for family in families)
         self.baselines = tuple(chain.from_iterable(found))
 
-    def ready(self, config: Config, digest: str, policy: Policy) -> Ready:
+    def ready(self, config: Config, digest: str) -> Ready:
         """Loads a candidate and records its graph.
 
         Raises:
             CudaError: it can't be loaded or launched that way.
         """
-        return self.record(self.load(config, digest, policy))
+        return self.record(self.load(config, digest))
 
     def foresee(self, config: Config, digest: str) -> None:
         """Does the part of `load` that needs no GPU ahead of it; errors are left to `load`."""
@@ -145,7 +168,7 @@ class Bench:
             with contextlib.suppress(WorkerError):
                 self._cubin(digest)
 
-    def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
+    def load(self, config: Config, digest: str) -> Loaded:
         """Loads a candidate's program onto the GPU. The driver may first wait for all work there (CUDA programming
         guide, lazy loading: loading kernels might require context synchronization).
 
@@ -156,7 +179,7 @@ class Bench:
         launcher_class = launcher_of(family_named(config.family))
         cubin = self._cubin(digest) if digest else b""
         launcher = launcher_class(self._problem, config, cubin, self._device, self._shared)
-        return Loaded(config, digest, policy, launcher)
+        return Loaded(config, digest, launcher)
 
     def record(self, loaded: Loaded) -> Ready:
         """Records the graph of a candidate; the GPU may be busy with another one meanwhile.
@@ -170,14 +193,29 @@ class Bench:
         except CudaError:
             loaded.discard()
             raise
-        return Ready(
-            loaded.config, loaded.digest, loaded.policy, launcher,
-            lambda copy: launcher.launch(self.stream, copy), timed,
-        )  # fmt: skip
+        return Ready(loaded.config, loaded.digest, launcher, lambda copy: launcher.launch(self.stream, copy), timed)
 
     def _recorded(self, launcher: Launcher, expected_us: float) -> TimedGraph:
         recorder = self._recorder
         return TimedGraph(lambda copy: launcher.launch(recorder, copy), self._operands.copies, expected_us, recorder)
+
+    def chained(self, ready: Ready, *, early: bool) -> TimedGraph:
+        """A candidate's launches as one graph, each behind a small elementwise kernel.
+
+        Args:
+            early: whether that kernel lets the candidate start before it ends.
+
+        Raises:
+            CudaError: the driver refuses.
+        """
+        small = self._tools.launch_of("early_neighbour" if early else "neighbour", pdl=early)
+        small.set_grid(NEIGHBOUR_ELEMENTS // NEIGHBOUR_THREADS)
+
+        def link(copy: OwnCopy) -> None:
+            small(self._recorder, self._neighbours)
+            ready.launcher.launch(self._recorder, copy)
+
+        return TimedGraph(link, self._operands.copies, self._expected_us, self._recorder)
 
     def verify(self, ready: Ready, meanwhile: Callable[[], None] = lambda: None) -> Verdict:
         """Judges a candidate's results.
@@ -191,10 +229,13 @@ class Bench:
         verdict = self._verifier.verify(ready.launch, meanwhile)
         self.busy_us += verdict.whole_us
         if verdict.reason:
-            # It may have written anywhere: restore everything for the next candidate.
-            self._operands.refresh()
-            self._shared.reset()
+            self.restore()
         return verdict
+
+    def restore(self) -> None:
+        """Writes all operands anew for the next candidate: a wrong one may have written anywhere."""
+        self._operands.refresh()
+        self._shared.reset()
 
     def screen(self, ready: Ready, begun: Callable[[], None], meanwhile: Callable[[], None]) -> Measurement:
         """Verifies and briefly times one candidate.
@@ -215,18 +256,18 @@ class Bench:
             ready.timed = self._recorded(ready.launcher, verdict.once_us)
             if self._expecting:
                 self._expected_us = verdict.once_us
-        if not self._hot:
-            self._heat_up(ready)
         replays = GIVE_UP_REPLAYS if hopeless(verdict.once_us, self._best_once_us) else SCREEN_REPLAYS
-        self._start(ready, replays)
+        self.outputs.poison()
+        work_us = verdict.whole_us + (1 + replays) * ready.timed.launches * self._expected_us
+        rest = Rest(max(REST_SECONDS, work_us / 1e6))
         meanwhile()
-        clocks = self.monitor.read()
-        # This takes milliseconds once a second: do it while the GPU is busy, before `measured` needs it.
-        self.others()
-        samples, pace, steady = self._samples(ready)
-        if spread(samples) > STEADY_SPREAD or not steady:
-            self._start(ready, SCREEN_REPLAYS)
-            samples, pace, _ = self._samples(ready)
+        samples, clocks = self._burst(ready, replays, rest, verdict)
+        if spread(samples) > STEADY_SPREAD:
+            samples, clocks = self._burst(ready, SCREEN_REPLAYS, Rest(rest.seconds), verdict)
+        if found := self.outputs.differences().get(0):
+            self.restore()
+            detail = found.text(ready.timed.launches)
+            return self.outcome(ready, Outcome.WRONG_RESULT, detail, verdict)
         if (unsteady := spread(samples)) > STEADY_SPREAD:
             detail = f"samples lie {unsteady:.0%} of their median apart, twice: more than {STEADY_SPREAD:.0%}"
             return self.outcome(ready, Outcome.UNSTABLE, detail, verdict)
@@ -235,30 +276,46 @@ class Bench:
         median_us = statistics.median(samples)
         self._expected_us = median_us if self._expecting else min(self._expected_us, median_us)
         self._expecting = False
-        return self.measured(ready, "screen", samples, clocks, verdict, pace)
+        return self.measured(ready, "screen", SCREENING, samples, clocks, verdict)
+
+    def _burst(self, ready: Ready, replays: int, rest: Rest, verdict: Verdict) -> tuple[tuple[float, ...], Clocks]:
+        """Replays after rest, behind one that does not count; what they wrote is compared afterwards."""
+        rest.wait()
+        ready.timed.start(self.stream, 1 + replays, lambda: self.outputs.compare(verdict.digest))
+        clocks = self.monitor.read()
+        # This takes milliseconds once a second: do it while the GPU is busy, before `measured` needs it.
+        self.others()
+        taken = ready.timed.samples_us()
+        self.busy_us += sum(taken) * ready.timed.launches
+        return taken[1:], clocks
 
     def measured(
-        self, ready: Ready, stage: Stage, samples: tuple[float, ...], clocks: Clocks, verdict: Verdict, remark: str = ""
-    ) -> Measurement:
+        self, ready: Ready, stage: Stage, policy: Policy, samples: tuple[float, ...], clocks: Clocks, verdict: Verdict,
+        remark: str = "", product_joules: float | None = None,
+    ) -> Measurement:  # fmt: skip
         """A correct candidate's measurement."""
         assert self._problem is not None
         note = "; ".join(filter(None, (ready.launcher.note, remark, self.others())))
         return Measurement(
-            self._problem.key, ready.config, stage, ready.policy, Outcome.CORRECT, samples, clocks=clocks,
-            verification=verdict.verification, build_digest=ready.digest, note=note,
+            self._problem.key, ready.config, stage, policy, Outcome.CORRECT, samples, clocks=clocks,
+            verification=verdict.verification, build_digest=ready.digest, note=note, product_joules=product_joules,
         )  # fmt: skip
 
-    def outcome(self, ready: Ready, outcome: Outcome, detail: str, verdict: Verdict | None = None) -> Measurement:
+    def outcome(
+        self, ready: Ready, outcome: Outcome, detail: str, verdict: Verdict | None = None, stage: Stage = "screen",
+        policy: Policy = SCREENING,
+    ) -> Measurement:  # fmt: skip
         """The measurement of a candidate that failed."""
-        return self.failure(ready.config, ready.digest, ready.policy, outcome, detail, verdict)
+        return self.failure(ready.config, ready.digest, outcome, detail, verdict, stage, policy)
 
     def failure(
-        self, config: Config, digest: str, policy: Policy, outcome: Outcome, detail: str, verdict: Verdict | None = None
-    ) -> Measurement:
+        self, config: Config, digest: str, outcome: Outcome, detail: str, verdict: Verdict | None = None,
+        stage: Stage = "screen", policy: Policy = SCREENING,
+    ) -> Measurement:  # fmt: skip
         """The measurement of a candidate that may not even have been loaded."""
         assert self._problem is not None
         return Measurement(
-            self._problem.key, config, "screen", policy, outcome, detail=detail,
+            self._problem.key, config, stage, policy, outcome, detail=detail,
             verification=verdict.verification if verdict else None, build_digest=digest,
         )  # fmt: skip
 
@@ -269,45 +326,12 @@ class Bench:
             self._looked_around, self._others = now, "; ".join(self.monitor.others())
         return self._others
 
-    def _heat_up(self, ready: Ready) -> None:
-        """Keeps the GPU busy until its clock has settled. Where power may limit the clock, this candidate becomes the
-        round's anchor."""
-        self._hot = True
-        anchor = self.ready(ready.config, ready.digest, ready.policy)
-        heating = anchor.timed.heat_up(self.stream)
-        self.busy_us += sum(heating) * anchor.timed.launches
-        if self._bound_by_arithmetic or POWER_LIMITED in self.monitor.read().throttle_reasons:
-            self._anchor, self._pace = anchor, Pace.of(anchor.timed, heating)
-        else:
-            anchor.discard()
-
-    def _start(self, ready: Ready, replays: int) -> None:
-        """Enqueues one replay that does not count, because an idle GPU waits for the host, then the timed replays."""
-        ready.timed.start(self.stream, 1)
-        if self._pace is not None:
-            self._pace.start(self.stream)
-        ready.timed.start(self.stream, replays)
-        if self._pace is not None:
-            self._pace.start(self.stream)
-
-    def _samples(self, ready: Ready) -> tuple[tuple[float, ...], str, bool]:
-        """A candidate's samples at the settled clock, a note of their scaling, and whether the clock was steady."""
-        taken = ready.timed.samples_us()
-        self.busy_us += sum(taken) * ready.timed.launches
-        if self._pace is None:
-            return taken[1:], "", True
-        beside = self._pace.taken()
-        self.busy_us += beside.spent_us
-        return tuple(sample * beside.pace for sample in taken[1:]), f"pace {beside.pace:.3f}", beside.steady
-
     def _clear(self) -> None:
         if self._problem is None:
             return
         self._problem = None
-        if self._anchor is not None:
-            self._anchor.discard()
-        self._anchor = self._pace = None
         self._verifier.free()
+        self.outputs.free()
         self._operands.free()
         self._shared.free()
 

@@ -75,7 +75,7 @@ FORMATS: Final[dict[str, Format]] = {
 class Bounds:
     """Shares that `Finish` of workers/kernels/verify/reference.cuh takes; an element of C may be off by
 
-        rounding·|C| + smallest + accumulation·|alpha|·‖a_i‖·‖b_j‖ + epilogue·(|terms|) + activation·|argument|
+    rounding·|C| + smallest + accumulation·|alpha|·‖a_i‖·‖b_j‖ + epilogue·(|terms|) + activation·|argument|
     """
 
     accumulation: float

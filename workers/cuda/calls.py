@@ -1,4 +1,4 @@
-"""Calls: one config of one problem, loaded once and launched on any operands and any stream.
+"""Calls: one config of one problem, loaded once and launched on any operands and any stream; ours or cuBLASLt's.
 
 This is the launch path of measurements for an application's own streams and memory. Nothing here waits for the device,
 allocates on it or copies to it, so that streams may be captured into graphs.
@@ -18,8 +18,10 @@ from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
 from workers.cuda.copies import Copy
-from workers.cuda.driver import Stream
+from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import prepared_launcher_of
+from workers.cuda.families.algorithms import Algorithm
+from workers.cuda.families.cublaslt import Handle, Matmul, unsupported
 from workers.cuda.families.prepared import PreparedLauncher
 from workers.cuda.families.shared import Box, Shared, TensorMap
 
@@ -123,6 +125,71 @@ class CallOn:
             self._rest = rest
         for launch in self._launches:
             launch()
+
+
+class LibraryCall:
+    """An algorithm of cuBLASLt, rebuilt; the interface of `Call`.
+
+    Args:
+        library: of the device, whose context must be current in the calling thread.
+
+    Attributes:
+        scratch, alignment_bytes: as `Call` has them.
+
+    Raises:
+        CudaError: the library has no such algorithm, or refuses it for this product.
+    """
+
+    def __init__(self, problem: Gemm, config: Config, library: Handle) -> None:
+        if reason := unsupported(problem):
+            raise CudaError(reason, "CUDA_ERROR_NOT_SUPPORTED")
+        self._library, self._problem = library, problem
+        matmul = Matmul(library, problem)
+        try:
+            self._algorithm = matmul.algorithm(config)
+        finally:
+            matmul.free()
+        size_bytes = self._algorithm.workspace_bytes
+        self.scratch = {"workspace": Scratch(size_bytes, zeroed=False)} if size_bytes else {}
+        self.alignment_bytes = {"bias": DTYPE_BYTES[problem.dtype_bias], **self._algorithm.alignment_bytes}
+
+    def on(self, stream: Stream) -> LibraryCallOn:
+        """The call bound to one stream, with a description of the product of its own, which holds the bias."""
+        return LibraryCallOn(Matmul(self._library, self._problem), self._algorithm, stream)
+
+    def unload(self) -> None:
+        """Frees nothing: the library keeps its kernels."""
+
+
+class LibraryCallOn:
+    """An algorithm of cuBLASLt on one stream; the interface of `CallOn`."""
+
+    def __init__(self, matmul: Matmul, algorithm: Algorithm, stream: Stream) -> None:
+        self._matmul, self._algorithm, self._stream = matmul, algorithm, int(stream.handle)
+        self._workspace = self._bias = 0
+        self._alpha, self._beta = matmul.scalar(1.0), matmul.scalar(0.0)
+        self._at_alpha, self._at_beta = ctypes.addressof(self._alpha), ctypes.addressof(self._beta)
+
+    def bring(self, scratch: Mapping[str, int]) -> None:
+        """Sets the address of the workspace for further calls."""
+        self._workspace = scratch.get("workspace", 0)
+
+    def __call__(self, a: int, b: int, c: int, source: int, bias: int, alpha: float, beta: float) -> None:
+        """Enqueues the product; the arguments are the fields of `Copy`. Without a source beta counts as 0.
+
+        Raises:
+            CudaError: the library refuses the call.
+        """
+        if bias != self._bias:
+            self._matmul.set_bias(bias)
+            self._bias = bias
+        if not self._matmul.whole:
+            # The library reads both before it returns, even while a stream is captured.
+            self._alpha.value, self._beta.value = alpha, beta if source else 0.0
+        self._matmul.launch(
+            self._stream, Copy(a, b, c, source, bias, alpha, beta), self._algorithm, self._workspace, self._at_alpha,
+            self._at_beta,
+        )  # fmt: skip
 
 
 def _nothing(anywhere: int) -> Copy:

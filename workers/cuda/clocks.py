@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from workers.measurement import Clocks
@@ -17,6 +21,8 @@ _REASONS: Final[dict[int, str]] = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake",
 }
+#: Seconds between two looks at the energy counter, which moves every 0.1 s.
+LOOK_SECONDS: Final = 0.004
 #: Reasons to repeat a round: the card is protecting itself. A power cap is its normal state under load.
 DISTURBING: Final = frozenset({"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake"})
 
@@ -54,6 +60,27 @@ class Monitor:
             throttle_reasons=tuple(name for bit, name in _REASONS.items() if bits & bit),
         )
 
+    @contextmanager
+    def metered(self) -> Iterator[Meter]:
+        """Counts energy while the body runs."""
+        meter = Meter(self.energy_joules)
+        meter.start()
+        try:
+            yield meter
+        finally:
+            meter.stop()
+
+    def energy_joules(self) -> float | None:
+        """Energy that the board has taken since the driver was loaded; None where NVML does not count it.
+
+        The counter moves ten times a second.
+        """
+        try:
+            return int(self._nvml.device_get_total_energy_consumption(self._handle)) / 1000
+        except Exception:
+            # Not every board has the counter, and a MIG slice has none of its own.
+            return None
+
     def others(self) -> tuple[str, ...]:
         """Other processes with a context on this card: pid, memory, and share of the multiprocessors' time."""
         found = {pid: used for pid, used in self._memory_by_process().items() if pid not in self._own}
@@ -81,6 +108,41 @@ class Monitor:
         except Exception:
             # Not found: no process computed lately. Not permitted: unknown.
             return {}
+
+
+class Meter(threading.Thread):
+    """Watches an energy counter that moves in steps, from a thread of its own.
+
+    Args:
+        counted: joules so far; None where nothing counts them.
+    """
+
+    def __init__(self, counted: Callable[[], float | None]) -> None:
+        super().__init__(daemon=True)
+        self._counted, self._ended = counted, threading.Event()
+        self._steps: list[tuple[float, float]] = []
+
+    def run(self) -> None:
+        """Looks until told to stop."""
+        while (joules := self._counted()) is not None:
+            if not self._steps or joules != self._steps[-1][1]:
+                self._steps.append((time.monotonic(), joules))
+            if self._ended.wait(LOOK_SECONDS):
+                return
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._ended.set()
+        self.join()
+
+    @property
+    def watts(self) -> float | None:
+        """Mean power between the first step of the counter and its last; None without two steps."""
+        # The first look falls between two steps.
+        if len(self._steps) < 3:
+            return None
+        (begin, low), (end, high) = self._steps[1], self._steps[-1]
+        return (high - low) / (end - begin)
 
 
 def power_limits_w(uuid: str) -> tuple[float | None, float | None]:

@@ -81,6 +81,12 @@ def copy_bytes(parts: tuple[Part, ...]) -> int:
     return -(-(last.offset + last.size_bytes) // ALIGN_BYTES) * ALIGN_BYTES + GUARD_BYTES
 
 
+def poison_of(dtype: str, turn: int) -> int:
+    """Four bytes that no right result holds everywhere, different from one turn to the next."""
+    poisons = _INTEGER_POISONS if dtype in ("s32", "int8") else _POISONS
+    return poisons[turn % len(poisons)]
+
+
 def cold_copies(read_bytes: int, l2_bytes: int) -> int:
     """How many copies, each read whole by a launch, keep L2 cold: none is still in it when its turn comes again."""
     return -(-COLD_FACTOR * l2_bytes // read_bytes) + 1
@@ -133,8 +139,7 @@ class Operands:
 
     def poison(self, copy: OwnCopy, turn: int) -> None:
         """Overwrites the output with values that no right result has, differently from turn to turn."""
-        poisons = _INTEGER_POISONS if self.output.dtype in ("s32", "int8") else _POISONS
-        self._fill_bytes(self.output_address(copy), self.output.size_bytes, poisons[turn % len(poisons)])
+        self._fill_bytes(self.output_address(copy), self.output.size_bytes, poison_of(self.output.dtype, turn))
 
     def guards(self, copy: OwnCopy) -> Iterator[GuardZone]:
         """The zones before and after each array of a copy."""

@@ -27,7 +27,7 @@ from workers.cuda.driver import CudaError
 from workers.cuda.finals import Finals
 from workers.errors import WorkerError
 from workers.framing import Hangup, arrived, receive, send
-from workers.measurement import Measurement, Outcome, Policy, to_json
+from workers.measurement import Measurement, Outcome, to_json
 
 _PR_SET_PDEATHSIG: Final = 1
 #: Measured candidates are freed in batches of this size, since unloading waits for the GPU.
@@ -69,7 +69,6 @@ class Failed:
 
     config: Config
     digest: str
-    policy: Policy
     error: CudaError | WorkerError
 
 
@@ -77,8 +76,8 @@ class Screenings:
     """A run of screenings, each candidate made ready while the one before it is on the GPU.
 
     Loading a program waits for the GPU. It is done while the candidate before is verified, where this process waits
-    for the GPU anyway, and not for long. Recording, which takes milliseconds for tiny operands, is done while that
-    candidate is timed, and so is the part of the following candidate's loading that needs no GPU.
+    for the GPU anyway, and not for long. Recording, which takes milliseconds for tiny operands, is done while the GPU
+    rests before that candidate is timed, and so is the part of the following candidate's loading that needs no GPU.
 
     Where the next candidate is ready, an answer is sent after that one has started: the GPU does not wait for the pipe.
     """
@@ -128,7 +127,7 @@ class Screenings:
             if isinstance(current.error, WorkerError) or current.error.sticky:
                 raise current.error
             reason = str(current.error)
-            return self._bench.failure(current.config, current.digest, current.policy, Outcome.LAUNCH, reason)
+            return self._bench.failure(current.config, current.digest, Outcome.LAUNCH, reason)
         try:
             return self._bench.screen(current, self._begun, self._meanwhile)
         except CudaError as error:
@@ -153,7 +152,7 @@ class Screenings:
             self._load(waiting)
 
     def _load(self, question: Question) -> None:
-        asked = _config(question), question["digest"], Policy(question["policy"])
+        asked = _config(question), question["digest"]
         try:
             self._loaded = self._bench.load(*asked)
         except (CudaError, WorkerError) as error:
@@ -168,7 +167,7 @@ class Screenings:
         try:
             self._next = self._bench.record(loaded)
         except CudaError as error:
-            self._next = Failed(loaded.config, loaded.digest, loaded.policy, error)
+            self._next = Failed(loaded.config, loaded.digest, error)
 
     def _retire(self, current: Ready | Failed) -> None:
         if not isinstance(current, Failed):
@@ -245,11 +244,11 @@ class Dispatcher:
                 bench.prepare(problem_from_key(question["problem"]), question["seed"])
                 return {"baselines": [config.key for config in bench.baselines]}
             case "arm":
-                return {"reason": finals.add(_config(question), question["digest"], Policy(question["policy"]))}
+                return {"reason": finals.add(_config(question), question["digest"])}
             case "baselines":
-                finals.add_baselines(Policy(question["policy"]))
+                finals.add_baselines()
                 return {}
-            case "turns":
+            case "finals":
                 return {"measurements": [_json(final) for final in finals.run(question["turns"])]}
             case "drop":
                 finals.drop()

@@ -20,7 +20,7 @@ from workers.builder import Builds
 from workers.cuda.gpu import GpuProcess
 from workers.errors import DriverError, ProcessError
 from workers.kernels.source import sources_digest
-from workers.measurement import Measurement, Outcome, Policy, Provenance, Stage, from_json
+from workers.measurement import SCREENING, Measurement, Outcome, Provenance, Stage, from_json
 from workers.ports import More, no_more
 from workers.supervisor import Died, LostContext
 
@@ -30,6 +30,8 @@ PREPARE_SECONDS, REFERENCE_FLOPS = 30.0, 1e12
 #: Open questions: the one that the GPU works on, the one being made ready, and as many more as the process answers
 #: while a batch is proposed and its first build is read from the cache.
 AHEAD: Final = 5
+#: Limit for the finals: a constant, for bursts and blocks, plus a second a turn.
+FINALS_SECONDS: Final = 120.0
 #: Attempts at the finals before giving up on the device.
 FINAL_TRIES: Final = 3
 
@@ -45,8 +47,10 @@ class Asked:
 class CudaRound:
     """One problem on one GPU; see `workers.ports.Round`."""
 
-    def __init__(self, gpu: GpuProcess, problem: Problem, policy: Policy) -> None:
-        self._gpu, self._problem, self._policy = gpu, problem, policy
+    policy = SCREENING
+
+    def __init__(self, gpu: GpuProcess, problem: Problem) -> None:
+        self._gpu, self._problem = gpu, problem
         self._patience_seconds = PREPARE_SECONDS + problem.flops / REFERENCE_FLOPS
         self._seed = secrets.randbits(48)
         self._digests: dict[str, str] = {}
@@ -115,7 +119,7 @@ class CudaRound:
         builds.add(own)
 
     def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
-        """Finalists take turns. One that fails is reported as failed, and the others go on without it.
+        """Times finalists under every policy. One that fails is reported as failed, and the others go on without it.
 
         Raises:
             ProcessError: the GPU process died again and again.
@@ -162,7 +166,7 @@ class CudaRound:
         """Sends built candidates to the GPU process while it has room; failed builds are measurements."""
         while len(asked) < AHEAD:
             if library:
-                self._ask_ahead(asked, Asked(library.pop(), ""))
+                self._ask_ahead(asked, Asked(library.pop(0), ""))
                 continue
             made = builds.take(wait and not asked)
             if made is None:
@@ -215,8 +219,8 @@ class CudaRound:
         return from_json(Measurement, json.dumps(answer))
 
     def _run_finals(self, turns: int) -> tuple[Measurement, ...]:
-        self._gpu.ask({"do": "baselines", "policy": self._policy.value}, self._patience_seconds)
-        answer = self._gpu.ask({"do": "turns", "turns": turns}, self._patience_seconds + turns)
+        self._gpu.ask({"do": "baselines"}, self._patience_seconds)
+        answer = self._gpu.ask({"do": "finals", "turns": turns}, self._patience_seconds + FINALS_SECONDS + turns)
         return tuple(self._screened(entry) for entry in answer["measurements"])
 
     def _arm_all(self, finalists: Sequence[Config]) -> Measurement | None:
@@ -272,10 +276,9 @@ class CudaRound:
         return self._digests[config.key]
 
     def _question(self, do: str, config: Config, digest: str) -> dict[str, Any]:
-        return {"do": do, "family": config.family, "knobs": config.knobs_text, "digest": digest,
-                "policy": self._policy.value}  # fmt: skip
+        return {"do": do, "family": config.family, "knobs": config.knobs_text, "digest": digest}
 
     def _outcome(
         self, config: Config, outcome: Outcome, detail: str, digest: str = "", stage: Stage = "screen"
     ) -> Measurement:
-        return Measurement(self._problem.key, config, stage, self._policy, outcome, detail=detail, build_digest=digest)
+        return Measurement(self._problem.key, config, stage, SCREENING, outcome, detail=detail, build_digest=digest)

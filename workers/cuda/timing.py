@@ -22,13 +22,13 @@ MIN_SHORT_LAUNCHES: Final = 20
 SHORT_US: Final = 100.0
 MAX_LAUNCHES: Final = 400
 #: Timed replays of a screening, behind a first one that does not count.
-SCREEN_REPLAYS: Final = 5
+SCREEN_REPLAYS: Final = 3
 #: A candidate whose single launch takes this much longer than the round's best gets fewer replays. A single launch
 #: includes the host's time for it, which scatters by the slack.
 GIVE_UP_FACTOR: Final = 1.3
 GIVE_UP_SLACK_US: Final = 20.0
 GIVE_UP_REPLAYS: Final = 2
-#: A round starts with this much work of its first correct candidate: a cold clock would flatter the first one.
+#: Rounds start with this much work of one rival: a cold clock would flatter the first one.
 HEAT_UP_SECONDS: Final = 0.2
 #: Screening samples farther apart than this share of their median are taken again, once.
 STEADY_SPREAD: Final = 0.25
@@ -58,14 +58,19 @@ class TimedGraph:
         self._watches = [Stopwatch() for _ in range(1 + SCREEN_REPLAYS)]
         self._pending = 0
 
-    def start(self, stream: Stream, replays: int) -> None:
-        """Puts replays on the stream, each between events."""
+    def start(self, stream: Stream, replays: int, between: Callable[[], None] = lambda: None) -> None:
+        """Puts replays on the stream, each between events.
+
+        Args:
+            between: enqueues what runs behind each replay, outside its events.
+        """
         self._await_upload(stream)
         while len(self._watches) < self._pending + replays:
             self._watches.append(Stopwatch())
         for watch in self._watches[self._pending : self._pending + replays]:
             with watch.around(stream):
                 self._graph.launch(stream)
+            between()
         self._pending += replays
 
     def _await_upload(self, stream: Stream) -> None:
@@ -80,6 +85,11 @@ class TimedGraph:
         if watches:
             watches[-1].wait()
         return tuple(watch.us / self.launches for watch in watches)
+
+    @property
+    def busy(self) -> bool:
+        """Whether the device still works on replays that were started and not fetched."""
+        return self._pending > 0 and not self._watches[self._pending - 1].done
 
     def heat_up(self, stream: Stream) -> list[float]:
         """Keeps the device busy until its clock has settled; the samples meanwhile, in microseconds of one launch."""

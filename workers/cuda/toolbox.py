@@ -80,6 +80,12 @@ class CheckResult(ctypes.Structure):
     )
 
 
+class Changed(ctypes.Structure):
+    """`Changed` of workers/kernels/verify/entry.cuh; `first` is complemented there."""
+
+    _fields_ = (("copies", ctypes.c_uint32), ("first", ctypes.c_uint32))
+
+
 class Toolbox:
     """The kernels, loaded once a process."""
 
@@ -92,10 +98,14 @@ class Toolbox:
     def run(self, name: str, *arguments: Any, blocks: int | None = None) -> None:  # noqa: ANN401  (ctypes values)
         """Launches one tool over a grid that fills the device, or over `blocks` blocks."""
         if name not in self._launches:
-            self._launches[name] = Launch(self._module.function(name), _THREADS)
+            self._launches[name] = self.launch_of(name)
         launch = self._launches[name]
         launch.set_grid(blocks or self._blocks)
         launch(self._stream, Arguments(*arguments))
+
+    def launch_of(self, name: str, *, pdl: bool = False) -> Launch:
+        """A tool as a launch of the caller's own, on any stream."""
+        return Launch(self._module.function(name), _THREADS, pdl=pdl)
 
 
 def pointer(address: int) -> ctypes.c_void_p:

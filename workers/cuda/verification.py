@@ -14,6 +14,7 @@ from workers.cuda.driver import Buffer, HostBuffer, Stopwatch, Stream, check
 from workers.cuda.kinds import runtime_of
 from workers.cuda.kinds.runtime import Reference
 from workers.cuda.operands import Operands
+from workers.cuda.outputs import Outputs
 from workers.cuda.toolbox import ELEMENTS, CheckResult, GuardZone, Toolbox, pointer
 from workers.measurement import Verification
 
@@ -26,19 +27,21 @@ class Verdict:
         reason: why the candidate is wrong; empty where it is right.
         once_us: time of one launch, alone and outside a graph: good for comparing candidates, not for publishing.
         whole_us: time of poisoning, launching and checking.
+        digest: of the verified output (`workers.cuda.outputs`).
     """
 
     verification: Verification
     reason: str
     once_us: float
     whole_us: float
+    digest: int
 
 
 class Verifier:
     """Runs a candidate twice on the same operands and judges both results; a third time where there is a probe."""
 
-    def __init__(self, operands: Operands, tools: Toolbox, stream: Stream) -> None:
-        self._operands, self._tools, self._stream = operands, tools, stream
+    def __init__(self, operands: Operands, outputs: Outputs, tools: Toolbox, stream: Stream) -> None:
+        self._operands, self._outputs, self._tools, self._stream = operands, outputs, tools, stream
         self._result = Buffer.allocate(ctypes.sizeof(CheckResult))
         self._found = HostBuffer(ctypes.sizeof(CheckResult))
         self._whole, self._once = Stopwatch(), Stopwatch()
@@ -64,6 +67,7 @@ class Verifier:
                 with self._once.around(self._stream):
                     launch(copy)
             self._check()
+        self._outputs.digest_first()
         self._found.fetch(self._result.address, self._stream)
         meanwhile()
         self._stream.synchronize()
@@ -115,4 +119,4 @@ class Verifier:
             reasons.append(f"{found.differences:,} elements differ between two runs on the same operands")
         if found.guard_bytes:
             reasons.append(f"{found.guard_bytes:,} bytes outside {self._operands.output.name.upper()} were overwritten")
-        return Verdict(verification, "; ".join(reasons), self._once.us, self._whole.us)
+        return Verdict(verification, "; ".join(reasons), self._once.us, self._whole.us, self._outputs.verified)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from space.problem import Problem
 from workers.cuda.gpu import GpuProcess
 from workers.cuda.round import CudaRound
-from workers.measurement import Policy
 
 
 class CudaWorker(GpuProcess):
@@ -15,12 +14,12 @@ class CudaWorker(GpuProcess):
         """Any legal candidate can be measured."""
         return
 
-    def begin(self, problem: Problem, policy: Policy) -> CudaRound:
+    def begin(self, problem: Problem) -> CudaRound:
         """Prepares operands and reference.
 
         Raises:
             WorkerError: the problem does not fit the device's memory, or the device is lost.
         """
-        round_ = CudaRound(self, problem, policy)
+        round_ = CudaRound(self, problem)
         round_.prepare()
         return round_

@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import LINE_BYTES, VECTOR_BYTES, WARP_THREADS
 from space.columns import BoolColumn, Columns, IntColumn
-from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes, is_short
+from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes
 from space.families.gemv.derive import row_bytes
 from space.families.gemv.knobs import A_CACHE, KNOBS
 from space.rules import Rule, worth_of
@@ -79,5 +79,5 @@ WORTH: Final[tuple[Rule, ...]] = (
            "it helps only behind another kernel, and a kernel measured among copies of itself does not show that",
            ("prefetch_steps",), lambda c: c["prefetch_steps"] == 0),
     _worth("worth.pdl", PDL_SENTENCE, PDL_WHY, ("pdl",),
-           lambda c: (c["pdl"] == 0) | is_short(c.problem)),
+           lambda c: c["pdl"] == 0),
 )  # fmt: skip

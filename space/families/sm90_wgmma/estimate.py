@@ -141,9 +141,7 @@ def _stage_parts(c: Columns) -> tuple[FloatColumn, ...]:
     lines_a, lines_b = _lines_touched(c)
     from_l2 = (tile_m * lines_a / c["cluster_n"] + tile_n * lines_b / c["cluster_m"]) * bytes_k
     latency = LOAD_LATENCY_CLOCKS / (c["stages"] - 1)
-    unhidden = CLUSTER_STAGE_CLOCKS * _multicasts(c) + MULTISTAGE_CLOCKS * (
-        c["schedule"] == SCHEDULE_MULTISTAGE
-    )
+    unhidden = CLUSTER_STAGE_CLOCKS * _multicasts(c) + MULTISTAGE_CLOCKS * (c["schedule"] == SCHEDULE_MULTISTAGE)
     slower = np.where(c["consumer_warpgroups"] == 3, THREE_WARPGROUPS, 1)
     return np.maximum(tensor, smem), from_l2, latency, unhidden, slower
 

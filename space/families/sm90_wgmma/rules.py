@@ -302,4 +302,3 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: _all_slices(c) <= MAX_GRID_BLOCKS,
          lambda c: f"{int(_all_slices(c)[0]):,} tiles, each slice of K counted"),
 )  # fmt: skip
-

@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import LINE_BYTES, SECTOR_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes, is_short, output_bytes
+from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes, output_bytes
 from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import (
     BARRIER_BYTES_PER_STAGE,
@@ -87,16 +87,6 @@ def _best_hint(c: Columns) -> IntColumn:
     weights_are_a = (c["swap_ab"] == 1) == np.bool_(c.problem.m <= c.problem.n)
     streamed = np.where(weights_are_a, knobs.HINT_STREAM_A, knobs.HINT_STREAM_B)
     return np.where(_streams(c), streamed, knobs.HINT_NONE)
-
-
-def _pdl_useful(c: Columns) -> BoolColumn:
-    """On for one wave of a short product; open for several waves and for memory-bound ones; off for long products."""
-    short = is_short(c.problem)
-    return np.where(
-        c["pdl"] == 1,
-        np.bool_(short) & (c["stream_k"] == 0),
-        np.bool_(not short or _streams(c)) | (_blocks(c) > c.device.sm_count),
-    )
 
 
 def _slices_pay(c: Columns, fill: float) -> BoolColumn:
@@ -267,11 +257,8 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.l2_promotion", "TMA makes L2 fetch lines of 128 bytes",
            "lines are used whole; fetching the neighbour too was 1 % slower", ("l2_promotion",),
            lambda c: c["l2_promotion"] == LINE_BYTES),
-    _worth("worth.pdl", PDL_SENTENCE, PDL_WHY,
-           ("pdl", "stream_k", "tiles_m", "tiles_n", "cluster_size", "split_k"), _pdl_useful),
-    _worth("worth.prefetch_stages", "stages are prefetched into L2 only for small weights that are read once",
+    _worth("worth.pdl", PDL_SENTENCE, PDL_WHY, ("pdl",), lambda c: c["pdl"] == 0),
+    _worth("worth.prefetch_stages", "stages are prefetched into L2 only behind a kernel that allows an early start",
            "a line requested twice takes two of the requests that a multiprocessor can have in flight",
-           ("prefetch_stages", "pdl"),
-           lambda c: (c["prefetch_stages"] == 0)
-                     | ((c["pdl"] == 1) & np.bool_(_streams(c) and c.problem.min_bytes <= MAX_PREFETCHED_BYTES))),
+           ("prefetch_stages",), lambda c: c["prefetch_stages"] == 0),
 )  # fmt: skip

@@ -186,7 +186,7 @@ class TestWorkersAndRounds:
     def finish(self, http: TestClient, task: dict[str, Any], **change: Any) -> httpx2.Response:  # noqa: ANN401
         taken = [measurement_document(measured(config, time_of(config), PROBLEMS[0])) for config in
                  (FAMILY.config({"tile_n": n}) for n in (64, 128))]  # fmt: skip
-        body = {"lease": task["lease"], "problem_key": task["problem_key"], "policy": task["policy"],
+        body = {"lease": task["lease"], "problem_key": task["problem_key"],
                 "measurements": taken, "provenance": asdict(provenance()), "busy_seconds": 0.1}  # fmt: skip
         return http.post(f"/v1/rounds/{task['round_id']}:finish", json=body | change)
 

@@ -27,7 +27,6 @@ from tuner.evidence.models import ConfigRow
 from tuner.evidence.store import Store
 from tuner.tables.entries import best_of, entry
 from tuner.tables.tables import table, table_bytes
-from workers.measurement import Policy
 
 SHAPES = [(256, 256, 256), (512, 256, 256), (1, 4096, 4096), (300, 1024, 640), (8192, 8192, 8192)]
 
@@ -57,7 +56,7 @@ class TestSnapshot:
     def test_it_gives_the_bests_and_neighbours_of_the_store(self, http: TestClient, store: Store) -> None:
         snapshot: Any = http.app.state.answer_service.snapshot  # type: ignore[attr-defined]
         for asked in (*(Gemm(*shape) for shape in SHAPES), Gemm(400, 400, 400), Gemm.of(8, 8, 8, "int8")):
-            assert snapshot.best(asked, DEVICE, Policy.COLD_GRAPH) == store.best(asked, DEVICE, Policy.COLD_GRAPH)
+            assert snapshot.best(asked, DEVICE) == store.best(asked, DEVICE)
             assert list(snapshot.neighbours(asked, DEVICE)) == store.neighbours(asked, DEVICE)
 
     def test_an_entry_is_the_best_again(self, store: Store) -> None:
@@ -77,7 +76,7 @@ class TestSnapshot:
     def test_a_gpus_own_best_stands_before_a_replayed_one(self, own_store: Store) -> None:
         own = keep_best(own_store)
         replayed = replace(own, device_kind="recorded")
-        own_store.set_best(replayed)
+        own_store.set_bests([replayed])
         with TestClient(create_app(own_store)) as client:
             assert client.get("/v1/best", params=ASKED).json()["evidence"]["device_kind"] == "cuda"
             assert [item["device_kind"] for item in client.get(f"/v1/tables/{DEVICE}").json()["entries"]] == ["cuda"]

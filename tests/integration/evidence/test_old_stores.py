@@ -40,7 +40,7 @@ def old_store(database_url: str) -> str:
         file.close()
         return database_url
     engine = database.connect(database_url)
-    with engine.begin() as connection:
+    with database.migrating(engine) as connection:
         database.migrate(connection, "base")
         database.migrate(connection, "0006")
         copy_rows(connection)
@@ -63,7 +63,7 @@ def copy_rows(connection: sa.Connection) -> None:
 
 
 def check_answers(url: str) -> None:
-    """Every answer of `best` equals the old version's, except that a problem now names its kind."""
+    """Every answer of `best` equals the old version's, but a problem names its kind and a time its policy."""
     for before in ANSWERS:
         asked = before["problem"]
         words = ["best", f"{asked['m']}x{asked['n']}x{asked['k']}", "--dtype", asked["dtype"], "--db", url, "--json"]
@@ -71,7 +71,10 @@ def check_answers(url: str) -> None:
         now = json.loads(said.stdout)
         for problem in (now["problem"], now["evidence"]["problem"]):
             assert problem.pop("kind") == "gemm"
-        assert now == before
+        assert now["evidence"].pop("product_joules") is None
+        assert now == json.loads(
+            json.dumps(before).replace("cold_graph", "rounds").replace("recording):", "recording) under rounds:")
+        )
 
 
 def check_problems(url: str) -> None:

@@ -24,7 +24,7 @@ from tuner.evidence.kinship import reaches
 from tuner.evidence.models import BestRow
 from tuner.evidence.records import Best, StudyStatus
 from tuner.evidence.store import Store
-from workers.measurement import Outcome, Policy, Verification
+from workers.measurement import Outcome, Verification
 
 CONFIGS = [
     FAMILY.config({"tile_n": n, "raster": raster}) for n in range(8, 257, 8) for raster in ("along_m", "along_n")
@@ -93,7 +93,7 @@ def test_finals_may_be_taken_again_after_more_screening(store: Store) -> None:
 def test_a_best_comes_back_and_is_replaced(store: Store) -> None:
     keep_best(store, us=10.0)
     best = keep_best(store, us=8.0)
-    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+    assert store.best(PROBLEM, DEVICE) == best
     assert store.bests(DEVICE) == [best]
     assert store.devices() == [(DEVICE, "cuda")]
 
@@ -108,10 +108,10 @@ def test_the_database_itself_refuses_an_unverified_best(store: Store) -> None:
     best = keep_best(store)
     wrong = store.record(best.winner.study_id, measured(CONFIGS[9], outcome=Outcome.WRONG_RESULT), PROVENANCE)
     with pytest.raises(StoreError, match="refused"):
-        store.set_best(replace(best, winner=wrong))
+        store.set_bests([replace(best, winner=wrong)])
     with pytest.raises(sa.exc.IntegrityError), store._engine.begin() as connection:
         connection.execute(sa.text(f"UPDATE best SET measurement_id = {wrong.id}"))
-    assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) == best
+    assert store.best(PROBLEM, DEVICE) == best
 
 
 @pytest.mark.parametrize("statement", ["UPDATE measurement SET median_us = 1", "DELETE FROM measurement",
@@ -184,7 +184,7 @@ def test_a_newer_schema_is_refused_and_left_as_it_is(database_url: str) -> None:
 
 def test_a_migration_that_fails_leaves_the_store_at_its_old_revision(database_url: str) -> None:
     engine = database.open_engine(database_url, create=True)
-    with engine.execution_options(**{database.WRITES: True}).begin() as connection:
+    with database.migrating(engine) as connection:
         database.migrate(connection, "base")
         database.migrate(connection, "0003")
         # Three revisions later a table of this name is made.

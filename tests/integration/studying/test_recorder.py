@@ -13,7 +13,7 @@ from tuner.evidence.store import Store
 from tuner.studying.recorder import record
 from workers.build import Build
 from workers.errors import RecordingError
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 from workers.recorded import RecordedWorker
 from workers.recording import file_name, read_recording, write_recording
 
@@ -84,5 +84,5 @@ def test_what_was_recorded_can_be_tuned_on_in_the_same_store(
     from tuner.studying.study import tune
 
     record(store, worker, PROBLEM, tmp_path / "out", 4, 10)
-    report = tune(store, worker, PROBLEM, Budget(9, None, 10), policy=Policy.COLD_GRAPH)
+    report = tune(store, worker, PROBLEM, Budget(9, None, 10))
     assert report.best.tried == 9

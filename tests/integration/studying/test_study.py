@@ -21,7 +21,7 @@ from tuner.errors import NothingCorrect
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, Progress, tune
 from workers.errors import RecordingError
-from workers.measurement import Outcome, Policy
+from workers.measurement import Outcome
 from workers.recorded import RecordedWorker
 
 SPACE = enumerate_space(FAMILY, PROBLEM)
@@ -84,17 +84,17 @@ def test_a_problem_that_was_not_recorded_is_one_sentence(folder: Path, cache: Pa
         with pytest.raises(NothingCorrect, match=r"grid\.tiles"):
             tune(store, worker, Gemm.parse("2147483647x2147483647x64"), Budget())
         with pytest.raises(RecordingError, match="was not recorded"):
-            worker.begin(Gemm.parse("512x512x512"), Policy.COLD_GRAPH)
+            worker.begin(Gemm.parse("512x512x512"))
         assert store.counts()["study"] == 0
 
 
 def test_a_recording_without_a_correct_candidate_serves_nothing(cache: Path, tmp_path: Path) -> None:
     record_problem(tmp_path / "bad", [CONFIGS[0]] * 0 + CONFIGS[:7], finals=0)
     with Store.open(f"sqlite:///{tmp_path}/s.db") as store, RecordedWorker(tmp_path / "bad", cache) as worker:
-        round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+        round_ = worker.begin(PROBLEM)
         outcomes = Counter(m.outcome for m in round_.screen(CONFIGS[:7]))
         assert outcomes == {Outcome.CORRECT: 6, Outcome.TIMEOUT: 1}
-        assert store.best(PROBLEM, DEVICE, Policy.COLD_GRAPH) is None
+        assert store.best(PROBLEM, DEVICE) is None
 
 
 def test_kill_9_at_random_moments_loses_nothing_and_repeats_nothing(cache: Path, tmp_path: Path) -> None:

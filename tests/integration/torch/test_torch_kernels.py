@@ -15,8 +15,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import Refused, kernels, streams  # noqa: E402
+from gemmtune.torch.sources import Found  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
+from tests.fake_cublaslt import Recorder, library_of, numbers_of  # noqa: E402
 from workers.cuda.copies import Copy  # noqa: E402
+from workers.cuda.families import cublaslt  # noqa: E402
 
 CONFIG = family_named("sm90_wgmma").config({})
 
@@ -189,3 +193,55 @@ def test_much_scratch_memory_is_of_one_call_alone(state: State, monkeypatch: pyt
     first, again = launched(state, large, 1), launched(state, large, 1)
     assert first["packed_a"] != again["packed_a"]
     assert first["semaphores"] == again["semaphores"]
+
+
+LIBRARY = family_named("cublaslt")
+SQUARE = Gemm.of(64, 64, 64)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    lt = Recorder()
+    monkeypatch.setattr(cublaslt, "opened", lambda device: (library_of(lt), ""))
+    return lt
+
+
+def test_the_librarys_algorithm_runs_on_the_current_stream_in_the_streams_workspace(
+    state: State, library: Recorder
+) -> None:
+    config = LIBRARY.config({"algorithm": 39, "tile": 15, "split_k": -1, "workspace_bytes": 4096})
+    call = kernels._of_library(SQUARE, Found(config, "planted", "measured", "130200"), 0)
+    aligned = tuple((name, call.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
+    passing = {name: one.size_bytes for name, one in call.scratch.items()}
+    ready = kernels.Kernel(config, 0, call, (64, 64), torch.bfloat16, aligned, {}, passing)
+    workspaces = []
+    for stream, capturing in ((1, False), (1, False), (2, False), (2, True)):
+        state.stream, state.capturing = stream, capturing
+        a, b, out = operands()
+        ready.launch(a, b, None, None, 1.0, 1.0, out)
+        ran = library.calls[-1]
+        # The library takes our B first.
+        assert (ran[3], ran[5], ran[10]) == (b.data_ptr(), a.data_ptr(), out.data_ptr())
+        assert (numbers_of(ran[12])["ID"], numbers_of(ran[12])["SPLITK_NUM"]) == (39, -1)
+        assert (ran[14], ran[15]) == (4096, stream)
+        workspaces.append(ran[13])
+    assert workspaces[0] == workspaces[1]
+    assert len({0, *workspaces}) == 4
+    assert library.scalars == [(1.0, 0.0)] * 4
+    with pytest.raises(Refused, match=r"b starts at .* 16 bytes that cublaslt"):
+        ready.launch(a, torch.zeros(64 * 64 + 8, dtype=torch.bfloat16)[1:-7].view(64, 64), None, None, 1.0, 1.0, out)
+
+
+def test_an_algorithm_of_another_version_is_refused_with_both(library: Recorder) -> None:
+    config = LIBRARY.config({"algorithm": 39})
+    why = kernels._of_library(SQUARE, Found(config, "planted", "measured", "120800"), 0)
+    assert why == f"{config.key} was measured with cuBLASLt 120800, and 130200 is loaded here: tune again with it"
+    # Unknown versions are checked by the library alone.
+    assert not isinstance(kernels._of_library(SQUARE, Found(config, "planted"), 0), str)
+    unknown = Found(LIBRARY.config({"algorithm": 5}), "planted")
+    assert "can't be rebuilt: cublasLtMatmulAlgoCheck of algorithm 5" in kernels._of_library(SQUARE, unknown, 0)
+
+
+def test_without_the_library_its_algorithm_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cublaslt, "opened", lambda device: (None, "cuBLASLt can't be used (planted)"))
+    assert kernels._of_library(SQUARE, Found(LIBRARY.config({}), ""), 0) == "cuBLASLt can't be used (planted)"

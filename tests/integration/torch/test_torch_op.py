@@ -193,7 +193,10 @@ def test_configs_come_from_a_store_or_from_its_table(tmp_path: Path) -> None:
     for named in (tmp_path / "kept.db", tmp_path / "table.json"):
         configure(named)
         assert sources.chosen().find(asked, DEVICE).config == best.config
-        assert sources.chosen().find(asked, DEVICE).why.startswith("measured")
+        found = sources.chosen().find(asked, DEVICE)
+        assert found.why.startswith("measured")
+        assert (found.source, found.cublaslt) == ("measured", best.winner.provenance.cublaslt)
+        assert sources.chosen().find(Gemm.parse("512x256x256"), DEVICE).source in ("nearest", "predicted")
         configure(named, trusted=["predicted"])
         assert "is measured, not predicted" in sources.chosen().find(asked, DEVICE).why
     near = TableBests(read_table(tmp_path / "table.json")).neighbours(Gemm.parse("512x256x256"), DEVICE)
@@ -215,16 +218,28 @@ def test_what_a_service_says_is_checked_like_everything_over_a_wire() -> None:
     config = family_named("gemv").config({})
 
     def reply(request: httpx2.Request) -> httpx2.Response:
-        document = {"source": "measured", "config": said, "time_us": 5.0, "tflops": 1.0, "why": "because"}
+        document = {"source": "measured", "config": said, "time_us": 5.0, "tflops": 1.0, "why": "because",
+                    "evidence": evidence}  # fmt: skip
         return httpx2.Response(200, json={"items": [document]})
 
     service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(reply)))
     said: dict[str, object] = {"family": "gemv", "knobs": config.knobs}
-    assert service.find(Gemm.parse("1x64x64"), DEVICE).config == config
+    evidence: object = {"provenance": {"cublaslt": "130200"}}
+    assert service.find(Gemm.parse("1x64x64"), DEVICE) == sources.Found(
+        config, "measured: because", "measured", "130200"
+    )
+    for unknown in (None, {}, {"provenance": None}, {"provenance": {"cublaslt": 7}}):
+        evidence = unknown
+        assert service.find(Gemm.parse("1x64x64"), DEVICE).cublaslt == ""
     said = {"family": "gemv", "knobs": {"lanes": 7}}
     assert "lanes = 7" in service.find(Gemm.parse("1x64x64"), DEVICE).why
     said = {"family": "gem", "knobs": {}}
     assert service.find(Gemm.parse("1x64x64"), DEVICE).config is None
+
+
+def test_programs_name_a_config_and_a_reason() -> None:
+    found = sources.Found(None, "planted")
+    assert (found.config, found.why, found.source, found.cublaslt) == (None, "planted", "", "")
 
 
 def test_without_torch_the_import_says_what_to_install(tmp_path: Path) -> None:

@@ -85,7 +85,13 @@ To bit_copy(From from) {
 }
 template <class Word>
 Word __shfl_xor_sync(unsigned, Word value, int mask) {
-    return bit_copy<Word>(on_cpu::exchanged(bit_copy<unsigned>(value), threadIdx.x % 32 ^ mask));
+    const unsigned from = threadIdx.x % 32 ^ mask;
+    if constexpr (sizeof(Word) == 8) {
+        const unsigned low = on_cpu::exchanged(unsigned(value), from);
+        return Word(on_cpu::exchanged(unsigned(value >> 32), from)) << 32 | low;
+    } else {
+        return bit_copy<Word>(on_cpu::exchanged(bit_copy<unsigned>(value), from));
+    }
 }
 template <class Word>
 Word __shfl_sync(unsigned, Word value, int from) {

@@ -15,7 +15,7 @@ from workers.build import Build, BuildFailure
 from workers.builder import Builder, BuildResult, Constants
 from workers.cuda.worker import CudaWorker
 from workers.errors import DriverError
-from workers.measurement import Outcome, Policy
+from workers.measurement import Outcome
 
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("256x256x256")
@@ -33,7 +33,7 @@ FACTS = dict(name="NVIDIA H200", arch="sm_90a", kind="cuda", uuid="GPU-0", drive
              l2_bytes=1, memory_bytes=1)
 def measured(question):
     config = family_named(question["family"]).config(parse_knobs(question["knobs"]))
-    made = Measurement({problem!r}, config, "screen", Policy.COLD_GRAPH, Outcome.CORRECT, (1.0,),
+    made = Measurement({problem!r}, config, "screen", Policy.BURST, Outcome.CORRECT, (1.0,),
                        verification=Verification(1, 0, 0.5, ""))
     return json.loads(to_json(made))
 def note(line):
@@ -74,8 +74,9 @@ while True:
             if question["do"] == "arm": send(write_fd, dict(reason=""))
             else: send(write_fd, measured(question))
         case "drop" | "baselines": send(write_fd, dict())
-        case "turns": send(write_fd, dict(measurements=[]))
+        case "finals": send(write_fd, dict(measurements=[]))
 """
+
 
 def config(tile_n: int, **knobs: object) -> Config:
     return FAMILY.config({"tile_n": tile_n, "epilogue": "direct", **knobs})
@@ -94,7 +95,7 @@ def worker(tmp_path: Path, script: Callable[..., str]) -> Iterator[CudaWorker]:
 
 
 def outcomes(worker: CudaWorker, candidates: list[Config]) -> dict[int, Outcome]:
-    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    round_ = worker.begin(PROBLEM)
     measured = list(round_.screen(candidates))
     assert len(measured) == len(candidates)
     return {m.config.number("tile_n"): m.outcome for m in measured}
@@ -128,7 +129,7 @@ def test_a_process_that_was_ended_once_is_blamed_on_nobody(worker: CudaWorker, o
 
 
 def test_a_finalist_at_which_the_process_was_ended_once_stays(worker: CudaWorker) -> None:
-    assert worker.begin(PROBLEM, Policy.COLD_GRAPH).finals([config(64), config(40)], 5) == ()
+    assert worker.begin(PROBLEM).finals([config(64), config(40)], 5) == ()
 
 
 def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log: Path) -> None:
@@ -141,7 +142,7 @@ def test_more_is_asked_for_before_the_device_has_to_wait(worker: CudaWorker, log
         asked_at.append(len(taken))
         return further.pop(0) if further else []
 
-    for measurement in worker.begin(PROBLEM, Policy.COLD_GRAPH).screen([config(n) for n in GOOD[:5]], more):
+    for measurement in worker.begin(PROBLEM).screen([config(n) for n in GOOD[:5]], more):
         taken.append(measurement.config.number("tile_n"))
     assert sorted(taken) == sorted([*GOOD, 48, 256])
     sent = [line for line in log.read_text().splitlines() if line.startswith("screen")]
@@ -160,21 +161,19 @@ def test_compilers_that_have_nothing_to_do_are_given_more_before_the_first_build
     builder = worker.builder = Builder(None, threads=4)
     builder._compile = compiled  # type: ignore[method-assign]
     further = [config(n) for n in GOOD[1:8]]
-    screening = worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(
-        [config(GOOD[0])], lambda: [further.pop(0)] if further else []
-    )
+    screening = worker.begin(PROBLEM).screen([config(GOOD[0])], lambda: [further.pop(0)] if further else [])
     assert {m.config.number("tile_n") for m in screening} == set(GOOD[:8])
 
 
 def test_an_illegal_candidate_is_told_and_never_sent(worker: CudaWorker, log: Path) -> None:
     illegal = FAMILY.config({"tile_n": 256, "tile_m": 256, "stages": 12})
-    (measured,) = worker.begin(PROBLEM, Policy.COLD_GRAPH).screen([illegal])
+    (measured,) = worker.begin(PROBLEM).screen([illegal])
     assert measured.outcome is Outcome.CONSTRAINTS
     assert "screen" not in log.read_text()
 
 
 def test_a_device_that_vanishes_ends_the_screening_and_blames_no_candidate(worker: CudaWorker) -> None:
-    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    round_ = worker.begin(PROBLEM)
     before = list(round_.screen([config(n) for n in GOOD]))
     with pytest.raises(DriverError, match="cuda:0 is not here"):
         list(round_.screen([config(32)]))
@@ -182,7 +181,7 @@ def test_a_device_that_vanishes_ends_the_screening_and_blames_no_candidate(worke
 
 
 def test_a_screening_that_is_left_early_leaves_no_answers_behind(worker: CudaWorker) -> None:
-    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    round_ = worker.begin(PROBLEM)
     screening = round_.screen([config(n) for n in GOOD])
     next(screening)
     assert round_.finals([config(64)], 5) == ()
@@ -190,14 +189,14 @@ def test_a_screening_that_is_left_early_leaves_no_answers_behind(worker: CudaWor
 
 
 def test_a_hang_behind_a_screening_that_was_left_is_nobodys_fault(worker: CudaWorker) -> None:
-    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    round_ = worker.begin(PROBLEM)
     for first in (config(8), config(64), config(72)):
         worker.tell(round_._question("screen", first, ""))
     assert round_.finals([config(80)], 5) == ()
 
 
 def test_a_finalist_that_fails_is_told_and_the_others_go_on(worker: CudaWorker) -> None:
-    round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+    round_ = worker.begin(PROBLEM)
     failed = round_.finals([config(64), config(24), config(8), config(72)], 5)
     assert {(m.config.number("tile_n"), m.outcome, m.stage) for m in failed} == {
         (24, Outcome.LAUNCH, "final"), (8, Outcome.TIMEOUT, "final"),
@@ -205,8 +204,8 @@ def test_a_finalist_that_fails_is_told_and_the_others_go_on(worker: CudaWorker) 
 
 
 def test_two_rounds_do_not_mix_their_operands(worker: CudaWorker, log: Path) -> None:
-    first = worker.begin(PROBLEM, Policy.COLD_GRAPH)
-    worker.begin(Gemm.parse("512x256x256"), Policy.COLD_GRAPH)
+    first = worker.begin(PROBLEM)
+    worker.begin(Gemm.parse("512x256x256"))
     list(first.screen([config(64)]))
     prepared = [line.split()[1] for line in log.read_text().splitlines() if line.startswith("prepare")]
     assert prepared[0] == prepared[2] != prepared[1]
@@ -214,12 +213,12 @@ def test_two_rounds_do_not_mix_their_operands(worker: CudaWorker, log: Path) -> 
 
 def test_a_problem_that_does_not_fit_is_one_sentence_and_the_next_one_works(worker: CudaWorker) -> None:
     with pytest.raises(DriverError, match="needs more memory than NVIDIA H200 has free"):
-        worker.begin(Gemm.parse("7x7x8"), Policy.COLD_GRAPH)
+        worker.begin(Gemm.parse("7x7x8"))
     assert outcomes(worker, [config(64)]) == {64: Outcome.CORRECT}
 
 
 def test_library_candidates_are_measured_like_ours(worker: CudaWorker) -> None:
     wanted = [family_named("cublaslt").config({"rank": rank}) for rank in range(3)]
-    measured = list(worker.begin(PROBLEM, Policy.COLD_GRAPH).screen([*wanted, config(64)]))
+    measured = list(worker.begin(PROBLEM).screen([*wanted, config(64)]))
     assert {m.config for m in measured} == {*wanted, config(64)}
     assert {m.outcome for m in measured} == {Outcome.CORRECT}

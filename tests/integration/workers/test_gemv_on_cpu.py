@@ -74,7 +74,7 @@ def kernels(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctyp
     """One program: the kernel once, and each case's Config with the entry that names it."""
     plain = dict.fromkeys(("ptx/dot.cuh", "ptx/stream.cuh", "ptx/griddepcontrol.cuh", "ptx/wgmma_mma_async.cuh"), "//")
     flat = flatten("gemv/entry.cuh", plain | {"ptx/convert.cuh": (HEADERS / "ptx_on_cpu.h").read_text()})
-    parts = [flat[: flat.rindex('#line')]]
+    parts = [flat[: flat.rindex("#line")]]
     for number, case in enumerate(cases):
         source = source_of_family(FAMILY).render(FAMILY.compile_constants(case.problem, case.config))
         own = source[source.index('#line 1 "Config"') :].replace("extern __shared__ __align__(16) unsigned char "

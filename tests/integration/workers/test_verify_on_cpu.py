@@ -17,7 +17,7 @@ from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from tests.elements import encoded, numbers, product
 from tests.on_cpu import compiled, needs_compiler
-from workers.cuda import operands, verification
+from workers.cuda import operands, outputs, verification
 from workers.cuda.kinds import gemm
 from workers.kernels.verify import SOURCE as VERIFY
 
@@ -31,6 +31,8 @@ KERNELS = {
     "compare_output": "const void* a, int b, const double* c, const float* d, u64 e, CheckResult* f",
     "count_differences": "const u8* a, const u8* b, u64 c, int d, CheckResult* e",
     "check_guards": "const GuardZone* a, int b, CheckResult* c",
+    "poison_outputs": "u8* const* a, int b, u64 c, u32 d", "digest_outputs": "const u8* const* a, int b, u64 c, u64* d",
+    "compare_digests": "u64* a, int b, u64 c, Changed* d",
 }  # fmt: skip
 PROBLEMS = [
     *(Gemm.of(37, 29, 50, dtype, layout) for dtype, layout in
@@ -114,11 +116,12 @@ class Tools:
 
 @pytest.fixture
 def host(kernels: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Tools:
-    for module in (operands, gemm, verification):
+    for module in (operands, gemm, outputs, verification):
         monkeypatch.setattr(module, "Buffer", Memory)
-    for module in (operands, verification):
+    for module in (operands, outputs, verification):
         monkeypatch.setattr(module, "cu", Host)
-    monkeypatch.setattr(verification, "HostBuffer", Memory)
+    for module in (outputs, verification):
+        monkeypatch.setattr(module, "HostBuffer", Memory)
     monkeypatch.setattr(verification, "Stopwatch", Watch)
     return Tools(kernels)
 
@@ -140,7 +143,7 @@ def test_the_reference_is_float64_of_numpy(host: Tools, problem: Gemm) -> None:
 def test_what_is_right_passes_and_each_kind_of_wrong_is_told(host: Tools, dtypes: str) -> None:
     problem = Gemm.of(35, 17, 24, dtypes)
     ops = operands.Operands(problem, 3, host, Stream(), l2_bytes=100)
-    verifier = verification.Verifier(ops, host, Stream())
+    verifier = verification.Verifier(ops, outputs.Outputs(ops, host, Stream()), host, Stream())
     size = DTYPE_BYTES[problem.dtype_c]
 
     def right(copy: Any) -> None:  # noqa: ANN401
@@ -164,3 +167,47 @@ def test_what_is_right_passes_and_each_kind_of_wrong_is_told(host: Tools, dtypes
     assert "differ between two runs" in also(lambda copy: ctypes.memset(copy.c, next(turns), size))
     for at in (lambda copy: copy.c - 1, lambda copy: copy.c + end, lambda copy: copy.a - 1, lambda copy: copy.b - 1):
         assert "outside C were overwritten" in also(lambda copy, at=at: ctypes.memset(at(copy), 0, 1))
+
+
+@pytest.mark.parametrize(("dtypes", "blocks"), [("bf16", 2), ("fp8_e4m3,fp8_e4m3,fp8_e4m3,f32", 7), ("int8", 1)])
+def test_what_timed_launches_change_is_seen_in_every_copy(host: Tools, dtypes: str, blocks: int) -> None:
+    problem = Gemm.of(35, 17, 24, dtypes)
+    ops = operands.Operands(problem, 3, host, Stream(), l2_bytes=3000)
+    count = len(ops.copies)
+    assert count > 2
+    run = host.run
+    host.run = lambda name, *given, blocks=blocks: run(name, *given, blocks=blocks)  # type: ignore[method-assign]
+    watched = outputs.Outputs(ops, host, Stream())
+    size = ops.output.size_bytes
+
+    def write(value: int) -> None:
+        for copy in ops.copies:
+            ctypes.memset(copy.c, value, size)
+
+    write(0x11)
+    watched.digest_first()
+    verified = watched.verified
+    watched.compare(verified)
+    assert watched.differences() == {}
+    # One byte anywhere, an output that nothing wrote, and what only the place of a word tells.
+    last = ops.copies[-1].c
+    for at in (0, size // 2, size - 1):
+        ctypes.memset(last + at, 0x12, 1)
+        watched.compare(verified, slot=5)
+        assert watched.differences() == {5: outputs.Difference(1, count, count - 1)}
+        write(0x11)
+    ctypes.memset(last, 0x22, 8)
+    watched.digest_first()
+    ctypes.memmove(ops.copies[0].c, last, size)
+    watched.digest_first()
+    swapped = watched.verified
+    ctypes.memset(ops.copies[0].c, 0x11, 8)
+    ctypes.memset(ops.copies[0].c + 8, 0x22, 8)
+    watched.digest_first()
+    assert watched.verified != swapped
+    write(0x11)
+    for turn in range(2):
+        watched.poison(turn)
+        watched.compare(verified)
+        watched.compare(verified)
+        assert watched.differences() == {0: outputs.Difference(2 * count, count, 0)}

@@ -17,6 +17,7 @@ from space.devices import reference_profile
 from space.enumerate import Space, enumerate_space
 from space.errors import ArchError, FamilyError
 from space.explain import explain, is_legal, legal_among, legal_mask, nearest_config
+from space.families.common import early_twin, starts_early
 from space.kinds.gemm import Gemm
 from space.nearest import MAX_CHANGES
 from space.registry import family_named
@@ -189,23 +190,17 @@ def _unpruned_square() -> Space:
     return enumerate_space(FAMILY, SQUARE, pruned=False)
 
 
-@pytest.mark.parametrize(("shape", "family", "worth"), [
-    ("16x4096x4096", "sm90_wgmma", True), ("1x4096x4096", "gemv", True), ("512x512x512", "sm90_wgmma", True),
-    ("4096x4096x4096", "sm90_wgmma", True), ("8192x8192x8192", "sm90_wgmma", False), ("1x128256x4096", "gemv", False),
-])  # fmt: skip
-def test_an_early_launch_is_tried_where_half_a_microsecond_counts(shape: str, family: str, worth: bool) -> None:
+@pytest.mark.parametrize("family", ["sm90_wgmma", "gemv"])
+def test_an_early_start_is_left_to_the_context(family: str) -> None:
     rule = next(rule for rule in family_named(family).rules if rule.id == "worth.pdl")
-    config = family_named(family).config({"pdl": 1})
-    assert rule.mask(family_named(family).columns(Gemm.parse(shape), [config])).tolist() == [worth]
+    configs = [family_named(family).config({"pdl": pdl}) for pdl in (0, 1)]
+    assert rule.mask(family_named(family).columns(Gemm.parse("1x4096x4096"), configs)).tolist() == [True, False]
 
 
-@pytest.mark.parametrize(("shape", "dtype", "pdl", "worth"), [
-    ("16x2112x7168", "fp8_e4m3", 1, True), ("16x2112x7168", "fp8_e4m3", 0, False), ("16x2112x7168", "bf16", 1, False),
-    ("512x512x512", "bf16", 1, False),
-])  # fmt: skip
-def test_few_weights_are_asked_for_before_the_kernel_before_has_ended(
-    shape: str, dtype: str, pdl: int, worth: bool
-) -> None:
-    rule = next(rule for rule in FAMILY.rules if rule.id == "worth.prefetch_stages")
-    config = FAMILY.config({"prefetch_stages": 4, "pdl": pdl})
-    assert rule.mask(FAMILY.columns(Gemm.parse(shape, dtype), [config])).tolist() == [worth]
+@pytest.mark.parametrize(("shape", "early"), [("16x4096x4096", True), ("8192x8192x8192", False)])
+def test_a_twin_starts_early_where_half_a_microsecond_counts(shape: str, early: bool) -> None:
+    config = FAMILY.config({})
+    twin = early_twin(Gemm.parse(shape), config)
+    assert (twin is not None) == early
+    assert twin is None or (starts_early(twin), twin.changed({"pdl": 0})) == (True, config)
+    assert early_twin(Gemm.parse(shape), family_named("cublaslt").config({"rank": 0})) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -88,3 +89,20 @@ def test_clocks_are_read_with_the_reasons_that_lower_them(nvml: Nvml) -> None:
     assert (read.sm_mhz, read.memory_mhz, read.power_w, read.temperature_c) == (1980, 3201, 654.321, 61)
     assert read.throttle_reasons == ("sw_power_cap", "hw_thermal_slowdown")
     assert set(read.throttle_reasons) & clocks.DISTURBING == {"hw_thermal_slowdown"}
+
+
+def test_power_is_counted_between_two_steps_of_the_counter() -> None:
+    counted = iter([10.0, 10.0, 80.0, 80.0, 150.0])
+    meter = clocks.Meter(lambda: next(counted, 150.0))
+    meter.start()
+    while not meter.watts:
+        time.sleep(0.001)
+    meter.stop()
+    assert meter.watts == pytest.approx(70.0 / 0.008, rel=0.9)
+
+
+def test_a_board_without_a_counter_has_no_power() -> None:
+    meter = clocks.Meter(lambda: None)
+    meter.start()
+    meter.stop()
+    assert meter.watts is None

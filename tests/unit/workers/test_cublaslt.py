@@ -2,78 +2,30 @@
 
 from __future__ import annotations
 
-import ctypes
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from space.config import Config
+from space.errors import ConfigError
+from space.explain import explain, is_legal
 from space.kinds.gemm import DTYPES, Gemm
-from workers.cuda import copies
+from space.registry import config_named, family_named
+from tests.fake_cublaslt import LISTED, PLACES, Recorder, library_of, numbers_of
+from workers.cuda import calls, copies
+from workers.cuda.driver import CudaError
 from workers.cuda.families import cublaslt
+from workers.cuda.families.algorithms import ATTRIBUTES
+from workers.cuda.families.shared import Shared
+
+FAMILY = family_named("cublaslt")
 
 
-class Names:
-    """Any attribute is its own name."""
-
-    def __getattr__(self, name: str) -> str:
-        return name
-
-
-class Recorder:
-    """Takes the place of `nvmath.bindings.cublasLt` and remembers what it was told."""
-
-    MatmulDescAttribute = MatrixLayoutAttribute = MatmulPreferenceAttribute = Names()
-    matmul_heuristic_result_dtype = SimpleNamespace(itemsize=64)
-
-    class cuBLASLtError(Exception):  # noqa: N801
-        pass
-
-    def __init__(self, supported: bool = True) -> None:
-        self.layouts: list[tuple[int, int, int, int]] = []
-        self.attributes: dict[str, int] = {}
-        self.calls: list[tuple[int, ...]] = []
-        self._supported = supported
-
-    def matmul_desc_create(self, compute: int, scale: int) -> int:
-        self.attributes |= {"compute": compute, "scale": scale}
-        return 1
-
-    def matrix_layout_create(self, dtype: int, rows: int, columns: int, ld: int) -> int:
-        self.layouts.append((dtype, rows, columns, ld))
-        return len(self.layouts)
-
-    def matmul_desc_set_attribute(self, _: int, attribute: str, address: int, size: int) -> None:
-        kind = {1: np.int8, 4: np.int32, 8: np.uint64}[size]
-        self.attributes[attribute] = int(np.frombuffer(ctypes.string_at(address, size), dtype=kind)[0])
-
-    def matrix_layout_set_attribute(self, layout: int, attribute: str, address: int, size: int) -> None:
-        value = int.from_bytes(ctypes.string_at(address, size), "little")
-        self.attributes[f"{attribute} {layout}"] = value
-
-    def MatmulHeuristicResult(self, count: int) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(ptr=4096)
-
-    def matmul_preference_create(self) -> int:
-        return 9
-
-    def matmul_preference_set_attribute(self, *_: int) -> None: ...
-    def matmul_preference_destroy(self, _: int) -> None: ...
-
-    def matmul_algo_get_heuristic(self, *arguments: int) -> None:
-        if not self._supported:
-            raise self.cuBLASLtError
-        ctypes.c_int32.from_address(arguments[-1]).value = 3
-
-    def matmul(self, *arguments: int) -> None:
-        self.calls.append(arguments)
-
-
-def described(problem: Gemm, supported: bool = True) -> tuple[Recorder, Any]:
-    lt = Recorder(supported)
-    library = SimpleNamespace(lt=lt, handle=7, workspace=SimpleNamespace(address=512))
-    return lt, cublaslt.Matmul(library, problem)
+def described(problem: Gemm, supported: bool = True, listed: list[dict[str, int]] = LISTED) -> tuple[Recorder, Any]:
+    lt = Recorder(supported, listed)
+    return lt, cublaslt.Matmul(library_of(lt), problem)
 
 
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
@@ -117,20 +69,126 @@ def test_sums_are_of_the_accumulators_type(dtype: str, compute: int, scale: int)
     assert (lt.attributes["compute"], lt.attributes["scale"]) == (compute, scale)
 
 
-def test_fused_parts_are_asked_for() -> None:
-    lt, matmul = described(Gemm.of(16, 16, 16, epilogue="alpha+beta+bias+gelu"))
+def launcher(monkeypatch: pytest.MonkeyPatch, problem: Gemm, config: Config, lt: Recorder) -> cublaslt.LibraryLauncher:
+    monkeypatch.setattr(cublaslt, "opened", lambda: (library_of(lt), ""))
+    return cublaslt.LibraryLauncher(problem, config, b"", None, Shared())  # type: ignore[arg-type]
+
+
+def test_fused_parts_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    lt, problem = Recorder(), Gemm.of(16, 16, 16, epilogue="alpha+beta+bias+gelu")
+    ready = launcher(monkeypatch, problem, FAMILY.config({"rank": 1}), lt)
     assert lt.attributes["EPILOGUE"] == 36
-    copy = copies.Copy(a=1, b=2, c=3, source=4, bias=5, alpha=0.5, beta=1.25)
-    matmul.launch(SimpleNamespace(handle=0), copy, 1)
+    ready.launch(SimpleNamespace(handle=3), copies.Copy(a=1, b=2, c=3, source=4, bias=5, alpha=0.5, beta=1.25))  # type: ignore[arg-type]
     (call,) = lt.calls
-    assert (call[3], call[5], call[8], call[10]) == (2, 1, 4, 3)
-    assert call[12] == 4096 + 64
+    assert (call[3], call[5], call[8], call[10], call[15]) == (2, 1, 4, 3, 3)
+    assert numbers_of(call[12])["ID"] == 39
+    assert (call[13], call[14]) == (512, 4096)
     assert lt.attributes["BIAS_POINTER"] == 5
+    assert lt.scalars == [(0.5, 1.25)]
 
 
-def test_what_the_heuristic_refuses_has_no_ranks() -> None:
-    assert list(described(Gemm.of(16, 16, 16, "fp8_e4m3", "tt"), supported=False)[1].ranks) == []
-    assert list(described(Gemm.of(16, 16, 16))[1].ranks) == [0, 1, 2]
+def test_candidates_are_what_rebuilds_the_heuristics_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    lt, problem = Recorder(), Gemm.of(16, 32, 64)
+    monkeypatch.setattr(cublaslt, "opened", lambda: (library_of(lt), ""))
+    first, second = cublaslt.LibraryLauncher.candidates(problem, Shared())
+    assert first.knobs == {
+        "rank": 0, "algorithm": 66, "tile": 20, "stages": 35, "split_k": 1, "reduction": 0, "swizzle": 0, "custom": 0,
+        "inner_shape": 0, "cluster": 3, "workspace_bytes": 0,
+    }  # fmt: skip
+    assert (second["split_k"], second["custom"], second["workspace_bytes"]) == (-1, 2**32 - 1, 4096)
+    for config, wanted in ((first, LISTED[0]), (second, LISTED[1])):
+        assert config_named(config.key) == config
+        assert is_legal(FAMILY, problem, config)
+        # Another library gives other ranks, or none.
+        other = Recorder(supported=False)
+        ready = launcher(monkeypatch, problem, config, other)
+        ready.launch(SimpleNamespace(handle=0), copies.Copy(1, 2, 3, 0, 0, 1.0, 0.0))  # type: ignore[arg-type]
+        (call,) = other.calls
+        assert numbers_of(call[12]) == dict.fromkeys(PLACES, 0) | wanted
+        # bf16 sums in f32, of bf16 operands into bf16.
+        assert set(other.initialized) == {(68, 0, 14, 14, 14, 14)}
+        assert "not in the heuristic's list" in ready.note
+
+
+def test_a_note_names_the_algorithm_and_its_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    lt, problem = Recorder(), Gemm.of(16, 32, 64)
+    _, matmul = described(problem)
+    for config in (matmul.listed[1], FAMILY.config({"rank": 1})):
+        note = launcher(monkeypatch, problem, config, lt).note
+        assert note == "algorithm 39, tile 15x64, stages 35x64, cluster 29x64, split-K -1, rank 1"
+
+
+def test_what_cannot_be_rebuilt_is_named_by_its_rank() -> None:
+    listed = [{"ID": 66, "TILE_ID": 13}, {"ID": 7}, {"ID": 39}]
+    _, matmul = described(Gemm.of(16, 16, 16), listed=listed)
+    assert [(config["algorithm"], config["rank"]) for config in matmul.listed] == [(-1, 0), (-1, 1), (39, 0)]
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"rank": 3}, "no rank 3"),
+        ({"algorithm": 5}, "algorithm 5 .no algorithm 5"),
+        ({"algorithm": 66, "tile": 13}, "no such tile"),
+        ({"algorithm": 66, "inner_shape": 2}, "no inner shape"),
+        ({"algorithm": 7}, "1,073,741,824 B of workspace"),
+    ],
+)
+def test_an_algorithm_that_this_library_refuses_is_refused(
+    monkeypatch: pytest.MonkeyPatch, knobs: dict[str, int], reason: str
+) -> None:
+    with pytest.raises(CudaError, match=reason) as refused:
+        launcher(monkeypatch, Gemm.of(16, 16, 16), FAMILY.config(knobs), Recorder())
+    assert not refused.value.sticky
+
+
+def test_a_config_of_old_is_a_rank_and_every_attribute_has_a_knob() -> None:
+    old = config_named("cublaslt:rank=3")
+    assert (old["rank"], old["algorithm"]) == (3, -1)
+    assert {*ATTRIBUTES, "rank", "workspace_bytes"} == {*FAMILY.knob_named}
+    assert explain(FAMILY, Gemm.of(64, 64, 64), old).legal
+    assert FAMILY.config_at(FAMILY.columns(Gemm.of(64, 64, 64), [old]), 0) == old
+    for value in (-1, 2**32, "03", "x", True, 1.0):
+        with pytest.raises(ConfigError, match=r"outside its domain: use one of 0, 1, 2, 3 … 4294967295"):
+            FAMILY.config({"tile": value})
+
+
+def test_a_call_runs_the_algorithm_on_any_stream_with_a_workspace_of_the_callers() -> None:
+    lt, problem = Recorder(), Gemm.of(16, 16, 16, epilogue="alpha+beta+bias")
+    call = calls.LibraryCall(problem, described(problem)[1].listed[1], library_of(lt))
+    assert call.scratch == {"workspace": calls.Scratch(4096, zeroed=False)}
+    # The library takes our B as its A.
+    assert call.alignment_bytes == {"a": 8, "b": 16, "source": 16, "c": 2, "bias": 2}
+    ready, other = call.on(SimpleNamespace(handle=3)), call.on(SimpleNamespace(handle=4))  # type: ignore[arg-type]
+    ready.bring({"workspace": 8192})
+    ready(1, 2, 3, 4, 5, 0.5, 2.0)
+    lt.attributes["BIAS_POINTER"] = 0
+    ready(1, 2, 6, 4, 5, 0.25, 2.0)
+    assert lt.attributes["BIAS_POINTER"] == 0, "set again though unchanged"
+    other(1, 2, 3, 4, 7, 1.0, 1.0)
+    assert lt.attributes["BIAS_POINTER"] == 7
+    assert [(one[3], one[5], one[8], one[10], one[13], one[14], one[15]) for one in lt.calls] == [
+        (2, 1, 4, 3, 8192, 4096, 3), (2, 1, 4, 6, 8192, 4096, 3), (2, 1, 4, 3, 0, 4096, 4),
+    ]  # fmt: skip
+    assert lt.scalars == [(0.5, 2.0), (0.25, 2.0), (1.0, 1.0)]
+
+
+def test_a_call_without_a_source_adds_nothing_of_c() -> None:
+    for dtype in ("bf16", "int8"):
+        lt, problem = Recorder(), Gemm.of(16, 16, 16, dtype)
+        call = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt))
+        assert call.scratch == {}
+        call.on(SimpleNamespace(handle=0))(1, 2, 3, 0, 0, 1.0, 1.0)  # type: ignore[arg-type]
+        assert lt.scalars == [(1, 0)]
+
+
+def test_a_call_of_what_the_library_has_not_is_refused() -> None:
+    with pytest.raises(CudaError, match="silu"):
+        calls.LibraryCall(Gemm.of(8, 8, 8, epilogue="silu"), FAMILY.config({}), library_of(Recorder()))
+
+
+def test_what_the_heuristic_refuses_has_no_candidates() -> None:
+    assert described(Gemm.of(16, 16, 16, "fp8_e4m3", "tt"), supported=False)[1].listed == ()
 
 
 @pytest.mark.parametrize(

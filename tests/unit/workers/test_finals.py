@@ -1,7 +1,9 @@
-"""Finals: cuBLASLt's rivals, overlap of preparation and GPU work, and the order of each turn."""
+"""Finals: who takes part in what, and what becomes of a rival that is wrong while it is timed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -10,90 +12,176 @@ import pytest
 
 from space.config import Config
 from space.registry import family_named
-from workers.cuda import driver, finals
-from workers.measurement import Policy
+from tests.support import FAMILY
+from workers.cuda import driver, finals, regimes
+from workers.cuda.outputs import Difference
+from workers.measurement import Clocks, Measurement, Outcome, Policy
 
 REFUSED, WRONG = -1.0, -2.0
+CLOCKS = Clocks(1500, 3201, 690.0, 50)
 
 
-@dataclass
+@dataclass(eq=False)
 class Timed:
     """Takes a recorded graph's place."""
 
-    rank: int
     us: float
-    log: list[str]
     launches: int = 10
+    started: int = 0
 
     def start(self, stream: object, replays: int) -> None:
-        self.log.append(f"start {self.rank}")
+        self.started += replays
 
     def samples_us(self) -> tuple[float, ...]:
-        self.log.append(f"samples {self.rank}")
-        return (100 * self.us, self.us, self.us)
+        taken, self.started = self.started, 0
+        return (self.us,) * taken
+
+    def heat_up(self, stream: object) -> list[float]:
+        return [self.us]
+
+    def destroy(self) -> None: ...
+
+
+@dataclass
+class Outputs:
+    """Outputs of which those of `changed` places differ."""
+
+    changed: dict[int, Difference] = field(default_factory=dict)
+
+    def poison(self, turn: int = 0) -> None: ...
+    def compare(self, verified: int, slot: int = 0) -> None: ...
+    def differences(self) -> dict[int, Difference]:
+        found, self.changed = self.changed, {}
+        return found
+
+
+@contextmanager
+def metered() -> Iterator[Any]:
+    yield SimpleNamespace(watts=700.0)
 
 
 @dataclass
 class Bench:
-    """Takes the GPU's place; `times_us` by rank."""
+    """Takes the GPU's place: `library_us` by rank, `own_us` by tile_n."""
 
-    times_us: list[float]
-    log: list[str] = field(default_factory=list)
+    library_us: list[float] = field(default_factory=list)
+    own_us: dict[int, float] = field(default_factory=dict)
+    outputs: Outputs = field(default_factory=Outputs)
+    may_reach_power_limit: bool = True
     stream: object = None
     busy_us: float = 0.0
+    restored: int = 0
+    monitor: Any = field(default_factory=lambda: SimpleNamespace(read=lambda: CLOCKS, metered=metered))
 
     @property
     def baselines(self) -> tuple[Config, ...]:
-        return tuple(family_named("cublaslt").config({"rank": rank}) for rank in range(len(self.times_us)))
+        return tuple(family_named("cublaslt").config({"rank": rank}) for rank in range(len(self.library_us)))
 
-    def ready(self, config: Config, digest: str, policy: Policy) -> Any:  # noqa: ANN401
-        rank = config.number("rank")
-        self.log.append(f"ready {rank}")
-        if self.times_us[rank] == REFUSED:
+    def ready(self, config: Config, digest: str) -> Any:  # noqa: ANN401
+        us = self.library_us[config.number("rank")] if config.family == "cublaslt" else self.own_us[config["tile_n"]]
+        if us == REFUSED:
             raise driver.CudaError("cublasLtMatmul", "CUDA_ERROR_NOT_SUPPORTED")
-        timed = Timed(rank, self.times_us[rank], self.log)
-        return SimpleNamespace(timed=timed, discard=lambda: self.log.append(f"discard {rank}"))
+        return SimpleNamespace(config=config, timed=Timed(us), discard=lambda: None)
+
+    def chained(self, ready: Any, *, early: bool) -> Timed:  # noqa: ANN401
+        return Timed(ready.timed.us + (0.5 if early else 1.0))
 
     def verify(self, ready: Any) -> Any:  # noqa: ANN401
-        return SimpleNamespace(reason="wrong" if ready.timed.us == WRONG else "")
+        return SimpleNamespace(reason="wrong" if ready.timed.us == WRONG else "", digest=1, once_us=ready.timed.us)
+
+    def restore(self) -> None:
+        self.restored += 1
+
+    def measured(self, ready: Any, stage: str, policy: Policy, samples: Any, *rest: Any) -> Any:  # noqa: ANN401
+        return SimpleNamespace(
+            config=ready.config, policy=policy, outcome=Outcome.CORRECT, samples_us=samples, median_us=samples[0],
+            product_joules=rest[-1],
+        )  # fmt: skip
+
+    def outcome(self, ready: Any, outcome: Outcome, detail: str, *rest: Any) -> Any:  # noqa: ANN401
+        return SimpleNamespace(config=ready.config, policy=rest[-1], outcome=outcome, detail=detail)
 
 
-def added(times_us: list[float]) -> tuple[list[int], list[str]]:
-    """The ranks that became rivals, and what was done."""
-    bench = Bench(times_us)
-    made = finals.Finals(bench)
-    made.add_baselines(Policy.COLD_GRAPH)
-    return [rival.ready.timed.rank for rival in made._rivals], bench.log
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(regimes, "BURST_REST_SECONDS", 0.0)
 
 
-@pytest.mark.parametrize(
-    ("times_us", "rivals"),
-    [
-        ([], []),
-        ([4.0], [0]),
-        ([4.0, 5.0, 6.0], [0]),
-        ([4.0, 3.0, 2.0, 5.0], [0, 2]),
-        # Refused or wrong ones do not take part.
-        ([REFUSED, 4.0, WRONG, 3.0, REFUSED], [1, 3]),
-        ([WRONG, REFUSED], []),
-    ],
-)
-def test_rivals_are_the_first_choice_and_the_fastest(times_us: list[float], rivals: list[int]) -> None:
-    assert added(times_us)[0] == rivals
+def own(tile_n: int, pdl: int = 0) -> Config:
+    return FAMILY.config({"tile_n": tile_n, "pdl": pdl})
 
 
-def test_one_runs_while_the_next_is_made_ready() -> None:
-    _, log = added([4.0, REFUSED, 3.0, 5.0])
-    assert log == [
-        "ready 0", "start 0", "ready 1", "samples 0", "ready 2", "start 2", "ready 3", "samples 2", "start 3",
-        "samples 3", "discard 3",
-    ]  # fmt: skip
+def ran(bench: Bench, configs: list[Config]) -> list[Measurement]:
+    made = finals.Finals(bench)  # type: ignore[arg-type]
+    for config in configs:
+        assert made.add(config, "") == ""
+    made.add_baselines()
+    return made.run(5)
+
+
+def under(measured: list[Measurement], policy: Policy) -> list[tuple[str, float]]:
+    return [
+        (one.config.family if one.config.family == "cublaslt" else str(one.config["tile_n"]), one.median_us)
+        for one in measured
+        if one.policy is policy
+    ]
+
+
+def test_refused_and_wrong_candidates_of_the_library_do_not_take_part() -> None:
+    measured = ran(Bench([REFUSED, 4.0, WRONG, 3.0, REFUSED]), [])
+    assert [one.config.number("rank") for one in measured if one.policy is Policy.BURST] == [1, 3]
+
+
+def test_a_lost_context_ends_the_finals() -> None:
+    bench = Bench([4.0])
+    bench.ready = lambda config, digest: (_ for _ in ()).throw(  # type: ignore[method-assign]
+        driver.CudaError("cuLaunchKernelEx", "CUDA_ERROR_ILLEGAL_ADDRESS")
+    )
+    with pytest.raises(driver.CudaError):
+        finals.Finals(bench).add_baselines()  # type: ignore[arg-type]
+
+
+def test_leaders_and_the_library_are_timed_under_every_policy() -> None:
+    measured = ran(Bench([5.0, 6.0, 4.5], {64: 4.0, 128: 4.1, 192: 4.9}), [own(64), own(128), own(192)])
+    everyone = [("64", 4.0), ("128", 4.1), ("192", 4.9), ("cublaslt", 5.0), ("cublaslt", 6.0), ("cublaslt", 4.5)]
+    assert under(measured, Policy.BURST) == everyone
+    # 192 is 22 % behind; of the library the first choice and the best stay.
+    leaders = [("64", 4.0), ("128", 4.1), ("cublaslt", 5.0), ("cublaslt", 4.5)]
+    assert under(measured, Policy.SUSTAINED) == under(measured, Policy.ROUNDS) == leaders
+    assert under(measured, Policy.CHAIN) == [(name, us + 1.0) for name, us in leaders]
+    assert under(measured, Policy.CHAIN_PDL) == []
+
+
+def test_who_falls_behind_under_sustained_ends_earlier_but_the_first_choice_stays() -> None:
+    measured = ran(Bench([5.0], {64: 4.0, 128: 4.2}), [own(64), own(128)])
+    taken = {one.config.family + str(one.config.knobs.get("tile_n", "")): len(one.samples_us)
+             for one in measured if one.policy is Policy.SUSTAINED}  # fmt: skip
+    assert taken == {"sm90_wgmma64": finals.PASSES, "sm90_wgmma128": 2, "cublaslt": finals.PASSES}
+    assert [one.product_joules for one in measured if one.policy is Policy.SUSTAINED] == [
+        pytest.approx(700 * one.median_us / 1e6) for one in measured if one.policy is Policy.SUSTAINED
+    ]
+
+
+def test_a_config_with_dependent_launch_is_timed_only_among_kernels_that_use_it() -> None:
+    measured = ran(Bench([5.0], {64: 4.0}), [own(64), own(64, pdl=1)])
+    early = [one for one in measured if one.config.knobs.get("pdl")]
+    assert [one.policy for one in early] == [Policy.CHAIN_PDL]
+    assert under(measured, Policy.CHAIN_PDL) == [("64", 4.5), ("cublaslt", 5.5)]
+
+
+def test_a_rival_that_writes_something_else_while_it_is_timed_is_wrong_everywhere() -> None:
+    bench = Bench([5.0], {64: 4.0, 128: 4.1}, Outputs({1: Difference(1, 2, 0)}))
+    measured = ran(bench, [own(64), own(128)])
+    wrong = [one for one in measured if one.outcome is Outcome.WRONG_RESULT]
+    assert {one.config["tile_n"] for one in wrong} == {128}
+    assert bench.restored == 1
+    assert wrong[0].detail.startswith("right when verified, wrong while timed: launch 9 of 10")
 
 
 def test_no_rival_always_runs_behind_the_same_one_and_none_is_left_out() -> None:
-    orders = [finals.order_of(number, 10) for number in range(20)]
+    orders = [regimes.order_of(number, 10) for number in range(20)]
     assert all(sorted(order) == list(range(10)) for order in orders)
     for rival in range(10):
         before = {order[order.index(rival) - 1] for order in orders if order.index(rival)}
         assert len(before) >= 5
-    assert {len(finals.order_of(number, 1)) for number in range(3)} == {1}
+    assert {len(regimes.order_of(number, 1)) for number in range(3)} == {1}

@@ -11,7 +11,7 @@ from space.registry import family_named
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
 from workers import recorded
 from workers.build import Build
-from workers.measurement import Measurement, Outcome, Policy, Stage
+from workers.measurement import Measurement, Outcome, Stage
 from workers.recorded import USUAL_SECONDS, RecordedWorker, seconds_taken
 from workers.recording import file_name, read_recording, write_recording
 
@@ -64,7 +64,7 @@ def test_an_old_recording_takes_what_is_usual(tmp_path: Path) -> None:
 def test_real_time_passes_what_each_candidate_took(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, slept = opened(folder, monkeypatch, real_time=True)
     with worker:
-        measured_again = list(worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(CONFIGS))
+        measured_again = list(worker.begin(PROBLEM).screen(CONFIGS))
     assert sorted(slept) == sorted([0.25, 0.5, 0.25, 0.25])
     assert {m.config: m.outcome for m in measured_again} == dict(
         zip(CONFIGS, [Outcome.CORRECT, Outcome.TIMEOUT, Outcome.CORRECT, Outcome.WRONG_RESULT], strict=True)
@@ -74,14 +74,14 @@ def test_real_time_passes_what_each_candidate_took(folder: Path, monkeypatch: py
 def test_full_speed_sleeps_never(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, slept = opened(folder, monkeypatch, real_time=False)
     with worker:
-        list(worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(CONFIGS))
+        list(worker.begin(PROBLEM).screen(CONFIGS))
     assert slept == []
 
 
 def test_the_librarys_candidates_are_replayed_and_are_not_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
-        round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+        round_ = worker.begin(PROBLEM)
         assert list(round_.baselines) == LIBRARY
         assert [m.config for m in round_.screen(LIBRARY)] == LIBRARY
         assert worker.measurable(PROBLEM) == {config.key for config in CONFIGS}
@@ -101,7 +101,7 @@ def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
     rows += [measured(LIBRARY[0], 120.0, stage="final")]
     write_recording(tmp_path / "h200" / file_name(PROBLEM), PROBLEM, FACTS, [(row, PROVENANCE) for row in rows])
     worker, _ = opened(tmp_path / "h200", monkeypatch, real_time=False)
-    ours, lucky, library = worker.begin(PROBLEM, Policy.COLD_GRAPH).finals([CONFIGS[0], CONFIGS[2]], 5)
+    ours, lucky, library = worker.begin(PROBLEM).finals([CONFIGS[0], CONFIGS[2]], 5)
     assert (ours.median_us, library.median_us) == (105.0, 120.0)
     # In finals the two others took 5 and 10 % longer than in screening.
     assert (lucky.stage, lucky.median_us) == ("final", pytest.approx(90.0 * 1.075))
@@ -112,7 +112,7 @@ def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.
     monkeypatch.setattr(recorded, "sources_digest", lambda _: "b" * 64)
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
-        round_ = worker.begin(PROBLEM, Policy.COLD_GRAPH)
+        round_ = worker.begin(PROBLEM)
         (ours,), (theirs,) = round_.screen(CONFIGS[:1]), round_.screen(LIBRARY[:1])
         (final,) = round_.finals(CONFIGS[:1], 5)
     assert round_.provenance.kernel_source_digest == PROVENANCE.kernel_source_digest
@@ -126,4 +126,4 @@ def test_a_replay_with_the_same_kernel_says_nothing(folder: Path, monkeypatch: p
     monkeypatch.setattr(recorded, "sources_digest", lambda _: PROVENANCE.kernel_source_digest)
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
-        assert [one.note for one in worker.begin(PROBLEM, Policy.COLD_GRAPH).screen(CONFIGS)] == [""] * len(CONFIGS)
+        assert [one.note for one in worker.begin(PROBLEM).screen(CONFIGS)] == [""] * len(CONFIGS)

@@ -12,7 +12,7 @@ from space.config import Config
 from tests.support import FAMILY, measured
 from workers.cuda import driver, process
 from workers.errors import CacheError
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 
 LOST, REFUSED = "CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_INVALID_IMAGE"
 
@@ -23,7 +23,6 @@ class Loaded:
 
     config: Config
     digest: str
-    policy: Policy
 
 
 class Ready:
@@ -49,9 +48,9 @@ class Bench:
     def foresee(self, config: Config, digest: str) -> None:
         self._do("foresee", config)
 
-    def load(self, config: Config, digest: str, policy: Policy) -> Loaded:
+    def load(self, config: Config, digest: str) -> Loaded:
         self._do("load", config)
-        return Loaded(config, digest, policy)
+        return Loaded(config, digest)
 
     def record(self, loaded: Loaded) -> Ready:
         self._do("record", loaded.config)
@@ -65,7 +64,7 @@ class Bench:
         self._do("end", ready.config)
         return measured(ready.config)
 
-    def failure(self, config: Config, digest: str, policy: Policy, outcome: Outcome, detail: str) -> Measurement:
+    def failure(self, config: Config, digest: str, outcome: Outcome, detail: str) -> Measurement:
         return measured(config, outcome=outcome)
 
     def outcome(self, ready: Ready, outcome: Outcome, detail: str) -> Measurement:
@@ -90,7 +89,7 @@ class Inbox:
 
 def question(tile_n: int) -> dict[str, Any]:
     config = FAMILY.config({"tile_n": tile_n})
-    return {"do": "screen", "family": config.family, "knobs": config.knobs_text, "digest": "", "policy": "cold_graph"}
+    return {"do": "screen", "family": config.family, "knobs": config.knobs_text, "digest": ""}
 
 
 def run(

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from workers.cuda import device, finals, timing
+from workers.cuda import device, regimes, timing
 
 
 def test_every_copy_is_launched_equally_often_in_a_graph() -> None:
@@ -62,10 +62,10 @@ def test_turns_away_from_the_others_clock_are_disturbed() -> None:
     from workers.measurement import Clocks
 
     def one(mhz: int, *reasons: str) -> object:
-        return finals.Turn((1.0,), Clocks(mhz, 3201, 600.0, 60, reasons))
+        return regimes.Turn((1.0,), Clocks(mhz, 3201, 600.0, 60, reasons))
 
     turns = [one(1700), one(1710), one(1500), one(1690, "sw_power_cap"), one(1700, "hw_thermal_slowdown")]
-    assert [kept.clocks.sm_mhz for kept in finals.undisturbed(turns)] == [1700, 1710, 1690]
+    assert [kept.clocks.sm_mhz for kept in regimes.undisturbed(turns)] == [1700, 1710, 1690]
 
 
 def test_a_driver_older_than_the_compiler_is_refused_with_both_versions() -> None:

@@ -23,7 +23,7 @@ from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.service_client import ServiceClient
 from tuner.studying.screening import Trial
-from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, to_json
+from workers.measurement import DeviceFacts, Measurement, Outcome, Provenance, Stage, to_json
 
 
 class LocalCoordinator:
@@ -69,7 +69,7 @@ class HttpCoordinator:
         said = self._service.call("POST", f"/v1/workers/{worker_id}:claim")
         if said is None:
             return None
-        return RoundTask(**said | {"policy": Policy(said["policy"]), "only": tuple(said["only"])})
+        return RoundTask(**said | {"only": tuple(said["only"])})
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
         body = {"lease": task.lease, "provenance": asdict(provenance)}
@@ -87,7 +87,7 @@ class HttpCoordinator:
 
     def finish(self, task: RoundTask, report: RoundReport) -> None:
         body = {
-            "lease": task.lease, "problem_key": task.problem_key, "policy": task.policy.value,
+            "lease": task.lease, "problem_key": task.problem_key,
             "measurements": [measurement_document(entry) for entry in report.measurements],
             "provenance": asdict(report.provenance) if report.provenance else None,
             "busy_seconds": report.busy_seconds, "ended": report.ended, "failure": report.failure[:4_000],
@@ -103,12 +103,14 @@ Coordinator = LocalCoordinator | HttpCoordinator
 
 
 def measurement_document(measurement: Measurement) -> dict[str, Any]:
-    """A measurement in the form of a round's report, which gives problem, device and policy once."""
+    """A measurement in the form of a round's report, which gives problem and device once."""
     check, clocks = measurement.verification, measurement.clocks
     return {
-        "config": measurement.config.key, "stage": measurement.stage, "outcome": measurement.outcome.value,
+        "config": measurement.config.key, "stage": measurement.stage, "policy": measurement.policy.value,
+        "outcome": measurement.outcome.value,
         "samples_us": list(measurement.samples_us), "detail": measurement.detail[:4_000],
         "verification": json.loads(to_json(check)) if check else None,
         "clocks": json.loads(to_json(clocks)) if clocks else None,
         "build_digest": measurement.build_digest, "note": measurement.note[:4_000],
+        "product_joules": measurement.product_joules,
     }  # fmt: skip

@@ -110,7 +110,7 @@ class RoundRunner:
         """
         candidates = candidates_for(self._problem, self._worker)
         with self._busy():
-            round_ = self._worker.begin(self._problem, self._task.policy)
+            round_ = self._worker.begin(self._problem)
         self._provenance = provenance = round_.provenance
         past = self._retry(lambda: self._coordinator.begin(self._task, provenance))
         until = time.monotonic() + self._task.seconds

@@ -26,7 +26,6 @@ from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import queue_name
-from workers.measurement import Policy
 
 MOST_KEY = 200
 
@@ -78,7 +77,7 @@ class Campaigns:
             queues = [(queue_for(session, name, kind), name, kind) for name, kind in request.devices]
             row = CampaignRow(
                 name=request.name, status=CampaignStatus.RUNNING.value, stopped_because="", priority=request.priority,
-                policy=request.policy.value, budget=asdict(request.budget), idempotency_key=key,
+                budget=asdict(request.budget), idempotency_key=key,
                 request_digest=digest, created_at=now(session), finished_at=None,
             )  # fmt: skip
             session.add(row)
@@ -146,7 +145,7 @@ class Campaigns:
 def campaign_of(row: CampaignRow) -> Campaign:
     """A row as a plain value."""
     return Campaign(
-        row.id, row.name, CampaignStatus(row.status), row.stopped_because, row.priority, Policy(row.policy),
+        row.id, row.name, CampaignStatus(row.status), row.stopped_because, row.priority,
         CampaignBudget(**row.budget), utc(row.created_at), utc(row.finished_at) if row.finished_at else None,
     )  # fmt: skip
 
@@ -197,7 +196,7 @@ def digest_of(request: CampaignRequest) -> str:
     """Equal for equal requests."""
     document = {
         "name": request.name, "problems": [problem.key for problem in request.problems], "devices": request.devices,
-        "budget": asdict(request.budget), "priority": request.priority, "policy": request.policy.value,
+        "budget": asdict(request.budget), "priority": request.priority,
     }  # fmt: skip
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 

@@ -22,7 +22,7 @@ from space.rank import roofline_us
 from space.registry import config_named, families_for, family_named
 from tuner.errors import ResultRefused
 from tuner.evidence.picks import LIBRARY
-from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, screening_policy
 
 #: Most measurements per report, samples per measurement, characters per text.
 MOST_MEASUREMENTS: Final = 2_000
@@ -90,9 +90,7 @@ def check_provenance(provenance: Provenance, facts: DeviceFacts) -> None:
         raise ResultRefused("the provenance names no kernel source digest, or a seed beyond 64 bits")
 
 
-def check_measurements(
-    measurements: Sequence[Measurement], problem: Problem, policy: Policy, facts: DeviceFacts
-) -> None:
+def check_measurements(measurements: Sequence[Measurement], problem: Problem, facts: DeviceFacts) -> None:
     """Checks all of a report's measurements.
 
     Raises:
@@ -101,21 +99,31 @@ def check_measurements(
     if len(measurements) > MOST_MEASUREMENTS:
         raise ResultRefused(f"{len(measurements)} measurements in one report: at most {MOST_MEASUREMENTS}")
     for stage in ("screen", "final"):
-        of_stage = [measurement.config for measurement in measurements if measurement.stage == stage]
+        of_stage = [(one.config, one.policy) for one in measurements if one.stage == stage]
         if len(set(of_stage)) != len(of_stage):
-            raise ResultRefused(f"a config is reported twice in stage {stage}: a round measures it once")
-        check_legal(problem, facts.profile, of_stage, "screen" if stage == "screen" else "final")
+            raise ResultRefused(f"a config is reported twice in stage {stage}: a round measures it once under a policy")
+        configs = [*dict.fromkeys(config for config, _ in of_stage)]
+        check_legal(problem, facts.profile, configs, "screen" if stage == "screen" else "final")
+    screening = screening_policy(facts.kind)
     least_us = roofline_us(problem, facts.profile) * FASTEST_SHARE_OF_BOUND
     for measurement in measurements:
-        if wrong := _wrong(measurement, problem, policy, least_us):
+        if wrong := _wrong(measurement, problem, screening, least_us):
             raise ResultRefused(f"{measurement.config.key}: {wrong}")
 
 
-def _wrong(measurement: Measurement, problem: Problem, policy: Policy, least_us: float) -> str:
-    """The rule that one measurement breaks; empty for none."""
+def _wrong(measurement: Measurement, problem: Problem, screening: Policy, least_us: float) -> str:
+    """The rule that one measurement breaks; empty for none.
+
+    Args:
+        screening: policy of the device's screenings.
+    """
     samples, check = measurement.samples_us, measurement.verification
-    if measurement.problem_key != problem.key or measurement.policy is not policy:
-        return f"it is of {measurement.problem_key[:200]} ({measurement.policy}), the round is of {problem.key}"
+    if measurement.problem_key != problem.key:
+        return f"it is of {measurement.problem_key[:200]}, the round is of {problem.key}"
+    if measurement.stage == "screen" and measurement.policy is not screening:
+        return f"it was screened under {measurement.policy}, this device screens under {screening}: upgrade the worker"
+    if measurement.product_joules is not None and not 0 < measurement.product_joules < math.inf:
+        return f"product_joules = {measurement.product_joules}: energy is a positive number"
     if len(samples) > MOST_SAMPLES or not _all_positive(samples):
         return f"samples must be at most {MOST_SAMPLES} positive numbers of microseconds"
     if max(len(measurement.detail), len(measurement.note)) > MOST_TEXT:

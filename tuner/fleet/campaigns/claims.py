@@ -17,7 +17,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow
 from tuner.evidence.models import ProblemRow
 from tuner.fleet.campaigns.outcomes import finalists_next, suspects_next
-from tuner.fleet.campaigns.records import CampaignBudget, Policy, RoundTask
+from tuner.fleet.campaigns.records import CampaignBudget, RoundTask
 from tuner.fleet.campaigns.workers import LiveWorker
 from tuner.fleet.queue.in_table import Job, TableQueue
 
@@ -28,7 +28,7 @@ Item, Round = CampaignProblemRow, RoundRow
 _ITEMS: Final = (
     select(
         Item.id.label("item_id"), Item.problem_id, Item.started, Item.attempts, Item.suspects, Item.closing,
-        Item.tried, ProblemRow.key, CampaignRow.policy, CampaignRow.budget, CampaignRow.priority,
+        Item.tried, ProblemRow.key, CampaignRow.budget, CampaignRow.priority,
     )
     .join(CampaignRow, CampaignRow.id == Item.campaign_id)
     .join(ProblemRow, ProblemRow.id == Item.problem_id)
@@ -89,6 +89,6 @@ def _inserting(dialect: str) -> ReturningInsert[int]:
 def _task(item: Row[Any], round_id: int, lease: str, seconds: float) -> RoundTask:
     budget = CampaignBudget(**item.budget).of_problem(item.tried if item.closing else None)
     return RoundTask(
-        round_id, lease, item.key, Policy(item.policy), budget.candidates, budget.turns, budget.target, seconds,
+        round_id, lease, item.key, budget.candidates, budget.turns, budget.target, seconds,
         suspects_next(item.attempts, item.suspects), finalists_next(item.attempts),
     )  # fmt: skip

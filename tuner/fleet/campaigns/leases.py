@@ -12,9 +12,9 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from space.problem import Problem
 from tuner.errors import LeaseLost
 from tuner.evidence import codec
-from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
-from workers.measurement import DeviceFacts, Policy
+from workers.measurement import DeviceFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,6 @@ class LeasedRound:
 
     problem: Problem
     problem_id: int
-    policy: Policy
     facts: DeviceFacts
     device_id: int
     worker_id: int
@@ -43,11 +42,10 @@ _OURS: Final = (
 _HELD: Final = (
     select(
         RoundRow.worker_id, RoundRow.study_id, RoundRow.problem_id, CampaignProblemRow.device_id, ProblemRow.key,
-        CampaignRow.policy, WorkerRow.facts, StudyRow.source,
+        WorkerRow.facts, StudyRow.source,
     )
     .join(ProblemRow, ProblemRow.id == RoundRow.problem_id)
     .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
-    .join(CampaignRow, CampaignRow.id == CampaignProblemRow.campaign_id)
     .join(WorkerRow, WorkerRow.id == RoundRow.worker_id)
     .outerjoin(StudyRow, StudyRow.id == RoundRow.study_id)
     .where(*_OURS)
@@ -77,9 +75,8 @@ def held(session: Session, round_id: int, lease: str) -> LeasedRound:
     row = session.execute(_HELD, {"round": round_id, "under": lease}).one_or_none()
     if row is None or row.worker_id is None:
         raise lost(round_id)
-    problem, policy = codec.problem_of(row.key), Policy(row.policy)
-    facts = DeviceFacts(**row.facts)
-    return LeasedRound(problem, row.problem_id, policy, facts, row.device_id, row.worker_id, row.study_id, row.source)
+    problem, facts = codec.problem_of(row.key), DeviceFacts(**row.facts)
+    return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source)
 
 
 def locked(session: Session, round_id: int, lease: str) -> RoundRow:

@@ -23,7 +23,7 @@ from tuner.errors import NothingCorrect
 from tuner.evidence import bests, measurements, studies
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.models import ConfigRow, MeasurementRow
-from tuner.evidence.picks import best_of
+from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyStatus
 from tuner.fleet.campaigns.records import ProblemStatus
 from tuner.studying.screening import FINALISTS
@@ -83,12 +83,15 @@ def park(item: CampaignProblemRow, reason: str, failing_config: str, at: datetim
     item.status, item.reason, item.failing_config, item.ended_at = "parked", reason, failing_config, at
 
 
-def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> Best | NothingCorrect | None:
-    """The winner of finals that are not stored yet; None without finals. Slow: bootstraps, so not in a transaction."""
+def verdict(problem: Problem, finals: Sequence[StoredMeasurement]) -> list[Best] | NothingCorrect | None:
+    """The winners of finals that are not stored yet, the served one first; None without finals.
+
+    Slow: it bootstraps, so not in a transaction.
+    """
     if not finals:
         return None
     try:
-        return best_of(problem, finals, 0, {})
+        return bests_of(problem, finals, 0, {})
     except NothingCorrect as nothing:
         return nothing
 
@@ -98,7 +101,7 @@ def conclude(
     round_: RoundRow,
     problem: Problem,
     because: str,
-    decided: Best | NothingCorrect | None,
+    decided: list[Best] | NothingCorrect | None,
     stored: Sequence[StoredMeasurement],
     most_attempts: int,
     at: datetime,
@@ -119,10 +122,15 @@ def conclude(
     if isinstance(decided, NothingCorrect):
         park(item, f"nothing correct: {decided}", "", at)
     elif decided is not None:
-        winner = next((entry for entry in stored if entry.measurement is decided.winner.measurement), decided.winner)
-        best = replace(decided, winner=winner, tried=item.tried, failed=dict(item.failed))
-        bests.put(session, best)
-        item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, winner.id
+        as_stored = {id(entry.measurement): entry for entry in stored}
+        won = [
+            replace(best, winner=as_stored.get(id(best.winner.measurement), best.winner), tried=item.tried,
+                    failed=dict(item.failed))
+            for best in decided
+        ]  # fmt: skip
+        bests.put(session, won)
+        best = won[0]
+        item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, best.winner.id
         item.versus_first = asdict(best.versus_first) if best.versus_first else None
         item.versus_best = asdict(best.versus_best) if best.versus_best else None
     elif item.tried > sum(item.failed.values()):

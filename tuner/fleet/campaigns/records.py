@@ -98,7 +98,6 @@ class CampaignRequest:
     devices: tuple[tuple[str, str], ...]
     budget: CampaignBudget = CampaignBudget()
     priority: int = 0
-    policy: Policy = Policy.COLD_GRAPH
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= MOST_NAME or not self.name.isprintable():
@@ -121,7 +120,6 @@ class Campaign:
     status: CampaignStatus
     stopped_because: str
     priority: int
-    policy: Policy
     budget: CampaignBudget
     created_at: datetime
     finished_at: datetime | None
@@ -219,7 +217,6 @@ class RoundTask:
     round_id: int
     lease: str
     problem_key: str
-    policy: Policy
     candidates: int
     rounds: int
     target: float | None

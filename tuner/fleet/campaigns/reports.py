@@ -23,7 +23,7 @@ from tuner.studying.study import source_of
 MOST_REASON = 1_000
 
 
-def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorrect | None:
+def check_report(holder: LeasedRound, report: RoundReport) -> list[Best] | NothingCorrect | None:
     """Checks a whole report and decides its finals; outside any transaction, because both take a while.
 
     Raises:
@@ -39,7 +39,7 @@ def check_report(holder: LeasedRound, report: RoundReport) -> Best | NothingCorr
     if provenance is None or holder.source is None or source_of(provenance) != holder.source:
         raise ResultRefused("the measurements have another provenance than the round began with")
     check_provenance(provenance, holder.facts)
-    check_measurements(report.measurements, holder.problem, holder.policy, holder.facts)
+    check_measurements(report.measurements, holder.problem, holder.facts)
     at = datetime.now().astimezone()
     finals = [
         StoredMeasurement(0, 0, holder.facts.name, holder.facts.kind, at, provenance, measurement)

@@ -30,14 +30,12 @@ from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
 from tuner.studying.screening import Trial
 from tuner.studying.study import names_of, source_of
-from workers.measurement import Outcome, Provenance, Stage
+from workers.measurement import Outcome, Provenance, Stage, screening_policy
 
 #: After this many candidates, the winners of similar problems have been tried.
 _LATE: Final = 64
 _MEASURED: Final = (
-    select(
-        ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us, MeasurementRow.stage, MeasurementRow.series
-    )
+    select(ConfigRow.key, MeasurementRow.outcome, MeasurementRow.median_us, MeasurementRow.stage, MeasurementRow.series)
     .join(MeasurementRow, MeasurementRow.config_id == ConfigRow.id)
     .where(MeasurementRow.study_id == bindparam("study"))
     .order_by(MeasurementRow.id)
@@ -80,14 +78,12 @@ class Rounds:
             check_provenance(provenance, holder.facts)
             touch(session, self._queue, holder.worker_id)
             competing = names_of(families_for(holder.facts.arch, holder.problem))
-            of_device = (holder.facts.name, holder.facts.kind, holder.policy, competing, source_of(provenance))
-            key = StudyKey(holder.problem, *of_device)
+            name, kind = holder.facts.name, holder.facts.kind
+            key = StudyKey(holder.problem, name, kind, screening_policy(kind), competing, source_of(provenance))
             study = studies.begin(session, key, holder.problem_id, holder.device_id)
             keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals_done = _past(session, study.id)
-            winners = (
-                () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
-            )
+            winners = () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
             return StudyHistory(study.id, tried, finals_done, winners)
 
     def announce(self, round_id: int, lease: str, stage: Stage, configs: Sequence[str]) -> None:

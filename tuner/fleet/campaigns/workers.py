@@ -209,9 +209,7 @@ def sign_off(session: Session, queue: TableQueue, row: WorkerRow, because: str) 
 
 
 #: A worker that is not gone, locked.
-_PRESENT = (
-    select(WorkerRow).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone").with_for_update()
-)
+_PRESENT = select(WorkerRow).where(WorkerRow.id == bindparam("worker"), WorkerRow.status != "gone").with_for_update()
 #: The round that a worker holds.
 _ROUND = select(RoundRow.id).where(RoundRow.worker_id == bindparam("worker"), RoundRow.status == "running")
 #: Status of the campaign whose round a worker holds.

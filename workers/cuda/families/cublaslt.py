@@ -1,11 +1,15 @@
-"""cuBLASLt as a family: its heuristic's candidates, launched like ours through nvmath-python's bindings."""
+"""cuBLASLt as a family: its algorithms, launched like our kernels through nvmath-python's bindings.
+
+What is measured is an algorithm rebuilt from its attributes, so that another process with the same version of the
+library runs the same.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -13,10 +17,11 @@ import numpy as np
 from space.config import Config
 from space.devices import DeviceProfile
 from space.families.common import WORKSPACE_BYTES
-from space.families.cublaslt import CUBLASLT, MAX_RANKS
+from space.families.cublaslt import BY_RANK, CUBLASLT, MAX_RANKS
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Buffer, CudaError, Stream
+from workers.cuda.families.algorithms import ATTRIBUTES, Algorithm, Result, alignment_bytes, attributes, rebuilt
 from workers.cuda.families.launcher import Launcher, Library
 from workers.cuda.families.shared import Shared
 
@@ -29,10 +34,11 @@ _COMPUTE_32F, _COMPUTE_32I, _COMPUTE_TF32 = 68, 72, 77
 _OP_N, _OP_T = 0, 1
 #: cublasLt.h: cublasLtEpilogue_t; the values are bits that add up.
 _EPILOGUES: Final = {"relu": 2, "bias": 4, "gelu": 32}
+_REFUSED: Final = "CUDA_ERROR_NOT_SUPPORTED"
 
 
 class Handle:
-    """A handle of the library, its workspace and its version.
+    """A handle of the library on the current device, and its version.
 
     Raises:
         ImportError, OSError: the library or its bindings are not installed.
@@ -43,13 +49,17 @@ class Handle:
 
         self.lt: Any = cublasLt
         self.handle = cublasLt.create()
-        self.workspace = Buffer.allocate(WORKSPACE_BYTES)
         self.version = str(cublasLt.get_version())
+
+    @cached_property
+    def workspace(self) -> Buffer:
+        """Workspace that all candidates share, one launch after another."""
+        return Buffer.allocate(WORKSPACE_BYTES)
 
 
 @cache
-def opened() -> tuple[Handle | None, str]:
-    """The handle of this process; None and the reason where the library can't be used.
+def opened(device: int = 0) -> tuple[Handle | None, str]:
+    """The handle of this process on a device, which must be current; None and the reason where there is no library.
 
     Raises:
         CudaError: the GPU can't be used.
@@ -59,8 +69,8 @@ def opened() -> tuple[Handle | None, str]:
     except CudaError:
         raise
     except Exception as error:
-        # Not installed, or not loadable here: then there is no baseline, and users see the reason.
-        return None, f"cuBLASLt can't be used ({type(error).__name__}: {error}): no baseline is measured"
+        # Not installed, or not loadable here; users see the reason.
+        return None, f"cuBLASLt can't be used ({type(error).__name__}: {error})"
 
 
 def unsupported(problem: Gemm) -> str:
@@ -82,59 +92,87 @@ class Matmul:
     Our row-major matrices are column-major and transposed to the library, which computes Cᵀ = op(B)·op(A): B is its
     first operand. B stored [N,K] is its matrix [K,N] and must be transposed; B stored [K,N] must not. For A it is the
     other way round.
+
+    Attributes:
+        whole: whether sums are whole numbers, which are not scaled: alpha is 1 and beta 0.
     """
 
     def __init__(self, library: Handle, problem: Gemm) -> None:
         self._library, self._problem = library, problem
         m, n, k = problem.m, problem.n, problem.k
-        whole = self._whole = problem.dtype_acc == "s32"
-        self._scalar: Any = ctypes.c_int32 if whole else ctypes.c_float
+        whole = self.whole = problem.dtype_acc == "s32"
         compute = _COMPUTE_32I if whole else _COMPUTE_TF32 if problem.dtype_a == "tf32" else _COMPUTE_32F
-        self._descriptor = library.lt.matmul_desc_create(compute, _TYPES["s32" if whole else "f32"])
+        scale, dtype_c = _TYPES["s32" if whole else "f32"], problem.dtype_c
+        # With an fp8 output the C that beta scales is bf16, read or not (cuBLAS documentation, cublasLtMatmul).
+        source = "bf16" if dtype_c.startswith("fp8") else dtype_c
+        self._types = compute, scale, *(_TYPES[each] for each in (problem.dtype_b, problem.dtype_a, source, dtype_c))
+        self._descriptor = library.lt.matmul_desc_create(compute, scale)
         self._describe_operation()
         self._first = self._layout(problem.dtype_b, *((k, n) if problem.layout[1] == "t" else (n, k)))
         self._second = self._layout(problem.dtype_a, *((k, m) if problem.layout[0] == "n" else (m, k)))
-        self._output = self._layout(problem.dtype_c, n, m)
-        # With an fp8 output the C that beta scales is bf16, read or not (cuBLAS documentation, cublasLtMatmul).
-        self._source = self._layout("bf16" if problem.dtype_c.startswith("fp8") else problem.dtype_c, n, m)
-        self._results, self._count = self._ask_heuristic()
+        self._output, self._source = self._layout(dtype_c, n, m), self._layout(source, n, m)
 
-    @property
-    def ranks(self) -> range:
-        """Indices into the heuristic's list; empty where the library has no such product."""
-        return range(self._count)
+    @cached_property
+    def listed(self) -> tuple[Config, ...]:
+        """The heuristic's candidates, its first choice first, each once; empty where the library has no such product.
 
-    def launch(self, stream: Stream, copy: Copy, rank: int) -> None:
-        """Runs one of the candidates once.
+        A candidate that can't be rebuilt from its attributes is named by its rank.
+        """
+        configs = (self._config(rank) for rank in range(len(self._results)))
+        return tuple(dict.fromkeys(configs))
+
+    def algorithm(self, config: Config) -> Algorithm:
+        """The algorithm of a config, checked by the library.
+
+        Raises:
+            CudaError: the library has no such algorithm, or refuses it for this product.
+        """
+        if config["algorithm"] != BY_RANK:
+            return self._rebuilt(config.knobs)
+        rank = config.number("rank")
+        if rank >= len(self._results):
+            raise CudaError(f"cublasLtMatmulAlgoGetHeuristic returns no rank {rank}", "CUDA_ERROR_NOT_FOUND")
+        result = self._results[rank]
+        return Algorithm(result, alignment_bytes(self._library.lt, result))
+
+    def launch(self, stream: int, copy: Copy, algorithm: Algorithm, workspace: int, alpha: int, beta: int) -> None:
+        """Runs an algorithm once. A bias must have been set with `set_bias`.
+
+        Args:
+            stream: handle.
+            workspace: address of `algorithm.workspace_bytes`.
+            alpha, beta: addresses of scalars of the type of `scalar`.
 
         Raises:
             CudaError: the library refuses it, as it does with some of its own candidates.
         """
-        lt, library = self._library.lt, self._library
-        # Whole numbers come with alpha = 1 and beta = 0 only, see `unsupported`.
-        number = int if self._whole else float
-        alpha, beta = self._scalar(number(copy.alpha)), self._scalar(number(copy.beta))
-        if copy.bias:
-            self._set(lt.MatmulDescAttribute.BIAS_POINTER, copy.bias, np.uint64)
+        lt = self._library.lt
         try:
             lt.matmul(
-                library.handle, self._descriptor, ctypes.addressof(alpha), copy.b, self._first, copy.a, self._second,
-                ctypes.addressof(beta), copy.source or copy.c, self._source, copy.c, self._output,
-                self._algorithm(rank), library.workspace.address, WORKSPACE_BYTES, int(stream.handle),
+                self._library.handle, self._descriptor, alpha, copy.b, self._first, copy.a, self._second, beta,
+                copy.source or copy.c, self._source, copy.c, self._output, algorithm.address, workspace,
+                algorithm.workspace_bytes, stream,
             )  # fmt: skip
         except lt.cuBLASLtError as error:
-            raise CudaError(f"cublasLtMatmul ({error})", "CUDA_ERROR_NOT_SUPPORTED") from error
+            raise CudaError(f"cublasLtMatmul ({error})", _REFUSED) from error
 
-    def note(self, rank: int) -> str:
-        """The library's description of a candidate: algorithm, tile, stages, cluster, split-K."""
-        lt = self._library.lt
-        kinds = lt.MatmulAlgoConfigAttribute
-        tile = _name(lt.MatmulTile, self._attribute(rank, kinds.TILE_ID, np.uint32))
-        stages = _name(lt.MatmulStages, self._attribute(rank, kinds.STAGES_ID, np.uint32))
-        cluster = _name(lt.ClusterShape, self._attribute(rank, kinds.CLUSTER_SHAPE_ID, np.uint16))
+    def set_bias(self, address: int) -> None:
+        """Sets the address of the bias for further launches."""
+        self._set(self._library.lt.MatmulDescAttribute.BIAS_POINTER, address, np.uint64)
+
+    def scalar(self, value: float) -> ctypes.c_int32 | ctypes.c_float:
+        """Alpha or beta as the library takes it. Of whole sums they are only 1 and 0."""
+        return ctypes.c_int32(int(value)) if self.whole else ctypes.c_float(value)
+
+    def note(self, config: Config, algorithm: Algorithm) -> str:
+        """The library's description of an algorithm: id, tile, stages, cluster, split-K, rank in the heuristic."""
+        lt, of = self._library.lt, attributes(self._library.lt, algorithm.result)
+        tile, stages = _name(lt.MatmulTile, of["tile"]), _name(lt.MatmulStages, of["stages"])
+        rank = config.number("rank") if config["algorithm"] == BY_RANK else self._rank(config)
         return (
-            f"algorithm {self._attribute(rank, kinds.ID, np.int32)}, tile {tile}, stages {stages}, cluster {cluster}, "
-            f"split-K {self._attribute(rank, kinds.SPLITK_NUM, np.int32)}"
+            f"algorithm {of['algorithm']}, tile {tile}, stages {stages}, "
+            f"cluster {_name(lt.ClusterShape, of['cluster'])}, split-K {of['split_k']}, "
+            + ("not in the heuristic's list" if rank is None else f"rank {rank}")
         )
 
     def free(self) -> None:
@@ -172,40 +210,65 @@ class Matmul:
                 lt.matrix_layout_set_attribute(layout, attribute, held.ctypes.data, held.nbytes)
         return int(layout)
 
-    def _ask_heuristic(self) -> tuple[Any, int]:
+    @cached_property
+    def _results(self) -> tuple[Result, ...]:
+        """The heuristic's list."""
         lt, library = self._library.lt, self._library
-        results, count = lt.MatmulHeuristicResult(MAX_RANKS), np.zeros(1, dtype=np.int32)
+        room, count = (Result * MAX_RANKS)(), ctypes.c_int(0)
         with _preference(lt) as preference:
             try:
                 lt.matmul_algo_get_heuristic(
                     library.handle, self._descriptor, self._first, self._second, self._source, self._output,
-                    preference, MAX_RANKS, results.ptr, count.ctypes.data,
+                    preference, MAX_RANKS, ctypes.addressof(room), ctypes.addressof(count),
                 )  # fmt: skip
             except lt.cuBLASLtError:
                 # Not supported is an answer: the library has no candidates.
-                return results, 0
-        return results, int(count[0])
+                return ()
+        return tuple(room[: count.value])
 
-    def _algorithm(self, rank: int) -> int:
-        # cublasLtMatmulHeuristicResult_t begins with the algorithm.
-        return int(self._results.ptr) + rank * int(self._library.lt.matmul_heuristic_result_dtype.itemsize)
+    def _config(self, rank: int) -> Config:
+        """The attributes of a candidate as a config."""
+        knobs = attributes(self._library.lt, self._results[rank])
+        try:
+            workspace_bytes = self._rebuilt(knobs).workspace_bytes
+        except CudaError:
+            return CUBLASLT.config({"rank": rank})
+        return CUBLASLT.config(knobs | {"workspace_bytes": workspace_bytes})
 
-    def _attribute(self, rank: int, attribute: Any, dtype: Any) -> int:  # noqa: ANN401
-        value, written = np.zeros(1, dtype=dtype), np.zeros(1, dtype=np.uint64)
-        self._library.lt.matmul_algo_config_get_attribute(
-            self._algorithm(rank), attribute, value.ctypes.data, value.nbytes, written.ctypes.data
-        )
-        return int(value[0])
+    def _rank(self, config: Config) -> int | None:
+        """Where the heuristic lists a config; None if it does not."""
+        wanted = {name: config[name] for name in ATTRIBUTES}
+        ranks = (rank for rank, result in enumerate(self._results) if attributes(self._library.lt, result) == wanted)
+        return next(ranks, None)
+
+    def _rebuilt(self, knobs: Mapping[str, Any]) -> Algorithm:
+        lt, handle, checked = self._library.lt, self._library.handle, Result()
+        operands = self._first, self._second, self._source, self._output
+        call = f"cublasLtMatmulAlgoCheck of algorithm {knobs['algorithm']}"
+        try:
+            result = rebuilt(lt, handle, self._types, knobs)
+            address = ctypes.addressof(result)
+            lt.matmul_algo_check(handle, self._descriptor, *operands, address, ctypes.addressof(checked))
+        except lt.cuBLASLtError as error:
+            raise CudaError(f"{call} ({error})", _REFUSED) from error
+        if checked.state or checked.workspace_bytes > WORKSPACE_BYTES:
+            said = f"status {checked.state}, {checked.workspace_bytes:,} B of workspace"
+            raise CudaError(f"{call} ({said})", _REFUSED)
+        result.workspace_bytes = checked.workspace_bytes
+        return Algorithm(result, alignment_bytes(lt, result))
 
 
 class LibraryLauncher(Launcher):
-    """One of the heuristic's candidates, by its rank."""
+    """An algorithm of the library."""
 
     def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared) -> None:
-        matmul, self._rank = _matmul(problem, shared), config.number("rank")
-        if matmul is None or self._rank not in matmul.ranks:
-            raise CudaError(f"cublasLtMatmulAlgoGetHeuristic returns no rank {self._rank}", "CUDA_ERROR_NOT_FOUND")
-        self._matmul, self.note = matmul, matmul.note(self._rank)
+        handle, missing = opened()
+        matmul = _matmul(problem, shared)
+        if handle is None or matmul is None:
+            raise CudaError(missing or unsupported(problem), "CUDA_ERROR_NOT_FOUND")
+        self._matmul, self._algorithm = matmul, matmul.algorithm(config)
+        self._workspace = handle.workspace.address
+        self.note = matmul.note(config, self._algorithm)
 
     def launch(self, stream: Stream, copy: Copy) -> None:
         """Runs it once.
@@ -213,22 +276,31 @@ class LibraryLauncher(Launcher):
         Raises:
             CudaError: the library refuses it, as it does with some of its own candidates.
         """
-        self._matmul.launch(stream, copy, self._rank)
+        matmul = self._matmul
+        alpha, beta = matmul.scalar(copy.alpha), matmul.scalar(copy.beta)
+        if copy.bias:
+            matmul.set_bias(copy.bias)
+        matmul.launch(
+            int(stream.handle), copy, self._algorithm, self._workspace, ctypes.addressof(alpha), ctypes.addressof(beta)
+        )
 
     def unload(self) -> None:
-        """Frees nothing: the description of the product is shared by all ranks."""
+        """Frees nothing: all candidates share the description of the product."""
 
     @classmethod
     def library(cls) -> Library:
         """cuBLASLt's version, or why it can't be used."""
         handle, missing = opened()
-        return Library(handle.version if handle else "", missing)
+        if handle:
+            # Allocated before operands take most of the memory.
+            assert handle.workspace.address
+        return Library(handle.version if handle else "", missing and f"{missing}: no baseline is measured")
 
     @classmethod
     def candidates(cls, problem: Gemm, shared: Shared) -> tuple[Config, ...]:
         """The heuristic's list, its first choice first; empty where the library has no such product."""
         matmul = _matmul(problem, shared)
-        return tuple(CUBLASLT.config({"rank": rank}) for rank in matmul.ranks) if matmul else ()
+        return matmul.listed if matmul else ()
 
 
 def _matmul(problem: Gemm, shared: Shared) -> Matmul | None:

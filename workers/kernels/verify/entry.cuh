@@ -3,6 +3,9 @@
 #pragma once
 
 #include "common/types.cuh"
+#if __CUDA_ARCH__ >= 900
+#include "ptx/griddepcontrol.cuh"
+#endif
 #include "verify/elements.cuh"
 #include "verify/random.cuh"
 #include "verify/reference.cuh"
@@ -130,4 +133,79 @@ extern "C" __global__ void check_guards(const GuardZone* zones, int count, Check
             changed += zone.begin[i] != pattern_byte(zone.begin + i, zone.pattern);
     }
     if (changed) atomicAdd(&result->guard_bytes, changed);
+}
+
+/// What launches left in an output that none of them should have.
+struct Changed {
+    u32 copies;  // outputs whose digest is not the verified one
+    u32 first;   // complement of the smallest index of one
+};
+
+/// Shares outputs among the blocks of a grid: each output has as many blocks as each other one.
+struct OutputShare {
+    int copy, copies;   // the first output of this block, and how many there are
+    u64 thread, step;   // this thread among all that work on an output
+    bool idle;          // blocks that are left over
+    __device__ __forceinline__ explicit OutputShare(int outputs) : copy(blockIdx.x % outputs), copies(outputs) {
+        const int parts = max(int(gridDim.x) / outputs, 1), part = int(blockIdx.x) / outputs;
+        thread = u64(part) * blockDim.x + threadIdx.x;
+        step = u64(parts) * blockDim.x;
+        idle = part >= parts;
+    }
+    __device__ __forceinline__ bool next() { return (copy += gridDim.x) < copies; }
+};
+
+/// Poisons every output; each is 16-byte aligned.
+extern "C" __global__ void poison_outputs(u8* const* outputs, int copies, u64 bytes, u32 pattern) {
+    OutputShare share(copies);
+    if (share.idle) return;
+    const u64 wide = bytes / 16;
+    do {
+        u8* const out = outputs[share.copy];
+        for (u64 i = share.thread; i < wide; i += share.step)
+            reinterpret_cast<uint4*>(out)[i] = make_uint4(pattern, pattern, pattern, pattern);
+        for (u64 i = 16 * wide + share.thread; i < bytes; i += share.step) out[i] = pattern_byte(out + i, pattern);
+    } while (share.next());
+}
+
+/// Adds the digest of each output to `digests`: a sum over its words, each mixed with its place. Each output is 16-byte
+/// aligned. Sums of whole numbers do not depend on the order in which blocks add them.
+extern "C" __global__ void digest_outputs(const u8* const* outputs, int copies, u64 bytes, u64* digests) {
+    OutputShare share(copies);
+    if (share.idle) return;
+    const u64 words = bytes / 8;
+    do {
+        const u8* const out = outputs[share.copy];
+        u64 sum = 0;
+        for (u64 i = share.thread; i < words; i += share.step)
+            sum += mix64(reinterpret_cast<const u64*>(out)[i] + mix64(i + 1));
+        for (u64 i = 8 * words + share.thread; i < bytes; i += share.step) sum += mix64(out[i] + mix64(~i));
+        for (int offset = kWarpSize / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xFFFFFFFF, sum, offset);
+        if (threadIdx.x % kWarpSize == 0) atomicAdd(&digests[share.copy], sum);
+    } while (share.next());
+}
+
+/// Compares the digests with the verified one and clears them; one block.
+extern "C" __global__ void compare_digests(u64* digests, int copies, u64 verified, Changed* changed) {
+    for (int copy = threadIdx.x; copy < copies; copy += blockDim.x) {
+        if (digests[copy] != verified) {
+            atomicAdd(&changed->copies, 1u);
+            atomicMax(&changed->first, ~u32(copy));
+        }
+        digests[copy] = 0;
+    }
+}
+
+/// A short elementwise kernel, as programs run between their products. It triggers nothing early.
+extern "C" __global__ void neighbour(float* values, int count) {
+    for (u64 i = first_index(); i < u64(count); i += index_step()) values[i] += 1.0f;
+}
+
+/// The same, written for programmatic dependent launch: the kernel behind it may start at once.
+extern "C" __global__ void early_neighbour(float* values, int count) {
+#if __CUDA_ARCH__ >= 900
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
+#endif
+    for (u64 i = first_index(); i < u64(count); i += index_step()) values[i] += 1.0f;
 }

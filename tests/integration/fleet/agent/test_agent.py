@@ -22,13 +22,13 @@ from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, Timing
 from tuner.fleet.campaigns.sweep import Maintenance
 from tuner.fleet.service_client import ServiceClient
-from tuner.studying.screening import MOST_WITH_STRUCTURES
+from tuner.studying.screening import MOST_WITH_STRUCTURES, TWINS
 from workers.errors import ProcessError
 from workers.ports import Worker
 
 SMALL = CampaignBudget(candidates=40, rounds=11)
 #: After 40 candidates: as many finalists of as many structures as there may be, and the library twice.
-FINALS = MOST_WITH_STRUCTURES + 2
+FINALS = MOST_WITH_STRUCTURES + TWINS + 2
 
 
 class Running:
@@ -183,7 +183,7 @@ def test_a_database_that_restarts_costs_no_round(postgres: Postgres) -> None:
 class Broken(FakeDevice):
     """A device that can't prepare anything."""
 
-    def begin(self, problem: Any, policy: Any) -> Any:  # noqa: ANN401
+    def begin(self, problem: Any) -> Any:  # noqa: ANN401
         raise ProcessError("the GPU fell off the bus")
 
 

@@ -18,7 +18,7 @@ from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, Worker
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Measurement, Outcome
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_campaign_is_worked_off_and_says_what_it_gained(fleet: Fleet) -> None:
     assert (summary.gain.problems, summary.gain.faster) == (6, 6)
     assert summary.gain.geometric_mean > 1
     for problem in results.problems(fleet.store, campaign.id):
-        best = fleet.store.best(problem.problem, DEVICE, Policy.COLD_GRAPH)
+        best = fleet.store.best(problem.problem, DEVICE)
         assert best
         assert (best.winner.id, best.config.key, best.tried) == (problem.measurement_id, problem.config_key, 20)
     assert hand.claim() is None
@@ -472,6 +472,6 @@ def test_winners_of_similar_problems_are_told(fleet: Fleet) -> None:
     hand.work(hand.claimed())
     task = hand.claimed()
     past = fleet.rounds.begin(task.round_id, task.lease, provenance())
-    best = fleet.store.best(PROBLEMS[0], DEVICE, Policy.COLD_GRAPH)
+    best = fleet.store.best(PROBLEMS[0], DEVICE)
     assert best
     assert past.winners == (best.config, best.runner_up)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from benchmarks.postgres import Postgres
 from space.kinds.gemm import Gemm
 from tests.fleet import PROBLEMS, QUEUE, Fleet
-from tuner.evidence.database import current_revision, migrate
+from tuner.evidence.database import current_revision, migrate, migrating
 from tuner.evidence.store import Store
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import TableQueue
@@ -165,7 +165,7 @@ class TestAlign:
         fleet.campaign(PROBLEMS[:2])
         hand = fleet.hand()
         task = hand.claimed()
-        with store._engine.begin() as connection:
+        with migrating(store._engine) as connection:
             while current_revision(connection) != "0007":
                 migrate(connection, "-1")
         change(
@@ -176,7 +176,7 @@ class TestAlign:
             "'queued', 0, job_id + 1, '', '[]', created_at, 0, 0, '' FROM round, campaign_problem AS item "
             "WHERE item.id = 2",
         )  # fmt: skip
-        with store._engine.begin() as connection:
+        with migrating(store._engine) as connection:
             migrate(connection, "head")
         hand.work(task)
         hand.work(hand.claimed())

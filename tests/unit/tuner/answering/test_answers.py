@@ -39,10 +39,10 @@ class Bests:
     def __init__(self, *bests: Best) -> None:
         self._bests = bests
 
-    def best(self, problem: Gemm, device: str, policy: Policy) -> Best | None:
+    def best(self, problem: Gemm, device: str, policy: Policy | None = None) -> Best | None:
         return next((best for best in self._bests if (best.problem, best.device) == (problem, device)), None)
 
-    def neighbours(self, problem: Gemm, device: str) -> Iterable[Best]:
+    def neighbours(self, problem: Gemm, device: str, policy: Policy | None = None) -> Iterable[Best]:
         return sorted(self._bests, key=lambda best: problem.distance(best.problem))
 
 

@@ -93,7 +93,7 @@ def test_what_was_tried_of_a_family_without_candidates_is_passed_over() -> None:
     tried = [Trial(GEMV.config({"rows": 2}), Outcome.CORRECT, 5.0)]
     search = Search(PROBLEM, H200.name, [WGMMA.config({"tile_n": n}) for n in (64, 128)], Budget(), tried)
     assert [config.family for config in search.propose()] == ["sm90_wgmma"]
-    assert search.finalists() == [tried[0].config]
+    assert search.finalists() == [tried[0].config, tried[0].config.changed({"pdl": 1})]
 
 
 def test_a_study_names_the_families_that_compete() -> None:
@@ -104,10 +104,10 @@ def test_a_study_names_the_families_that_compete() -> None:
 class Nothing:
     """A store in which nothing was measured."""
 
-    def best(self, problem: Gemm, device: str, policy: Policy) -> Best | None:
+    def best(self, problem: Gemm, device: str, policy: Policy | None = None) -> Best | None:
         return None
 
-    def neighbours(self, problem: Gemm, device: str) -> list[Best]:
+    def neighbours(self, problem: Gemm, device: str, policy: Policy | None = None) -> list[Best]:
         return []
 
 

@@ -67,11 +67,11 @@ def test_what_earlier_runs_measured_is_not_taken_again() -> None:
 
 
 def test_results_find_a_hidden_optimum_that_the_expectation_ranks_far_behind() -> None:
-    configs = candidates(800)
+    configs = candidates(1_200)
 
     # A made-up cost that the estimate knows nothing of: best at one corner of the knobs.
     def cost(config: Config) -> float:
-        away = abs(config.number("tile_n") - 256) / 8 + abs(config.number("stages") - 5)
+        away = abs(config.number("tile_n") - 64) / 8 + abs(config.number("stages") - 10)
         return 10.0 + away + (config["raster"] == "along_m")
 
     goal = sorted(map(cost, configs))[len(configs) // 100]

@@ -9,7 +9,7 @@ from space.devices import profile_named
 from space.errors import ProblemError
 from space.rank import roofline_us
 from tests.support import DEVICE, FAMILY, PROBLEM, measured
-from tuner.studying.screening import JUDGED_AFTER, Budget, Search, Trial, contenders, screen
+from tuner.studying.screening import JUDGED_AFTER, TWINS, Budget, Search, Trial, contenders, screen
 from workers.measurement import Measurement, Outcome
 
 H200 = profile_named("NVIDIA H200")
@@ -57,7 +57,8 @@ def test_the_best_of_every_near_structure_reaches_the_finals() -> None:
              (64, 2, 103.1), (256, 1, 104.0), (32, 1, 120.0)]  # fmt: skip
     tried = [Trial.of(measured(FAMILY.config({"tile_n": n, "raster_group": group}), time)) for n, group, time in times]
     found = search(Budget(), tried)
-    assert [config.number("tile_n") for config in found.finalists()] == [128] * 5 + [64, 256]
+    assert [config.number("tile_n") for config in found.finalists()] == [128] * 5 + [64, 256] + [128] * TWINS
+    assert [config["pdl"] for config in found.finalists()] == [0] * 7 + [1] * TWINS
     assert [config.number("raster_group") for config in found.finalists(2)] == [1, 2], "after a bad end: the fastest"
 
 

@@ -1,0 +1,272 @@
+"""What a store's answers are worth in a torch program, beside torch's own products and the library's best algorithm.
+
+python -m benchmarks.deployed benchmarks/problems/dev.json --db STORE --out benchmarks/results/deployed_h200.md
+
+Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
+the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
+torch's products are `matmul` (f32 as tf32), `_scaled_mm` with unit scales and fast accumulation, and `_int_mm`. Errors
+are the largest of 256 random rows against float64, over the mean |C|, as a multiple of torch's. Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks.deployed_timing import COLD_BYTES, MOST_SETS, REGIMES, Arm, Energy, mean, times
+from benchmarks.named import named_problems
+from benchmarks.published import add_out, publish
+from gemmtune.torch import configure, gemm
+from gemmtune.torch.sources import Found
+from space.config import Config
+from space.devices import find_profile
+from space.kinds.gemm import Gemm
+from space.rank import roofline_us
+from space.registry import family_named
+from tuner.evidence.records import Best, Outcome
+from tuner.evidence.store import Store
+from tuner.settings import database_url
+
+DTYPES: Final = {
+    "bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp8_e4m3": torch.float8_e4m3fn,
+    "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8,
+}  # fmt: skip
+OUTPUTS: Final = {torch.float8_e4m3fn: torch.bfloat16, torch.float8_e5m2: torch.bfloat16, torch.int8: torch.int32}
+ARMS: Final = ("served", "own", "library")
+ROWS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A source that answers every question with one config, which the store measured for the problem."""
+
+    config: Config
+    cublaslt: str
+
+    def find(self, problem: object, device: str) -> Found:
+        """The config."""
+        return Found(self.config, "planted", "measured", self.cublaslt)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One problem.
+
+    Attributes:
+        served: family that is served, and the policy that decided it.
+        us, joules: of one product by arm, then regime; torch's are the arm `torch`.
+        error: the served result's largest error over torch's.
+    """
+
+    name: str
+    group: str
+    problem: str
+    dtype: str
+    flops: float
+    served: str
+    us: Mapping[str, Mapping[str, float]]
+    joules: Mapping[str, float | None]
+    error: float
+
+    def ratio(self, arm: str, regime: str) -> float | None:
+        """torch's time over the arm's; None where the store has nothing for the arm."""
+        return self.us["torch"][regime] / self.us[arm][regime] if arm in self.us else None
+
+    def saving(self, arm: str) -> float | None:
+        """The arm's joules over torch's."""
+        ours, theirs = self.joules.get(arm), self.joules.get("torch")
+        return ours / theirs if ours and theirs else None
+
+
+def theirs(dtype: torch.dtype) -> Callable[[Any], None]:
+    """torch's own product into the fourth tensor of a set."""
+    if dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        one = torch.ones((), device="cuda")
+
+        def scaled(each: Any) -> None:  # noqa: ANN401
+            torch._scaled_mm(each[0], each[1], one, one, out_dtype=torch.bfloat16, use_fast_accum=True, out=each[3])
+
+        return scaled
+    if dtype is torch.int8:
+        return lambda each: torch._int_mm(each[0], each[1], out=each[3])
+    return lambda each: torch.matmul(each[0], each[1], out=each[3])
+
+
+def ours(each: Any) -> None:  # noqa: ANN401
+    """`gemmtune.torch`'s product into the third tensor of a set."""
+    gemm(each[0], each[1], out=each[2])
+
+
+def sets_of(problem: Gemm, dtype: torch.dtype) -> list[tuple[torch.Tensor, ...]]:
+    """Random operands, two outputs each: as many sets as exceed L2."""
+    m, n, k = problem.m, problem.n, problem.k
+    size_bytes = 2 * (m * k + n * k + m * n)
+
+    def made(rows: int, columns: int) -> torch.Tensor:
+        kind = torch.bfloat16 if rows * columns > 2e8 else torch.float32
+        x = torch.randn(rows, columns, device="cuda", dtype=kind)
+        return (x * 40).clamp(-127, 127).to(dtype) if dtype is torch.int8 else x.to(dtype)
+
+    sets = []
+    for _ in range(max(1, min(MOST_SETS, COLD_BYTES // size_bytes + 1))):
+        a = made(k, m).t() if problem.layout[0] == "t" else made(m, k)
+        b = made(n, k).t() if problem.layout[1] == "t" else made(k, n)
+        outputs = (torch.empty(m, n, device="cuda", dtype=OUTPUTS.get(dtype, dtype)) for _ in range(2))
+        sets.append((a, b, *outputs))
+    return sets
+
+
+def candidates(store: Store, problem: Gemm, best: Best) -> dict[str, Config]:
+    """The fastest of our families and of the library, in the finals that the best comes from."""
+    finals = [
+        stored.measurement for stored in store.measurements_of(best.winner.study_id, "final")
+        if stored.measurement.outcome is Outcome.CORRECT and stored.measurement.policy is best.policy
+    ]  # fmt: skip
+    found = {}
+    for arm, own in (("own", True), ("library", False)):
+        of_arm = [one for one in finals if family_named(one.config.family).own is own]
+        if of_arm:
+            found[arm] = min(of_arm, key=lambda one: one.median_us).config
+    return found
+
+
+def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str, energy: Energy) -> Row | str:
+    """Measures one problem; the reason where it can't be."""
+    best = store.best(problem, device)
+    if best is None:
+        return "was not tuned"
+    dtype, profile = DTYPES[problem.dtype], find_profile(device)
+    sets = sets_of(problem, dtype)
+    expected_us = 2.0 + (roofline_us(problem, profile) if profile else 0.0)
+    configs = {"served": best.config, **candidates(store, problem, best)}
+    arms = {"torch": Arm(theirs(dtype))}
+    for arm, config in configs.items():
+        if config not in list(configs.values())[: list(configs).index(arm)]:
+            planted = Planted(config, best.winner.provenance.cublaslt)
+            arms[arm] = Arm(ours, partial(configure, db if arm == "served" else planted, trusted=["measured"]))
+    timed = times(arms, sets, expected_us, energy)
+    for arm, config in configs.items():
+        # An arm with the config of another one has its times.
+        timed.setdefault(arm, next(timed[other] for other, known in configs.items() if known == config))
+    arms["served"].prepare()
+    arms["served"].product(sets[0])
+    arms["torch"].product(sets[0])
+    return Row(
+        name, group, problem.shape, problem.dtype, problem.flops, f"{best.config.family}, {best.policy.value}",
+        {arm: one.us for arm, one in timed.items()}, {arm: one.joules for arm, one in timed.items()}, _error(sets[0]),
+    )  # fmt: skip
+
+
+def _error(one: Any) -> float:  # noqa: ANN401
+    a, b, c, d = one
+    picked = torch.randperm(a.shape[0], device="cuda")[:ROWS]
+    right = a[picked].double() @ b.double()
+    errors = [(each[picked].double() - right).abs().max().item() for each in (c, d)]
+    return errors[0] / errors[1] if errors[1] else float(errors[0] > 0)
+
+
+def groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each line of the summary."""
+    sixteen = [one for one in rows if one.dtype in ("bf16", "fp16")]
+    plain = [one for one in sixteen if one.group != "odd"]
+    large = [one for one in plain if one.group in ("square", "prefill", "train_dgrad", "train_wgrad", "train_fwd")
+             and min(map(int, one.problem.split("x"))) >= 2048]  # fmt: skip
+    made = {
+        "16-bit but odd": plain, "16-bit square >= 2048, prefill, training": large,
+        "decode and moe": [one for one in rows if one.group in ("decode", "moe")],
+        "fp8 of 40 µs and more": [one for one in rows if one.dtype.startswith("fp8")
+                                  and one.us["torch"]["alone"] >= 40],
+        "all but odd": [one for one in rows if one.group != "odd"], "odd": [one for one in rows if one.group == "odd"],
+    }  # fmt: skip
+    for name in sorted({one.group for one in rows}):
+        made.setdefault(f"class {name}", [one for one in rows if one.group == name])
+    return {name: found for name, found in made.items() if found}
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Geometric means and the worst ratio of each group and arm."""
+    lines = [
+        "| problems | n | arm | " + " | ".join(REGIMES) + " | worst | joules |", "| --- " * (len(REGIMES) + 5) + "|"
+    ]  # fmt: skip
+    for name, found in groups(rows).items():
+        for arm in ARMS:
+            with_arm = [one for one in found if arm in one.us]
+            ratios = [[one.ratio(arm, regime) or 1.0 for one in with_arm] for regime in REGIMES]
+            deployed = [
+                value for regime, values in zip(REGIMES, ratios, strict=True) if regime != "turns" for value in values
+            ]
+            savings = [saving for one in with_arm if (saving := one.saving(arm)) is not None]
+            cells = [f"{mean(values):.3f}" for values in ratios]
+            lines.append(f"| {name} | {len(with_arm)} | {arm} | " + " | ".join(cells)
+                         + f" | {min(deployed, default=1.0):.3f} | {mean(savings):.3f} |")  # fmt: skip
+    against = [
+        one.us["library"]["alone"] / one.us["own"]["alone"] for one in rows
+        if one.group != "odd" and "own" in one.us and "library" in one.us
+    ]  # fmt: skip
+    lines.append(
+        f"\nOwn families against the library's best, alone, all but odd: {mean(against):.3f} ({len(against)})."
+    )
+    return "\n".join(lines)
+
+
+def table(rows: Iterable[Row]) -> str:
+    """One line per problem: torch's microseconds alone, and each arm's ratios."""
+    lines = ["| problem | class | served | torch alone, µs | arm | " + " | ".join(REGIMES) + " | joules | error |",
+             "| --- " * (len(REGIMES) + 7) + "|"]  # fmt: skip
+    for one in rows:
+        for arm in ARMS:
+            if arm in one.us:
+                cells = [f"{one.ratio(arm, regime):.3f}" for regime in REGIMES]
+                saving = one.saving(arm)
+                lines.append(
+                    f"| {one.name} {one.dtype} {one.problem} | {one.group} | {one.served} "
+                    f"| {one.us['torch']['alone']:.2f} | {arm} | " + " | ".join(cells)
+                    + f" | {'' if saving is None else f'{saving:.3f}'} | {one.error:.2f} |"
+                )  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Prints a line per problem, then the summary."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("problems", type=Path)
+    options.add_argument("--db", required=True, help="store with the bests")
+    options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
+    options.add_argument("--json", type=Path, help="write every number here")
+    add_out(options)
+    given = options.parse_args()
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
+    device, energy, began, rows = torch.cuda.get_device_name(), Energy(), time.monotonic(), list[Row]()
+    with Store.open(database_url(given.db), create=False) as store:
+        for name, group, problem in named_problems(given.problems):
+            if time.monotonic() - began > given.seconds or problem.dtype not in DTYPES:
+                continue
+            try:
+                found = row(store, given.db, name, group, problem, device, energy)
+            except Exception as error:  # one product that fails is a line, not the end
+                found = f"{type(error).__name__}: {error}"
+            torch.cuda.empty_cache()
+            if isinstance(found, str):
+                print(f"{name}: {found}", flush=True)
+                continue
+            rows.append(found)
+            print(table([found]).splitlines()[2], flush=True)
+    print(summary(rows))
+    if given.json:
+        given.json.write_text(json.dumps([asdict(one) for one in rows]))
+    publish("deployed", given.out, summary(rows), table(rows), read=[given.problems])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

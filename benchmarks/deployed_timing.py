@@ -1,0 +1,188 @@
+"""How `benchmarks.deployed` times its arms: as torch programs run them, each in its own CUDA graphs.
+
+Four regimes, as in `workers.cuda.regimes`, stated anew with torch alone: a fault of ours in one does not hide in the
+other. Operands rotate past L2 within each graph.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+REGIMES: Final = ("turns", "alone", "burst", "chain")
+#: Operands are rotated through this many bytes, three times an H200's L2.
+COLD_BYTES: Final = 180 << 20
+MOST_SETS: Final = 48
+#: One graph lasts about this long.
+GRAPH_US: Final = 1_500.0
+#: Seconds of a block of `alone`; its second half counts. Each arm has two, in two orders.
+BLOCK_SECONDS: Final = 0.25
+TURNS_SECONDS: Final = 0.4
+BURSTS, REST_SECONDS = 12, 0.015
+#: A graph that is shorter runs once more, uncounted, before its burst.
+SHORT_GRAPH_US: Final = 400.0
+
+OperandSet = Any
+Product = Callable[[OperandSet], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to compute a product.
+
+    Attributes:
+        product: enqueues it on a set's operands.
+        prepare: called before its launches are captured.
+    """
+
+    product: Product
+    prepare: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Microseconds of one product in each regime, and joules of one product alone; None without an energy counter."""
+
+    us: Mapping[str, float]
+    joules: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A captured graph of `count` products."""
+
+    graph: torch.cuda.CUDAGraph
+    count: int
+
+    @classmethod
+    def of(cls, arm: Arm, sets: Sequence[OperandSet], count: int) -> Graph:
+        """Captures `count` products, which take the sets in turn; the first ones run once before."""
+        arm.prepare()
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for one in sets[:3]:
+                arm.product(one)
+        torch.cuda.synchronize()
+        made = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(made, stream=stream):
+            for place in range(count):
+                arm.product(sets[place % len(sets)])
+        return cls(made, count)
+
+    def us(self) -> float:
+        """Microseconds of one product, in one replay."""
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) * 1e3 / self.count
+
+
+class Energy:
+    """The board's energy counter, which moves every 0.1 s."""
+
+    def __init__(self) -> None:
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml: Any = pynvml
+            uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            self.joules()
+        except Exception:
+            # No NVML, or no counter: then there are times only, and the table says so.
+            self._nvml = None
+
+    def joules(self) -> float | None:
+        """Since the driver was loaded."""
+        return self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3 if self._nvml else None
+
+
+def times(arms: Mapping[str, Arm], sets: Sequence[OperandSet], expected_us: float, energy: Energy) -> dict[str, Times]:
+    """Times every arm in every regime."""
+    count = max(2, min(200, int(GRAPH_US / expected_us)))
+    plain = {name: Graph.of(arm, sets, count) for name, arm in arms.items()}
+    burst, turns = bursts(plain), in_turn(plain)
+    first, second = alone(plain, energy), alone(dict(reversed(plain.items())), energy)
+    small = torch.zeros(4096, device="cuda")
+    chains = {name: Graph.of(_behind(small, arm), sets, count) for name, arm in arms.items()}
+    chain = in_turn(chains)
+    made = {}
+    for name in arms:
+        taken = [each[name] for each in (first, second)]
+        watts = [power for _, power in taken if power is not None]
+        own_us = statistics.mean(us for us, _ in taken)
+        us = {"turns": turns[name], "alone": own_us, "burst": burst[name], "chain": chain[name]}
+        made[name] = Times(us, statistics.mean(watts) * own_us / 1e6 if watts else None)
+    return made
+
+
+def bursts(graphs: Mapping[str, Graph]) -> dict[str, float]:
+    """Single replays after rest; the order alternates."""
+    taken: dict[str, list[float]] = {name: [] for name in graphs}
+    for number in range(BURSTS):
+        for name, graph in _alternating(graphs, number):
+            time.sleep(REST_SECONDS)
+            if taken[name] and taken[name][-1] * graph.count < SHORT_GRAPH_US:
+                graph.us()
+            taken[name].append(graph.us())
+    return {name: statistics.median(us) for name, us in taken.items()}
+
+
+def in_turn(graphs: Mapping[str, Graph]) -> dict[str, float]:
+    """Replays in turn, all at one clock."""
+    taken: dict[str, list[float]] = {name: [] for name in graphs}
+    ends, number = time.monotonic() + TURNS_SECONDS, 0
+    while time.monotonic() < ends or number < 6:
+        for name, graph in _alternating(graphs, number):
+            taken[name].append(graph.us())
+        number += 1
+    return {name: statistics.median(us) for name, us in taken.items()}
+
+
+def alone(graphs: Mapping[str, Graph], energy: Energy) -> dict[str, tuple[float, float | None]]:
+    """Each in a block of its own: median microseconds of the second half, and mean watts."""
+    return {name: _block(graph, energy) for name, graph in graphs.items()}
+
+
+def _block(graph: Graph, energy: Energy) -> tuple[float, float | None]:
+    begun, taken, steps = time.monotonic(), list[float](), list[tuple[float, float]]()
+    while time.monotonic() < begun + BLOCK_SECONDS:
+        taken.append(graph.us())
+        counted = energy.joules()
+        if counted is not None and (not steps or counted != steps[-1][1]):
+            steps.append((time.monotonic(), counted))
+    watts = None
+    if len(steps) > 2:
+        # The first look falls between two steps of the counter.
+        (low_at, low), (high_at, high) = steps[1], steps[-1]
+        watts = (high - low) / (high_at - low_at)
+    return statistics.median(taken[len(taken) // 2 :]), watts
+
+
+def _behind(small: torch.Tensor, arm: Arm) -> Arm:
+    """The product behind one small elementwise kernel, whose time counts too."""
+
+    def link(one: OperandSet) -> None:
+        small.add_(1.0)
+        arm.product(one)
+
+    return Arm(link, arm.prepare)
+
+
+def _alternating(graphs: Mapping[str, Graph], number: int) -> list[tuple[str, Graph]]:
+    listed = list(graphs.items())
+    return listed if number % 2 == 0 else listed[::-1]
+
+
+def mean(ratios: Sequence[float]) -> float:
+    """Geometric mean; NaN of nothing."""
+    return math.exp(statistics.fmean(map(math.log, ratios))) if ratios else math.nan

@@ -1,0 +1,122 @@
+"""Proofs: a config that nobody measured for a problem computes it on random data, twice, before a user's call runs it.
+
+Every element is compared with an f64 product of torch's, within the bound by which tuning verifies candidates. A kernel
+that hangs or leaves its memory can still harm the process: only tuning runs candidates in a process of their own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from typing import Final, Protocol
+
+import torch
+from torch import Tensor
+
+from gemmtune.torch import streams
+from gemmtune.torch.expected import Expected
+from space.config import Config
+from space.kinds.gemm import Gemm
+
+#: Launches a, b, bias, source, alpha, beta into C.
+Launch = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, float, float, Tensor], object]
+
+
+class Kernel(Protocol):
+    """A config, loaded on a device."""
+
+    @property
+    def config(self) -> Config:
+        """What is loaded."""
+
+    @property
+    def device(self) -> int:
+        """Where."""
+
+    @property
+    def launch(self) -> Launch:
+        """Launches it on the current stream."""
+
+
+#: Verifies while torch computes.
+BACKGROUND: Final = ThreadPoolExecutor(1, "gemmtune-verify")
+#: Bytes in C before a launch: NaN in every float format, then another value, so that what is not written shows.
+_POISONS: Final = (0xFF, 0x5A)
+#: Bytes before and after C that no launch may write.
+_GUARD_BYTES: Final = 4096
+
+_FOUND: Final[dict[tuple[str, int, str], str]] = {}
+_LOCK: Final = threading.Lock()
+
+
+def known(kernel: Kernel, problem: Gemm) -> str | None:
+    """What `disproof` has said before; None if it was not asked."""
+    return _FOUND.get((kernel.config.key, kernel.device, problem.key))
+
+
+def disproof(kernel: Kernel, problem: Gemm) -> str:
+    """Why a kernel must not be launched on a problem; empty if its results are right. Remembered for the process."""
+    with _LOCK:
+        said = known(kernel, problem)
+        if said is None:
+            said = _FOUND[kernel.config.key, kernel.device, problem.key] = _tried(kernel, problem)
+        return said
+
+
+def _tried(kernel: Kernel, problem: Gemm) -> str:
+    from workers.cuda.driver import CudaError
+
+    stream = _stream(kernel.device)
+    try:
+        with torch.no_grad(), torch.cuda.device(kernel.device), _unhindered(), torch.cuda.stream(stream):
+            try:
+                wrong = difference(kernel.launch, problem, torch.device("cuda", kernel.device))
+                stream.synchronize()
+            finally:
+                # What a wrong kernel leaves in its counters must not reach other calls.
+                streams.queue(kernel.device, stream.cuda_stream).forget()
+    except (torch.OutOfMemoryError, CudaError) as error:
+        return f"{kernel.config.key} can't be verified here: {error}"
+    return wrong and f"{kernel.config.key} is wrong here: {wrong}"
+
+
+def difference(launch: Launch, problem: Gemm, device: torch.device) -> str:
+    """How C of two launches on random data differs from the expected one; empty if it does not."""
+    expected = Expected(problem, device)
+    for poison in _POISONS:
+        held, c = _poisoned(expected, poison)
+        launch(expected.a, expected.b, expected.bias, expected.source, expected.alpha, expected.beta, c)
+        if not bool((held[:_GUARD_BYTES] == poison).all() & (held[-_GUARD_BYTES:] == poison).all()):
+            return "it writes beyond C"
+        if wrong := expected.difference(c):
+            return wrong
+    return ""
+
+
+def _poisoned(expected: Expected, poison: int) -> tuple[Tensor, Tensor]:
+    """Memory full of `poison`, and C inside of it."""
+    size_bytes = expected.elements * expected.dtype.itemsize
+    held = torch.full((size_bytes + 2 * _GUARD_BYTES,), poison, dtype=torch.uint8, device=expected.device)
+    return held, held[_GUARD_BYTES : _GUARD_BYTES + size_bytes].view(expected.dtype).view(expected.shape)
+
+
+@cache
+def _stream(device: int) -> torch.cuda.Stream:
+    """The stream of a device on which kernels are verified."""
+    return torch.cuda.Stream(device)
+
+
+@contextmanager
+def _unhindered() -> Iterator[None]:
+    """Lets this thread allocate while another one captures a graph, and does that capture no harm."""
+    from cuda.bindings import driver as cu
+
+    mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    _, before = cu.cuThreadExchangeStreamCaptureMode(mode)
+    try:
+        yield
+    finally:
+        cu.cuThreadExchangeStreamCaptureMode(before)

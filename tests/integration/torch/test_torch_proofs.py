@@ -1,0 +1,238 @@
+"""What nobody measured is verified before it runs: right results pass, every kind of wrong ones does not. On the CPU.
+
+`make test-torch` runs it with the CPU build of PyTorch; a GPU runs `tests/gpu/test_torch.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from gemmtune.torch import configure, kernels, proofs  # noqa: E402
+from gemmtune.torch.composed import composed  # noqa: E402
+from gemmtune.torch.operators import DTYPES  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from space.registry import family_named  # noqa: E402
+
+CPU = torch.device("cpu")
+CONFIG = family_named("sm90_wgmma").config({})
+Tensor = torch.Tensor
+Spoil = Callable[[Tensor], object]
+
+
+def right(problem: Gemm, spoil: Spoil = lambda c: None) -> proofs.Launch:
+    """A launch that computes C with torch, rounding once, and then spoils it."""
+    activation = next((part for part in ("relu", "gelu", "silu") if part in problem.epilogue_parts), "none")
+
+    def launch(
+        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, c: Tensor
+    ) -> None:
+        if a.is_floating_point():
+            a, b = a.float(), b.float()
+        c.copy_(composed(a, b, bias, source, alpha, beta, activation, DTYPES[problem.dtype_c]))
+        spoil(c)
+
+    return launch
+
+
+PROBLEMS = [
+    Gemm.of(65, 48, 100),
+    *(Gemm.of(33, 40, 64, layout=layout) for layout in ("nn", "tn", "tt")),
+    Gemm.of(16, 24, 32, batch=3),
+    *(Gemm.of(32, 48, 128, dtype) for dtype in ("fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3_promoted")),
+    Gemm.of(32, 48, 64, "int8"),
+    Gemm.of(32, 48, 64, "uint8,uint8,s32,s32"),
+    Gemm.of(32, 48, 64, "int8,int8,int8,s32"),
+    Gemm.of(32, 48, 64, "int8,int8,bf16,s32", epilogue="alpha+bias+relu"),
+    Gemm.of(32, 48, 64, "bf16,bf16,f32,f32"),
+    Gemm.of(32, 48, 64, "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32", epilogue="alpha"),
+    *(Gemm.of(32, 48, 64, epilogue=f"alpha+beta+bias+{activation}") for activation in ("relu", "gelu", "silu")),
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.key)
+def test_right_results_pass_and_one_wrong_element_does_not(problem: Gemm) -> None:
+    assert proofs.difference(right(problem), problem, CPU) == ""
+
+    def flip(c: Tensor) -> None:
+        c.view(-1)[17:18].copy_(torch.tensor([3 if problem.dtype_c in ("s32", "int8") else 40]))
+
+    assert "C[0, 0, 17] is" in proofs.difference(right(problem, flip), problem, CPU)
+
+
+def test_what_is_not_written_or_is_nan_or_infinite_is_wrong() -> None:
+    problem = Gemm.of(32, 48, 64)
+    for value in (math.nan, math.inf, 0.0):
+        spoiled = right(problem, lambda c, value=value: c[0, 31].fill_(value))  # type: ignore[misc]
+        assert "elements are off" in proofs.difference(spoiled, problem, CPU)
+
+    # The last row keeps what was in C before.
+    def launch(*given: Any) -> None:  # noqa: ANN401
+        before = given[-1].clone()
+        right(problem)(*given)
+        given[-1][0, 31] = before[0, 31]
+
+    assert "48 of 1,536 elements are off, C[0, 31, 0]" in proofs.difference(launch, problem, CPU)
+
+
+def test_right_once_and_wrong_then_is_wrong() -> None:
+    problem, calls = Gemm.of(32, 48, 64), []
+
+    def spoil(c: Tensor) -> None:
+        calls.append(c)
+        if len(calls) == 2:
+            c[0, 5, 5] += 10
+
+    assert "1 of 1,536 elements are off, C[0, 5, 5]" in proofs.difference(right(problem, spoil), problem, CPU)
+
+
+def test_a_slice_of_k_that_is_left_out_is_wrong() -> None:
+    problem = Gemm.of(32, 48, 4096)
+
+    def launch(a: Tensor, b: Tensor, *rest: Any) -> None:  # noqa: ANN401
+        rest[-1].copy_(a[..., :4064] @ b[:, :4064])
+
+    assert "elements are off" in proofs.difference(launch, problem, CPU)
+
+
+@pytest.mark.parametrize("beyond", [-1, 32 * 48])
+def test_a_byte_written_beyond_c_is_wrong(beyond: int) -> None:
+    problem = Gemm.of(32, 48, 64)
+
+    def spoil(c: Tensor) -> None:
+        around = c.as_strided((1,), (1,), c.storage_offset() + beyond)
+        around.fill_(1.0)
+
+    assert proofs.difference(right(problem, spoil), problem, CPU) == "it writes beyond C"
+
+
+def test_large_products_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gemmtune.torch import expected
+
+    monkeypatch.setattr(expected, "_SIDES", (8, 16))
+    problem = Gemm.of(50, 37, 64, batch=2, epilogue="beta+bias")
+    assert proofs.difference(right(problem), problem, CPU) == ""
+
+    def spoil(c: Tensor) -> None:
+        c[1, 49, 36] = 100
+
+    assert "C[1, 49, 36] is 100" in proofs.difference(right(problem, spoil), problem, CPU)
+
+
+class Prepared:
+    """What `kernels.prepare` sees: kernels that are loaded but not proved, and a GPU that is none."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.said, self.asked, self.capturing = "", 0, False
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        patched.setattr(kernels, "_PREPARED", {})
+        patched.setattr(kernels, "_LOGGED", set())
+        patched.setattr(proofs, "_FOUND", {})
+        patched.setattr(proofs, "_tried", self.tried)
+        patched.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.capturing)
+        patched.setattr(kernels, "_looked_up", lambda *_: self.kernel())
+
+    def kernel(self, proved: bool = False) -> kernels.Kernel:
+        aligned = (("a", 16), ("b", 16), ("c", 16), ("source", 2), ("bias", 2))
+        call = SimpleNamespace(scratch={})
+        return kernels.Kernel(CONFIG, 0, call, (64, 64), torch.bfloat16, aligned, {}, {}, proved)
+
+    def tried(self, kernel: kernels.Kernel, problem: Gemm) -> str:
+        self.asked += 1
+        self.begun.set()
+        assert self.go_on.wait(10)
+        return self.said
+
+    def prepare(self, key: str = "kind") -> kernels.Kernel | kernels.Absent:
+        return kernels.prepare(key, Gemm.of(64, 64, 64), 0, (64, 64), torch.bfloat16, "none")
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Prepared]:
+    made = Prepared(monkeypatch)
+    yield made
+    made.go_on.set()
+    proofs.BACKGROUND.submit(lambda: None).result()
+    configure()
+
+
+def test_the_first_call_waits_for_the_proof_which_is_remembered(prepared: Prepared) -> None:
+    prepared.go_on.set()
+    for key in ("kind", "kind", "configured again"):
+        assert isinstance(prepared.prepare(key), kernels.Kernel)
+    assert prepared.asked == 1
+
+
+def test_a_config_that_fails_is_never_launched_and_said_once(
+    prepared: Prepared, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepared.said = f"{CONFIG.key} is wrong here: planted"
+    prepared.go_on.set()
+    with caplog.at_level(logging.WARNING, "gemmtune.torch"):
+        for key in ("kind", "kind", "configured again"):
+            assert isinstance(prepared.prepare(key), kernels.Absent)
+    assert [line.getMessage() for line in caplog.records] == [
+        f"bf16 nt 64x64x64 is computed by torch: {CONFIG.key} is wrong here: planted"
+    ]
+    assert prepared.asked == 1
+
+
+@pytest.mark.parametrize("said", ["", "planted"])
+def test_in_the_background_torch_computes_until_it_is_proved(prepared: Prepared, said: str) -> None:
+    configure(verify="background")
+    prepared.said = said
+    first = prepared.prepare()
+    assert isinstance(first, kernels.Absent)
+    assert "being verified" in first.why
+    a, b = torch.ones(64, 64, dtype=torch.bfloat16), torch.ones(64, 64, dtype=torch.bfloat16)
+    assert torch.equal(first.launch(a, b, None, None, 1.0, 1.0), a @ b)
+    assert prepared.begun.wait(10)
+    assert prepared.prepare() is first
+    prepared.go_on.set()
+    proofs.BACKGROUND.submit(lambda: None).result()
+    settled = prepared.prepare()
+    assert isinstance(settled, kernels.Absent if said else kernels.Kernel)
+    # Another kind of call with the same config and problem need not wait.
+    assert type(prepared.prepare("another")) is type(settled)
+    assert prepared.asked == 1
+
+
+def test_a_proof_that_breaks_in_the_background_is_a_failure(
+    prepared: Prepared, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(kernel: kernels.Kernel, problem: Gemm) -> str:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(proofs, "_tried", broken)
+    configure(verify="background")
+    prepared.prepare()
+    proofs.BACKGROUND.submit(lambda: None).result()
+    assert isinstance(prepared.prepare(), kernels.Absent)
+    assert "can't be verified here: planted" in caplog.text
+
+
+def test_nothing_is_proved_while_a_graph_is_captured(prepared: Prepared) -> None:
+    prepared.capturing = True
+    assert isinstance(prepared.prepare(), kernels.Absent)
+    prepared.capturing = False
+    prepared.go_on.set()
+    assert isinstance(prepared.prepare(), kernels.Kernel)
+
+
+def test_what_was_measured_is_launched_at_once(prepared: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_looked_up", lambda *_: prepared.kernel(proved=True))
+    assert isinstance(prepared.prepare(), kernels.Kernel)
+    assert prepared.asked == 0
+
+
+def test_another_word_for_when_is_refused() -> None:
+    with pytest.raises(ValueError, match="verify = 'never' is unknown: use first_call or background"):
+        configure(verify="never")

@@ -1,0 +1,253 @@
+"""Regimes: how rivals are timed in the finals, one function for each policy.
+
+Each function gives every rival its times under one policy. What the rivals wrote meanwhile is compared, run by run,
+with what was verified; outputs are poisoned in between. A rival that wrote something else is out.
+
+How long a kernel's own power takes to set its clock, on one H200 at its power limit: in blocks of up to 12 ms rivals
+share a clock; from one to the next block of 100 ms the clock moves by up to 20 % within the first 50 ms, and stays.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from workers.cuda.bench import Bench, Ready, Rest
+from workers.cuda.clocks import DISTURBING
+from workers.cuda.timing import HEAT_UP_SECONDS, StoppingRule, TimedGraph
+from workers.cuda.verification import Verdict
+from workers.measurement import Clocks, Policy
+
+#: Idle time before a burst.
+BURST_REST_SECONDS: Final = 0.015
+#: A graph that is shorter runs once more, uncounted, between the rest and the burst: its first launches wait for the
+#: host.
+SHORT_GRAPH_US: Final = 400.0
+#: Blocks of `sustained`; their second half counts. Products that can't reach the power limit need no time to settle.
+BLOCK_SECONDS, BRIEF_BLOCK_SECONDS = 0.25, 0.06
+#: A turn whose SM clock is this far from the median of the turns is repeated. At the power limit readings scatter by
+#: two or three steps of 15 MHz from one turn to the next; anything beyond that is drift.
+CLOCK_BAND: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A rival's times under one policy.
+
+    Attributes:
+        samples_us: of one launch; under the chain policies, of one launch and of the small kernel before it.
+        clocks: during or right after the last of them.
+        remark: what readers should know.
+        product_joules: energy of one launch; None where it was not measured.
+    """
+
+    samples_us: tuple[float, ...]
+    clocks: Clocks
+    remark: str = ""
+    product_joules: float | None = None
+
+    @property
+    def median_us(self) -> float:
+        return statistics.median(self.samples_us)
+
+
+@dataclass(eq=False)
+class Rival:
+    """A candidate in the finals.
+
+    Attributes:
+        taken: its times, by policy.
+        wrong: why it is out; empty while it is not.
+    """
+
+    ready: Ready
+    verdict: Verdict
+    taken: dict[Policy, Taken] = field(default_factory=dict)
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn: one time per rival, and the clocks while the last of them ran."""
+
+    times_us: tuple[float, ...]
+    clocks: Clocks
+
+
+def take_bursts(bench: Bench, rivals: Sequence[Rival], first: int, count: int, near: float) -> None:
+    """`burst`: single replays after rest, in a new order each time.
+
+    Args:
+        first: bursts of every rival.
+        count: bursts of those that are then behind the fastest by at most the share `near` of its time.
+    """
+    times: dict[Rival, list[float]] = {rival: [] for rival in rivals}
+    left = list(rivals)
+    for number in range(count):
+        for place in order_of(number, len(left)):
+            times[left[place]].append(_burst_us(bench, left[place], number, rivals.index(left[place])))
+        if number + 1 == first:
+            middle = {rival: statistics.median(taken) for rival, taken in times.items()}
+            left = [rival for rival in rivals if middle[rival] <= min(middle.values()) * (1 + near)]
+    clocks = bench.monitor.read()
+    for rival in rivals:
+        rival.taken[Policy.BURST] = Taken(tuple(times[rival]), clocks)
+    _out(bench, rivals, lambda rival: rival.ready.timed.launches)
+
+
+def take_sustained(
+    bench: Bench, rivals: Sequence[Rival], passes: int, near: float, kept: Callable[[Rival], bool]
+) -> None:
+    """`sustained`: each rival alone in blocks, in a new order in each pass; a sample is the median of a block's second
+    half.
+
+    Args:
+        near: from the third pass on, rivals take part that are behind the fastest by at most this share of its time.
+        kept: rivals that take part in every pass.
+    """
+    seconds = BLOCK_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS
+    blocks: dict[Rival, list[Block]] = {rival: [] for rival in rivals}
+    _run_block(bench, rivals[0], HEAT_UP_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS, 0)
+    left = list(rivals)
+    for number in range(passes):
+        for place in order_of(number, len(left)):
+            rival = left[place]
+            blocks[rival].append(_run_block(bench, rival, seconds, rivals.index(rival)))
+        if number == 0:
+            continue
+        middle = {rival: statistics.median(block.us for block in blocks[rival]) for rival in left}
+        most = min(middle.values()) * (1 + near)
+        left = [rival for rival in left if middle[rival] <= most or kept(rival)]
+    for rival, taken in blocks.items():
+        powers = [block.watts for block in taken if block.watts is not None]
+        median = statistics.median(block.us for block in taken)
+        joules = statistics.mean(powers) * median / 1e6 if powers else None
+        rival.taken[Policy.SUSTAINED] = Taken(
+            tuple(block.us for block in taken), taken[-1].clocks, product_joules=joules
+        )
+    _out(bench, rivals, lambda rival: _replays(rival.ready.timed, blocks[rival][0].us, seconds))
+
+
+def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Policy) -> None:
+    """`chain` and `chain_pdl`: turns of graphs in which each product runs behind a small kernel."""
+    graphs = [bench.chained(rival.ready, early=policy is Policy.CHAIN_PDL) for rival in rivals]
+    try:
+        _take_turns(bench, rivals, graphs, turns, policy)
+    finally:
+        for graph in graphs:
+            graph.destroy()
+
+
+def take_rounds(bench: Bench, rivals: Sequence[Rival], turns: int) -> None:
+    """`rounds`: the rivals take turns at one clock."""
+    _take_turns(bench, rivals, [rival.ready.timed for rival in rivals], turns, Policy.ROUNDS)
+
+
+def order_of(number: int, count: int) -> list[int]:
+    """The order in which `count` rivals run in a turn.
+
+    Random rather than rotated: a rival that always ran behind the same one would inherit the clock that it leaves.
+    """
+    return random.Random(number).sample(range(count), count)
+
+
+def undisturbed(turns: list[Turn]) -> list[Turn]:
+    """Turns whose SM clock is near the median of all, and in which the card did not protect itself."""
+    middle = statistics.median(one.clocks.sm_mhz for one in turns)
+    return [
+        one
+        for one in turns
+        if abs(one.clocks.sm_mhz - middle) <= CLOCK_BAND * middle and not DISTURBING & set(one.clocks.throttle_reasons)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of one rival.
+
+    Attributes:
+        us: median time of one launch in the block's second half.
+        watts: mean power; None where the block was too short to count energy, or nothing counts it.
+    """
+
+    us: float
+    watts: float | None
+    clocks: Clocks
+
+
+def _burst_us(bench: Bench, rival: Rival, number: int, slot: int) -> float:
+    timed = rival.ready.timed
+    bench.outputs.poison(number)
+    rest = Rest(BURST_REST_SECONDS)
+    short = rival.verdict.once_us * timed.launches < SHORT_GRAPH_US
+    rest.wait()
+    timed.start(bench.stream, 1 + short)
+    bench.outputs.compare(rival.verdict.digest, slot)
+    taken = timed.samples_us()
+    bench.busy_us += sum(taken) * timed.launches
+    return taken[-1]
+
+
+def _run_block(bench: Bench, rival: Rival, seconds: float, slot: int) -> Block:
+    timed = rival.ready.timed
+    about_us = rival.taken[Policy.BURST].median_us if Policy.BURST in rival.taken else rival.verdict.once_us
+    bench.outputs.poison()
+    with bench.monitor.metered() as meter:
+        timed.start(bench.stream, _replays(timed, about_us, seconds))
+        bench.outputs.compare(rival.verdict.digest, slot)
+        taken = timed.samples_us()
+    bench.busy_us += sum(taken) * timed.launches
+    return Block(statistics.median(taken[len(taken) // 2 :]), meter.watts, bench.monitor.read())
+
+
+def _replays(timed: TimedGraph, about_us: float, seconds: float) -> int:
+    return max(math.ceil(seconds * 1e6 / (about_us * timed.launches)), 2)
+
+
+def _take_turns(
+    bench: Bench, rivals: Sequence[Rival], graphs: Sequence[TimedGraph], turns: int, policy: Policy
+) -> None:
+    """Takes turns until the stopping rule is satisfied; disturbed turns don't count."""
+    rule, taken = StoppingRule.of(turns), list[Turn]()
+    bench.busy_us += sum(graphs[0].heat_up(bench.stream)) * graphs[0].launches
+    while len(taken) < rule.most_turns:
+        taken.append(_turn(bench, rivals, graphs, len(taken)))
+        kept = undisturbed(taken)
+        if kept and rule.satisfied([[one.times_us[place] for one in kept] for place in range(len(rivals))]):
+            break
+    kept = undisturbed(taken)
+    remark = ""
+    if len(kept) < turns:
+        remark = f"{len(taken) - len(kept)} of {len(taken)} turns had an unsteady clock"
+        kept = taken
+    for place, rival in enumerate(rivals):
+        rival.taken[policy] = Taken(tuple(one.times_us[place] for one in kept), kept[-1].clocks, remark)
+    _out(bench, rivals, lambda rival: graphs[rivals.index(rival)].launches)
+
+
+def _turn(bench: Bench, rivals: Sequence[Rival], graphs: Sequence[TimedGraph], number: int) -> Turn:
+    """Runs every rival once, in a new order each time, and reads the clocks meanwhile."""
+    order = order_of(number, len(rivals))
+    for place in order:
+        bench.outputs.poison(number)
+        graphs[place].start(bench.stream, 1)
+        bench.outputs.compare(rivals[place].verdict.digest, place)
+    clocks = bench.monitor.read()
+    times = [0.0] * len(order)
+    for place in order:
+        (times[place],) = graphs[place].samples_us()
+        bench.busy_us += times[place] * graphs[place].launches
+    return Turn(tuple(times), clocks)
+
+
+def _out(bench: Bench, rivals: Sequence[Rival], launches: Callable[[Rival], int]) -> None:
+    """Puts out whoever wrote something else than was verified."""
+    found = bench.outputs.differences()
+    for place, difference in found.items():
+        rivals[place].wrong = rivals[place].wrong or difference.text(launches(rivals[place]))
+    if found:
+        bench.restore()
