@@ -195,7 +195,8 @@ def prepare(tree: Path, db: Path) -> Prepared:
 def serving(prepared: Prepared, log: Path) -> Iterator[Running]:
     """The service of a tree, ready; it is killed if a flood left it unable to stop."""
     port, begin = free_port(), time.monotonic()
-    command = [*_python(prepared.tree), "-m", "gemmtune", "serve", "--db", str(prepared.db), "--auth", "on"]
+    module = "gemmtune" if (prepared.tree / "gemmtune" / "__main__.py").exists() else "tuner.cli"
+    command = [*_python(prepared.tree), "-m", module, "serve", "--db", str(prepared.db), "--auth", "on"]
     command += ["--port", str(port)]
     with log.open("ab") as out, subprocess.Popen(command, cwd=prepared.tree, stdout=out, stderr=out) as child:
         try:
