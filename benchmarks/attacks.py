@@ -173,6 +173,8 @@ class Attacker:
                 for _ in range(times):
                     one.sendall(block)
                     self.seen.sent_bytes += len(block)
+                    if time.monotonic() > self._until:
+                        return
                 self._read(one)
         except OSError:
             self.seen.closed += 1
