@@ -103,6 +103,7 @@ class RequestMiddleware:
                     if isinstance(caller, HttpError):
                         raise caller
                     body = LimitedBody(self._bodies, scope["path"], headers.get(b"content-length"), who, receive)
+                    await body.read()
                     receive = body.receive
                 await self._app(scope, receive, send_with_headers)
             else:
