@@ -29,7 +29,7 @@ async def never() -> Message:
 
 
 async def read(body: LimitedBody) -> int:
-    await body.read()
+    assert await body.read()
     message = await body.receive()
     assert not message["more_body"]
     return len(message["body"])
@@ -53,6 +53,16 @@ def test_a_body_is_counted_while_it_arrives() -> None:
 def test_a_body_has_to_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.01)
     assert refusal_of(lambda: LimitedBody(Bodies(), "/", None, "a", never)) == 408
+
+
+def test_a_client_that_leaves_is_no_failure() -> None:
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def read_it() -> bool:
+        return await LimitedBody(Bodies(), "/", None, "a", gone).read()
+
+    assert not asyncio.run(read_it())
 
 
 def test_a_caller_sends_few_bodies_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
