@@ -39,6 +39,7 @@ from api.middleware import RequestMiddleware
 from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams
 from api.tables import TableViews
+from api.write_probe import WriteProbe
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
 
@@ -78,7 +79,7 @@ def create_app(
     state.store, state.metrics, state.token_cache = store, Metrics(), TokenCache(access.tokens)
     # Before the first request, however long the snapshot takes to load: a valid token is never refused.
     state.token_cache.load(store)
-    state.follower = SnapshotFollower(store, state.token_cache)
+    state.follower, state.write_probe = SnapshotFollower(store, state.token_cache), WriteProbe(store)
     state.answer_service, state.views = AnswerService(state.follower, models), TableViews()
     state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
     #: Set when the service is told to stop: long polls and event streams then end.
@@ -103,11 +104,13 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     follower: SnapshotFollower = app.state.follower
     follower.start()
+    app.state.write_probe.start()
     follower.loaded.wait(_FIRST_READING_SECONDS)
     try:
         yield
     finally:
         app.state.stopping.set()
+        app.state.write_probe.stop()
         follower.stop()
         app.state.request_log.close()
 

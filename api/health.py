@@ -38,7 +38,10 @@ async def get_health() -> Health:
 
 @router.get("/readyz", operation_id="getReadiness", responses=responses())
 async def get_readiness(request: Request) -> Readiness:
-    """200 while the service accepts requests; 503 while it first reads its store, can't read it, or shuts down."""
+    """200 while the service can read and write its store; 503 while it can't, first reads it, or shuts down.
+
+    It touches no database itself: threads poll and write all the time, each with its own limit.
+    """
     follower: SnapshotFollower = request.app.state.follower
     age = follower.age_seconds()
     if request.app.state.stopping.is_set():
@@ -47,6 +50,8 @@ async def get_readiness(request: Request) -> Readiness:
         raise _not_ready("the store is still being read")
     if age > STALE_SECONDS:
         raise _not_ready(f"the store could not be read for {age:.0f} s; answers come from the last snapshot")
+    if refusal := request.app.state.write_probe.refusal():
+        raise _not_ready(refusal)
     snapshot = follower.snapshot
     return Readiness(
         status="ready", bests=len(snapshot), left_out=snapshot.left_out, snapshot_age_seconds=round(age, 3)

@@ -12,12 +12,12 @@ from typing import Final
 from starlette.concurrency import run_in_threadpool
 
 from tuner.fleet.campaigns.records import HeartbeatReply
-from tuner.fleet.campaigns.workers import Workers
+from tuner.fleet.campaigns.workers import Beat, Workers
 
 _MOST_OF_A_BATCH: Final = 500
 #: The first heartbeat of a batch waits this long for others; nothing depends on a fast reply.
 _BATCH_SECONDS: Final = 0.02
-_Waiting = tuple[int, int | None, "asyncio.Future[HeartbeatReply]"]
+_Waiting = tuple[Beat, "asyncio.Future[HeartbeatReply]"]
 
 
 class HeartbeatBatcher:
@@ -28,15 +28,15 @@ class HeartbeatBatcher:
         self._waiting: list[_Waiting] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
+    async def beat(self, beat: Beat) -> HeartbeatReply:
         """Stores a heartbeat with the next batch and returns the orders for its worker.
 
         Raises:
-            WorkerGone: the worker counts as gone.
+            WorkerGone: the worker counts as gone, or is not the token's.
             StoreError: the batch could not be stored.
         """
         reply: asyncio.Future[HeartbeatReply] = asyncio.get_running_loop().create_future()
-        self._waiting.append((worker_id, round_id, reply))
+        self._waiting.append((beat, reply))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._store_batches())
         return await reply
@@ -46,12 +46,12 @@ class HeartbeatBatcher:
             await asyncio.sleep(_BATCH_SECONDS)
             batch, self._waiting = self._waiting[:_MOST_OF_A_BATCH], self._waiting[_MOST_OF_A_BATCH:]
             try:
-                results = await run_in_threadpool(self._workers.beat_all, [beat[:2] for beat in batch])
+                results = await run_in_threadpool(self._workers.beat_all, [beat for beat, _ in batch])
             except Exception as error:
-                for _, _, reply in batch:
+                for _, reply in batch:
                     _resolve(reply, error)
             else:
-                for (_, _, reply), orders in zip(batch, results, strict=True):
+                for (_, reply), orders in zip(batch, results, strict=True):
                     _resolve(reply, orders)
 
 

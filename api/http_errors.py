@@ -38,8 +38,10 @@ ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     errors.KeyReused: (422, "idempotency-key-reused"),
     errors.FleetError: (422, "bad-worker"),
     errors.WorkerGone: (409, "worker-gone"),
+    errors.UnknownWorker: (404, "unknown-worker"),
     errors.SlotTaken: (409, "slot-taken"),
     errors.LeaseLost: (409, "lease-lost"),
+    errors.UnknownRound: (404, "unknown-round"),
     errors.ResultRefused: (422, "result-refused"),
 }
 #: What an error document repeats of a request is cut to this: a large request must not make a larger answer.
@@ -130,7 +132,8 @@ def _http_error(request: Request, error: Exception) -> HttpError:
         detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
         return HttpError(422, "malformed-request", detail, errors=wrong)
     if isinstance(error, errors.StoreError):
-        _log.error("store: %s", error)
+        # The cause names host and user, which are nobody's business but the operator's.
+        _log.error("store: %s; cause: %s", error, str(error.__cause__ or "none").splitlines()[0])
     status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)
     return HttpError(status, kind, str(error))
 

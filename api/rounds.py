@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
-from api.auth import require
+from api.auth import Caller, require
 from api.fleet import ReportLimit, RoundCallLimit, RoundsDependency
 from api.fleet_schemas import Text
 from api.http_errors import responses
@@ -26,7 +26,9 @@ from tuner.fleet.campaigns.records import (
     Verification,
 )
 
-router = APIRouter(tags=["rounds"], dependencies=[Depends(require("work"))])
+router = APIRouter(tags=["rounds"])
+#: The caller, to whose token a round belongs.
+Worker = Annotated[Caller, Depends(require("work"))]
 RoundId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Lease = Annotated[str, Field(min_length=32, max_length=32)]
 ConfigKey = Annotated[str, Field(min_length=3, max_length=500)]
@@ -186,23 +188,32 @@ class FinishIn(Body):
         )  # fmt: skip
 
 
-@router.post("/v1/rounds/{round_id:int}:begin", operation_id="beginRound", responses=responses(409))
-async def begin_round(round_id: RoundId, body: BeginIn, rounds: RoundsDependency, limit: RoundCallLimit) -> PastOut:
+@router.post("/v1/rounds/{round_id:int}:begin", operation_id="beginRound", responses=responses(404, 409))
+async def begin_round(
+    round_id: RoundId, body: BeginIn, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
+) -> PastOut:
     """Begins a round, once its device is prepared, and returns the history of its study."""
-    return await limit.run(lambda: PastOut.of(rounds.begin(round_id, body.lease, body.provenance.value())))
+    return await limit.run(
+        lambda: PastOut.of(rounds.begin(round_id, body.lease, body.provenance.value(), caller.token_id))
+    )
 
 
 @router.post(
-    "/v1/rounds/{round_id:int}:announce", operation_id="announceCandidates", status_code=204, responses=responses(409)
+    "/v1/rounds/{round_id:int}:announce", operation_id="announceCandidates", status_code=204,
+    responses=responses(404, 409),
 )  # fmt: skip
 async def announce_candidates(
-    round_id: RoundId, body: AnnounceIn, rounds: RoundsDependency, limit: RoundCallLimit
+    round_id: RoundId, body: AnnounceIn, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
 ) -> None:
     """Announces the candidates that are measured next: the suspects if the worker goes silent."""
-    await limit.run(lambda: rounds.announce(round_id, body.lease, body.stage, body.configs))
+    await limit.run(lambda: rounds.announce(round_id, body.lease, body.stage, body.configs, caller.token_id))
 
 
-@router.post("/v1/rounds/{round_id:int}:finish", operation_id="finishRound", status_code=204, responses=responses(409))
-async def finish_round(round_id: RoundId, body: FinishIn, rounds: RoundsDependency, limit: ReportLimit) -> None:
-    """Reports a round. All of the report is stored, or none of it; sending it again is safe."""
-    await limit.run(lambda: rounds.finish(round_id, body.lease, body.report()))
+@router.post(
+    "/v1/rounds/{round_id:int}:finish", operation_id="finishRound", status_code=204, responses=responses(404, 409)
+)  # fmt: skip
+async def finish_round(
+    round_id: RoundId, body: FinishIn, rounds: RoundsDependency, limit: ReportLimit, caller: Worker
+) -> None:
+    """Reports a round. All of the report is stored, or none of it; sending the same one again is safe."""
+    await limit.run(lambda: rounds.finish(round_id, body.lease, body.report(), caller.token_id))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
-from api.auth import require
+from api.auth import Caller, require
 from api.derived import fields_of
 from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
 from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage
@@ -17,7 +17,9 @@ from api.schemas import Body, Strict
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundTask
 
 router = APIRouter(tags=["workers"])
-Reader, Work, Admin = (Depends(require("read")), Depends(require("work")), Depends(require("admin")))
+Reader, Admin = Depends(require("read")), Depends(require("admin"))
+#: The caller, to whose token a worker belongs.
+Worker = Annotated[Caller, Depends(require("work"))]
 WorkerId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Short = Annotated[str, Field(min_length=1, max_length=80)]
 
@@ -76,11 +78,11 @@ class WorkersQuery(PageQuery):
 
 
 @router.post(
-    "/v1/workers", operation_id="registerWorker", status_code=201, dependencies=[Work], responses=responses(409)
+    "/v1/workers", operation_id="registerWorker", status_code=201, responses=responses(409)
 )  # fmt: skip
-def register_worker(body: WorkerIn, workers: WorkersDependency) -> WelcomeOut:
-    """Registers a worker on one device. No two live workers share a GPU."""
-    return WelcomeOut.of(workers.register(body.name, DeviceFacts(**body.facts.model_dump())))
+def register_worker(body: WorkerIn, workers: WorkersDependency, caller: Worker) -> WelcomeOut:
+    """Registers a worker on one device. It belongs to the caller's token. No two live workers share a GPU."""
+    return WelcomeOut.of(workers.register(body.name, DeviceFacts(**body.facts.model_dump()), caller.token_id))
 
 
 @router.get("/v1/workers", operation_id="listWorkers", dependencies=[Reader], responses=responses())
@@ -95,25 +97,27 @@ def list_workers(
 
 
 @router.post(
-    "/v1/workers/{worker_id:int}:heartbeat", operation_id="heartbeat", dependencies=[Work], responses=responses(409)
+    "/v1/workers/{worker_id:int}:heartbeat", operation_id="heartbeat", responses=responses(404, 409)
 )  # fmt: skip
-async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request) -> OrdersOut:
+async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request, caller: Worker) -> OrdersOut:
     """Records a heartbeat and returns the service's orders to the worker."""
-    return OrdersOut.of(await request.app.state.heartbeats.beat(worker_id, body.round_id))
+    return OrdersOut.of(await request.app.state.heartbeats.beat((worker_id, body.round_id, caller.token_id)))
 
 
 @router.post(
-    "/v1/workers/{worker_id:int}:claim", operation_id="claimRound", dependencies=[Work], response_model=TaskOut,
-    responses=responses(409) | {204: {"description": "no round is waiting"}},
+    "/v1/workers/{worker_id:int}:claim", operation_id="claimRound", response_model=TaskOut,
+    responses=responses(404, 409) | {204: {"description": "no round is waiting"}},
 )  # fmt: skip
-async def claim_round(worker_id: WorkerId, rounds: RoundsDependency, limit: RoundCallLimit) -> TaskOut | Response:
+async def claim_round(
+    worker_id: WorkerId, rounds: RoundsDependency, limit: RoundCallLimit, caller: Worker
+) -> TaskOut | Response:
     """Claims the next round for this worker, or returns the one that it already holds."""
-    task = await limit.run(lambda: rounds.claim(worker_id))
+    task = await limit.run(lambda: rounds.claim(worker_id, caller.token_id))
     return TaskOut.of(task) if task else Response(status_code=204)
 
 
 @router.post(
-    "/v1/workers/{worker_id:int}:drain", operation_id="drainWorker", dependencies=[Admin], responses=responses(409)
+    "/v1/workers/{worker_id:int}:drain", operation_id="drainWorker", dependencies=[Admin], responses=responses(404, 409)
 )  # fmt: skip
 def drain_worker(worker_id: WorkerId, workers: WorkersDependency) -> WorkerOut:
     """Drains a worker: it finishes its round and leaves."""
@@ -121,9 +125,8 @@ def drain_worker(worker_id: WorkerId, workers: WorkersDependency) -> WorkerOut:
 
 
 @router.post(
-    "/v1/workers/{worker_id:int}:leave", operation_id="leave", status_code=204, dependencies=[Work],
-    responses=responses(),
+    "/v1/workers/{worker_id:int}:leave", operation_id="leave", status_code=204, responses=responses(404)
 )  # fmt: skip
-def leave(worker_id: WorkerId, workers: WorkersDependency) -> None:
+def leave(worker_id: WorkerId, workers: WorkersDependency, caller: Worker) -> None:
     """Removes a worker that has reported its round and leaves."""
-    workers.leave(worker_id)
+    workers.leave(worker_id, caller.token_id)

@@ -32,6 +32,7 @@ from space.devices import find_profile
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from space.registry import family_named
+from tuner.cli.record import part_of
 from tuner.evidence.records import Best, Outcome
 from tuner.evidence.store import Store
 from tuner.settings import database_url
@@ -239,16 +240,25 @@ def main() -> int:
     """Prints a line per problem, then the summary."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("problems", type=Path)
-    options.add_argument("--db", required=True, help="store with the bests")
+    options.add_argument("--db", help="store with the bests")
+    options.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
+    options.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="tables of parts to join")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
     options.add_argument("--json", type=Path, help="write every number here")
     add_out(options)
     given = options.parse_args()
+    if given.merge:
+        rows = [Row(**one) for path in given.merge for one in json.loads(path.read_text())]
+        print(summary(rows))
+        publish("deployed", given.out, summary(rows), table(rows), read=[given.problems])
+        return 0
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
-    device, energy, began, rows = torch.cuda.get_device_name(), Energy(), time.monotonic(), list[Row]()
+    device, energy, began = torch.cuda.get_device_name(), Energy(), time.monotonic()
+    rows = []
+    wanted = part_of([*named_problems(given.problems)], given.part)
     with Store.open(database_url(given.db), create=False) as store:
-        for name, group, problem in named_problems(given.problems):
+        for name, group, problem in wanted:
             if time.monotonic() - began > given.seconds or problem.dtype not in DTYPES:
                 continue
             try:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+
+from workers.cuda.clocks import Meter
 
 REGIMES: Final = ("turns", "alone", "burst", "chain")
 #: Operands are rotated through this many bytes, three times an H200's L2.
@@ -22,7 +25,7 @@ MOST_SETS: Final = 48
 #: One graph lasts about this long.
 GRAPH_US: Final = 1_500.0
 #: Seconds of a block of `alone`; its second half counts. Each arm has two, in two orders.
-BLOCK_SECONDS: Final = 0.25
+BLOCK_SECONDS: Final = 0.3
 TURNS_SECONDS: Final = 0.4
 BURSTS, REST_SECONDS = 12, 0.015
 #: A graph that is shorter runs once more, uncounted, before its burst.
@@ -86,7 +89,7 @@ class Graph:
 
 
 class Energy:
-    """The board's energy counter, which moves every 0.1 s."""
+    """The board's energy counter, watched from a thread of its own: a look takes a millisecond of the host."""
 
     def __init__(self) -> None:
         try:
@@ -96,12 +99,22 @@ class Energy:
             self._nvml: Any = pynvml
             uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
             self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-            self.joules()
+            self._joules()
         except Exception:
             # No NVML, or no counter: then there are times only, and the table says so.
             self._nvml = None
 
-    def joules(self) -> float | None:
+    @contextmanager
+    def metered(self) -> Iterator[Meter]:
+        """Counts energy while the body runs."""
+        meter = Meter(self._joules)
+        meter.start()
+        try:
+            yield meter
+        finally:
+            meter.stop()
+
+    def _joules(self) -> float | None:
         """Since the driver was loaded."""
         return self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3 if self._nvml else None
 
@@ -154,18 +167,11 @@ def alone(graphs: Mapping[str, Graph], energy: Energy) -> dict[str, tuple[float,
 
 
 def _block(graph: Graph, energy: Energy) -> tuple[float, float | None]:
-    begun, taken, steps = time.monotonic(), list[float](), list[tuple[float, float]]()
-    while time.monotonic() < begun + BLOCK_SECONDS:
-        taken.append(graph.us())
-        counted = energy.joules()
-        if counted is not None and (not steps or counted != steps[-1][1]):
-            steps.append((time.monotonic(), counted))
-    watts = None
-    if len(steps) > 2:
-        # The first look falls between two steps of the counter.
-        (low_at, low), (high_at, high) = steps[1], steps[-1]
-        watts = (high - low) / (high_at - low_at)
-    return statistics.median(taken[len(taken) // 2 :]), watts
+    begun, taken = time.monotonic(), list[float]()
+    with energy.metered() as meter:
+        while time.monotonic() < begun + BLOCK_SECONDS:
+            taken.append(graph.us())
+    return statistics.median(taken[len(taken) // 2 :]), meter.watts
 
 
 def _behind(small: torch.Tensor, arm: Arm) -> Arm:

@@ -149,7 +149,8 @@ def measure(store: Store, worker: Worker, one: Mapping[str, str | int], budget: 
     share = roofline_us(problem, limits) / ours.median_us if limits else math.nan
     row = Row(
         str(one["name"]), str(one.get("class", "–")), problem, ours, _against(library[:1], ours),
-        _against(sorted(library, key=lambda one: one.median_us), ours), share, report.best.tried, time.perf_counter() - started,
+        _against(sorted(library, key=lambda one: one.median_us), ours), share, report.best.tried,
+        time.perf_counter() - started,
     )  # fmt: skip
     return row, provenance(report, worker.facts.arch)
 

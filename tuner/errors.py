@@ -13,8 +13,10 @@
     │   └── KeyReused         the idempotency key was used for another request
     ├── FleetError        a worker's request is refused
     │   ├── WorkerGone        the worker was silent for too long, or has left
+    │   │   └── UnknownWorker     the caller has no such worker
     │   ├── SlotTaken         another live worker has its GPU or its name
     │   ├── LeaseLost         another worker has the round, or it has ended
+    │   │   └── UnknownRound      the caller has no such round
     │   ├── ResultRefused     the report is invalid
     │   └── Unreachable       the service does not answer, or can't at the moment
     ├── BuildRefused      a build can't be accepted
@@ -79,12 +81,20 @@ class WorkerGone(FleetError):
     """The worker counts as gone; it has to register again."""
 
 
+class UnknownWorker(WorkerGone):
+    """No worker of the caller has that id."""
+
+
 class SlotTaken(FleetError):
     """Another live worker has the GPU or the name."""
 
 
 class LeaseLost(FleetError):
     """The round ended, or belongs to another worker."""
+
+
+class UnknownRound(LeaseLost):
+    """No round of the caller has that id."""
 
 
 class ResultRefused(FleetError):

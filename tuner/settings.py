@@ -21,6 +21,8 @@ class Settings(BaseSettings):
 
     Attributes:
         db: SQLAlchemy URL of the store, or a path to a SQLite file.
+        db_connections: most connections to PostgreSQL of this process; of all processes together, fewer than the
+            server's `max_connections`.
         cache_dir: compiled programs.
         recorded_dir: recordings, one folder a device.
         model_dir: models trained on this machine; they take precedence over those that ship.
@@ -39,6 +41,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="GEMMTUNE_", extra="ignore")
 
     db: str = Field(default_factory=lambda: str(_home(".local", "share", "gemmtune", "gemmtune.db")))
+    db_connections: int = Field(default=32, ge=8, le=1000)
     cache_dir: Path = Field(default_factory=lambda: _home(".cache", "gemmtune"))
     recorded_dir: Path = Path(__file__).resolve().parents[1] / "recorded"
     model_dir: Path = Field(default_factory=lambda: _home(".local", "share", "gemmtune", "models"))

@@ -27,6 +27,7 @@ from tests.toy_family import TOY
 from tuner.evidence.store import Store
 from tuner.studying.study import Budget, tune
 from workers.build import Build, compile_source
+from workers.builder import source_of
 from workers.cuda.families import prepared_launcher_of
 from workers.kernels.source import source_of_family
 from workers.recorded import RecordedWorker
@@ -92,6 +93,13 @@ def test_an_arch_without_another_family_is_served_by_it() -> None:
     assert len(ranked) == 57
     assert ranked.estimates_us[0] < ranked.estimates_us[-1]
     assert registered_modules() == ("tests.toy_family.plugin",)
+
+
+def test_every_config_compiles_without_spills() -> None:
+    problem = Gemm.parse("250x130x100")
+    for config in TOY.configs_of(enumerate_space(TOY, problem, H200).columns):
+        made = compile_source(source_of(problem, config, "sm_90a"), "sm_90a", None)
+        assert isinstance(made, Build), f"{config.key}: {made.reason}"
 
 
 def test_questions_that_name_no_device_get_the_default_one_where_it_is_a_target() -> None:

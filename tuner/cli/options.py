@@ -47,7 +47,8 @@ def open_store(db: str | None, create: bool = True) -> Store:
     from tuner.evidence.store import Store
     from tuner.settings import database_url, settings
 
-    return Store.open(database_url(db) if db else settings().db_url, create=create)
+    config = settings()
+    return Store.open(database_url(db) if db else config.db_url, create, config.db_connections)
 
 
 def timing_of(config: Settings) -> Timing:

@@ -174,7 +174,8 @@ def _fill(connection: Connection, lines: Iterator[dict[str, Any]]) -> dict[str, 
         counts[name] = counts.get(name, 0) + 1
     _insert(connection, tables.get(name), pending)
     if connection.dialect.name == "postgresql":
-        _move_sequences(connection, list(tables.values()))
+        # An older backup's schema lacks the newest tables.
+        _move_sequences(connection, [tables[name] for name in counts])
     return counts
 
 

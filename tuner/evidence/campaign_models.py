@@ -39,7 +39,7 @@ class WorkerRow(Numbered, Base):
     """A worker: one process on one device. No two live workers share a `slot`, the GPU's UUID.
 
     `engine_id` is its number in the queue, None once it is gone. On PostgreSQL the engine keeps the heartbeats, and
-    `beat_at` is the last one of a worker that is gone.
+    `beat_at` is the last one of a worker that is gone. `token_id` is the token that registered it, None without tokens.
     """
 
     __tablename__ = "worker"
@@ -61,6 +61,7 @@ class WorkerRow(Numbered, Base):
     rounds: Mapped[int] = mapped_column(Integer)
     busy_seconds: Mapped[float] = mapped_column(Float)
     engine_id: Mapped[int | None] = mapped_column(BigInteger)
+    token_id: Mapped[int | None] = mapped_column(Integer)
 
     device: Mapped[DeviceRow] = relationship(lazy="raise")
 
@@ -163,6 +164,7 @@ class RoundRow(Numbered, Base):
     busy_seconds: Mapped[float] = mapped_column(Float)
     measured: Mapped[int] = mapped_column(Integer)
     reason: Mapped[str] = mapped_column(Text)
+    report_digest: Mapped[str | None] = mapped_column(String(64))
 
     campaign_problem: Mapped[CampaignProblemRow] = relationship(lazy="raise")
     problem: Mapped[ProblemRow] = relationship(lazy="raise")

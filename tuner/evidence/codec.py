@@ -18,7 +18,7 @@ from space.problem import Problem
 from space.registry import config_named, problem_from_key
 from tuner.errors import StoreError
 from tuner.evidence.models import BestRow, MeasurementRow
-from tuner.evidence.records import Best, Ratio, StoredMeasurement
+from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Provenance, Verification, from_json, to_json
 
 T = TypeVar("T")
@@ -41,8 +41,9 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
     measurement = Measurement.of_columns(row.problem.key, config_of(row.config.key), columns, check, clocks)
     provenance = _provenance(json.dumps(row.provenance.content))
     return StoredMeasurement(
-        row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement
-    )
+        row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement,
+        Author(row.worker_id, row.round_id, row.token_id), row.revoked is not None,
+    )  # fmt: skip
 
 
 def best(row: BestRow) -> Best:

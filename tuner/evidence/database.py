@@ -15,11 +15,10 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, func, select, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DatabaseError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
 from tuner.errors import StoreError
+from tuner.evidence.postgresql import MOST_CONNECTIONS, NOTE_CONNECTIONS, explained, pool_arguments, silence_of, watch
 
 VERSION_TABLE: Final = "gemmtune_alembic_version"
 #: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
@@ -31,23 +30,20 @@ _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
 _BUSY_TIMEOUT_SECONDS: Final = 30
 _ASK_AGAIN_SECONDS: Final = 0.01
-_CONNECT_TIMEOUT_SECONDS: Final = 5
-#: A connection used this recently is assumed to work: no server restarts faster.
-_TRUSTED_SECONDS: Final = 0.2
-_USED_AT: Final = "gemmtune_used_at"
-#: Settings of every PostgreSQL session; times in milliseconds.
-_SESSION: Final = {"statement_timeout": 60_000, "lock_timeout": 30_000, "timezone": "UTC"}
 #: Advisory lock held while a PostgreSQL schema changes, so services that start together migrate in turn.
 _MIGRATION_LOCK: Final = 0x67656D6D
 
 
-def open_engine(url: str, create: bool) -> Engine:
+def open_engine(url: str, create: bool, most: int = MOST_CONNECTIONS) -> Engine:
     """An engine on a database whose schema is current.
+
+    Args:
+        most: connections to PostgreSQL, including those of `engine_for_notes`.
 
     Raises:
         StoreError: unknown URL, no such file, not a database, or a schema newer than this version's.
     """
-    engine = connect(url, create)
+    engine = connect(url, create, most)
     try:
         with migrating(engine) as connection:
             migrate(connection, "head")
@@ -60,22 +56,25 @@ def open_engine(url: str, create: bool) -> Engine:
     return engine
 
 
-def connect(url: str, create: bool = True) -> Engine:
+def connect(url: str, create: bool = True, most: int = MOST_CONNECTIONS) -> Engine:
     """An engine on a database with any schema.
+
+    Args:
+        most: connections to PostgreSQL, including those of `engine_for_notes`.
 
     Raises:
         StoreError: unknown URL, or no such file.
     """
     _check_file(url, create)
     try:
-        engine = create_engine(url, **_arguments(url))
+        engine = create_engine(url, **_arguments(url, most))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise StoreError(f"{shown(url)} is not a database URL that we can open ({error}): {_FORMS}") from error
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     else:
-        _ask_after_pauses(engine)
+        watch(engine)
     return engine
 
 
@@ -87,9 +86,8 @@ def engine_for_notes(engine: Engine) -> Engine:
     """
     if engine.dialect.name == "sqlite":
         return engine.execution_options(**{WRITES: True})
-    arguments = _arguments(engine.url.render_as_string(hide_password=False))
-    arguments["connect_args"] = arguments["connect_args"] | {"options": _options(synchronous_commit="off")}
-    return create_engine(engine.url, isolation_level="AUTOCOMMIT", **arguments)
+    arguments = pool_arguments(NOTE_CONNECTIONS, notes=True)
+    return watch(create_engine(engine.url, isolation_level="AUTOCOMMIT", **arguments), notes=True)
 
 
 @contextmanager
@@ -99,7 +97,9 @@ def migrating(engine: Engine) -> Iterator[Connection]:
     Raises:
         StoreError: rows are left that point at nothing; nothing was changed.
     """
-    with engine.execution_options(**{WRITES: True, MIGRATES: True}).begin() as connection:
+    opened = engine.execution_options(**{WRITES: True, MIGRATES: True}).begin()
+    # A large table takes its time.
+    with opened as connection, silence_of(connection, None):
         yield connection
         if engine.dialect.name == "sqlite":
             lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
@@ -164,18 +164,22 @@ def _alembic_config() -> Config:
 
 
 def unusable(url: str, error: Exception) -> StoreError:
-    """One sentence, with a fix, for a database that fails."""
+    """One sentence, with a fix, for a database that fails.
+
+    Of PostgreSQL it names neither host nor user: clients of the service read it. The cause, which the log has, does.
+    """
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     said = (str(cause) or type(cause).__name__).splitlines()[0]
+    if make_url(url).get_backend_name() == "postgresql":
+        said, fix = explained(said, getattr(cause, "sqlstate", None))
+        return StoreError(f"the PostgreSQL database can't be used ({said}): {fix}")
     fix = "move the file away, restore a backup, or give another with --db"
-    if "disk is full" in said or "disk full" in said:
+    if "disk is full" in said or "disk I/O" in said:
         fix = "free space; everything committed before is kept"
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
-    elif "locked" in said or "lock timeout" in said:
+    elif "locked" in said:
         fix = "another process holds it for too long; stop that process"
-    elif "connection" in said or "QueuePool" in said:
-        fix = "start PostgreSQL and check host, port, user and password, or give another with --db"
     return StoreError(f"the store {shown(url)} can't be used ({said}): {fix}")
 
 
@@ -206,48 +210,10 @@ def _check_file(url: str, create: bool) -> None:
         ) from error
 
 
-def _arguments(url: str) -> dict[str, Any]:
+def _arguments(url: str, most: int) -> dict[str, Any]:
     if make_url(url).get_backend_name() == "sqlite":
         return {"connect_args": {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}}
-    return {
-        # As many as the service has endpoint threads, and all are kept: opening a connection costs more than a call.
-        # The one used last is reused first, because its statements are prepared.
-        "pool_size": 40,
-        "max_overflow": 5,
-        "pool_use_lifo": True,
-        "connect_args": {
-            "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
-            "options": _options(),
-            "application_name": "gemmtune",
-        },
-    }
-
-
-def _ask_after_pauses(engine: Engine) -> None:
-    """Tests a connection before its next use only if it was idle for a moment.
-
-    SQLAlchemy's `pool_pre_ping` tests before every use, which adds a round trip to the few of a claim.
-    """
-
-    def idle(_: DBAPIConnection, record: ConnectionPoolEntry) -> None:
-        record.info[_USED_AT] = time.monotonic()
-
-    def wanted(connection: DBAPIConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
-        used_at = record.info.get(_USED_AT)
-        if used_at is None or time.monotonic() - used_at < _TRUSTED_SECONDS:
-            return
-        try:
-            engine.dialect.do_ping(connection)
-        except engine.dialect.loaded_dbapi.Error as error:
-            # Discards all connections of the same age too.
-            raise InvalidatePoolError(str(error)) from error
-
-    event.listen(engine, "checkin", idle)
-    event.listen(engine, "checkout", wanted)
-
-
-def _options(**more: str) -> str:
-    return " ".join(f"-c {name}={value}" for name, value in (_SESSION | more).items())
+    return pool_arguments(max(1, most - NOTE_CONNECTIONS))
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from tuner.errors import AlreadyMeasured
 from tuner.evidence import changes, codec
 from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, StudyRow
-from tuner.evidence.records import StoredMeasurement
+from tuner.evidence.records import NOBODY, Author, StoredMeasurement
 from tuner.evidence.rows import id_of, ids_by_key
 from workers.measurement import Measurement, Provenance
 
@@ -24,18 +24,20 @@ WHOLE: Final = (
     joinedload(MeasurementRow.device),
     joinedload(MeasurementRow.config),
     joinedload(MeasurementRow.provenance),
+    joinedload(MeasurementRow.revoked),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where measurements belong: a study, with its problem and its device."""
+    """Where measurements belong: a study, with its problem and its device; and who takes them."""
 
     study_id: int
     problem_id: int
     device_id: int
     device: str
     device_kind: str
+    author: Author = NOBODY
 
     @classmethod
     def of(cls, session: Session, study_id: int) -> Place:
@@ -79,7 +81,7 @@ def prepare(
         codec.measurement_columns(measurement) | {
             "study_id": place.study_id, "problem_id": place.problem_id, "device_id": place.device_id,
             "provenance_id": origin, "config_id": configs[measurement.config.key],
-        }
+        } | asdict(place.author)
         for measurement in measurements
     ]  # fmt: skip
     return Prepared(place, provenance, measurements, rows)
@@ -108,7 +110,7 @@ def insert_prepared(session: Session, prepared: Prepared, ids: bool = True) -> l
     numbers = _insert(session, place.study_id, measurements, rows, ids)
     return [
         StoredMeasurement(
-            number, place.study_id, place.device, place.device_kind, now, prepared.provenance, measurement
+            number, place.study_id, place.device, place.device_kind, now, prepared.provenance, measurement, place.author
         )
         for number, measurement in zip(numbers, measurements, strict=ids)
     ]

@@ -1,7 +1,8 @@
 """Tables, with constraints that hold whatever the code above does.
 
 * One measurement per (study, config, stage, series, policy): nothing is stored twice.
-* Measurements and provenance are append-only: triggers refuse every UPDATE and DELETE (see the migration).
+* Measurements, provenance, revocations and changes of bests are append-only: triggers refuse every UPDATE and DELETE
+  (see the migrations).
 * A best references its measurement together with its outcome, which must be `correct`: nothing unverified is served.
 * Of a problem's bests on a device, one per policy, one is served: the answer to a question that names no policy.
 """
@@ -146,11 +147,16 @@ class MeasurementRow(Numbered, Base):
     note: Mapped[str] = mapped_column(Text)
     product_joules: Mapped[float | None] = mapped_column(Float)
     taken_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    # Who reported it; no foreign keys, because measurements outlive rows of workers and rounds.
+    worker_id: Mapped[int | None] = mapped_column(Integer)
+    round_id: Mapped[int | None] = mapped_column(Integer)
+    token_id: Mapped[int | None] = mapped_column(Integer)
 
     problem: Mapped[ProblemRow] = relationship(lazy="raise")
     device: Mapped[DeviceRow] = relationship(lazy="raise")
     config: Mapped[ConfigRow] = relationship(lazy="raise")
     provenance: Mapped[ProvenanceRow] = relationship(lazy="raise")
+    revoked: Mapped[RevokedRow | None] = relationship(lazy="raise", viewonly=True)
 
 
 class BestRow(Numbered, Base):
@@ -189,6 +195,55 @@ class BestRow(Numbered, Base):
     measurement: Mapped[MeasurementRow] = relationship(
         lazy="raise", primaryjoin="foreign(BestRow.measurement_id) == MeasurementRow.id", viewonly=True
     )
+
+
+class BestChangeRow(Numbered, Base):
+    """One change of a best; append-only. `previous_evidence` holds the columns of the best that it replaced."""
+
+    __tablename__ = "best_change"
+    __table_args__ = (
+        Index("ix_best_change_problem_id", "problem_id", "device_id", "policy"),
+        # Readers that follow changes fetch the bests that are gone.
+        Index(
+            "ix_best_change_gone", "version", sqlite_where=text("measurement_id IS NULL"),
+            postgresql_where=text("measurement_id IS NULL"),
+        ),
+    )  # fmt: skip
+
+    problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
+    device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
+    policy: Mapped[str] = mapped_column(String(40))
+    measurement_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
+    previous_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
+    previous_evidence: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    reason: Mapped[str] = mapped_column(Text)
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    version: Mapped[int] = mapped_column(Integer)
+
+    problem: Mapped[ProblemRow] = relationship(lazy="raise")
+    device: Mapped[DeviceRow] = relationship(lazy="raise")
+
+
+class RevocationRow(Numbered, Base):
+    """One decision to believe a worker or a token no longer; append-only. One of `worker` and `token` is empty."""
+
+    __tablename__ = "revocation"
+
+    worker: Mapped[str] = mapped_column(String(100))
+    token: Mapped[str] = mapped_column(String(100))
+    since: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    reason: Mapped[str] = mapped_column(Text)
+    made_by: Mapped[str] = mapped_column(String(100))
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
+class RevokedRow(Base):
+    """A measurement that a revocation took out of the running; append-only."""
+
+    __tablename__ = "revoked_measurement"
+
+    measurement_id: Mapped[int] = mapped_column(ForeignKey("measurement.id"), primary_key=True, autoincrement=False)
+    revocation_id: Mapped[int] = mapped_column(ForeignKey("revocation.id"))
 
 
 class TokenRow(Numbered, Base):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from space.config import Config
 from space.problem import Problem
@@ -54,8 +55,24 @@ class StudyRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Author:
+    """Who reported a measurement: ids of worker, round and token. All None where this process measured."""
+
+    worker_id: int | None = None
+    round_id: int | None = None
+    token_id: int | None = None
+
+
+NOBODY: Final = Author()
+
+
+@dataclass(frozen=True, slots=True)
 class StoredMeasurement:
-    """A measurement with its study, device and provenance."""
+    """A measurement with its study, device, provenance and author.
+
+    Attributes:
+        revoked: it is out of the running: its worker or token is no longer believed.
+    """
 
     id: int
     study_id: int
@@ -64,6 +81,8 @@ class StoredMeasurement:
     taken_at: datetime
     provenance: Provenance
     measurement: Measurement
+    author: Author = NOBODY
+    revoked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
-from sqlalchemy import ColumnElement, Engine, Executable, Row, Select, func, select
+from sqlalchemy import ColumnElement, Engine, Executable, Row, Select, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, sessionmaker
 
@@ -17,7 +17,8 @@ from tuner.errors import StoreError
 from tuner.evidence import bests, changes, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
-from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.postgresql import MOST_CONNECTIONS, QUICK_SECONDS, silence_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
@@ -38,13 +39,16 @@ class Store:
         self._recent: tuple[int, Provenance, measurements.Place, int] | None = None
 
     @classmethod
-    def open(cls, url: str, create: bool = True) -> Store:
+    def open(cls, url: str, create: bool = True, connections: int = MOST_CONNECTIONS) -> Store:
         """Opens the store at a SQLAlchemy URL; creates and migrates it as needed.
+
+        Args:
+            connections: most connections to PostgreSQL.
 
         Raises:
             StoreError: it cannot be opened; the message has the reason and the fix.
         """
-        return cls(open_engine(url, create))
+        return cls(open_engine(url, create, connections))
 
     @property
     def embedded(self) -> bool:
@@ -226,8 +230,20 @@ class Store:
 
     def changed(self) -> dict[str, int]:
         """Every counter of `tuner.evidence.changes`; cheap enough to poll several times a second."""
-        with self.transaction() as session:
+        with self.transaction() as session, silence_of(session.connection(), QUICK_SECONDS):
             return changes.read(session)
+
+    def check_writable(self) -> None:
+        """Writes a row that means nothing, or raises.
+
+        Raises:
+            StoreError: the database accepts no writes, or doesn't answer within a few seconds.
+        """
+        statement = update(CounterRow).where(CounterRow.name == "probe").values(value=CounterRow.value)
+        with self._told(), self._notes.connect() as connection, silence_of(connection, QUICK_SECONDS):
+            connection.execute(statement)
+            # A file's write lock and permission are enough: a commit would wait for the disk.
+            connection.rollback()
 
     def backup(self, path: Path) -> dict[str, int]:
         """Writes a backup; returns the number of rows by table.

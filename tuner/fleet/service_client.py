@@ -25,8 +25,10 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
     "idempotency-key-reused": errors.KeyReused,
     "bad-campaign": errors.CampaignError,
     "worker-gone": errors.WorkerGone,
+    "unknown-worker": errors.UnknownWorker,
     "slot-taken": errors.SlotTaken,
     "lease-lost": errors.LeaseLost,
+    "unknown-round": errors.UnknownRound,
     "result-refused": errors.ResultRefused,
 }
 #: Statuses of refusals that a later attempt may not meet.

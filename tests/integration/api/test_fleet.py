@@ -231,8 +231,15 @@ class TestWorkersAndRounds:
         assert "a worker that died frees it" in refused(self.register(http), 409, "slot-taken")
 
     def test_who_is_gone_is_told_to_register_again(self, http: TestClient) -> None:
-        for path in ("/v1/workers/5:heartbeat", "/v1/workers/5:claim", "/v1/workers/5:drain"):
-            refused(http.post(path, json={}), 409, "worker-gone")
+        worker = self.register(http).json()["worker_id"]
+        assert http.post(f"/v1/workers/{worker}:leave").status_code == 204
+        for call in ("heartbeat", "claim", "drain"):
+            refused(http.post(f"/v1/workers/{worker}:{call}", json={}), 409, "worker-gone")
+        assert http.post(f"/v1/workers/{worker}:leave").status_code == 204
+
+    def test_a_worker_that_never_was_is_404(self, http: TestClient) -> None:
+        for call in ("heartbeat", "claim", "drain", "leave"):
+            refused(http.post(f"/v1/workers/5:{call}", json={}), 404, "unknown-worker")
 
     @pytest.mark.parametrize(
         ("change", "status", "kind", "said"),

@@ -19,7 +19,7 @@ from benchmarks.postgres import Postgres
 from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import AlreadyMeasured, StoreError
-from tuner.evidence import database
+from tuner.evidence import database, postgresql
 from tuner.evidence.kinship import reaches
 from tuner.evidence.models import BestRow
 from tuner.evidence.records import Best, StudyStatus
@@ -255,7 +255,7 @@ def test_a_connection_that_broke_while_it_was_idle_is_noticed(
             postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {ours}")
             return store.bests()
 
-        monkeypatch.setattr(database, "_TRUSTED_SECONDS", 0.0)
+        monkeypatch.setattr(postgresql, "_TRUSTED_SECONDS", 0.0)
         assert broken() == [best]
         # A recently used connection is not tested: one call fails, and the next one gets a new connection.
         monkeypatch.setattr(database, "_TRUSTED_SECONDS", 3_600.0)

@@ -11,18 +11,18 @@ import pytest
 from api.heartbeats import HeartbeatBatcher
 from tuner.errors import WorkerGone
 from tuner.fleet.campaigns.records import HeartbeatReply
-from tuner.fleet.campaigns.workers import Workers
+from tuner.fleet.campaigns.workers import Beat, Workers
 
 
 class FakeWorkers:
     """Records heartbeats; worker 3 is gone, worker 5 should stop."""
 
     def __init__(self) -> None:
-        self.notes = list[list[tuple[int, int | None]]]()
+        self.notes = list[list[Beat]]()
 
-    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[HeartbeatReply | WorkerGone]:
+    def beat_all(self, beats: Sequence[Beat]) -> list[HeartbeatReply | WorkerGone]:
         self.notes.append(list(beats))
-        return [WorkerGone("gone") if worker == 3 else HeartbeatReply(worker == 5, drain=False) for worker, _ in beats]
+        return [WorkerGone("gone") if beat[0] == 3 else HeartbeatReply(beat[0] == 5, drain=False) for beat in beats]
 
 
 def test_beats_of_one_moment_are_one_note() -> None:
@@ -30,10 +30,10 @@ def test_beats_of_one_moment_are_one_note() -> None:
 
     async def all_at_once() -> list[HeartbeatReply | BaseException]:
         heartbeats = HeartbeatBatcher(cast(Workers, workers))
-        return await asyncio.gather(*(heartbeats.beat(n, 10 * n) for n in range(1, 7)), return_exceptions=True)
+        return await asyncio.gather(*(heartbeats.beat((n, 10 * n, n + 7)) for n in range(1, 7)), return_exceptions=True)
 
     answers = asyncio.run(all_at_once())
-    assert workers.notes == [[(n, 10 * n) for n in range(1, 7)]]
+    assert workers.notes == [[(n, 10 * n, n + 7) for n in range(1, 7)]]
     assert isinstance(answers.pop(2), WorkerGone)
     assert answers == [HeartbeatReply(n == 5, drain=False) for n in (1, 2, 4, 5, 6)]
 
@@ -43,7 +43,7 @@ def test_who_hangs_up_takes_nobody_else_along() -> None:
 
     async def one_hangs_up() -> HeartbeatReply:
         heartbeats = HeartbeatBatcher(cast(Workers, workers))
-        leaving, staying = (asyncio.create_task(heartbeats.beat(n, None)) for n in (1, 5))
+        leaving, staying = (asyncio.create_task(heartbeats.beat((n, None, None))) for n in (1, 5))
         await asyncio.sleep(0)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -51,4 +51,4 @@ def test_who_hangs_up_takes_nobody_else_along() -> None:
         return await staying
 
     assert asyncio.run(one_hangs_up()).stop
-    assert workers.notes == [[(1, None), (5, None)]]
+    assert workers.notes == [[(1, None, None), (5, None, None)]]

@@ -1,16 +1,16 @@
-"""Leases: which worker holds a round, checked in the transaction that writes."""
+"""Leases: which worker of which token holds a round, checked in the transaction that writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import JSON, bindparam, select, update
+from sqlalchemy import JSON, Select, bindparam, select, update
 from sqlalchemy.orm import Session, contains_eager, joinedload
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from space.problem import Problem
-from tuner.errors import LeaseLost
+from tuner.errors import LeaseLost, UnknownRound
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
@@ -48,7 +48,7 @@ _HELD: Final = (
     .join(CampaignProblemRow, CampaignProblemRow.id == RoundRow.campaign_problem_id)
     .join(WorkerRow, WorkerRow.id == RoundRow.worker_id)
     .outerjoin(StudyRow, StudyRow.id == RoundRow.study_id)
-    .where(*_OURS)
+    .where(*_OURS, WorkerRow.token_id.is_not_distinct_from(bindparam("token")))
 )  # fmt: skip
 _LOCKED: Final = (
     select(RoundRow)
@@ -66,14 +66,17 @@ ANNOUNCED: Final = _OURS_CHANGED.values(
 ).returning(RoundRow.id)
 
 
-def held(session: Session, round_id: int, lease: str) -> LeasedRound:
-    """The running round of a lease.
+def held(session: Session, round_id: int, lease: str, token_id: int | None) -> LeasedRound:
+    """The running round of a lease that a worker of this token holds.
 
     Raises:
-        LeaseLost: it has ended, or the lease belongs to no round.
+        LeaseLost: it has ended, or has another lease.
+        UnknownRound: no worker of this token ever held it.
     """
-    row = session.execute(_HELD, {"round": round_id, "under": lease}).one_or_none()
+    row = session.execute(_HELD, {"round": round_id, "under": lease, "token": token_id}).one_or_none()
     if row is None or row.worker_id is None:
+        if session.scalar(_rounds_of(token_id).where(RoundRow.id == round_id)) is None:
+            raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
     problem, facts = codec.problem_of(row.key), DeviceFacts(**row.facts)
     return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source)
@@ -101,12 +104,18 @@ def keep(session: Session, what: ReturningUpdate[int], round_id: int, lease: str
         raise lost(round_id)
 
 
-def reported(session: Session, round_id: int, lease: str) -> bool:
-    """Whether the round was already reported under this lease."""
-    query = select(RoundRow.id).where(RoundRow.id == round_id, RoundRow.lease == lease)
-    return session.scalar(query.where(RoundRow.status.in_(("done", "failed")))) is not None
+def repeated(session: Session, round_id: int, lease: str, token_id: int | None, digest: str) -> bool:
+    """Whether this very report has ended the round, under this lease and token."""
+    query = _rounds_of(token_id).where(RoundRow.id == round_id, RoundRow.lease == lease)
+    return session.scalar(query.where(RoundRow.report_digest == digest)) is not None
 
 
 def lost(round_id: int) -> LeaseLost:
     """The refusal of a call that comes too late."""
     return LeaseLost(f"round {round_id} is not yours any more: drop it and claim another")
+
+
+def _rounds_of(token_id: int | None) -> Select[int]:
+    """Ids of the rounds that workers of a token hold or held."""
+    workers = WorkerRow.token_id.is_not_distinct_from(token_id)
+    return select(RoundRow.id).join(WorkerRow, WorkerRow.id == RoundRow.worker_id).where(workers)

@@ -12,7 +12,7 @@ from tuner.evidence import measurements
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
 from tuner.evidence.measurements import Place, Prepared
-from tuner.evidence.records import Best, StoredMeasurement
+from tuner.evidence.records import Author, Best, StoredMeasurement
 from tuner.fleet.campaigns.checks import MOST_TEXT, check_measurements, check_provenance
 from tuner.fleet.campaigns.leases import LeasedRound
 from tuner.fleet.campaigns.outcomes import clear_suspects, count_tried, park, record_failure, verdict
@@ -65,7 +65,8 @@ def fresh(
     # Finals last: they cover everything screened before them.
     new += [entry for entry in report.measurements if entry.stage == "final"]
     facts, device_id = holder.facts, row.campaign_problem.device_id
-    place = Place(row.study_id, row.problem_id, device_id, facts.name, facts.kind)
+    author = Author(row.worker_id, row.id, row.worker.token_id if row.worker else None)
+    place = Place(row.study_id, row.problem_id, device_id, facts.name, facts.kind, author)
     return measurements.prepare(session, place, new, report.provenance) if new else None
 
 

@@ -2,11 +2,13 @@
 
 A claim creates the lease, which is never reused. A worker that was silent for too long has lost its round: every
 later call about it is refused, and nothing is stored. A report that is sent again, because its answer was lost, gets
-the same answer again.
+the same answer again; another report of a round that has ended is refused. A round belongs to its worker's token: for
+every other token it does not exist.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -15,14 +17,14 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.registry import families_for
-from tuner.errors import LeaseLost
+from tuner.errors import LeaseLost, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
-from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, held, keep, locked, reported
+from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, held, keep, locked, repeated
 from tuner.fleet.campaigns.outcomes import conclude, outcomes
 from tuner.fleet.campaigns.records import TIMING, RoundReport, RoundTask, StudyHistory, Timing
 from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
@@ -30,7 +32,7 @@ from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
 from tuner.studying.screening import Trial
 from tuner.studying.study import names_of, source_of
-from workers.measurement import Outcome, Provenance, Stage, screening_policy
+from workers.measurement import Outcome, Provenance, Stage, screening_policy, to_json
 
 #: After this many candidates, the winners of similar problems have been tried.
 _LATE: Final = 64
@@ -48,16 +50,17 @@ class Rounds:
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
         self._store, self._timing, self._queue = store, timing, queue_of(store)
 
-    def claim(self, worker_id: int) -> RoundTask | None:
+    def claim(self, worker_id: int, token_id: int | None = None) -> RoundTask | None:
         """The next round for a worker; None when no round waits, or the worker drains.
 
         A worker that already holds a round gets it again: the answer to its last claim was lost.
 
         Raises:
             WorkerGone: it counts as gone.
+            UnknownWorker: no worker of this token has this id.
         """
         with self._store.transaction(writes=True) as session:
-            worker, seconds = touch(session, self._queue, worker_id), self._timing.round_seconds
+            worker, seconds = touch(session, self._queue, worker_id, token_id), self._timing.round_seconds
             task = claims.held(session, worker_id, seconds)
             if task or worker.status == "draining":
                 return task
@@ -66,17 +69,18 @@ class Rounds:
                 task = claims.claim(session, self._queue, worker, seconds)
             return task
 
-    def begin(self, round_id: int, lease: str, provenance: Provenance) -> StudyHistory:
+    def begin(self, round_id: int, lease: str, provenance: Provenance, token_id: int | None = None) -> StudyHistory:
         """The study that the round continues, on a device with this provenance.
 
         Raises:
             LeaseLost: the caller no longer holds the round.
+            UnknownRound: no worker of this token ever held it.
             ResultRefused: the provenance names another device than the worker's.
         """
         with self._store.transaction(writes=True) as session:
-            holder = held(session, round_id, lease)
+            holder = held(session, round_id, lease, token_id)
             check_provenance(provenance, holder.facts)
-            touch(session, self._queue, holder.worker_id)
+            touch(session, self._queue, holder.worker_id, token_id)
             competing = names_of(families_for(holder.facts.arch, holder.problem))
             name, kind = holder.facts.name, holder.facts.kind
             key = StudyKey(holder.problem, name, kind, screening_policy(kind), competing, source_of(provenance))
@@ -86,38 +90,49 @@ class Rounds:
             winners = () if len(tried) > _LATE else bests.winners_near(session, holder.problem, holder.facts.name)
             return StudyHistory(study.id, tried, finals_done, winners)
 
-    def announce(self, round_id: int, lease: str, stage: Stage, configs: Sequence[str]) -> None:
+    def announce(
+        self, round_id: int, lease: str, stage: Stage, configs: Sequence[str], token_id: int | None = None
+    ) -> None:
         """Records which candidates are about to be measured: the suspects if the worker falls silent.
 
         Raises:
             LeaseLost: the caller no longer holds the round.
+            UnknownRound: no worker of this token ever held it.
             ResultRefused: one of them is malformed or illegal.
         """
         with self._store.transaction(writes=True) as session:
-            holder = held(session, round_id, lease)
+            holder = held(session, round_id, lease, token_id)
             found = [config_from_key(key) for key in configs]
             check_legal(holder.problem, holder.facts.profile, found, stage)
-            touch(session, self._queue, holder.worker_id)
+            touch(session, self._queue, holder.worker_id, token_id)
             keep(session, ANNOUNCED, round_id, lease, stage=stage, configs=[config.key for config in found])
 
-    def finish(self, round_id: int, lease: str, report: RoundReport) -> None:
+    def finish(self, round_id: int, lease: str, report: RoundReport, token_id: int | None = None) -> None:
         """Stores what a round measured, ends it and queues the problem's next round, in one transaction.
+
+        Does nothing if this very report has ended the round.
 
         Raises:
             LeaseLost: the caller no longer holds the round; nothing was stored.
+            UnknownRound: no worker of this token ever held it.
             ResultRefused: the report breaks a rule; nothing was stored, and the caller still holds the round.
         """
+        digest = hashlib.sha256(to_json(report)).hexdigest()
+        try:
+            self._finish(round_id, lease, report, digest, token_id)
+        except (LeaseLost, WorkerGone):
+            with self._store.transaction() as session:
+                if not repeated(session, round_id, lease, token_id, digest):
+                    raise
+
+    def _finish(self, round_id: int, lease: str, report: RoundReport, digest: str, token_id: int | None) -> None:
         with self._store.transaction() as session:
-            try:
-                holder = held(session, round_id, lease)
-            except LeaseLost:
-                if reported(session, round_id, lease):
-                    return
-                raise
+            holder = held(session, round_id, lease, token_id)
         decided = check_report(holder, report)
         with self._store.transaction(writes=True) as session:
-            moment = touch(session, self._queue, holder.worker_id).at
+            moment = touch(session, self._queue, holder.worker_id, token_id).at
             row = locked(session, round_id, lease)
+            row.report_digest = digest
             screened = outcomes(session, row.study_id)
             new = fresh(session, row, holder, report, screened)
             # Rows are written once, when everything is decided.

@@ -1,4 +1,8 @@
-"""Workers: registration, heartbeats, draining and leaving."""
+"""Workers: registration, heartbeats, draining and leaving.
+
+A worker belongs to the token that registered it: for every other token it does not exist. Without tokens all callers
+are one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.arch import arch_named
 from space.devices import find_profile
 from space.registry import families_for
-from tuner.errors import FleetError, SlotTaken, StoreError, WorkerGone
+from tuner.errors import FleetError, SlotTaken, StoreError, UnknownWorker, WorkerGone
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
 from tuner.evidence.store import Store
@@ -27,6 +31,8 @@ from tuner.fleet.queue.on_postgresql import HEARTBEATS
 from workers.measurement import DeviceFacts
 
 _MOST_NAME = 100
+#: Ids of a worker, of the round that it believes it holds, and of its token.
+Beat = tuple[int, int | None, int | None]
 
 
 class Workers:
@@ -35,11 +41,12 @@ class Workers:
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
         self._store, self._timing, self._queue = store, timing, queue_of(store)
 
-    def register(self, name: str, facts: DeviceFacts) -> Registration:
+    def register(self, name: str, facts: DeviceFacts, token_id: int | None = None) -> Registration:
         """Registers a worker on one device.
 
         Args:
             name: of the process; unique among live workers on recorded devices.
+            token_id: of the caller, to whom the worker belongs; None without tokens.
 
         Raises:
             FleetError: impossible facts, such as an unknown arch or one that the GPU model does not have.
@@ -60,7 +67,7 @@ class Workers:
                     name=name, slot=slot, queue=queue_name(facts.name, facts.arch, facts.kind),
                     device_id=device_id(session, facts.name, facts.kind), facts=asdict(facts), status="live",
                     gone_because="", registered_at=moment, beat_at=moment, rounds=0, busy_seconds=0.0,
-                    engine_id=self._queue.register(session),
+                    engine_id=self._queue.register(session), token_id=token_id,
                 )  # fmt: skip
                 session.add(row)
                 session.flush()
@@ -70,7 +77,7 @@ class Workers:
                 raise
             raise SlotTaken(f"another worker has just taken {slot}: run one worker per GPU") from error
 
-    def beat(self, worker_id: int, round_id: int | None = None) -> HeartbeatReply:
+    def beat(self, worker_id: int, round_id: int | None = None, token_id: int | None = None) -> HeartbeatReply:
         """Records a heartbeat, and tells the worker whether to go on.
 
         Args:
@@ -78,27 +85,33 @@ class Workers:
 
         Raises:
             WorkerGone: it was silent for too long and counts as gone.
+            UnknownWorker: no worker of this token has this id.
         """
-        (reply,) = self.beat_all([(worker_id, round_id)])
+        (reply,) = self.beat_all([(worker_id, round_id, token_id)])
         if isinstance(reply, WorkerGone):
             raise reply
         return reply
 
-    def beat_all(self, beats: Sequence[tuple[int, int | None]]) -> list[HeartbeatReply | WorkerGone]:
+    def beat_all(self, beats: Sequence[Beat]) -> list[HeartbeatReply | WorkerGone]:
         """Records heartbeats of several workers, on PostgreSQL in one statement; the replies in the same order."""
         if self._store.embedded:
-            return [self._beat_embedded(worker_id, round_id) for worker_id, round_id in beats]
-        said = {"workers": [worker_id for worker_id, _ in beats], "rounds": [round_id for _, round_id in beats]}
-        heard = {row[0]: (row[1], row[2]) for row in self._store.note(HEARTBEATS, said)}
-        return [
-            _reply(*heard[worker_id], round_id) if worker_id in heard else _gone(worker_id)
-            for worker_id, round_id in beats
-        ]
+            return [self._beat_embedded(*beat) for beat in beats]
+        workers, rounds, tokens = ([beat[column] for beat in beats] for column in range(3))
+        said = {"workers": workers, "rounds": rounds, "tokens": tokens}
+        heard = {tuple(row[:3]): (row[3], row[4]) for row in self._store.note(HEARTBEATS, said)}
+        replies: list[HeartbeatReply | WorkerGone] = []
+        for beat in beats:
+            if beat in heard:
+                replies.append(_reply(*heard[beat], beat[1]))
+            else:
+                with self._store.transaction() as session:
+                    replies.append(_absent(session, beat[0], beat[2]))
+        return replies
 
-    def _beat_embedded(self, worker_id: int, round_id: int | None) -> HeartbeatReply | WorkerGone:
+    def _beat_embedded(self, worker_id: int, round_id: int | None, token_id: int | None) -> HeartbeatReply | WorkerGone:
         try:
             with self._store.transaction(writes=True) as session:
-                status = touch(session, self._queue, worker_id).status
+                status = touch(session, self._queue, worker_id, token_id).status
                 return _reply(status, session.scalar(_HELD, {"round": round_id, "worker": worker_id}), round_id)
         except WorkerGone as gone:
             return gone
@@ -107,25 +120,30 @@ class Workers:
         """Lets a worker finish its round and leave.
 
         Raises:
-            WorkerGone: it has left already, or never registered.
+            WorkerGone: it has left already.
+            UnknownWorker: no worker has this id.
         """
         with self._store.transaction(writes=True) as session:
             row = session.scalars(_PRESENT, {"worker": worker_id}).one_or_none()
             if row is None:
-                raise WorkerGone(f"worker {worker_id} is gone: `gemmtune worker list` lists the live ones")
+                known = session.get(WorkerRow, worker_id)
+                raise _gone(worker_id) if known else _unknown(worker_id)
             row.status = "draining"
             session.flush()
             return self._read(session, WorkerRow.id == worker_id)[0]
 
-    def leave(self, worker_id: int) -> None:
+    def leave(self, worker_id: int, token_id: int | None = None) -> None:
         """Unregisters a worker; does nothing when it is gone already.
 
         Raises:
             FleetError: it still holds a round, which it must report first.
+            UnknownWorker: no worker of this token has this id.
         """
         with self._store.transaction(writes=True) as session:
             row = session.get(WorkerRow, worker_id, with_for_update=True)
-            if row is None or row.status == "gone":
+            if row is None or row.token_id != token_id:
+                raise _unknown(worker_id)
+            if row.status == "gone":
                 return
             if held := session.scalar(_ROUND, {"worker": worker_id}):
                 raise FleetError(f"worker {worker_id} holds round {held}: report it before leaving")
@@ -187,15 +205,16 @@ class LiveWorker(NamedTuple):
     engine_id: int
 
 
-def touch(session: Session, queue: TableQueue, worker_id: int) -> LiveWorker:
+def touch(session: Session, queue: TableQueue, worker_id: int, token_id: int | None) -> LiveWorker:
     """Records a heartbeat as part of another call.
 
     Raises:
         WorkerGone: it counts as gone.
+        UnknownWorker: no worker of this token has this id.
     """
-    row = session.execute(queue.heartbeat, {"worker": worker_id}).one_or_none()
+    row = session.execute(queue.heartbeat, {"worker": worker_id, "token": token_id}).one_or_none()
     if row is None:
-        raise _gone(worker_id)
+        raise _absent(session, worker_id, token_id)
     return LiveWorker(worker_id, row[0], utc(row[1]), row[2], row[3])
 
 
@@ -228,5 +247,15 @@ def _reply(status: str, campaign: str | None, round_id: int | None) -> Heartbeat
     return HeartbeatReply(stop, drain=status == "draining")
 
 
+def _absent(session: Session, worker_id: int, token_id: int | None) -> WorkerGone:
+    """Why a worker cannot go on: it is gone, or no worker of this token has the id."""
+    row = session.get(WorkerRow, worker_id)
+    return _gone(worker_id) if row and row.token_id == token_id else _unknown(worker_id)
+
+
 def _gone(worker_id: int) -> WorkerGone:
     return WorkerGone(f"worker {worker_id} counts as gone: register again")
+
+
+def _unknown(worker_id: int) -> UnknownWorker:
+    return UnknownWorker(f"this token has no worker {worker_id}: register one")

@@ -78,7 +78,9 @@ _END = text("""
 #: The worker's row is locked before the engine's, as everywhere.
 _HEARTBEAT = text("""
     WITH present AS MATERIALIZED (
-        SELECT status, queue, engine_id FROM worker WHERE id = :worker AND status <> 'gone' FOR UPDATE
+        SELECT status, queue, engine_id FROM worker
+        WHERE id = :worker AND status <> 'gone' AND token_id IS NOT DISTINCT FROM CAST(:token AS integer)
+        FOR UPDATE
     )
     SELECT status, clock_timestamp(), queue, engine_id, procrastinate_update_heartbeat_v1(engine_id)
     FROM present JOIN procrastinate_workers ON procrastinate_workers.id = engine_id
@@ -87,9 +89,10 @@ _HEARTBEAT = text("""
 #: claim or report that holds one records a heartbeat itself, and one worker must not delay the heartbeats of others.
 HEARTBEATS = text("""
     WITH said AS MATERIALIZED (
-        SELECT said.round, worker.id, worker.status, worker.engine_id
-        FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[])) AS said (worker, round)
-        JOIN worker ON worker.id = said.worker
+        SELECT said.round, said.token, worker.id, worker.status, worker.engine_id
+        FROM unnest(CAST(:workers AS integer[]), CAST(:rounds AS integer[]), CAST(:tokens AS integer[]))
+            AS said (worker, round, token)
+        JOIN worker ON worker.id = said.worker AND worker.token_id IS NOT DISTINCT FROM said.token
         JOIN procrastinate_workers ON procrastinate_workers.id = worker.engine_id
         WHERE worker.status <> 'gone'
     ), free AS MATERIALIZED (
@@ -98,7 +101,7 @@ HEARTBEATS = text("""
     ), heard AS MATERIALIZED (
         SELECT procrastinate_update_heartbeat_v1(id) FROM free
     )
-    SELECT said.id, said.status, (
+    SELECT said.id, said.round, said.token, said.status, (
         SELECT campaign.status
         FROM round
         JOIN campaign_problem ON campaign_problem.id = round.campaign_problem_id

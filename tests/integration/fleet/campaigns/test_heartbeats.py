@@ -15,7 +15,7 @@ from space.registry import problem_from_key
 from tests.fleet import PROBLEMS, Fleet, eventually
 from tests.integration.api.asking import serving
 from tests.support import measured
-from tuner.errors import WorkerGone
+from tuner.errors import UnknownWorker, WorkerGone
 from tuner.evidence import changes
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import HeartbeatReply
@@ -37,14 +37,15 @@ def test_each_worker_gets_its_own_answer(fleet: Fleet) -> None:
     fleet.workers.leave(hands[3].id)
     held = [task.round_id for task in tasks]
     answers = fleet.workers.beat_all([
-        (hands[4].id, None), (hands[0].id, held[0]), (hands[1].id, held[1]), (hands[2].id, None), (hands[3].id, None),
-        # Another worker's round, and a round that does not exist.
-        (hands[4].id + 1, None),
+        (hands[4].id, None, None), (hands[0].id, held[0], None), (hands[1].id, held[1], None),
+        (hands[2].id, None, None), (hands[3].id, None, None),
+        # A worker that does not exist, and another token's.
+        (hands[4].id + 1, None, None), (hands[4].id, None, 7),
     ])  # fmt: skip
     go_on, stop, drain = HeartbeatReply(), HeartbeatReply(stop=True), HeartbeatReply(drain=True)
     assert answers[:4] == [go_on, go_on, stop, drain]
-    assert [type(answer) for answer in answers[4:]] == [WorkerGone, WorkerGone]
-    assert fleet.workers.beat_all([(hands[4].id, held[0])]) == [stop]
+    assert [type(answer) for answer in answers[4:]] == [WorkerGone, UnknownWorker, UnknownWorker]
+    assert fleet.workers.beat_all([(hands[4].id, held[0], None)]) == [stop]
     assert fleet.workers.beat_all([]) == []
 
 
@@ -69,7 +70,7 @@ def test_beats_and_claims_go_on_while_a_report_waits_for_its_turn(postgres: Post
             report = pool.submit(hands[0].report, task, [measured(config, 20.0, problem)])
             waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
             eventually(lambda: session.scalar(waiting) == 1)
-            beats = [(hands[0].id, task.round_id), (hands[1].id, None)]
+            beats = [(hands[0].id, task.round_id, None), (hands[1].id, None, None)]
             assert fleet.workers.beat_all(beats) == [HeartbeatReply(False, False), HeartbeatReply(False, False)]
             assert hands[1].claim() is not None
             assert not report.done()

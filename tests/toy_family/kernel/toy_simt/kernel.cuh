@@ -37,6 +37,7 @@ struct Toy {
             stage(a, args.a + (long long)batch * args.m * args.k, row, args.m, Config::kTileM, from);
             stage(b, args.b + (long long)batch * args.n * args.k, column, args.n, Config::kTileN, from);
             __syncthreads();
+#pragma unroll 2
             for (int k = 0; k < Config::kTileK; ++k) {
                 for (int i = 0; i < kRows; ++i) {
                     for (int j = 0; j < kRows; ++j) {

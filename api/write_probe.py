@@ -1,0 +1,63 @@
+"""The write probe: knows whether the service's store accepts writes, without a request having to wait for it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+from tuner.errors import StoreError
+from tuner.evidence.store import Store
+
+#: Between two writes that mean nothing.
+_PAUSE_SECONDS: Final = 2.0
+#: A write that has not ended after this long counts as refused.
+_PATIENCE_SECONDS: Final = 8.0
+_log = logging.getLogger("gemmtune.probe")
+
+
+class WriteProbe:
+    """Writes to one store from a thread of its own."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stop = threading.Event()
+        self._refusal = ""
+        self._answered_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="write-probe", daemon=True)
+
+    def start(self) -> None:
+        """Starts writing."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stops writing; a write in progress is left to end with the process."""
+        self._stop.set()
+
+    def refusal(self) -> str:
+        """Why the store accepts no writes; empty while it does."""
+        silent = time.monotonic() - self._answered_at
+        if silent > _PATIENCE_SECONDS + _PAUSE_SECONDS:
+            return self._refusal or f"the store has not accepted a write for {silent:.0f} s"
+        return self._refusal
+
+    def ask(self) -> None:
+        """Writes once."""
+        refusal = ""
+        try:
+            self._store.check_writable()
+        except StoreError as error:
+            refusal = str(error)
+        except Exception:
+            # The thread must survive even a defect, or the service would never be ready again.
+            _log.exception("the write probe failed")
+            refusal = "the store could not be written"
+        if refusal and not self._refusal:
+            _log.error("%s", refusal)
+        self._refusal, self._answered_at = refusal, time.monotonic()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.ask()
+            self._stop.wait(_PAUSE_SECONDS)

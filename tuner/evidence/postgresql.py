@@ -1,0 +1,183 @@
+"""Connections to PostgreSQL that end when the server stops answering, and the pool that holds them.
+
+A server may hang, fail over or vanish without closing a connection. The kernel notices a dead host (keepalives and
+`tcp_user_timeout`); the server ends its own slow statements and lock waits; and where something between us and the
+server accepts bytes and forwards none, the client itself gives up after a silence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar, cast
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.waiting import Ready
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
+
+#: Connections that one process opens at most, by default; services and commands share the server's `max_connections`.
+MOST_CONNECTIONS: Final = 32
+#: Of these, connections for heartbeats and other notes.
+NOTE_CONNECTIONS: Final = 4
+_CONNECT_TIMEOUT_SECONDS: Final = 5
+#: How long a call waits for a free connection.
+_POOL_TIMEOUT_SECONDS: Final = 10
+#: Noticed by the kernel: a host that is gone while we wait for an answer (5 + 3 * 2 s) or while we send (10 s).
+_TCP: Final = {
+    "keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}  # fmt: skip
+#: Settings of every session; times in milliseconds.
+_SESSION: Final = {
+    "statement_timeout": 20_000, "lock_timeout": 10_000, "idle_in_transaction_session_timeout": 60_000,
+    "timezone": "UTC",
+}  # fmt: skip
+#: A server that works ends a statement in 20 s; one that is silent for longer is taken for dead.
+_SILENCE_SECONDS: Final = 25.0
+#: The same for a note.
+_NOTE_MILLISECONDS: Final = 5_000
+_NOTE_SILENCE_SECONDS: Final = 6.0
+#: The same for a call that reads or writes one row.
+QUICK_SECONDS: Final = 3.0
+#: A connection used this recently is assumed to work: no server restarts faster.
+_TRUSTED_SECONDS: Final = 0.1
+_USED_AT: Final = "gemmtune_used_at"
+#: Words in an error or its SQLSTATE; what is told of it, if not its own words; and the fix.
+_OF_POSTGRESQL: Final = (
+    (("53100",), "its disk is full", "free space on the server; everything committed before is kept"),
+    (("25006",), "it accepts no writes", "it is a standby or read-only: point GEMMTUNE_DB at the primary"),
+    (("55P03",), "a lock was held for too long", "another session holds it; see pg_stat_activity, and end that one"),
+    (("57014",), "a statement took too long", "see pg_stat_activity for what slows the server down"),
+    (("53300", "too many clients"), "it has no free connection",
+     "raise max_connections, or lower GEMMTUNE_DB_CONNECTIONS of each service"),
+    (("QueuePool",), "all connections of this process are in use",
+     "try again in a second; if it stays so, raise GEMMTUNE_DB_CONNECTIONS"),
+    (("28P01", "28000", "authentication failed", "no password supplied"), "it refused the login",
+     "check user and password in GEMMTUNE_DB"),
+    (("42501",), "the role lacks a right", "grant it, or migrate with the owner's role: `gemmtune migrate`"),
+    (("was silent",), "it stopped answering",
+     "check the server and the network; connections are opened again by themselves"),
+)
+T = TypeVar("T")
+
+
+class WatchedConnection(psycopg.Connection[Any]):
+    """A connection that closes itself when the server is silent for too long.
+
+    Attributes:
+        silence_seconds: longest wait for the server's next bytes; None for no limit.
+    """
+
+    silence_seconds: float | None = _SILENCE_SECONDS
+
+    def wait(self, gen: PQGen[T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401  (psycopg's own signature)
+        """Runs one exchange with the server.
+
+        Raises:
+            OperationalError: the server was silent; the connection is closed.
+        """
+        return super().wait(self._heard(gen), *arguments, **named)
+
+    def _heard(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
+        # psycopg resumes the exchange every tenth of a second, with `NONE` if nothing has arrived.
+        heard_at = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                if ready != Ready.NONE:
+                    heard_at = time.monotonic()
+                elif self.silence_seconds is not None and time.monotonic() - heard_at > self.silence_seconds:
+                    self.close()
+                    raise psycopg.OperationalError(f"the server was silent for {self.silence_seconds:g} s")
+                wanted = gen.send(ready)
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+
+def pool_arguments(size: int, notes: bool = False) -> dict[str, Any]:
+    """Arguments of `create_engine`.
+
+    Args:
+        size: most connections.
+        notes: for notes, which wait neither for the disk nor for long.
+    """
+    session = _SESSION
+    if notes:
+        session = _SESSION | {"synchronous_commit": "off", "statement_timeout": _NOTE_MILLISECONDS}
+    return {
+        # All are kept, because opening a connection costs more than a call. The one used last is reused first, because
+        # its statements are prepared.
+        "pool_size": size,
+        "max_overflow": 0,
+        "pool_timeout": _POOL_TIMEOUT_SECONDS,
+        "pool_use_lifo": True,
+        "connect_args": _TCP | {
+            "connect_timeout": _CONNECT_TIMEOUT_SECONDS,
+            "options": " ".join(f"-c {name}={value}" for name, value in session.items()),
+            "application_name": "gemmtune",
+        },
+    }  # fmt: skip
+
+
+def watch(engine: Engine, notes: bool = False) -> Engine:
+    """Makes an engine's connections `WatchedConnection`s, tested after a pause before their next use.
+
+    SQLAlchemy's `pool_pre_ping` tests before every use, which adds a round trip to the few of a claim.
+    """
+
+    def connect(_: object, __: object, arguments: list[Any], named: dict[str, Any]) -> DBAPIConnection:
+        opened = WatchedConnection.connect(*arguments, **named)
+        if notes:
+            opened.silence_seconds = _NOTE_SILENCE_SECONDS
+        return cast(DBAPIConnection, opened)
+
+    def idle(_: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+        record.info[_USED_AT] = time.monotonic()
+
+    def wanted(connection: WatchedConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
+        used_at = record.info.get(_USED_AT)
+        if used_at is None or time.monotonic() - used_at < _TRUSTED_SECONDS:
+            return
+        before, connection.silence_seconds = connection.silence_seconds, QUICK_SECONDS
+        try:
+            engine.dialect.do_ping(cast(DBAPIConnection, connection))
+        except psycopg.Error as error:
+            # Discards all connections of the same age too.
+            raise InvalidatePoolError(str(error)) from error
+        finally:
+            connection.silence_seconds = before
+
+    event.listen(engine, "do_connect", connect)
+    event.listen(engine, "checkin", idle)
+    event.listen(engine, "checkout", wanted)
+    return engine
+
+
+@contextmanager
+def silence_of(connection: Connection, seconds: float | None) -> Iterator[None]:
+    """Sets how long a connection's server may be silent within the block; SQLite's never is."""
+    watched = connection.connection.driver_connection
+    if not isinstance(watched, WatchedConnection):
+        yield
+        return
+    before, watched.silence_seconds = watched.silence_seconds, seconds
+    try:
+        yield
+    finally:
+        watched.silence_seconds = before
+
+
+def explained(said: str, state: str | None) -> tuple[str, str]:
+    """What happened and what to do, in our own words where the server's or libpq's name a host or a user."""
+    for words, told, fix in _OF_POSTGRESQL:
+        if any(word in said or word == state for word in words):
+            return told or said, fix
+    if state is None or state.startswith(("08", "3D", "57P")):
+        return "it can't be reached", "start PostgreSQL and check host, port, user and password in GEMMTUNE_DB or --db"
+    return said, "see the server's log, or give another database in GEMMTUNE_DB"
