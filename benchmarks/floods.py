@@ -217,8 +217,8 @@ def make_campaign(port: int, prepared: Prepared) -> None:
 
 def attack(name: str, port: int, prepared: Prepared, seconds: float, count: int | None) -> dict[str, Any]:
     """Runs one attack in its own process; what it saw. Elsewhere an attacker takes no CPU time from the service."""
-    command = ["nice", "-n", "19", sys.executable, "-m", "benchmarks.attacks", name, "--port", str(port), "--seconds", str(seconds),
-               "--secret", prepared.attacker, "--path", prepared.paths[0]]  # fmt: skip
+    command = ["nice", "-n", "19", sys.executable, "-m", "benchmarks.attacks", name, "--port", str(port)]
+    command += ["--seconds", str(seconds), "--secret", prepared.attacker, "--path", prepared.paths[0]]
     command += ["--count", str(count)] if count else []
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=seconds + 600)
     seen: dict[str, Any] = json.loads(done.stdout)
