@@ -181,7 +181,7 @@ async def _count_stream(request: Request) -> AsyncIterator[None]:
 
 @router.get(
     "/v1/campaigns/{campaign_id:int}/events", operation_id="watchCampaign", responses=responses(404),
-    dependencies=[Reader, Depends(_check_exists), Depends(_count_stream)], response_class=EventSourceResponse,
+    dependencies=[Reader, Depends(_count_stream), Depends(_check_exists)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_campaign(
     campaign_id: CampaignId,

@@ -116,7 +116,8 @@ class RequestMiddleware:
                 await send({"type": "http.response.start", "status": 200, "headers": ours})
                 await send({"type": "http.response.body", "body": text})
         except HttpError as refusal:
-            if body is None and scope["method"] not in _BODILESS and b"expect" not in headers:
+            unread = body is None or refusal.status_code == 413
+            if unread and scope["method"] not in _BODILESS and b"expect" not in headers:
                 await discard(receive)
             await refusal.response(request_id)(scope, receive, send_with_headers)
         except SlowReader as slow:

@@ -187,7 +187,8 @@ def _post(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, int]:
             while b"\r\n\r\n" not in answer and (part := one.recv(65_536)):
                 answer += part
         finally:
-            one.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
             sender.join()
     head = answer.partition(b"\r\n\r\n")[0].lower()
     length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
