@@ -50,6 +50,8 @@ _GRACE_SECONDS: Final = 30
 #: Thresholds of the garbage collector. Reference counting frees most of what a request allocates, while a collection of
 #: the oldest generation traverses the state of thousands of connections and stalls every request.
 _GC_THRESHOLDS: Final = (10_000, 20, 20)
+#: Threads that compute give way to the event loop after this time.
+_SWITCH_SECONDS: Final = 0.001
 
 
 class Server(embed.Server):
@@ -100,6 +102,7 @@ def serve(
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with Maintenance(store, timing), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_until_told(Server(app, listener), app.state.stopping))
 
