@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,8 @@ from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
 from tuner.answering.answers import Source, answer
+from tuner.evidence.records import Best, Policy
+from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
 from tuner.tables.entries import canonical
 
@@ -33,6 +36,22 @@ class RenderedAnswer:
 
     answer: bytes
     source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class _WithStore:
+    """The snapshot's served bests, and the store's of every policy."""
+
+    snapshot: Snapshot
+    store: Store
+
+    def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
+        if policy is not None:
+            return self.store.best(problem, device, policy)
+        return self.snapshot.best(problem, device)
+
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> Iterator[Best]:
+        return self.snapshot.neighbours(problem, device, policy)
 
 
 class AnswerService:
@@ -84,9 +103,13 @@ class AnswerService:
         held = snapshot.held(key, known)
         return held.answer if held else None
 
-    def answer(self, problem: Problem, device: str) -> CachedBest | RenderedAnswer:
-        """The best known config for a problem on a device."""
+    def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
+        """The best known config for a problem on a device; the snapshot has none of a policy that is asked for."""
         snapshot = self.snapshot
+        if policy is not None:
+            model = model_for(device, self.models).model
+            found = answer(_WithStore(snapshot, self._follower.store), problem, device, policy, model)
+            return RenderedAnswer(canonical(document(found)), found.source)
         held = snapshot.held(problem.key, device)
         if held is not None:
             return held

@@ -22,6 +22,8 @@ from api.problem_schemas import Absent, ProblemIn, ProblemQuery
 from api.schemas import BestOut, DeviceName, Strict, too_many
 from api.snapshot import CachedBest
 from space.errors import ProblemError
+from tuner.answering.answers import policy_of
+from tuner.evidence.records import Policy
 from tuner.evidence.tokens import Scope
 from tuner.hints import tune_command
 
@@ -42,6 +44,8 @@ class BestQuery(ProblemQuery):
 
     device: DeviceName | Absent = None
     require: Literal["any", "measured"] = "any"
+    policy: Policy | Absent = None
+    neighbours: Literal["plain", "pdl"] = "plain"
 
 
 class BatchIn(Strict):
@@ -68,7 +72,8 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
 
     An untuned shape gets an answer, too: `source` says whether the config was `measured`, comes from the `nearest`
     measured shape, is `predicted`, or is the `default`. With `require=measured` anything but a measured config is a
-    404.
+    404. `policy` says what the time is to stand for; `neighbours=pdl` asks for the config among kernels that let the
+    next one start early.
     """
     answer_service: AnswerService = request.app.state.answer_service
     problem, device = query.problem(), answer_service.device(query.device)
@@ -76,7 +81,7 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
         detail = (f"{problem.shape} was not measured on {device}: run `{tune_command(problem)}`, or leave out "
                   "require=measured for an answer from what is known")  # fmt: skip
         raise HttpError(404, "not-measured", detail)
-    found = answer_service.answer(problem, device)
+    found = answer_service.answer(problem, device, policy_of(query.policy, query.neighbours))
     request.app.state.metrics.answered(found.source)
     return Response(found.answer, media_type=_JSON)
 

@@ -31,7 +31,7 @@ class SnapshotFollower:
     """
 
     def __init__(self, store: Store, token_cache: TokenCache) -> None:
-        self._store = store
+        self.store = store
         self._keyring = token_cache
         self._tokens = -1
         self._seen_at = time.monotonic()
@@ -73,16 +73,16 @@ class SnapshotFollower:
                 self.loaded.set()
 
     def _poll_tokens(self) -> dict[str, int]:
-        changed = self._store.changed()
+        changed = self.store.changed()
         if changed["token"] != self._tokens:
-            self._keyring.load(self._store)
+            self._keyring.load(self.store)
             self._tokens = changed["token"]
         return changed
 
     def _catch_up(self, snapshot: Snapshot) -> None:
         many = False
         while not self._stop.is_set():
-            found = self._store.bests_after(snapshot.version, _BATCH)
+            found = self.store.bests_after(snapshot.version, _BATCH)
             many |= len(found) == _BATCH
             for _, best in found:
                 if isinstance(best, StoreError):

@@ -87,19 +87,22 @@ class Client:
 
     def best(
         self, m: int, n: int, k: int, dtype: str | None = None, layout: str | None = None, device: str | None = None,
-        *, kind: str | None = None, **fields: int | str,
+        *, kind: str | None = None, policy: str | None = None, neighbours: str | None = None, **fields: int | str,
     ) -> BestAnswer:  # fmt: skip
         """The best known config for C[M,N] = A·B over K, or for a problem of another kind.
 
         Args:
             dtype, layout: of the operands; bf16 and nt if left out.
             kind: the problem's kind; `gemm` if left out.
+            policy: what the time is to stand for, as in `burst`; by default what decides what is served.
+            neighbours: `pdl` if the kernels around it let the next one start early.
             fields: further fields of the kind, as in `batch=8`.
 
         Raises:
             GemmtuneError: the problem is invalid, or the service can't be reached.
         """
-        query = _problem(m, n, k, dtype, layout, kind, fields) | ({"device": device} if device else {})
+        asked = {"device": device, "policy": policy, "neighbours": neighbours}
+        query = _problem(m, n, k, dtype, layout, kind, fields) | {name: word for name, word in asked.items() if word}
         return BestAnswer.of(self._json("GET", "/v1/best", **query))
 
     def best_many(self, problems: Sequence[Mapping[str, int | str]], device: str | None = None) -> list[BestAnswer]:

@@ -12,7 +12,7 @@ from space.config import Config
 from space.errors import SpaceError
 from space.problem import Problem
 from space.registry import family_named
-from tuner.answering.answers import Answer, answer
+from tuner.answering.answers import Answer, answer, policy_of
 from tuner.errors import TunerError
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
@@ -21,6 +21,8 @@ from tuner.tables.tables import TableBests, read_table
 
 #: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
 TRUSTED: Final = ("measured", "nearest", "predicted")
+#: Whether the kernels around a product let the next one start early.
+NEIGHBOURS: Final = ("plain", "pdl")
 #: When configs that were not measured for exactly the problem are verified on this device.
 VERIFY: Final = ("first_call", "background")
 
@@ -57,10 +59,12 @@ class Bests:
 
     bests: Any
     trusted: Sequence[str] = TRUSTED
+    neighbours: str = NEIGHBOURS[0]
 
     def find(self, problem: Problem, device: str) -> Found:
         try:
-            said: Answer = answer(self.bests, problem, device, model=model_for(device, settings().model_dir).model)
+            model = model_for(device, settings().model_dir).model
+            said: Answer = answer(self.bests, problem, device, policy_of(None, self.neighbours), model)
         except (TunerError, SpaceError) as error:
             return Found(None, str(error))
         version = said.best.winner.provenance.cublaslt if said.best else ""
@@ -73,11 +77,12 @@ class Service:
 
     client: Client
     trusted: Sequence[str] = TRUSTED
+    neighbours: str = NEIGHBOURS[0]
 
     def find(self, problem: Problem, device: str) -> Found:
-        question = problem.fields()
+        question: dict[str, Any] = dict(problem.fields())
         try:
-            (said,) = self.client.best_many([question], device)
+            said = self.client.best(**question, device=device, neighbours=self.neighbours)
             config = family_named(said.family).config(said.knobs) if said.family else None
         except (GemmtuneError, SpaceError) as error:
             return Found(None, str(error))
@@ -106,6 +111,7 @@ class _Configuration:
     trusted: Sequence[str] = TRUSTED
     token: str | None = None
     verify: str = VERIFY[0]
+    neighbours: str = NEIGHBOURS[0]
     opened: Source | None = None
     generation: int = field(default=0)
 
@@ -115,7 +121,7 @@ CHOSEN: Final = _Configuration()
 
 def configure(
     source: str | Path | Source | None = None, *, trusted: Sequence[str] = TRUSTED, token: str | None = None,
-    verify: str = VERIFY[0],
+    verify: str = VERIFY[0], neighbours: str = NEIGHBOURS[0],
 ) -> None:  # fmt: skip
     """Sets where `gemm` finds its configs, and forgets the kernels that it has loaded.
 
@@ -126,14 +132,17 @@ def configure(
         token: the service's token.
         verify: when a config is verified that was not measured for exactly the problem: `first_call`, before its first
             launch, or `background`, in a thread, while torch's own operator computes.
+        neighbours: `pdl` if the kernels around the products use programmatic dependent launch and trigger early.
     """
+    if neighbours not in NEIGHBOURS:
+        raise ValueError(f"neighbours = {neighbours!r} is unknown: use {' or '.join(NEIGHBOURS)}")
     if verify not in VERIFY:
         raise ValueError(f"verify = {verify!r} is unknown: use {' or '.join(VERIFY)}")
     if unknown := set(trusted) - set(TRUSTED):
         raise ValueError(f"trusted = {sorted(unknown)} is unknown: use some of {', '.join(TRUSTED)}")
     CHOSEN.named = source if isinstance(source, str | Path) else None
     CHOSEN.opened = None if isinstance(source, str | Path | None) else source
-    CHOSEN.trusted, CHOSEN.token, CHOSEN.verify = tuple(trusted), token, verify
+    CHOSEN.trusted, CHOSEN.token, CHOSEN.verify, CHOSEN.neighbours = tuple(trusted), token, verify, neighbours
     # Prepared kernels now belong to an older generation; they stay loaded because graphs may use them.
     CHOSEN.generation += 1
 
@@ -145,17 +154,17 @@ def chosen() -> Source:
         TunerError: it can't be opened.
     """
     if CHOSEN.opened is None:
-        CHOSEN.opened = _open(CHOSEN.named, CHOSEN.trusted, CHOSEN.token)
+        CHOSEN.opened = _open(CHOSEN.named, CHOSEN.trusted, CHOSEN.token, CHOSEN.neighbours)
     return CHOSEN.opened
 
 
-def _open(named: str | Path | None, trusted: Sequence[str], token: str | None) -> Source:
+def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, neighbours: str) -> Source:
     text = str(named or "")
     if text.startswith(("http://", "https://")):
-        return Service(Client(text, token=token), trusted)
+        return Service(Client(text, token=token), trusted, neighbours)
     if text.endswith(".json"):
-        return Bests(TableBests(read_table(Path(text))), trusted)
+        return Bests(TableBests(read_table(Path(text))), trusted, neighbours)
     url = database_url(text) if text else settings().db_url
-    return Bests(Store.open(url), trusted)
+    return Bests(Store.open(url), trusted, neighbours)
 
 

@@ -115,6 +115,15 @@ def answer(
     return asked.from_prediction(predicted, neighbour)
 
 
+def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:
+    """The policy that a question asks for.
+
+    Args:
+        neighbours: `plain`, or `pdl` where the kernels around the product let the next one start early.
+    """
+    return Policy.CHAIN_PDL if neighbours == "pdl" else policy
+
+
 def measured(best: Best) -> Answer:
     """The answer for the problem of a best."""
     replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
-from tuner.answering.answers import answer
+from tuner.answering.answers import answer, policy_of
 from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import best_json, console, emit, ratio_text
 from tuner.cli.problem_options import asks_problem
+from tuner.evidence.records import Policy
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.tables.entries import fields
 
+AskedPolicy: TypeAlias = Annotated[
+    Policy | None, typer.Option(help="What the time is to stand for. Default: what decides what is served.")
+]
+Neighbours: TypeAlias = Annotated[
+    Literal["plain", "pdl"],
+    typer.Option(help="Whether the kernels around it use programmatic dependent launch (pdl)."),
+]
+
 
 @asks_problem
-def best(problem: Problem, device: DeviceName = DEFAULT_DEVICE, db: Db = None, as_json: Json = False) -> None:
+def best(
+    problem: Problem, device: DeviceName = DEFAULT_DEVICE, policy: AskedPolicy = None, neighbours: Neighbours = "plain",
+    db: Db = None, as_json: Json = False,
+) -> None:  # fmt: skip
     """Prints the best known config: measured, else nearest, else predicted, else default, and says which."""
+    asked = policy_of(policy, neighbours)
     with open_store(db) as store:
-        found = answer(store, problem, device, model=model_for(device, settings().model_dir).model)
+        found = answer(store, problem, device, asked, model_for(device, settings().model_dir).model)
     if as_json:
         document = fields(found) | {"tflops": found.tflops, "evidence": best_json(found.best) if found.best else None}
         del document["best"]

@@ -19,9 +19,9 @@ FIRST_BURSTS, BURSTS = 3, 8
 #: A rival that is behind the fastest by more than this share of its time under `burst` takes part in nothing else.
 NEAR: Final = 0.06
 #: Rivals that take part in everything, beside the library's first choice and best.
-LEADERS: Final = 8
+LEADERS: Final = 6
 #: Blocks of each leader under `sustained`, while it is this near the fastest.
-PASSES: Final = 5
+PASSES: Final = 3
 CLOSE: Final = 0.025
 
 

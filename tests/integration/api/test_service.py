@@ -17,6 +17,8 @@ from api.server import listen
 from api.snapshot_follower import SnapshotFollower
 from gemmtune import Client, GemmtuneError
 from space.kinds.gemm import Gemm
+from tests.integration.answering.test_policies import PROBLEM as POLICIES
+from tests.integration.answering.test_policies import keep_policies
 from tests.integration.api.asking import ASKED, problem_of, serving
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import SettingsError
@@ -281,6 +283,20 @@ def test_the_client_asks_a_real_server(url: str, store: Store) -> None:
         with pytest.raises(GemmtuneError, match="bf17") as refusal:
             client.best(1, 1, 1, dtype="bf17")
         assert (refusal.value.status, refusal.value.kind) == (422, "/problems/bad-input")
+
+
+def test_a_question_may_name_a_policy_or_neighbours(url: str, store: Store) -> None:
+    keep_policies(store)
+    shape = (POLICIES.m, POLICIES.n, POLICIES.k)
+    with Client(url) as client:
+        wait_until(lambda: client.best(*shape).source == "measured")
+        assert client.best(*shape).time_us == 10.0
+        assert client.best(*shape, policy="burst").time_us == 9.0
+        early = client.best(*shape, neighbours="pdl")
+        assert (early.time_us, early.knobs["pdl"]) == (9.5, 1)
+        assert client.best(*shape, policy="sustained").why.startswith("nothing was measured under sustained")
+        with pytest.raises(GemmtuneError, match="policy"):
+            client.best(*shape, policy="calm")
 
 
 def test_the_client_asks_for_many_until_all_are_answered(

@@ -220,7 +220,7 @@ def test_what_a_service_says_is_checked_like_everything_over_a_wire() -> None:
     def reply(request: httpx2.Request) -> httpx2.Response:
         document = {"source": "measured", "config": said, "time_us": 5.0, "tflops": 1.0, "why": "because",
                     "evidence": evidence}  # fmt: skip
-        return httpx2.Response(200, json={"items": [document]})
+        return httpx2.Response(200, json=document)
 
     service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(reply)))
     said: dict[str, object] = {"family": "gemv", "knobs": config.knobs}

@@ -1,0 +1,66 @@
+"""Questions that name a policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gemmtune.command import app
+from space.kinds.gemm import Gemm
+from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
+from tuner.answering.answers import answer
+from tuner.evidence.picks import bests_of
+from tuner.evidence.store import Store
+from workers.measurement import Policy
+
+PROBLEM = Gemm.parse("16x2112x7168")
+PLAIN, EARLY = FAMILY.config({}), FAMILY.config({"pdl": 1})
+
+
+def keep_policies(store: Store) -> None:
+    """Bests under two policies, and among kernels that start early."""
+    study = store.begin_study(study_key(PROBLEM))
+    taken = [
+        measured(PLAIN, 10.0, PROBLEM, "final", policy=Policy.CHAIN),
+        measured(PLAIN, 9.0, PROBLEM, "final", policy=Policy.BURST),
+        measured(EARLY, 9.5, PROBLEM, "final", policy=Policy.CHAIN_PDL),
+    ]
+    store.set_bests(bests_of(PROBLEM, store.record_many(study.id, taken, PROVENANCE), 3, {}))
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    with Store.open(url) as store:
+        keep_policies(store)
+    return url
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(None, (10.0, "chain")), (Policy.BURST, (9.0, "burst")), (Policy.CHAIN_PDL, (9.5, "chain_pdl"))],
+)
+def test_the_answer_is_of_the_policy_that_is_asked_for(
+    url: str, policy: Policy | None, expected: tuple[float, str]
+) -> None:
+    with Store.open(url) as store:
+        found = answer(store, PROBLEM, DEVICE, policy)
+    assert (found.time_us, found.policy.value, found.source) == (*expected, "measured")
+
+
+def test_what_was_not_measured_under_it_is_answered_with_what_was_and_named(url: str) -> None:
+    with Store.open(url) as store:
+        found = answer(store, PROBLEM, DEVICE, Policy.SUSTAINED)
+    assert (found.time_us, found.policy) == (10.0, Policy.CHAIN)
+    assert found.why.startswith("nothing was measured under sustained; measured on")
+
+
+def test_the_command_takes_a_policy_or_neighbours(url: str) -> None:
+    def said(*words: str) -> float:
+        run = CliRunner().invoke(app, ["best", PROBLEM.shape, "--db", url, "--json", *words], catch_exceptions=False)
+        return float(json.loads(run.stdout)["time_us"])
+
+    assert (said(), said("--policy", "burst"), said("--neighbours", "pdl")) == (10.0, 9.0, 9.5)
