@@ -11,6 +11,7 @@ from typing import Final
 from space.config import Config
 from space.devices import DeviceProfile
 from space.explain import is_legal
+from space.families.common import plain_twin
 from space.problem import Problem
 from space.registry import family_named
 from tuner.evidence.records import Best
@@ -78,7 +79,8 @@ def best_neighbour(bests: Iterable[Best], problem: Problem, judge: Judge) -> Nei
 
 def _offered(best: Best, problem: Problem, device: DeviceProfile) -> tuple[Best, list[Config]] | None:
     """The winner, and the runner-up of the same family, where they are legal at the requested shape."""
-    configs = [config for config in (best.config, best.runner_up) if config and config.family == best.config.family]
+    both = (best.config, best.runner_up)
+    configs = [plain_twin(config) for config in both if config and config.family == best.config.family]
     legal = [config for config in configs if is_legal(family_named(config.family), problem, config, device)]
     return (best, legal) if legal else None
 

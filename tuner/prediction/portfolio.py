@@ -20,6 +20,7 @@ from space.config import Config, parse_knobs
 from space.devices import DeviceProfile
 from space.enumerate import enumerate_space
 from space.explain import legal_mask
+from space.families.common import plain_twin
 from space.family import Family
 from space.kinds.gemm import Gemm
 from space.problem import Problem
@@ -115,4 +116,6 @@ def _ahead(estimate: npt.NDArray[np.float64]) -> npt.NDArray[np.intp]:
 @lru_cache(maxsize=8)
 def _columns(family_name: str, portfolio: tuple[str, ...], limits: DeviceProfile) -> Columns:
     family = family_named(family_name)
-    return family.columns(Gemm(1, 1, 1), [family.config(parse_knobs(text)) for text in portfolio], limits)
+    # Winners of older recordings started early, among copies of themselves.
+    configs = dict.fromkeys(plain_twin(family.config(parse_knobs(text))) for text in portfolio)
+    return family.columns(Gemm(1, 1, 1), [*configs], limits)

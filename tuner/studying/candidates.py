@@ -19,17 +19,23 @@ from space.registry import config_named, families_for, family_named
 from tuner.errors import NothingCorrect
 from tuner.evidence.picks import enumeration_order
 from tuner.hints import flags_of
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
 from workers.ports import Worker
 
 #: Candidates with a longer estimate than this multiple of the best are not proposed.
 WITHIN_ESTIMATE: Final = 2.0
 
 
-def candidates_for(problem: Problem, worker: Worker, without: Collection[str] = ()) -> list[Config]:
+def candidates_for(
+    problem: Problem, worker: Worker, without: Collection[str] = (), model: LearnedModel | None = None
+) -> list[Config]:
     """Legal candidates of all competing families that the worker can measure, best estimate first.
 
     Args:
         without: ids of worth rules to switch off; recorded candidates are exempt from worth rules.
+        model: whose first choice is a candidate whatever the worth rules say: it is the answer before anything is
+            measured.
 
     Raises:
         FamilyError: `without` names no worth rule.
@@ -50,7 +56,10 @@ def candidates_for(problem: Problem, worker: Worker, without: Collection[str] = 
             for estimate, config in zip(ranked.estimates_us, ranked.configs(), strict=True)
         ]
     # A stable sort keeps each family's own order.
-    return [config for _, config in sorted(found, key=lambda each: each[0])]
+    listed = [config for _, config in sorted(found, key=lambda each: each[0])]
+    if model is None or measurable is not None or not (predicted := first_choice(model, problem, limits)):
+        return listed
+    return listed if predicted[0] in listed else [*listed, predicted[0]]
 
 
 def spread(ranked: Sequence[Config], most: int) -> list[Config]:

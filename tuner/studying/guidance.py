@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from space.config import Config
+from space.devices import find_profile
 from space.problem import Problem
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.files import model_for
 from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
 from tuner.studying.order import Order
 
 
@@ -28,6 +30,10 @@ class Guidance:
     winners: tuple[Config, ...] = ()
     why: str = ""
 
+    def model_of(self, device: str) -> LearnedModel | None:
+        """The model, unless it was learned on another device."""
+        return self.model if self.model is not None and self.model.facts.device == device else None
+
 
 def guidance_for(device: str, model_dir: Path) -> Guidance:
     """The guidance for `device`: a model trained in `model_dir`, else the one that ships."""
@@ -36,8 +42,8 @@ def guidance_for(device: str, model_dir: Path) -> Guidance:
 
 
 def order_for(guidance: Guidance, problem: Problem, candidates: Sequence[Config], device: str) -> Order:
-    """The order in which `candidates` are tried; a model of another device is not asked."""
-    model = guidance.model
-    if model is not None and model.facts.device != device:
-        model = None
-    return Order(candidates, expected_of(problem, candidates, device, model), guidance.winners)
+    """The order in which `candidates` are tried, early among them what would be answered without a measurement."""
+    model, profile = guidance.model_of(device), find_profile(device)
+    predicted = first_choice(model, problem, profile) if model and profile else None
+    winners = (predicted[0], *guidance.winners) if predicted else guidance.winners
+    return Order(candidates, expected_of(problem, candidates, device, model), winners)

@@ -20,8 +20,8 @@ from tuner.prediction.expectation import Expectation
 
 #: How many standard deviations below its mean a candidate is ranked.
 OPTIMISM: Final = 0.6
-#: Winners of similar problems that are tried before results decide.
-MOST_WINNERS: Final = 3
+#: The predicted answer and winners of similar problems that are tried before results decide.
+MOST_WINNERS: Final = 4
 #: The best expected candidates, which results reorder; the rest of a longer list follows as expected.
 REORDERED: Final = 4096
 #: By how much a candidate has to be faster to count: the share within which two candidates tie.
@@ -52,7 +52,7 @@ class Order:
     Args:
         candidates: none twice.
         expected: of each of them.
-        winners: winners of similar problems, most similar first; only candidates count.
+        winners: the predicted answer and winners of similar problems, most similar first; only candidates count.
     """
 
     def __init__(self, candidates: Sequence[Config], expected: Expectation, winners: Sequence[Config] = ()) -> None:

@@ -109,7 +109,8 @@ def tune(
         WorkerError: the device can't be used.
         StoreError: the store can't be written.
     """
-    candidates = candidates_for(problem, worker, without)
+    model = guidance.model_of(worker.facts.name)
+    candidates = candidates_for(problem, worker, without, model)
     round_ = worker.begin(problem)
     facts, competing = worker.facts, names_of(families_for(worker.facts.arch, problem))
     key = StudyKey(problem, facts.name, facts.kind, round_.policy, competing, source_of(round_.provenance))

@@ -108,7 +108,8 @@ class RoundRunner:
         Returns:
             Why the study has ended; empty if it continues in another round.
         """
-        candidates = candidates_for(self._problem, self._worker)
+        model = Guidance(self._model).model_of(self._worker.facts.name)
+        candidates = candidates_for(self._problem, self._worker, model=model)
         with self._busy():
             round_ = self._worker.begin(self._problem)
         self._provenance = provenance = round_.provenance
