@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from api.answer_service import AnswerService, RenderedAnswer
 from api.auth import Caller, require
+from api.concurrency import ConcurrencyLimit
 from api.http_errors import FieldError, HttpError, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
@@ -120,7 +121,13 @@ async def get_best_batch(request: Request) -> Response:
     answers = await limit.run(lambda: answer_all(request.app.state.answer_service, body))
     for source, count in Counter(found.source if found else "unanswered" for found in answers).items():
         request.app.state.metrics.answered(source, count)
-    return StreamingResponse(rendered(answers), media_type=_JSON)
+    return StreamingResponse(_in_turn(rendered(answers), limit), media_type=_JSON)
+
+
+async def _in_turn(parts: Iterator[bytes], limit: ConcurrencyLimit) -> AsyncIterator[bytes]:
+    """Parts of a response, each made when a slot is free: many at once would keep Python from everything else."""
+    while (part := await limit.run(lambda: next(parts, None))) is not None:
+        yield part
 
 
 def answer_all(answer_service: AnswerService, body: bytes) -> Answers:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from starlette.types import Message, Receive, Send
@@ -23,6 +23,8 @@ BODY_BYTES: Final[Mapping[str, int]] = {
 MOST_VALUES: Final = 400_000
 #: A body has to arrive within this time.
 BODY_SECONDS: Final = 20.0
+#: Bodies of one caller that have not arrived completely.
+MOST_ARRIVING: Final = 64
 #: Bodies of requests in progress: of one caller, and of all.
 MOST_CALLER_BYTES: Final = 16 * 2**20
 MOST_HELD_BYTES: Final = 64 * 2**20
@@ -49,10 +51,28 @@ class Bodies:
     """The bodies of all requests in progress."""
 
     def __init__(self) -> None:
+        self._arriving: Counter[str] = Counter()
         self._held: Counter[str] = Counter()
         self._total = 0
         self._turn = asyncio.Lock()
         self._barred: dict[str, float] = {}
+
+    @contextmanager
+    def arriving(self, caller: str) -> Iterator[None]:
+        """Counts a body as long as the block runs.
+
+        Raises:
+            HttpError: 429, the caller sends too many at once.
+        """
+        if self._arriving[caller] >= MOST_ARRIVING:
+            raise _too_much(f"{caller} is sending {MOST_ARRIVING} other bodies: send fewer at the same time")
+        self._arriving[caller] += 1
+        try:
+            yield
+        finally:
+            self._arriving[caller] -= 1
+            if not self._arriving[caller]:
+                del self._arriving[caller]
 
     def hold(self, caller: str, size: int) -> None:
         """Counts bytes that have arrived.
@@ -63,10 +83,9 @@ class Bodies:
         self._held[caller] += size
         self._total += size
         if self._held[caller] > MOST_CALLER_BYTES or self._total > MOST_HELD_BYTES:
-            detail = (f"requests in progress hold {self._held[caller]:,} bytes of {caller}'s bodies and "
-                      f"{self._total:,} of all; the limits are {MOST_CALLER_BYTES:,} and {MOST_HELD_BYTES:,}: "
-                      "send fewer at the same time")  # fmt: skip
-            raise HttpError(429, "too-much-at-once", detail, {"Retry-After": "1", "Connection": "close"})
+            raise _too_much(f"requests in progress hold {self._held[caller]:,} bytes of {caller}'s bodies and "
+                            f"{self._total:,} of all; the limits are {MOST_CALLER_BYTES:,} and {MOST_HELD_BYTES:,}: "
+                            "send fewer at the same time")  # fmt: skip
 
     def release(self, caller: str, size: int) -> None:
         """Counts bytes of a request that has ended."""
@@ -112,43 +131,54 @@ class LimitedBody:
         self._limit, self._size = BODY_BYTES.get(path, MOST_BODY_BYTES), 0
         self._values = 0
         self._until = asyncio.get_running_loop().time() + BODY_SECONDS
-        self._complete = False
+        self._body: bytes | None = None
         if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > self._limit):
             raise self._too_large()
 
-    async def receive(self) -> Message:
-        """The next part of the body.
+    async def read(self) -> bool:
+        """Waits until the body has arrived; False if its client has gone before.
 
         Raises:
             HttpError: 408, 413 or 429, it breaks a limit.
         """
-        if self._complete:
-            return await self._receive()  # the client's disconnection, at any time
-        try:
-            async with asyncio.timeout_at(self._until):
-                message = await self._receive()
-        except TimeoutError:
-            detail = f"the body did not arrive within {BODY_SECONDS:.0f} s: send it faster, or split the request"
-            raise HttpError(408, "body-too-slow", detail, {"Connection": "close"}) from None
-        if message["type"] == "http.request":
-            part = message.get("body", b"")
-            self._size += len(part)
-            self._values += part.count(b",")
-            self._bodies.hold(self._caller, len(part))
-            if self._size > self._limit:
-                raise self._too_large()
-            if self._values > MOST_VALUES:
-                raise _refusal(f"the body has more than {MOST_VALUES:,} values: split the request")
-            self._complete = not message.get("more_body", False)
-            if self._complete and self._size > _LARGE_BYTES:
-                await self._bodies.wait_turn(self._caller)
-        return message
+        parts: list[bytes] = []
+        with self._bodies.arriving(self._caller):
+            try:
+                async with asyncio.timeout_at(self._until):
+                    while (message := await self._receive())["type"] == "http.request":
+                        parts.append(message.get("body", b""))
+                        self._count(parts[-1])
+                        if not message.get("more_body", False):
+                            self._body = b"".join(parts)
+                            return True
+            except TimeoutError:
+                detail = f"the body did not arrive within {BODY_SECONDS:.0f} s: send it faster, or split the request"
+                raise HttpError(408, "body-too-slow", detail, {"Connection": "close"}) from None
+        return False
+
+    async def receive(self) -> Message:
+        """The whole body, in its turn; afterwards the client's disconnection."""
+        body, self._body = self._body, None
+        if body is None:
+            return await self._receive()
+        if len(body) > _LARGE_BYTES:
+            await self._bodies.wait_turn(self._caller)
+        return {"type": "http.request", "body": body, "more_body": False}
 
     def release(self, status: int) -> None:
         """Tells that the request has ended, and how."""
         self._bodies.release(self._caller, self._size)
         if self._size > _LARGE_BYTES and status in (400, 413, 422):
             self._bodies.bar(self._caller)
+
+    def _count(self, part: bytes) -> None:
+        self._size += len(part)
+        self._values += part.count(b",")
+        self._bodies.hold(self._caller, len(part))
+        if self._size > self._limit:
+            raise self._too_large()
+        if self._values > MOST_VALUES:
+            raise _refusal(f"the body has more than {MOST_VALUES:,} values: split the request")
 
     def _too_large(self) -> HttpError:
         return _refusal(f"the body is longer than {self._limit:,} bytes: split the request")
@@ -184,3 +214,7 @@ async def send_in_pieces(send: Send, message: Message) -> None:
 
 def _refusal(detail: str) -> HttpError:
     return HttpError(413, "body-too-large", detail, {"Connection": "close"})
+
+
+def _too_much(detail: str) -> HttpError:
+    return HttpError(429, "too-much-at-once", detail, {"Retry-After": "1", "Connection": "close"})

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
@@ -181,7 +180,7 @@ async def _count_stream(request: Request) -> AsyncIterator[None]:
 
 @router.get(
     "/v1/campaigns/{campaign_id:int}/events", operation_id="watchCampaign", responses=responses(404),
-    dependencies=[Reader, Depends(_check_exists), Depends(_count_stream)], response_class=EventSourceResponse,
+    dependencies=[Reader, Depends(_count_stream), Depends(_check_exists)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_campaign(
     campaign_id: CampaignId,
@@ -194,10 +193,11 @@ async def watch_campaign(
     After a lost connection, Last-Event-ID resumes the stream; a few results may be repeated.
     """
     feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id))
-    stopping, loop = request.app.state.stopping, asyncio.get_running_loop()
+    stopping, polls = request.app.state.stopping, request.app.state.streams.polls
+    loop = asyncio.get_running_loop()
     until = loop.time() + query.seconds
     while not stopping.is_set() and loop.time() < until:
-        for event in await run_in_threadpool(feed.poll):
+        for event in await polls.run(feed.poll):
             yield event
         if feed.ended:
             return

@@ -11,7 +11,8 @@ from typing import Any, Final, TextIO
 
 #: Parent logger of this package; its children inherit the handler.
 ROOT: Final = "gemmtune"
-_SERVER: Final = ("uvicorn", "uvicorn.error")
+#: The server's logger; it reports each connection that the application gave up on, with a traceback.
+_SERVER: Final = "_granian"
 #: A request's line may wait this long, so that lines are written in batches.
 _WAIT_SECONDS: Final = 0.2
 
@@ -84,10 +85,10 @@ class RequestLog:
 
 
 def configure(level: int = logging.INFO) -> None:
-    """Sends the log records of the service and of uvicorn to standard error; `api.server` calls it once."""
+    """Sends the log records of the service and of its server to standard error; `api.server` calls it once."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    for name in (ROOT, *_SERVER):
+    for name, lowest in ((ROOT, level), (_SERVER, logging.CRITICAL)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(level)
+        logger.setLevel(lowest)

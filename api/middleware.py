@@ -33,6 +33,8 @@ FastPath = Callable[[bytes, Caller], bytes | None]
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 _BODILESS: Final = frozenset({"GET", "HEAD"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
+#: What the log and the metrics say of a request whose client left before its body was complete.
+_CLIENT_GONE: Final = 499
 #: Probes have buckets of their own, by address: a busy caller must not look like a dead service.
 _PROBES: Final = frozenset({"/healthz", "/readyz"})
 _PROBES_PER_SECOND: Final = 50.0
@@ -103,6 +105,9 @@ class RequestMiddleware:
                     if isinstance(caller, HttpError):
                         raise caller
                     body = LimitedBody(self._bodies, scope["path"], headers.get(b"content-length"), who, receive)
+                    if not await body.read():
+                        status = _CLIENT_GONE
+                        return
                     receive = body.receive
                 await self._app(scope, receive, send_with_headers)
             else:
@@ -111,7 +116,8 @@ class RequestMiddleware:
                 await send({"type": "http.response.start", "status": 200, "headers": ours})
                 await send({"type": "http.response.body", "body": text})
         except HttpError as refusal:
-            if body is None and scope["method"] not in _BODILESS and b"expect" not in headers:
+            unread = body is None or refusal.status_code == 413
+            if unread and scope["method"] not in _BODILESS and b"expect" not in headers:
                 await discard(receive)
             await refusal.response(request_id)(scope, receive, send_with_headers)
         except SlowReader as slow:

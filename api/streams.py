@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from api.concurrency import ConcurrencyLimit
 from api.http_errors import HttpError
 
 #: Open streams of one caller, and of all. Each polls the store every second.
@@ -15,9 +16,14 @@ MOST_STREAMS: Final = 64
 
 
 class EventStreams:
-    """The open event streams."""
+    """The open event streams.
+
+    Attributes:
+        polls: one at a time; polls of all streams at once would hold Python for a fifth of a second.
+    """
 
     def __init__(self) -> None:
+        self.polls = ConcurrencyLimit(1)
         self._open: Counter[str] = Counter()
 
     @contextmanager

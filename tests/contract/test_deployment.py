@@ -33,15 +33,23 @@ def test_services_are_built_from_stages_that_are_there() -> None:
 
 
 def test_without_a_profile_there_are_the_database_and_the_service_and_with_gpu_the_workers() -> None:
-    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"postgres", "api"}
+    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"postgres", "api", "proxy"}
     assert {name for name, service in SERVICES.items() if service.get("profiles") == ["gpu"]} == {
         "worker-token", "worker",
     }  # fmt: skip
 
 
-def test_only_the_service_is_published_and_only_on_loopback() -> None:
-    assert {name for name, service in SERVICES.items() if "ports" in service} == {"api"}
-    assert SERVICES["api"]["ports"] == ["${GEMMTUNE_PUBLISH:-127.0.0.1:8643}:8643"]
+def test_only_the_proxy_is_published_and_only_on_loopback() -> None:
+    assert {name for name, service in SERVICES.items() if "ports" in service} == {"proxy"}
+    assert SERVICES["proxy"]["ports"] == ["${GEMMTUNE_PUBLISH:-127.0.0.1:8643}:8643"]
+
+
+def test_the_service_believes_the_proxy_alone() -> None:
+    assert {name for name, service in SERVICES.items() if "front" in service["networks"]} == {"proxy", "api"}
+    (front,) = COMPOSE["networks"]["front"]["ipam"]["config"]
+    assert SERVICES["api"]["environment"]["GEMMTUNE_TRUSTED_PROXIES"] == front["subnet"]
+    source, _, _ = SERVICES["proxy"]["volumes"][0].split(":")
+    assert (ROOT / source).exists()
 
 
 def test_workers_do_not_see_the_database() -> None:
@@ -51,7 +59,7 @@ def test_workers_do_not_see_the_database() -> None:
 
 
 def test_our_containers_can_do_little() -> None:
-    for name, service in OURS.items():
+    for name, service in {**OURS, "proxy": SERVICES["proxy"]}.items():
         assert service["read_only"], name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name

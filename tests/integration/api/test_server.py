@@ -95,13 +95,7 @@ def test_tokens_made_and_revoked_by_command_count_in_a_running_service(folder: P
 
 
 def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
-    body = json.dumps({"problems": [ASKED]}).encode()
-    head = (f"POST /v1/best:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n")  # fmt: skip
-    with serving(folder) as ours, socket.create_connection(("127.0.0.1", ours.port), 60) as asking:
-        asking.sendall(head.encode())
-        # It waits for the rest of the body now.
-        assert asking.recv(1000).startswith(b"HTTP/1.1 100")
+    with serving(folder) as ours, _batch_under_way(ours) as (asking, body):
         ours.process.send_signal(signal.SIGTERM)
         _wait(lambda: not _listening(ours.port))
         asking.sendall(body)
@@ -109,10 +103,39 @@ def test_told_to_stop_it_answers_what_is_under_way(folder: Path) -> None:
         assert ours.process.wait(120) == 0
 
 
+def test_told_twice_it_stops_at_once(folder: Path) -> None:
+    with serving(folder) as ours, _batch_under_way(ours):
+        ours.process.send_signal(signal.SIGTERM)
+        _wait(lambda: not _listening(ours.port))
+        ours.process.send_signal(signal.SIGTERM)
+        # A body under way has longer.
+        assert ours.process.wait(10) == 0
+
+
+def test_a_port_belongs_to_one_service(folder: Path) -> None:
+    with serving(folder) as ours:
+        command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(folder / "store.db")]
+        command += ["--port", str(ours.port)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, "can't listen" in done.stderr) == (3, True)
+
+
 def test_it_cannot_be_opened_to_others_without_tokens(folder: Path) -> None:
     command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(folder / "store.db"), "--host", "0.0.0.0"]
     done = subprocess.run([*command, "--auth", "off"], capture_output=True, text=True, check=False)
     assert (done.returncode, "tokens can't be off" in done.stderr) == (3, True)
+
+
+@contextmanager
+def _batch_under_way(ours: Serving) -> Iterator[tuple[socket.socket, bytes]]:
+    """A request whose body the service waits for: its connection, and the body."""
+    body = json.dumps({"problems": [ASKED]}).encode()
+    head = (f"POST /v1/best:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n")  # fmt: skip
+    with socket.create_connection(("127.0.0.1", ours.port), 60) as asking:
+        asking.sendall(head.encode())
+        assert asking.recv(1000).startswith(b"HTTP/1.1 100")
+        yield asking, body
 
 
 def _listening(port: int) -> bool:

@@ -29,10 +29,10 @@ async def never() -> Message:
 
 
 async def read(body: LimitedBody) -> int:
-    size = 0
-    while (message := await body.receive()).get("more_body"):
-        size += len(message["body"])
-    return size
+    assert await body.read()
+    message = await body.receive()
+    assert not message["more_body"]
+    return len(message["body"])
 
 
 def refusal_of(body: Callable[[], LimitedBody]) -> int:
@@ -53,6 +53,28 @@ def test_a_body_is_counted_while_it_arrives() -> None:
 def test_a_body_has_to_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_SECONDS", 0.01)
     assert refusal_of(lambda: LimitedBody(Bodies(), "/", None, "a", never)) == 408
+
+
+def test_a_client_that_leaves_is_no_failure() -> None:
+    async def gone() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def read_it() -> bool:
+        return await LimitedBody(Bodies(), "/", None, "a", gone).read()
+
+    assert not asyncio.run(read_it())
+
+
+def test_a_caller_sends_few_bodies_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MOST_ARRIVING", 2)
+    held = Bodies()
+    with held.arriving("a"), held.arriving("a"), held.arriving("b"):
+        assert refusal_of(lambda: LimitedBody(held, "/", None, "a", parts(1))) == 429
+    assert asyncio.run(_size(held)) == 1
+
+
+async def _size(held: Bodies) -> int:
+    return await read(LimitedBody(held, "/", None, "a", parts(1)))
 
 
 def test_bodies_of_one_caller_and_of_all_have_limits(monkeypatch: pytest.MonkeyPatch) -> None:
