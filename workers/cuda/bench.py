@@ -243,7 +243,7 @@ class Bench:
         Args:
             begun: called once, when the GPU has started and this process is about to wait for it: the time to send
                 earlier answers, and to do whatever waits for the GPU anyway.
-            meanwhile: called once, while the GPU is busy for longer, to prepare the next candidate.
+            meanwhile: called once, while the GPU rests, to prepare the next candidate.
 
         Raises:
             CudaError: it failed; `begun` may not have been called.
@@ -279,9 +279,14 @@ class Bench:
         return self.measured(ready, "screen", SCREENING, samples, clocks, verdict)
 
     def _burst(self, ready: Ready, replays: int, rest: Rest, verdict: Verdict) -> tuple[tuple[float, ...], Clocks]:
-        """Replays after rest, behind one that does not count; what they wrote is compared afterwards."""
+        """Replays after rest, behind one that does not count; what each wrote is compared, and poisoned again."""
+
+        def watched() -> None:
+            self.outputs.compare(verdict.digest)
+            self.outputs.poison()
+
         rest.wait()
-        ready.timed.start(self.stream, 1 + replays, lambda: self.outputs.compare(verdict.digest))
+        ready.timed.start(self.stream, 1 + replays, watched)
         clocks = self.monitor.read()
         # This takes milliseconds once a second: do it while the GPU is busy, before `measured` needs it.
         self.others()
