@@ -18,7 +18,7 @@ from space.errors import FamilyError
 from space.explain import nearest_config
 from space.family import Family
 from space.problem import Problem
-from space.rank import rank
+from space.rank import rank, roofline_us
 from space.registry import family_for, family_named
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.evidence.picks import verdicts
@@ -112,6 +112,9 @@ def answer(
     predicted = asked.predicted()
     if neighbour and not (predicted and asked.beats(predicted, neighbour)):
         return asked.nearest(neighbour)
+    if predicted and problem.min_bytes > profile.memory_bytes:
+        needs = f"the operands take {problem.min_bytes / 2**30:,.0f} GiB"
+        return _none(problem, device, policy, f"{needs}, {device} has {profile.memory_bytes / 2**30:,.0f} GiB")
     return asked.from_prediction(predicted, neighbour)
 
 
@@ -245,7 +248,7 @@ class _Question:
             *self.grounds,
         )
         return Answer(self.problem, self.profile.name, self.policy, "nearest", neighbour.config, neighbour.time_us,
-                      neighbour.best, why, neighbour.interval_us, grounds)  # fmt: skip
+                      neighbour.best, why, self._above_bound(neighbour.interval_us), grounds)  # fmt: skip
 
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The answer with a prediction, or the reason why no config is legal."""
@@ -255,8 +258,14 @@ class _Question:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
             why = f"{near}; {self.predictor} ranks this config first"
             return Answer(self.problem, self.profile.name, self.policy, "predicted", predicted.config,
-                          predicted.time_us, None, why, predicted.interval_us, self.grounds)  # fmt: skip
+                          predicted.time_us, None, why, self._above_bound(predicted.interval_us),
+                          self.grounds)  # fmt: skip
         return _none(self.problem, self.profile.name, self.policy, self._why_none())
+
+    def _above_bound(self, interval_us: tuple[float, float] | None) -> tuple[float, float] | None:
+        """The part of an interval that the device can reach: no kernel is faster than the roofline."""
+        bound_us = roofline_us(self.problem, self.profile)
+        return (max(interval_us[0], bound_us), max(interval_us[1], bound_us)) if interval_us else None
 
     def _space(self) -> Space:
         return enumerate_space(self.family, self.problem, self.profile)

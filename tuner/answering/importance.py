@@ -126,7 +126,10 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
             f"{len(times)} correct candidates of {problem.title} were measured on "
             f"{device}: {LEAST} are needed to tell why one won; run `{tune_command(problem)}`"
         )
-    winner = min(times, key=lambda config: (times[config], config.key))
+    best = store.best(problem, device)
+    # What is served, where its rivals are known; else the fastest.
+    served = best.config if best and best.config in times else None
+    winner = served or min(times, key=lambda config: (times[config], config.key))
     family = family_named(winner.family)
     alike = {config: us for config, us in times.items() if config.family == family.name}
     return Why(

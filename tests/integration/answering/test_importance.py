@@ -16,6 +16,7 @@ from space.kinds.gemm import Gemm
 from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.importance import LEAST, Why, why
 from tuner.errors import NothingMeasured
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from workers.measurement import Outcome
 
@@ -42,6 +43,14 @@ def url(tmp_path: Path) -> str:
         small = store.begin_study(study_key(Gemm.parse("512x512x512")))
         store.record_many(small.id, [measured(c, 10.0, small.key.problem) for c in CONFIGS[: LEAST - 1]], PROVENANCE)
     return url
+
+
+def test_it_speaks_of_the_config_that_is_served(url: str) -> None:
+    with Store.open(url) as store:
+        screened = [one for one in store.every(DEVICE, PROBLEM) if one.measurement.outcome is Outcome.CORRECT]
+        second = sorted(screened, key=lambda one: one.measurement.median_us)[1]
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", second, None, None, None, 1, {})])
+        assert why(store, PROBLEM, DEVICE).winner == second.measurement.config
 
 
 @pytest.fixture

@@ -137,6 +137,20 @@ def test_without_a_model_of_this_device_the_analytic_one_predicts(model: Learned
     assert found.interval_us is not None
 
 
+@pytest.mark.parametrize("shape", ["4096x4096x4096", "1x8192x3584", "300x7168x2048", "128x128x65536"])
+def test_no_interval_reaches_below_what_the_device_can(shape: str) -> None:
+    problem = Gemm.parse(shape)
+    found = answer(Bests(), problem, DEVICE)
+    assert found.interval_us is not None
+    assert found.interval_us[0] >= roofline_us(problem, H200)
+
+
+def test_operands_that_do_not_fit_the_device_get_none() -> None:
+    found = answer(Bests(), Gemm.parse("262144x262144x262144"), DEVICE)
+    assert (found.source, found.config) == ("none", None)
+    assert found.why.startswith("the operands take 384 GiB, NVIDIA H200 has 1")
+
+
 def test_an_unknown_device_is_refused_with_the_nearest_known_ones() -> None:
     with pytest.raises(ProfileError, match="'NVIDIA H300' is unknown: the nearest known ones are NVIDIA H"):
         answer(Bests(), ASKED, "NVIDIA H300")
