@@ -6,7 +6,7 @@ store is refused here for both, by the column's name.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from sqlalchemy import Dialect, String, Text
 from sqlalchemy.types import TypeDecorator
@@ -39,17 +39,7 @@ def storable(text: str, most: int) -> str:
     return text[:most].replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()
 
 
-class _Checked(TypeDecorator[str]):
-    impl = Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        if isinstance(value, str):
-            check_text(value, getattr(self.impl, "length", None) or _MOST_TEXT)
-        return value
-
-
-class Line(_Checked):
+class Line(TypeDecorator[str]):
     """A `String` of limited length."""
 
     impl = String
@@ -57,12 +47,21 @@ class Line(_Checked):
 
     def __init__(self, length: int) -> None:
         super().__init__(length)
+        self._most = length
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if isinstance(value, str):
+            check_text(value, self._most)
+        return value
 
 
-class Words(_Checked):
+class Words(TypeDecorator[str]):
     """A `Text`."""
 
+    impl = Text
     cache_ok = True
 
-    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401  (SQLAlchemy copies types with their arguments)
-        super().__init__(*arguments)
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        if isinstance(value, str):
+            check_text(value)
+        return value

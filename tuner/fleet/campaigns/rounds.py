@@ -19,9 +19,9 @@ from sqlalchemy.orm import Session
 from space.registry import families_for
 from tuner.errors import LeaseLost, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
+from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
-from tuner.evidence.columns import check_text
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
