@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from api.derived import fields_of
 from api.pages import Page
 from api.problem_schemas import ProblemIn, ProblemOut
-from api.schemas import Body, Strict
+from api.schemas import PRINTABLE, WITHOUT_NUL, Body, Strict
 from space.devices import identity_named
 from space.errors import ProblemError
 from tuner.fleet.campaigns.documents import document
@@ -29,13 +29,13 @@ from tuner.fleet.campaigns.records import (
 
 #: Row ids; larger numbers can't exist.
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Text = Annotated[str, Field(max_length=4_000)]
+Text = Annotated[str, Field(max_length=4_000, pattern=WITHOUT_NUL)]
 
 
 class DeviceIn(Strict):
     """A GPU model whose workers run the campaign's rounds."""
 
-    name: Annotated[str, Field(min_length=1, max_length=80), AfterValidator(identity_named)]
+    name: Annotated[str, Field(min_length=1, max_length=80, pattern=PRINTABLE), AfterValidator(identity_named)]
     kind: Literal["cuda", "recorded"] = "cuda"
 
 
@@ -55,7 +55,7 @@ class BudgetIn(Strict):
 class CampaignIn(Body):
     """A campaign to create, with problems listed one by one, as ladders, or both."""
 
-    name: Annotated[str, Field(min_length=1, max_length=MOST_NAME)]
+    name: Annotated[str, Field(min_length=1, max_length=MOST_NAME, pattern=PRINTABLE)]
     problems: Annotated[list[ProblemIn], Field(max_length=MOST_PROBLEMS, default_factory=list)]
     ladders: Annotated[
         list[Annotated[str, Field(max_length=1_000, examples=["m=1..8192:x2 n=4096 k=4096 dtype=bf16"])]],

@@ -28,6 +28,7 @@ _FRAMEWORK: Final = {400: "malformed-body", 401: "token-needed", 404: "no-such-p
 ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     SpaceError: (422, "bad-input"),
     errors.StoreError: (503, "store-unavailable"),
+    errors.UnstorableValue: (422, "unstorable-value"),
     errors.UnknownDevice: (404, "unknown-device"),
     errors.NothingMeasured: (404, "not-measured"),
     errors.BuildRefused: (422, "build-refused"),
@@ -131,7 +132,7 @@ def _http_error(request: Request, error: Exception) -> HttpError:
                  for each in error.errors()[:_MOST_ERRORS]]  # fmt: skip
         detail = f"{wrong[0].pointer}: {wrong[0].detail}; see /openapi.json for the schema"
         return HttpError(422, "malformed-request", detail, errors=wrong)
-    if isinstance(error, errors.StoreError):
+    if isinstance(error, errors.StoreError) and not isinstance(error, errors.UnstorableValue):
         # The cause names host and user, which are nobody's business but the operator's.
         _log.error("store: %s; cause: %s", error, str(error.__cause__ or "none").splitlines()[0])
     status, kind = next(ERRORS[base] for base in type(error).__mro__ if base in ERRORS)

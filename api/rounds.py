@@ -12,7 +12,7 @@ from api.auth import Caller, require
 from api.fleet import ReportLimit, RoundCallLimit, RoundsDependency
 from api.fleet_schemas import Text
 from api.http_errors import responses
-from api.schemas import Body, Strict
+from api.schemas import PRINTABLE, Body, Strict
 from tuner.errors import ResultRefused
 from tuner.fleet.campaigns.checks import MOST_MEASUREMENTS, MOST_SAMPLES, config_from_key
 from tuner.fleet.campaigns.records import (
@@ -30,9 +30,11 @@ router = APIRouter(tags=["rounds"])
 #: The caller, to whose token a round belongs.
 Worker = Annotated[Caller, Depends(require("work"))]
 RoundId = Annotated[int, Path(ge=1, le=2**31 - 1)]
-Lease = Annotated[str, Field(min_length=32, max_length=32)]
-ConfigKey = Annotated[str, Field(min_length=3, max_length=500)]
-Version = Annotated[str, Field(max_length=200)]
+Lease = Annotated[str, Field(min_length=32, max_length=32, pattern=PRINTABLE)]
+ConfigKey = Annotated[str, Field(min_length=3, max_length=500, pattern=PRINTABLE)]
+Version = Annotated[str, Field(max_length=200, pattern=PRINTABLE)]
+Name = Annotated[str, Field(max_length=80, pattern=PRINTABLE)]
+Digest = Annotated[str, Field(max_length=64, pattern=PRINTABLE)]
 #: The databases store signed 64-bit integers.
 Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -40,11 +42,11 @@ Whole = Annotated[int, Field(ge=0, le=2**63 - 1)]
 class ProvenanceIn(Strict):
     """The versions, device and seed that produced a round's measurements."""
 
-    device: Annotated[str, Field(max_length=80)]
-    device_uuid: Annotated[str, Field(max_length=80)]
+    device: Name
+    device_uuid: Name
     driver: Version
     nvrtc: Version
-    kernel_source_digest: Annotated[str, Field(max_length=64)]
+    kernel_source_digest: Digest
     cublaslt: Version
     gemmtune: Version
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
@@ -106,7 +108,7 @@ class VerificationIn(Strict):
     elements: Whole
     mismatches: Whole
     worst_ratio: Annotated[float | None, Field(description="null if infinite")]
-    reference: Annotated[str, Field(max_length=200)]
+    reference: Version
 
     def value(self) -> Verification:
         """The tuner's value."""
@@ -121,7 +123,7 @@ class ClocksIn(Strict):
     memory_mhz: Annotated[int, Field(ge=0, le=100_000)]
     power_w: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
     temperature_c: Annotated[int, Field(ge=-273, le=1_000)]
-    throttle_reasons: Annotated[list[Annotated[str, Field(max_length=80)]], Field(max_length=20, default_factory=list)]
+    throttle_reasons: Annotated[list[Name], Field(max_length=20, default_factory=list)]
 
     def value(self) -> Clocks:
         """The tuner's value."""
@@ -141,7 +143,7 @@ class MeasurementIn(Strict):
     detail: Text = ""
     verification: VerificationIn | None = None
     clocks: ClocksIn | None = None
-    build_digest: Annotated[str, Field(max_length=64)] = ""
+    build_digest: Digest = ""
     note: Text = ""
     product_joules: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
@@ -168,7 +170,7 @@ class FinishIn(Body):
     lease: Lease
     measurements: Annotated[list[MeasurementIn], Field(max_length=MOST_MEASUREMENTS, default_factory=list)]
     provenance: ProvenanceIn | None = Field(default=None, description="as given when the round began")
-    problem_key: Annotated[str, Field(max_length=200)] = Field(default="", description="the round's problem")
+    problem_key: Version = Field(default="", description="the round's problem")
     busy_seconds: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0.0
     ended: Text = Field(default="", description="why the study has ended; empty if it continues in another round")
     failure: Text = Field(default="", description="why the round failed; measurements taken before still count")

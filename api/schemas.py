@@ -25,6 +25,8 @@ from tuner.tables.entries import fields
 
 #: Text without control characters, which every database can store and a log line can show.
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
+#: Text of any form that every database can store. Half of a surrogate pair is refused by the parser.
+WITHOUT_NUL: Final = r"^[^\x00]*$"
 DeviceName = Annotated[
     str,
     Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model, as in `NVIDIA H200` or `L40S`"),

@@ -13,7 +13,7 @@ from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
 from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
-from api.schemas import Body, Strict
+from api.schemas import PRINTABLE, Body, Strict
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundTask
 
 router = APIRouter(tags=["workers"])
@@ -21,14 +21,14 @@ Reader, Admin = Depends(require("read")), Depends(require("admin"))
 #: The caller, to whose token a worker belongs.
 Worker = Annotated[Caller, Depends(require("work"))]
 WorkerId = Annotated[int, Path(ge=1, le=2**31 - 1)]
-Short = Annotated[str, Field(min_length=1, max_length=80)]
+Short = Annotated[str, Field(min_length=1, max_length=80, pattern=PRINTABLE)]
 
 
 class FactsIn(Strict):
     """A worker's device."""
 
     name: Short
-    arch: Short
+    arch: Annotated[str, Field(min_length=1, max_length=16, pattern=PRINTABLE)]
     kind: Literal["cuda", "recorded"]
     uuid: Short
     driver: Short
@@ -40,7 +40,7 @@ class FactsIn(Strict):
 class WorkerIn(Body):
     """A worker process and its device."""
 
-    name: Annotated[str, Field(min_length=1, max_length=100)]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=PRINTABLE)]
     facts: FactsIn
 
 

@@ -135,3 +135,7 @@ class StoreError(TunerError):
 
 class AlreadyMeasured(StoreError):
     """The measurement exists already; nothing was written."""
+
+
+class UnstorableValue(StoreError):
+    """A value that no database stores, such as text with a NUL; storing it again fails again."""

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -21,12 +21,16 @@ from tuner.errors import SettingsError
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.build_cache import HttpBuildCache
 from tuner.fleet.agent.coordinator import HttpCoordinator
+from tuner.fleet.agent.ending import LastResort
 from tuner.fleet.agent.pool import AgentPool, AgentProcess, report_liveness
 from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import Settings, settings
 from tuner.studying.open_worker import every_device, open_worker
 from workers.ports import Worker
+
+#: Timeout of a worker's calls: one that was told to end may be in the middle of one.
+_CALL_SECONDS: Final = 10.0
 
 app = group("Workers: run one on this machine, list them, drain one.")
 
@@ -50,7 +54,7 @@ def run(
     With several devices, one process runs per device, and is replaced if it dies or hangs.
 
     The token comes from GEMMTUNE_TOKEN_FILE or GEMMTUNE_TOKEN. The first SIGTERM or Ctrl-C reports the round
-    as it is and leaves; the second one ends the process at once.
+    as it is and leaves, within 30 s whatever the service does; the second one ends the process at once.
     """
     config = settings()
     address = url or config.url
@@ -91,7 +95,7 @@ def _work(
     liveness_fd: int | None,
 ) -> int:  # fmt: skip
     """Runs one agent in this process and returns its number of rounds."""
-    with ServiceClient(address, config.secret, insecure=insecure) as service:
+    with ServiceClient(address, config.secret, seconds=_CALL_SECONDS, insecure=insecure) as service:
         build_cache = None if own_builds else HttpBuildCache(service)
 
         def open_device() -> Worker:
@@ -105,10 +109,16 @@ def _work(
             HttpCoordinator(service), open_device, name, leave_when_idle=once,
             model_of=lambda model: model_for(model, config.model_dir).model,
         )  # fmt: skip
+        last_resort = LastResort(agent.close_device)
+
+        def leave() -> None:
+            last_resort.start()
+            agent.leave()
+
         if liveness_fd is not None:
-            report_liveness(liveness_fd, agent.leave)
+            report_liveness(liveness_fd, leave)
         try:
-            with leaving(agent.leave, "the round is reported as it is"):
+            with leaving(leave, "the round is reported as it is"):
                 agent.run()
         finally:
             if build_cache is not None:

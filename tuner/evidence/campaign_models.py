@@ -21,13 +21,12 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    String,
-    Text,
     UniqueConstraint,
     text,
 )
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from tuner.evidence.columns import Line, Words
 from tuner.evidence.models import Base, DeviceRow, Numbered, ProblemRow
 
 _OPEN = text("status IN ('queued', 'running')")
@@ -49,13 +48,13 @@ class WorkerRow(Numbered, Base):
         Index("ix_worker_status_beat_at", "status", "beat_at"),
     )
 
-    name: Mapped[str] = mapped_column(String(100))
-    slot: Mapped[str] = mapped_column(String(200))
-    queue: Mapped[str] = mapped_column(String(128))
+    name: Mapped[str] = mapped_column(Line(100))
+    slot: Mapped[str] = mapped_column(Line(200))
+    queue: Mapped[str] = mapped_column(Line(128))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
     facts: Mapped[dict[str, Any]] = mapped_column(JSON)
-    status: Mapped[str] = mapped_column(String(16))
-    gone_because: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Line(16))
+    gone_because: Mapped[str] = mapped_column(Words)
     registered_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     beat_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     rounds: Mapped[int] = mapped_column(Integer)
@@ -75,13 +74,13 @@ class CampaignRow(Numbered, Base):
         Index("ix_campaign_status_priority", "status", "priority", "id"),
     )
 
-    name: Mapped[str] = mapped_column(String(200))
-    status: Mapped[str] = mapped_column(String(16))
-    stopped_because: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Line(200))
+    status: Mapped[str] = mapped_column(Line(16))
+    stopped_because: Mapped[str] = mapped_column(Words)
     priority: Mapped[int] = mapped_column(Integer)
     budget: Mapped[dict[str, Any]] = mapped_column(JSON)
-    idempotency_key: Mapped[str | None] = mapped_column(String(200), unique=True)
-    request_digest: Mapped[str] = mapped_column(String(64))
+    idempotency_key: Mapped[str | None] = mapped_column(Line(200), unique=True)
+    request_digest: Mapped[str] = mapped_column(Line(64))
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     finished_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
 
@@ -105,14 +104,14 @@ class CampaignProblemRow(Numbered, Base):
     campaign_id: Mapped[int] = mapped_column(ForeignKey("campaign.id"))
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
-    queue: Mapped[str] = mapped_column(String(128))
-    status: Mapped[str] = mapped_column(String(16))
+    queue: Mapped[str] = mapped_column(Line(128))
+    status: Mapped[str] = mapped_column(Line(16))
     started: Mapped[bool] = mapped_column(Boolean)
     closing: Mapped[bool] = mapped_column(Boolean)
     attempts: Mapped[int] = mapped_column(Integer)
     suspects: Mapped[list[str]] = mapped_column(JSON)
-    reason: Mapped[str] = mapped_column(Text)
-    failing_config: Mapped[str] = mapped_column(String(500))
+    reason: Mapped[str] = mapped_column(Words)
+    failing_config: Mapped[str] = mapped_column(Line(500))
     rounds: Mapped[int] = mapped_column(Integer)
     tried: Mapped[int] = mapped_column(Integer)
     failed: Mapped[dict[str, int]] = mapped_column(JSON)
@@ -149,22 +148,22 @@ class RoundRow(Numbered, Base):
 
     campaign_problem_id: Mapped[int] = mapped_column(ForeignKey("campaign_problem.id"))
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
-    queue: Mapped[str] = mapped_column(String(128))
-    status: Mapped[str] = mapped_column(String(16))
+    queue: Mapped[str] = mapped_column(Line(128))
+    status: Mapped[str] = mapped_column(Line(16))
     priority: Mapped[int] = mapped_column(Integer)
     job_id: Mapped[int | None] = mapped_column(BigInteger, unique=True)
-    lease: Mapped[str | None] = mapped_column(String(32), unique=True)
+    lease: Mapped[str | None] = mapped_column(Line(32), unique=True)
     worker_id: Mapped[int | None] = mapped_column(ForeignKey("worker.id"))
     study_id: Mapped[int | None] = mapped_column(ForeignKey("study.id"))
-    announced_stage: Mapped[str] = mapped_column(String(16))
+    announced_stage: Mapped[str] = mapped_column(Line(16))
     announced: Mapped[list[str]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     claimed_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     busy_seconds: Mapped[float] = mapped_column(Float)
     measured: Mapped[int] = mapped_column(Integer)
-    reason: Mapped[str] = mapped_column(Text)
-    report_digest: Mapped[str | None] = mapped_column(String(64))
+    reason: Mapped[str] = mapped_column(Words)
+    report_digest: Mapped[str | None] = mapped_column(Line(64))
 
     campaign_problem: Mapped[CampaignProblemRow] = relationship(lazy="raise")
     problem: Mapped[ProblemRow] = relationship(lazy="raise")
@@ -176,16 +175,16 @@ class BuildRow(Numbered, Base):
 
     __tablename__ = "build"
 
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
-    arch: Mapped[str] = mapped_column(String(16), index=True)
-    nvrtc: Mapped[str] = mapped_column(String(16))
-    problem_key: Mapped[str] = mapped_column(String(200))
-    config_key: Mapped[str] = mapped_column(String(500))
+    digest: Mapped[str] = mapped_column(Line(64), unique=True)
+    arch: Mapped[str] = mapped_column(Line(16), index=True)
+    nvrtc: Mapped[str] = mapped_column(Line(16))
+    problem_key: Mapped[str] = mapped_column(Line(200))
+    config_key: Mapped[str] = mapped_column(Line(500))
     registers: Mapped[int] = mapped_column(Integer)
     warnings: Mapped[list[str]] = mapped_column(JSON)
     seconds: Mapped[float] = mapped_column(Float)
-    cubin_sha256: Mapped[str] = mapped_column(String(64))
+    cubin_sha256: Mapped[str] = mapped_column(Line(64))
     # Large and rarely needed: lists of builds do not load it.
     cubin: Mapped[bytes] = mapped_column(LargeBinary, deferred=True, deferred_raiseload=True)
-    offered_by: Mapped[str] = mapped_column(String(100))
+    offered_by: Mapped[str] = mapped_column(Line(100))
     offered_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))

@@ -38,5 +38,5 @@ def count(session: Session, name: Counter) -> int:
 
 def read(session: Session) -> dict[str, int]:
     """Every counter's value, by name."""
-    rows = session.execute(select(CounterRow.name, CounterRow.value))
+    rows = session.execute(select(CounterRow.name, CounterRow.value).where(CounterRow.name.in_(get_args(Counter))))
     return {name: 0 for name in get_args(Counter)} | {name: value for name, value in rows}

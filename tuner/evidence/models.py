@@ -24,13 +24,13 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
-    String,
-    Text,
     UniqueConstraint,
     text,
     true,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from tuner.evidence.columns import Line, Words
 
 _NAMES = {
     "ix": "ix_%(table_name)s_%(column_0_name)s",
@@ -58,11 +58,11 @@ class ProblemRow(Numbered, Base):
 
     __tablename__ = "problem"
 
-    key: Mapped[str] = mapped_column(String(200), unique=True)
+    key: Mapped[str] = mapped_column(Line(200), unique=True)
     m: Mapped[int] = mapped_column(Integer)
     n: Mapped[int] = mapped_column(Integer)
     k: Mapped[int] = mapped_column(Integer)
-    kind: Mapped[str] = mapped_column(String(40), server_default="gemm")
+    kind: Mapped[str] = mapped_column(Line(40), server_default="gemm")
     fields: Mapped[dict[str, Any]] = mapped_column(JSON, server_default="{}")
 
 
@@ -72,8 +72,8 @@ class DeviceRow(Numbered, Base):
     __tablename__ = "device"
     __table_args__ = (UniqueConstraint("name", "kind"),)
 
-    name: Mapped[str] = mapped_column(String(100))
-    kind: Mapped[str] = mapped_column(String(16))
+    name: Mapped[str] = mapped_column(Line(100))
+    kind: Mapped[str] = mapped_column(Line(16))
 
 
 class ConfigRow(Numbered, Base):
@@ -81,8 +81,8 @@ class ConfigRow(Numbered, Base):
 
     __tablename__ = "config"
 
-    key: Mapped[str] = mapped_column(String(500), unique=True)
-    family: Mapped[str] = mapped_column(String(40), index=True)
+    key: Mapped[str] = mapped_column(Line(500), unique=True)
+    family: Mapped[str] = mapped_column(Line(40), index=True)
     knobs: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
@@ -91,7 +91,7 @@ class ProvenanceRow(Numbered, Base):
 
     __tablename__ = "provenance"
 
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    digest: Mapped[str] = mapped_column(Line(64), unique=True)
     content: Mapped[dict[str, Any]] = mapped_column(JSON)
 
 
@@ -103,12 +103,12 @@ class StudyRow(Numbered, Base):
 
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
-    policy: Mapped[str] = mapped_column(String(40))
-    family: Mapped[str] = mapped_column(String(40))
-    source: Mapped[str] = mapped_column(String(64))
+    policy: Mapped[str] = mapped_column(Line(40))
+    family: Mapped[str] = mapped_column(Line(40))
+    source: Mapped[str] = mapped_column(Line(64))
     generation: Mapped[int] = mapped_column(Integer)
-    status: Mapped[str] = mapped_column(String(16))
-    stopped_because: Mapped[str] = mapped_column(Text)
+    status: Mapped[str] = mapped_column(Line(16))
+    stopped_because: Mapped[str] = mapped_column(Words)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
     problem: Mapped[ProblemRow] = relationship(lazy="raise")
@@ -134,17 +134,17 @@ class MeasurementRow(Numbered, Base):
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
     config_id: Mapped[int] = mapped_column(ForeignKey("config.id"))
     provenance_id: Mapped[int] = mapped_column(ForeignKey("provenance.id"))
-    stage: Mapped[str] = mapped_column(String(16))
+    stage: Mapped[str] = mapped_column(Line(16))
     series: Mapped[int] = mapped_column(Integer)
-    policy: Mapped[str] = mapped_column(String(40))
-    outcome: Mapped[str] = mapped_column(String(24))
+    policy: Mapped[str] = mapped_column(Line(40))
+    outcome: Mapped[str] = mapped_column(Line(24))
     median_us: Mapped[float | None] = mapped_column(Float)
     samples_us: Mapped[list[float]] = mapped_column(JSON)
-    detail: Mapped[str] = mapped_column(Text)
+    detail: Mapped[str] = mapped_column(Words)
     verification: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     clocks: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    build_digest: Mapped[str] = mapped_column(String(64))
-    note: Mapped[str] = mapped_column(Text)
+    build_digest: Mapped[str] = mapped_column(Line(64))
+    note: Mapped[str] = mapped_column(Words)
     product_joules: Mapped[float | None] = mapped_column(Float)
     taken_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     # Who reported it; no foreign keys, because measurements outlive rows of workers and rounds.
@@ -179,12 +179,12 @@ class BestRow(Numbered, Base):
 
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
-    policy: Mapped[str] = mapped_column(String(40))
+    policy: Mapped[str] = mapped_column(Line(40))
     measurement_id: Mapped[int] = mapped_column(Integer)
-    outcome: Mapped[str] = mapped_column(String(24))
+    outcome: Mapped[str] = mapped_column(Line(24))
     versus_first: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     versus_best: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    runner_up: Mapped[str] = mapped_column(String(500))
+    runner_up: Mapped[str] = mapped_column(Line(500))
     tried: Mapped[int] = mapped_column(Integer)
     failed: Mapped[dict[str, int]] = mapped_column(JSON)
     version: Mapped[int] = mapped_column(Integer)
@@ -212,11 +212,11 @@ class BestChangeRow(Numbered, Base):
 
     problem_id: Mapped[int] = mapped_column(ForeignKey("problem.id"))
     device_id: Mapped[int] = mapped_column(ForeignKey("device.id"))
-    policy: Mapped[str] = mapped_column(String(40))
+    policy: Mapped[str] = mapped_column(Line(40))
     measurement_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
     previous_id: Mapped[int | None] = mapped_column(ForeignKey("measurement.id"))
     previous_evidence: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
-    reason: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Words)
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     version: Mapped[int] = mapped_column(Integer)
 
@@ -229,11 +229,11 @@ class RevocationRow(Numbered, Base):
 
     __tablename__ = "revocation"
 
-    worker: Mapped[str] = mapped_column(String(100))
-    token: Mapped[str] = mapped_column(String(100))
+    worker: Mapped[str] = mapped_column(Line(100))
+    token: Mapped[str] = mapped_column(Line(100))
     since: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
-    reason: Mapped[str] = mapped_column(Text)
-    made_by: Mapped[str] = mapped_column(String(100))
+    reason: Mapped[str] = mapped_column(Words)
+    made_by: Mapped[str] = mapped_column(Line(100))
     at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
 
@@ -251,8 +251,8 @@ class TokenRow(Numbered, Base):
 
     __tablename__ = "token"
 
-    name: Mapped[str] = mapped_column(String(100), unique=True)
-    digest: Mapped[str] = mapped_column(String(64), unique=True)
+    name: Mapped[str] = mapped_column(Line(100), unique=True)
+    digest: Mapped[str] = mapped_column(Line(64), unique=True)
     scopes: Mapped[list[str]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     expires_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
@@ -264,5 +264,5 @@ class CounterRow(Base):
 
     __tablename__ = "counter"
 
-    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    name: Mapped[str] = mapped_column(Line(40), primary_key=True)
     value: Mapped[int] = mapped_column(BigInteger)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from sqlalchemy import ColumnElement, Engine, Executable, Row, Select, func, select, update
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError, StatementError
 from sqlalchemy.orm import Session, sessionmaker
 
 from space.config import Config
 from space.problem import Problem
-from tuner.errors import StoreError
+from tuner.errors import StoreError, UnstorableValue
 from tuner.evidence import bests, changes, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
@@ -280,9 +280,17 @@ class Store:
         try:
             yield
         except IntegrityError as error:
-            raise StoreError(
-                f"the store refused it ({error.orig}): only correct, stored measurements are served"
-            ) from error
+            said = str(error.orig).splitlines()[0]
+            raise StoreError(f"the store refused it ({said}): only correct, stored measurements are served") from error
+        except (DataError, OverflowError, UnicodeEncodeError) as error:
+            cause = error.orig if isinstance(error, DataError) else error
+            raise UnstorableValue(f"the store can't hold a value ({str(cause).splitlines()[0]}): change it") from error
+        except StatementError as error:
+            if isinstance(error.orig, UnstorableValue):
+                raise error.orig from None
+            if isinstance(error.orig, OverflowError | UnicodeEncodeError):
+                raise UnstorableValue(f"the store can't hold a value ({error.orig}): change it") from error
+            raise unusable(self._url, error) from error
         except FAILURES as error:
             raise unusable(self._url, error) from error
 

@@ -30,6 +30,11 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
     "lease-lost": errors.LeaseLost,
     "unknown-round": errors.UnknownRound,
     "result-refused": errors.ResultRefused,
+    # A report that breaks the schema, or that can't be stored, is refused each time.
+    "malformed-request": errors.ResultRefused,
+    "malformed-body": errors.ResultRefused,
+    "body-too-large": errors.ResultRefused,
+    "unstorable-value": errors.ResultRefused,
 }
 #: Statuses of refusals that a later attempt may not meet.
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})

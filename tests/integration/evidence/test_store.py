@@ -209,6 +209,8 @@ def test_a_problem_that_no_kind_reads_is_one_sentence_and_spoils_no_other(store:
     keep_best(store)
     keep_best(store, Gemm.parse("128x256x256"))
     with store.transaction(writes=True) as session:
+        # As a newer version would have written it.
+        session.execute(sa.text(f"DROP TRIGGER problem_fixed{'' if store.embedded else ' ON problem'}"))
         session.execute(sa.text("UPDATE problem SET key = 'conv2d/64x64x3x3' WHERE key = :key"), {"key": PROBLEM.key})
     with pytest.raises(StoreError, match=r"a problem that this version cannot read .*conv2d.*: upgrade gemmtune"):
         store.bests()
@@ -258,7 +260,7 @@ def test_a_connection_that_broke_while_it_was_idle_is_noticed(
         monkeypatch.setattr(postgresql, "_TRUSTED_SECONDS", 0.0)
         assert broken() == [best]
         # A recently used connection is not tested: one call fails, and the next one gets a new connection.
-        monkeypatch.setattr(database, "_TRUSTED_SECONDS", 3_600.0)
+        monkeypatch.setattr(postgresql, "_TRUSTED_SECONDS", 3_600.0)
         with pytest.raises(StoreError):
             broken()
         assert store.bests() == [best]

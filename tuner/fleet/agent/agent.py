@@ -8,6 +8,7 @@ costs only the wait.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from tuner.errors import ResultRefused, SlotTaken, StoreError, Unreachable, WorkerGone
+from tuner.evidence.columns import storable
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.agent.round_runner import (
     FIRST_WAIT_SECONDS,
@@ -32,6 +34,9 @@ T = TypeVar("T")
 
 #: A process that replaces a dead one on its GPU waits this long for the service to notice the death.
 _SLOT_SECONDS: Final = 30.0
+#: An agent that was told to end tries to report its round for this long.
+_REPORT_SECONDS: Final = 12.0
+_MOST_REASON: Final = 1_000
 
 
 class Agent:
@@ -55,11 +60,23 @@ class Agent:
         self._idle_seconds, self._leave_when_idle = idle_seconds, leave_when_idle
         self._model_of = model_of
         self._leaving = threading.Event()
+        self._told_at = math.inf
         self.rounds = 0
 
     def leave(self) -> None:
-        """Makes the agent report its round as it is and end. Safe to call from signal handlers."""
+        """Makes the agent report its round as it is, if the service takes the report soon, and end.
+
+        Safe to call from signal handlers.
+        """
+        self._told_at = min(self._told_at, time.monotonic())
         self._leaving.set()
+
+    def close_device(self) -> None:
+        """Ends the device's own process, whatever the agent is doing; for a process that ends at once."""
+        self._device.close()
+
+    def _over(self) -> bool:
+        return time.monotonic() - self._told_at > _REPORT_SECONDS
 
     def run(self) -> None:
         """Works until asked to leave.
@@ -104,13 +121,14 @@ class Agent:
                 if not self._round(task, heartbeats):
                     self._device.close()
                     self._device = self._open_device()
-            self._until_reached(lambda: self._coordinator.leave(welcome.worker_id), most_tries=3)
+            if not self._over():
+                self._until_reached(lambda: self._coordinator.leave(welcome.worker_id), most_tries=3)
         self._leaving.set()
 
     def _round(self, task: RoundTask, heartbeats: _Heartbeats) -> bool:
         """Runs and reports one round; False if the device has to be reopened."""
         heartbeats.hold(task.round_id)
-        retry = RetryWhileHeld(heartbeats.gone)
+        retry = RetryWhileHeld(heartbeats.gone, self._over)
         try:
             report = RoundRunner(
                 task, self._device, self._coordinator, retry, lambda: self._stopping(heartbeats), self._model
@@ -119,7 +137,8 @@ class Agent:
                 retry(lambda: self._coordinator.finish(task, report))
             except ResultRefused as refusal:
                 _log.error("round %d: the service refused the report: %s", task.round_id, refusal)
-                blank = RoundReport(busy_seconds=report.busy_seconds, failure=f"the report was refused: {refusal}")
+                why = storable(f"the report was refused: {refusal}", _MOST_REASON)
+                blank = RoundReport(busy_seconds=report.busy_seconds, failure=why)
                 retry(lambda: self._coordinator.finish(task, blank))
         except Abandoned as abandoned:
             _log.warning("round %d was abandoned: %s", task.round_id, abandoned)
@@ -151,7 +170,7 @@ class Agent:
             except (Unreachable, StoreError) as error:
                 _log.warning("%s", error)
             tries += 1
-            if most_tries is not None and tries >= most_tries:
+            if self._over() or (most_tries is not None and tries >= most_tries):
                 return None
             if self._leaving.wait(wait) and most_tries is None:
                 return None

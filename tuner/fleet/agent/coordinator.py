@@ -6,9 +6,10 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from space.registry import config_named
+from tuner.evidence.columns import storable
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import (
     TIMING,
@@ -24,6 +25,11 @@ from tuner.fleet.campaigns.workers import Workers
 from tuner.fleet.service_client import ServiceClient
 from tuner.studying.screening import Trial
 from workers.measurement import DeviceFacts, Measurement, Outcome, Provenance, Stage, to_json
+
+#: A report may have to wait for others to be stored; other calls end sooner (`ServiceClient`).
+_REPORT_SECONDS: Final = 30.0
+#: Characters of a text in a report; compilers and drivers say more, and not always in UTF-8.
+_MOST_TEXT: Final = 4_000
 
 
 class LocalCoordinator:
@@ -90,10 +96,11 @@ class HttpCoordinator:
             "lease": task.lease, "problem_key": task.problem_key,
             "measurements": [measurement_document(entry) for entry in report.measurements],
             "provenance": asdict(report.provenance) if report.provenance else None,
-            "busy_seconds": report.busy_seconds, "ended": report.ended, "failure": report.failure[:4_000],
+            "busy_seconds": report.busy_seconds, "ended": storable(report.ended, _MOST_TEXT),
+            "failure": storable(report.failure, _MOST_TEXT),
             "hopeless": report.hopeless, "handed_back": report.handed_back,
         }  # fmt: skip
-        self._service.call("POST", f"/v1/rounds/{task.round_id}:finish", body)
+        self._service.call("POST", f"/v1/rounds/{task.round_id}:finish", body, seconds=_REPORT_SECONDS)
 
     def leave(self, worker_id: int) -> None:
         self._service.call("POST", f"/v1/workers/{worker_id}:leave")
@@ -108,9 +115,9 @@ def measurement_document(measurement: Measurement) -> dict[str, Any]:
     return {
         "config": measurement.config.key, "stage": measurement.stage, "policy": measurement.policy.value,
         "outcome": measurement.outcome.value,
-        "samples_us": list(measurement.samples_us), "detail": measurement.detail[:4_000],
+        "samples_us": list(measurement.samples_us), "detail": storable(measurement.detail, _MOST_TEXT),
         "verification": json.loads(to_json(check)) if check else None,
         "clocks": json.loads(to_json(clocks)) if clocks else None,
-        "build_digest": measurement.build_digest, "note": measurement.note[:4_000],
+        "build_digest": measurement.build_digest, "note": storable(measurement.note, _MOST_TEXT),
         "product_joules": measurement.product_joules,
     }  # fmt: skip

@@ -8,6 +8,7 @@ and leaves. Measurements go straight to the service, never through the pool.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 from tuner.exits import EXIT_DONE, EXIT_INPUT
+from tuner.fleet.agent.ending import END_SECONDS
 
 _log = logging.getLogger("gemmtune.pool")
 _LIVENESS_SECONDS: Final = 1.0
@@ -28,6 +30,8 @@ _FIRST_DELAY_SECONDS: Final = 1.0
 _LONGEST_DELAY_SECONDS: Final = 60.0
 #: A process that ran for this long starts over with the first delay.
 _HEALTHY_SECONDS: Final = 60.0
+#: From the first call to `leave`, a process that has not ended after this long is killed. Longer than its own limit.
+_END_SECONDS: Final = END_SECONDS + 1.5
 #: Exit codes after which a restart is pointless: the process left as asked, or its arguments are wrong.
 _FINAL: Final = (EXIT_DONE, EXIT_INPUT)
 
@@ -162,13 +166,17 @@ class AgentPool:
         Returns:
             0 if every process ended normally, else the largest exit code, as a shell reports it.
         """
-        signalled = 0
+        signalled, told_at = 0, math.inf
         while any(process.code is None for process in self.processes):
             if self._leave_calls > signalled:
-                signalled += 1
+                signalled, told_at = signalled + 1, min(told_at, time.monotonic())
                 for process in self.processes:
                     # An agent ends at once on its second SIGTERM; a third call to `leave` kills it.
                     process.send(signal.SIGTERM if signalled <= 2 else signal.SIGKILL)
+            if time.monotonic() - told_at > _END_SECONDS:
+                # Stopped, or stuck where no signal reaches it.
+                for process in self.processes:
+                    process.send(signal.SIGKILL)
             for process in self.processes:
                 process.poll(leaving=signalled > 0)
             time.sleep(pause_seconds)

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from space.config import Config
 from space.registry import config_named, problem_from_key
-from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, WorkerGone
+from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, UnstorableValue, WorkerGone
 from tuner.fleet.agent.coordinator import Coordinator
 from tuner.fleet.campaigns.records import RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
@@ -36,20 +36,22 @@ class Abandoned(Exception):
 
 
 class RetryWhileHeld:
-    """Repeats calls while the service is unreachable and the agent holds its round.
+    """Repeats calls while the service is unreachable, the agent holds its round and there is time.
 
     Args:
         gone: set when the service counts the worker as gone.
+        over: True once an agent that was told to end may wait for the service no longer.
     """
 
-    def __init__(self, gone: threading.Event) -> None:
-        self._gone = gone
+    def __init__(self, gone: threading.Event, over: Callable[[], bool] = lambda: False) -> None:
+        self._gone, self._over = gone, over
 
     def __call__(self, call: Callable[[], T]) -> T:
         """The call's result.
 
         Raises:
             Abandoned: the agent no longer holds the round.
+            ResultRefused: a value of the call can't be stored, now or later.
         """
         wait = FIRST_WAIT_SECONDS
         while True:
@@ -57,8 +59,12 @@ class RetryWhileHeld:
                 return call()
             except (LeaseLost, WorkerGone) as lost:
                 raise Abandoned(str(lost)) from lost
+            except UnstorableValue as error:
+                raise ResultRefused(str(error)) from error
             except (Unreachable, StoreError) as error:
                 _log.warning("%s", error)
+            if self._over():
+                raise Abandoned("this worker was told to end, and the service took no report")
             if self._gone.wait(wait):
                 raise Abandoned("the service counts this worker as gone")
             wait = min(2 * wait, LONGEST_WAIT_SECONDS)

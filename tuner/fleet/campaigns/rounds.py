@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from space.registry import families_for
 from tuner.errors import LeaseLost, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
+from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
@@ -116,7 +117,10 @@ class Rounds:
             LeaseLost: the caller no longer holds the round; nothing was stored.
             UnknownRound: no worker of this token ever held it.
             ResultRefused: the report breaks a rule; nothing was stored, and the caller still holds the round.
+            UnstorableValue: a text of the report can't be stored; the same.
         """
+        for said in (report.failure, report.ended, *(word for m in report.measurements for word in (m.detail, m.note))):
+            check_text(said)
         digest = hashlib.sha256(to_json(report)).hexdigest()
         try:
             self._finish(round_id, lease, report, digest, token_id)
