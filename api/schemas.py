@@ -20,6 +20,7 @@ from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut
 from space.devices import identity_named
 from space.registry import problem_from_key
+from tuner.evidence.physics import in_range
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 from tuner.tables.entries import fields
 
@@ -111,7 +112,7 @@ class MeasurementOut(Measured):
         measurement, problem = stored.measurement, problem_from_key(stored.measurement.problem_key)
         median = measurement.median_us if measurement.samples_us else None
         return fields(stored) | fields(measurement) | {
-            "problem": problem, "median_us": median, "tflops": problem.tflops(median) if median else None,
+            "problem": problem, "median_us": median, "tflops": problem.tflops(median) if in_range(median) else None,
         }  # fmt: skip
 
 

@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session, sessionmaker
 from space.config import Config
 from space.problem import Problem
 from tuner.errors import StoreError, UnstorableValue
-from tuner.evidence import bests, changes, measurements, studies
+from tuner.evidence import best_changes, bests, changes, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.postgresql import MOST_CONNECTIONS, QUICK_SECONDS, silence_of
-from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.records import Best, BestChange, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
 
@@ -141,7 +141,7 @@ class Store:
         outcome: str | None = None,
     ) -> list[StoredMeasurement]:
         """Measurements with an id above `after`, ordered by id."""
-        query = select(MeasurementRow).where(MeasurementRow.id > after).limit(limit)
+        query = select(MeasurementRow)
         if problem is not None:
             query = query.where(MeasurementRow.problem.has(key=problem.key))
         if device is not None:
@@ -149,7 +149,7 @@ class Store:
         if outcome is not None:
             query = query.where(MeasurementRow.outcome == outcome)
         with self.transaction() as session:
-            return measurements.read(session, query)
+            return measurements.page(session, query, after, limit)
 
     def every(self, device: str, problem: Problem | None = None) -> Iterator[StoredMeasurement]:
         """All measurements of a device, or of one problem on it, ordered by id and read page by page."""
@@ -160,14 +160,31 @@ class Store:
 
     # -------------------------------------------------------------------------------------------- bests
 
-    def set_bests(self, found: Sequence[Best]) -> None:
-        """Stores bests of one problem on one device, one for each policy; one of them is served.
+    def set_bests(self, found: Sequence[Best]) -> list[str]:
+        """Stores bests of one problem on one device, one for each policy, unless what stands there is better.
+
+        Returns:
+            Sentences that say which of them did not become best, and why.
 
         Raises:
             StoreError: the database refuses one, because its measurement is missing or not correct.
         """
         with self.transaction(writes=True) as session:
-            bests.put(session, found)
+            return bests.put(session, found)
+
+    def best_changes(self, problem: Problem, device: str, after: int = 0, limit: int = 1_000) -> list[BestChange]:
+        """Changes of the bests of a problem on a device with an id above `after`, in order."""
+        with self.transaction() as session:
+            return best_changes.page(session, problem, device, after, limit)
+
+    def roll_back(self, problem: Problem, device: str, number: int) -> None:
+        """Undoes a change: what was best before it is best again.
+
+        Raises:
+            NothingMeasured: there is no such change, or nothing to go back to.
+        """
+        with self.transaction(writes=True) as session:
+            bests.roll_back(session, problem, device, number)
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model under a policy, or the served one; one measured on a GPU before a

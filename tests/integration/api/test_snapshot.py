@@ -98,7 +98,7 @@ class TestSnapshot:
                 keep_best(after, Gemm(m, 64, 64))
             app = create_app(after)
             app.state.follower.poll()
-            app.state.follower._store = before
+            app.state.follower.store = before
             app.state.follower.poll()
             assert [len(app.state.follower.snapshot), app.state.follower.snapshot.version] == [1, 1]
 
