@@ -222,6 +222,26 @@ class Store:
         with self.transaction() as session:
             return [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
 
+    def best_index(self, rows: int) -> Iterator[Sequence[Row[str, str, int, int, int, str, str]]]:
+        """Key, kind and extents of the problem, name and kind of the device of every served best, by key, in parts.
+
+        Args:
+            rows: of a part.
+        """
+        query = select(ProblemRow.key, ProblemRow.kind, ProblemRow.m, ProblemRow.n, ProblemRow.k, DeviceRow.name,
+                       DeviceRow.kind)  # fmt: skip
+        query = query.select_from(ProblemRow).join(BestRow, BestRow.problem_id == ProblemRow.id)
+        query = query.join(DeviceRow, BestRow.device_id == DeviceRow.id).where(BestRow.served).order_by(ProblemRow.key)
+        with self.transaction() as session:
+            yield from session.connection().execution_options(yield_per=rows).execute(query).partitions()
+
+    def served_of(self, device: str, keys: Sequence[str]) -> list[Best | StoreError]:
+        """The served bests of these problems on a device model; one measured on a GPU after a replayed one."""
+        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
+        query = query.where(BestRow.served, ProblemRow.key.in_(keys)).order_by(DeviceRow.kind.desc())
+        with self.transaction() as session:
+            return [bests.readable(row) for row in session.scalars(query.options(*bests.WHOLE))]
+
     def _bests(self, query: Select[BestRow]) -> list[Best]:
         with self.transaction() as session:
             return bests.read(session, query)
