@@ -26,7 +26,7 @@ from space.errors import SpaceError
 from space.problem import DISTANCE_DIGITS, Problem
 from space.registry import DEFAULT_KIND, problem_from_key
 from tuner.errors import StoreError
-from tuner.evidence.records import Best, Policy
+from tuner.evidence.records import Best, Policy, Removed
 from tuner.tables.entries import best_of
 
 #: Neighbours that are sorted first; answers rarely need more.
@@ -97,6 +97,13 @@ class ShapeGroup:
         self._extents[count : count + len(keys)] = np.log2(np.array(extents))
         self.keys += keys
 
+    def without(self, key: str) -> ShapeGroup:
+        """The group without one of its problems. Readers may still use this one."""
+        group, place = ShapeGroup(), self.keys.index(key)
+        group.keys = [*self.keys[:place], *self.keys[place + 1 :]]
+        group._extents = np.concatenate((np.delete(self._extents, place, axis=0), np.empty((1, 3))))
+        return group
+
     def by_distance(self, problem: Problem) -> Iterator[str]:
         """Keys, nearest first (`Problem.distance`); ties are ordered by key."""
         keys = self.keys[:]
@@ -138,6 +145,15 @@ class DeviceBests:
             self.groups.setdefault(problem.key_around_shape(), ShapeGroup()).add(problem, key)
         self.version = version
 
+    def remove(self, removed: Removed, version: int) -> None:
+        """Drops a best; does nothing without it."""
+        key, around = removed.problem.key, removed.problem.key_around_shape()
+        if (known := self.held.get(key)) and _kind(known) == removed.device_kind:
+            self.groups[around] = self.groups[around].without(key)
+            self.keys = [other for other in self.keys if other != key]
+            del self.held[key]
+            self.version = version
+
     def kinds(self) -> dict[str, int]:
         """Number of bests by device kind."""
         return Counter(map(_kind, list(self.held.values())))
@@ -177,13 +193,15 @@ class Snapshot:
         """The known device whose percent-encoded name is `raw`, with spaces as `%20` or `+`."""
         return self._by_spelling.get(raw)
 
-    def apply(self, changes: Sequence[tuple[int, Best | StoreError]]) -> None:
+    def apply(self, changes: Sequence[tuple[int, Best | StoreError | Removed]]) -> None:
         """Applies changes in order. Readers may see some of them before the others."""
         rendered = [(best, *render(best)) if isinstance(best, Best) else None for _, best in changes]
         if self._compressor is None:
             self._compressor = AnswerCompressor(dictionary_for([answer[1] for answer in rendered if answer]))
-        for (version, _), answer in zip(changes, rendered, strict=True):
-            if answer:
+        for (version, change), answer in zip(changes, rendered, strict=True):
+            if isinstance(change, Removed):
+                self._remove(change, version)
+            elif answer:
                 best, text, start, stop = answer
                 compressed = self._compressor.compress(text)
                 self._put(best, CachedBest(best.device_kind, compressed, self._compressor, start, stop), version)
@@ -258,7 +276,8 @@ class Snapshot:
         self._rendered.append((of_device, key))
         while self._load is not None and len(self._rendered) > MOST_RENDERED:
             others, oldest = self._rendered.popleft()
-            others.held[oldest] = _kind(others.held[oldest])
+            if (held := others.held.get(oldest)) is not None:
+                others.held[oldest] = _kind(held)
 
     def _of_device(self, name: str) -> DeviceBests:
         if name not in self.devices:
@@ -276,6 +295,12 @@ class Snapshot:
         of_device = self.devices.get(device)
         held = of_device.held.get(key) if of_device else None
         return None if isinstance(held, str) else held
+
+    def _remove(self, removed: Removed, version: int) -> None:
+        if known := self.devices.get(removed.device):
+            known.remove(removed, version)
+            if not known.held:
+                self.devices = {name: other for name, other in self.devices.items() if name != removed.device}
 
     def held(self, key: str, device: str) -> CachedBest | None:
         """The served best of the problem with this key.

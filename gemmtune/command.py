@@ -40,7 +40,7 @@ COMMANDS: Final = (
     Command("recordings", "tuner.cli.recordings:app",
             "Recordings of real GPUs: list them, or export them for other tools."),
     Command("campaign", "tuner.cli.campaign:app", "Many problems with one budget: create, run, watch, pause, cancel."),
-    Command("worker", "tuner.cli.worker:app", "Workers: run one on this machine, list them, drain one."),
+    Command("worker", "tuner.cli.worker:app", "Workers: run one here, list them, drain one, revoke its reports."),
     Command("token", "tuner.cli.token:app", "API tokens: create, list and revoke."),
     Command("builds", "tuner.cli.builds:app", "Builds that workers share."),
     Command("model", "tuner.cli.model:app", "The learned model of a GPU: train it, show it."),

@@ -28,7 +28,7 @@ from tuner.evidence.models import (
     ProvenanceRow,
     RevokedRow,
 )
-from tuner.evidence.records import Best, BestChange, Policy, Provenance
+from tuner.evidence.records import Best, BestChange, Policy, Provenance, Removed
 
 #: Columns of a best beside its measurement: what a rollback restores.
 EVIDENCE: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed")
@@ -113,6 +113,15 @@ def page(session: Session, problem: Problem, device: str, after: int = 0, limit:
     """Changes of the bests of a problem on a device with an id above `after`, in order."""
     query = _changes().where(ProblemRow.key == problem.key, DeviceRow.name == device, BestChangeRow.id > after)
     return [_change(*row) for row in session.execute(query.order_by(BestChangeRow.id).limit(limit))]
+
+
+def removed_after(session: Session, version: int, limit: int) -> list[tuple[int, Removed]]:
+    """Removals of bests after `version`, each with its number, in order."""
+    query = select(BestChangeRow.version, ProblemRow.key, DeviceRow.name, DeviceRow.kind)
+    query = query.join(BestChangeRow.problem).join(BestChangeRow.device)
+    query = query.where(BestChangeRow.measurement_id.is_(None), BestChangeRow.version > version)
+    rows = session.execute(query.order_by(BestChangeRow.version).limit(limit))
+    return [(number, Removed(codec.problem_of(key), name, kind)) for number, key, name, kind in rows]
 
 
 def change_to_undo(session: Session, problem: Problem, device: str, number: int) -> BestChangeRow:

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from sqlalchemy import Select, Table, func, insert, select
+from sqlalchemy import Select, Table, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
 from tuner.errors import AlreadyMeasured, Quarantined
 from tuner.evidence import changes, codec
-from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, StudyRow
+from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, RevokedRow, StudyRow
 from tuner.evidence.records import NOBODY, Author, StoredMeasurement
 from tuner.evidence.rows import id_of, ids_by_key
 from workers.measurement import Measurement, Provenance
@@ -28,6 +28,8 @@ WHOLE: Final = (
     joinedload(MeasurementRow.provenance),
     joinedload(MeasurementRow.revoked),
 )
+#: Condition on a measurement: it was not revoked.
+IN_THE_RUNNING: Final = ~exists().where(RevokedRow.measurement_id == MeasurementRow.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +177,9 @@ def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
     screened, final = session.execute(of_stages.where(MeasurementRow.study_id == study_id)).one()
     if (final or 0) <= (screened or 0):
         return []
-    query = select(MeasurementRow).where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "final")
+    query = select(MeasurementRow).where(
+        MeasurementRow.study_id == study_id, MeasurementRow.stage == "final", IN_THE_RUNNING
+    )
     of_last = query.where(MeasurementRow.series == last_series(session, study_id), MeasurementRow.outcome == "correct")
     return read(session, of_last)
 

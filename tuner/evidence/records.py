@@ -176,3 +176,26 @@ class Removed:
     problem: Problem
     device: str
     device_kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A decision to believe a worker or a token no longer.
+
+    Attributes:
+        worker, token: name of one of them; the other is empty.
+        since: only what was stored then or later; None for everything.
+        made_by: name of the caller's token.
+        measurements: how many it took out of the running.
+        bests: problems whose best it replaced or removed.
+    """
+
+    id: int
+    worker: str
+    token: str
+    since: datetime | None
+    reason: str
+    made_by: str
+    at: datetime
+    measurements: int
+    bests: int

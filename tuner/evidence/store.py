@@ -18,8 +18,9 @@ from tuner.evidence import best_changes, bests, changes, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.physics import out_of_range
 from tuner.evidence.postgresql import MOST_CONNECTIONS, QUICK_SECONDS, silence_of
-from tuner.evidence.records import Best, BestChange, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.records import Best, BestChange, Removed, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
 
@@ -152,10 +153,11 @@ class Store:
             return measurements.page(session, query, after, limit)
 
     def every(self, device: str, problem: Problem | None = None) -> Iterator[StoredMeasurement]:
-        """All measurements of a device, or of one problem on it, ordered by id and read page by page."""
+        """Measurements of a device, or of one problem on it, that may be learned from: not revoked, and no impossible
+        times. Ordered by id and read page by page."""
         after = 0
         while page := self.page(after=after, limit=_PAGE, problem=problem, device=device):
-            yield from page
+            yield from (each for each in page if not (each.revoked or out_of_range(each.measurement)))
             after = page[-1].id
 
     # -------------------------------------------------------------------------------------------- bests
@@ -212,15 +214,17 @@ class Store:
         with self.transaction() as session:
             return bests.winners_near(session, problem, device)
 
-    def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | StoreError]]:
-        """Served bests set after `version`, each with the number of its change, in order.
+    def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | StoreError | Removed]]:
+        """Served bests set or removed after `version`, each with the number of its change, in order.
 
         A best that was replaced several times appears once, in its current state. One that this version of gemmtune
         cannot read appears as the error, and does not affect the others.
         """
         query = select(BestRow).where(BestRow.version > version, BestRow.served).order_by(BestRow.version).limit(limit)
         with self.transaction() as session:
-            return [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
+            found = [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
+            gone = best_changes.removed_after(session, version, limit)
+        return sorted([*found, *gone], key=lambda change: change[0])[:limit]
 
     def best_index(self, rows: int) -> Iterator[Sequence[Row[str, str, int, int, int, str, str]]]:
         """Key, kind and extents of the problem, name and kind of the device of every served best, by key, in parts.

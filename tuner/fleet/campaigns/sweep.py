@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import SQLCoreOperations
 
 from tuner.errors import StoreError
+from tuner.evidence import revocations
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import Base
 from tuner.evidence.store import Store
@@ -73,6 +74,9 @@ class Sweeper:
             if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
                 swept["open problems without a round put back"] = self._change(ROUNDLESS, status="waiting")
                 swept["jobs repaired"] = self._align()
+                swept["problems with revoked bests"] = revocations.settle(self._store)
+                if self._last_reconciled == -math.inf:
+                    swept["problems of cards known now"] = revocations.release(self._store)
                 self._last_reconciled = at
             cancelled = select(CampaignRow.id).where(CampaignRow.status == "cancelled")
             swept["problems skipped"] = self._skip("the campaign was cancelled", Item.campaign_id.in_(cancelled))
