@@ -104,6 +104,10 @@ class MeasurementOut(Measured):
     median_us: float | None
     tflops: float | None
     detail: str
+    worker_id: int | None = Field(description="of the worker that reported it; null without one")
+    round_id: int | None
+    token_id: int | None = Field(description="of the token that reported it; null without tokens")
+    revoked: bool = Field(description="it is out of the running: its worker or token is no longer believed")
 
     @model_validator(mode="before")
     @classmethod
@@ -111,7 +115,7 @@ class MeasurementOut(Measured):
         """From the value."""
         measurement, problem = stored.measurement, problem_from_key(stored.measurement.problem_key)
         median = measurement.median_us if measurement.samples_us else None
-        return fields(stored) | fields(measurement) | {
+        return fields(stored) | fields(stored.author) | fields(measurement) | {
             "problem": problem, "median_us": median, "tflops": problem.tflops(median) if in_range(median) else None,
         }  # fmt: skip
 
