@@ -11,7 +11,7 @@ import time
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
 
-from sqlalchemy import ColumnElement, insert, literal, select
+from sqlalchemy import ColumnElement, func, insert, literal, select
 from sqlalchemy.orm import Session, joinedload
 
 from space.devices import find_profile
@@ -73,6 +73,12 @@ def revoke(
         _end_studies(session, row.id)
     replaced = settle(store, _SECONDS)
     return Revocation(row.id, worker, token, moment, reason, made_by, row.at, len(numbers), replaced)
+
+
+def newest(store: Store) -> int:
+    """Number of the last revocation; 0 before the first."""
+    with store.transaction() as session:
+        return session.scalar(select(func.max(RevocationRow.id))) or 0
 
 
 def settle(store: Store, seconds: float = math.inf) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from tests.fleet import PROBLEMS, Fleet, Hand, facts, provenance
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
 from tuner.errors import StoreError, UnknownWorker
 from tuner.evidence import revocations, tokens
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import RoundReport
 from workers.measurement import Measurement
@@ -98,6 +100,20 @@ def test_a_problem_without_other_evidence_loses_its_best(store: Store) -> None:
     tell(bad, 7.0)
     app.state.follower.poll()
     assert http.get("/v1/best", params=ASKED).json()["time_us"] == 7.0
+
+
+def test_a_replayed_best_shows_again_when_the_one_that_hid_it_is_gone(store: Store) -> None:
+    study = store.begin_study(replace(study_key(PROBLEM), device_kind="recorded"))
+    (replayed,) = store.record_many(study.id, taken(20.0, forged=False)[1:], PROVENANCE)
+    store.set_bests([Best(PROBLEM, DEVICE, "recorded", replayed, None, None, None, 1, {})])
+    tell(Fleet(store).hand(1), 5.0, forged=True)
+    app = create_app(store)
+    http = TestClient(app)
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["time_us"] == 5.0
+    revocations.revoke(store, worker="worker-1")
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["time_us"] == 20.0
 
 
 def test_only_what_came_since_then_is_revoked(store: Store) -> None:

@@ -52,6 +52,7 @@ class Sweeper:
         self._store, self._timing, self._clock, self._queue = store, timing, clock, queue_of(store)
         self._listening_since = self._last_sweep = clock()
         self._last_reconciled = -math.inf
+        self._settled = 0
 
     @property
     def pause_seconds(self) -> float:
@@ -74,7 +75,7 @@ class Sweeper:
             if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
                 swept["open problems without a round put back"] = self._change(ROUNDLESS, status="waiting")
                 swept["jobs repaired"] = self._align()
-                swept["problems with revoked bests"] = revocations.settle(self._store)
+                swept["problems with revoked bests"] = self._settle_revocations()
                 if self._last_reconciled == -math.inf:
                     swept["problems of cards known now"] = revocations.release(self._store)
                 self._last_reconciled = at
@@ -90,6 +91,13 @@ class Sweeper:
         return +swept
 
     # -------------------------------------------------------------------------------------------- steps
+
+    def _settle_revocations(self) -> int:
+        """Completes revocations that were cut short; reads all bests only after a new one."""
+        newest = revocations.newest(self._store)
+        count = revocations.settle(self._store) if newest != self._settled else 0
+        self._settled = newest
+        return count
 
     def _lose_workers(self) -> int:
         """Declares workers gone that the queue has forgotten, and takes their rounds."""
