@@ -94,7 +94,7 @@ class TestBest:
 
     def test_several_devices_must_be_told_apart(self, http: TestClient, store: Store) -> None:
         keep(http, store)
-        keep(http, store, device="NVIDIA H100")
+        keep(http, store, device="NVIDIA H100 PCIe")
         problem_of(http.get("/v1/best", params=ASKED), 422, "device-needed")
         assert http.get("/v1/best", params=ASKED | {"device": DEVICE}).status_code == 200
 
