@@ -37,6 +37,8 @@ COMMANDS: Final = (
             "Writes a consistent copy of the whole store to one file while services keep running."),
     Command("restore", "tuner.cli.backup:restore",
             "Fills an empty store from a backup, atomically; SQLite and PostgreSQL backups are interchangeable."),
+    Command("migrate", "tuner.cli.migrate:migrate",
+            "Brings the store's schema to this version's, with the role in GEMMTUNE_MIGRATION_DB."),
     Command("recordings", "tuner.cli.recordings:app",
             "Recordings of real GPUs: list them, or export them for other tools."),
     Command("campaign", "tuner.cli.campaign:app", "Many problems with one budget: create, run, watch, pause, cancel."),

@@ -31,12 +31,15 @@ from tuner.fleet.campaigns.clock import now, sql_now
 from tuner.fleet.campaigns.outcomes import record_failure
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.reports import account
+from tuner.fleet.campaigns.retention import delete_old
 from tuner.fleet.campaigns.workers import sign_off
 from tuner.fleet.queue.choice import queue_of
 
 _log = logging.getLogger("gemmtune.maintenance")
 #: Between two comparisons of the queue with the problems.
 RECONCILE_EVERY_SECONDS: Final = 15.0
+#: Between two deletions of old rows.
+DELETE_EVERY_SECONDS: Final = 60.0
 Item, Round = CampaignProblemRow, RoundRow
 #: Problems that were left open without a running round, as after changes by hand.
 ROUNDLESS: Final = (
@@ -51,7 +54,7 @@ class Sweeper:
     def __init__(self, store: Store, timing: Timing = TIMING, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._timing, self._clock, self._queue = store, timing, clock, queue_of(store)
         self._listening_since = self._last_sweep = clock()
-        self._last_reconciled = -math.inf
+        self._last_reconciled = self._last_deleted = -math.inf
         self._settled = 0
 
     @property
@@ -83,6 +86,9 @@ class Sweeper:
             swept["problems skipped"] = self._skip("the campaign was cancelled", Item.campaign_id.in_(cancelled))
             swept["budgets spent"] = self._spend_budgets()
             swept["campaigns finished"] = self._finish_campaigns()
+            if at - self._last_deleted >= DELETE_EVERY_SECONDS:
+                swept += delete_old(self._store, self._timing.keep_days)
+                self._last_deleted = at
         except StoreError:
             self._listening_since = self._clock()
             raise
