@@ -130,5 +130,5 @@ def test_a_service_works_with_a_role_that_cannot_touch_the_triggers(
             "SET session_replication_role = replica",
             "UPDATE gemmtune_alembic_version SET version_num = '0001'",
         ):
-            with pytest.raises(sa.exc.ProgrammingError, match="permission|owner"), store._engine.begin() as service:
+            with pytest.raises(sa.exc.ProgrammingError, match=r"permission|owner"), store._engine.begin() as service:
                 service.exec_driver_sql(statement)
