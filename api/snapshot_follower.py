@@ -71,8 +71,10 @@ class SnapshotFollower:
                 _log.warning("the store is older than the snapshot: reading all of it again")
                 self._catch_up(self._fresh(changed["best"]))
             elif changed["best"] > self.snapshot.version:
-                empty = self.snapshot.version == 0
-                self._catch_up(self._fresh(changed["best"]) if empty else self.snapshot)
+                fresh = self._fresh(changed["best"]) if self.snapshot.version == 0 else self.snapshot
+                # An index takes seconds; what came meanwhile is read now.
+                asked_at = time.monotonic()
+                self._catch_up(fresh)
             if not self._stop.is_set():
                 self._seen_at = asked_at
                 self.loaded.set()
