@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from api.answers import document
+from api.answers import document, render
 from api.http_errors import HttpError
 from api.snapshot import CachedBest, Snapshot
 from api.snapshot_follower import SnapshotFollower
@@ -100,11 +100,13 @@ class AnswerService:
         known = snapshot.only_device if device is None else snapshot.device_spelled(device)
         if known is None:
             return None
-        held = snapshot.held(key, known)
+        held = snapshot.rendered(key, known)
         return held.answer if held else None
 
     def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
         """The best known config for a problem on a device; the snapshot has none of a policy that is asked for."""
+        if not self._follower.loaded.is_set() and (best := self._follower.store.best(problem, device, policy)):
+            return RenderedAnswer(render(best)[0], "measured")
         snapshot = self.snapshot
         if policy is not None:
             model = model_for(device, self.models).model
@@ -115,6 +117,12 @@ class AnswerService:
             return held
         known = snapshot.devices.get(device)
         return self._computed(problem, device, known.version if known else 0)
+
+    def is_measured(self, problem: Problem, device: str) -> bool:
+        """Whether a best of the problem is served."""
+        if not self._follower.loaded.is_set():
+            return self._follower.store.best(problem, device) is not None
+        return self.snapshot.held(problem.key, device) is not None
 
     def _compute(self, problem: Problem, device: str, version: int) -> RenderedAnswer:
         """The answer that is not measured.
@@ -133,7 +141,8 @@ class AnswerService:
         """
         if name is not None:
             return name
-        names = list(self.snapshot.devices)
+        loaded = self._follower.loaded.is_set()
+        names = list(self.snapshot.devices) if loaded else sorted({name for name, _ in self._follower.store.devices()})
         if len(names) > 1:
             raise HttpError(422, "device-needed", f"the store has {', '.join(names)}: choose one with device=…")
         return names[0] if names else DEFAULT_DEVICE

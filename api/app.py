@@ -20,6 +20,7 @@ from api import (
     explain,
     fleet,
     health,
+    history,
     http_errors,
     importance,
     measurements,
@@ -47,7 +48,8 @@ from tuner.fleet.campaigns.records import TIMING, Timing
 _FIRST_READING_SECONDS: Final = 2.0
 #: Routes are matched in this order: those that a large fleet requests all the time come first.
 _ROUTERS: Final = (
-    workers, rounds, best, tables, devices, measurements, campaigns, builds, explain, importance, health, routes,
+    workers, rounds, best, history, tables, devices, measurements, campaigns, builds, explain, importance, health,
+    routes,
 )  # fmt: skip
 #: Schemas that appear in no endpoint's signature.
 _SCHEMAS: Final = (http_errors.ProblemDocument, best.BatchIn)

@@ -77,7 +77,7 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
     """
     answer_service: AnswerService = request.app.state.answer_service
     problem, device = query.problem(), answer_service.device(query.device)
-    if query.require == "measured" and answer_service.snapshot.held(problem.key, device) is None:
+    if query.require == "measured" and not answer_service.is_measured(problem, device):
         detail = (f"{problem.shape} was not measured on {device}: run `{tune_command(problem)}`, or leave out "
                   "require=measured for an answer from what is known")  # fmt: skip
         raise HttpError(404, "not-measured", detail)
@@ -145,7 +145,8 @@ def answer_all(answer_service: AnswerService, body: bytes) -> Answers:
         raise RequestValidationError([entry | {"loc": ("body", *entry["loc"])} for entry in shown]) from None
     device = answer_service.device(batch.device)
     snapshot = answer_service.snapshot
-    answers: Answers = [snapshot.held(asked.key or "", device) for asked in batch.problems]
+    known = snapshot.load(device, [asked.key for asked in batch.problems if asked.key])
+    answers: Answers = [known.get(asked.key or "") for asked in batch.problems]
     missing = [place for place, found in enumerate(answers) if found is None]
     problems = _problems(batch.problems, missing)
     if batch.require == "any":

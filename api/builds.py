@@ -20,7 +20,7 @@ from tuner.fleet import builds
 from tuner.fleet.builds import MOST_CUBIN_BYTES, Build, Offer, SharedBuild
 
 router = APIRouter(tags=["builds"])
-Reader = Depends(require("read"))
+Reader, Admin = Depends(require("read")), Depends(require("admin"))
 Worker = Annotated[Caller, Depends(require("work"))]
 
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the source and the compiler")]
@@ -130,6 +130,15 @@ def offer_build(body: BuildIn, request: Request, response: Response, caller: Wor
     response.status_code = 201 if new else 200
     response.headers["Location"] = f"/v1/builds/{kept.digest}"
     return kept
+
+
+@router.delete(
+    "/v1/builds/{digest}", operation_id="removeBuild", status_code=204, dependencies=[Admin], responses=responses(404)
+)  # fmt: skip
+def remove_build(digest: DigestPath, request: Request) -> None:
+    """Deletes a build, such as a damaged or forged one. Another worker may then offer the right one."""
+    if not builds.remove(request.app.state.store, digest):
+        raise _unknown(digest)
 
 
 def _unknown(digest: str) -> HttpError:

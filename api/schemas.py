@@ -20,6 +20,7 @@ from api.problem_schemas import Absent as Absent
 from api.problem_schemas import ProblemOut
 from space.devices import identity_named
 from space.registry import problem_from_key
+from tuner.evidence.physics import in_range
 from tuner.evidence.records import Clocks, Provenance, Ratio, StoredMeasurement, Verification
 from tuner.tables.entries import fields
 
@@ -103,6 +104,10 @@ class MeasurementOut(Measured):
     median_us: float | None
     tflops: float | None
     detail: str
+    worker_id: int | None = Field(description="of the worker that reported it; null without one")
+    round_id: int | None
+    token_id: int | None = Field(description="of the token that reported it; null without tokens")
+    revoked: bool = Field(description="it is out of the running: its worker or token is no longer believed")
 
     @model_validator(mode="before")
     @classmethod
@@ -110,8 +115,8 @@ class MeasurementOut(Measured):
         """From the value."""
         measurement, problem = stored.measurement, problem_from_key(stored.measurement.problem_key)
         median = measurement.median_us if measurement.samples_us else None
-        return fields(stored) | fields(measurement) | {
-            "problem": problem, "median_us": median, "tflops": problem.tflops(median) if median else None,
+        return fields(stored) | fields(stored.author) | fields(measurement) | {
+            "problem": problem, "median_us": median, "tflops": problem.tflops(median) if in_range(median) else None,
         }  # fmt: skip
 
 

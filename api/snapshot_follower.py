@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 from api.auth import TokenCache
-from api.snapshot import Snapshot
+from api.snapshot import MOST_RENDERED, Snapshot
 from tuner.errors import StoreError
 from tuner.evidence.store import Store
 
@@ -17,6 +17,10 @@ from tuner.evidence.store import Store
 _POLL_SECONDS: Final = 0.2
 #: Bests read at a time while catching up.
 _BATCH: Final = 1000
+#: A store with more changes of bests is indexed at first, and rendered afterwards.
+_FEW: Final = 5_000
+_INDEX_ROWS: Final = 20_000
+_RENDERED_AT_ONCE: Final = 100
 #: A service that could not poll its store for this long is not ready (`/readyz`).
 STALE_SECONDS: Final = 10.0
 _log = logging.getLogger("gemmtune.follower")
@@ -38,7 +42,7 @@ class SnapshotFollower:
         self._stop = threading.Event()
         self._poll_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
-        self.snapshot = Snapshot()
+        self.snapshot = Snapshot(store.served_of)
         self.loaded = threading.Event()
 
     def start(self) -> None:
@@ -65,12 +69,48 @@ class SnapshotFollower:
             asked_at, changed = time.monotonic(), self._poll_tokens()
             if changed["best"] < self.snapshot.version:
                 _log.warning("the store is older than the snapshot: reading all of it again")
-                self._catch_up(Snapshot())
+                self._catch_up(self._fresh(changed["best"]))
             elif changed["best"] > self.snapshot.version:
-                self._catch_up(self.snapshot)
+                fresh = self._fresh(changed["best"]) if self.snapshot.version == 0 else self.snapshot
+                # An index takes seconds; what came meanwhile is read now.
+                asked_at = time.monotonic()
+                self._catch_up(fresh)
             if not self._stop.is_set():
                 self._seen_at = asked_at
                 self.loaded.set()
+
+    def _fresh(self, version: int) -> Snapshot:
+        """A new snapshot; of a large store, with the keys of all bests."""
+        snapshot = Snapshot(self.store.served_of)
+        if version <= _FEW:
+            return snapshot
+        for part in self.store.best_index(_INDEX_ROWS):
+            if self._stop.is_set():
+                return snapshot
+            snapshot.index(part)
+        # Bests that changed while the index was read have later numbers, and are read again.
+        snapshot.finish_index(version)
+        for of_device in snapshot.devices.values():
+            snapshot.load(of_device.name, of_device.keys[:: max(1, len(of_device.keys) // _BATCH * 2)])
+        gc.collect()
+        gc.freeze()
+        threading.Thread(target=self._render, args=(snapshot,), name="renderer", daemon=True).start()
+        return snapshot
+
+    def _render(self, snapshot: Snapshot) -> None:
+        """Renders what fits in memory, half of the time: requests come first."""
+        places = [(name, first) for name, known in snapshot.devices.items()
+                  for first in range(0, len(known.keys), _RENDERED_AT_ONCE)]  # fmt: skip
+        for name, first in places[: MOST_RENDERED // _RENDERED_AT_ONCE]:
+            if self._stop.is_set() or (snapshot is not self.snapshot and self.loaded.is_set()):
+                return
+            began = time.monotonic()
+            try:
+                snapshot.load(name, snapshot.devices[name].keys[first : first + _RENDERED_AT_ONCE])
+            except StoreError as error:
+                _log.warning("answers are rendered when they are asked for: %s", error)
+                return
+            self._stop.wait(time.monotonic() - began)
 
     def _poll_tokens(self) -> dict[str, int]:
         changed = self.store.changed()

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -18,7 +18,7 @@ from api.auth import require
 from api.devices import DevicePath
 from api.http_errors import HttpError, responses
 from api.schemas import DeviceName, EvidenceOut
-from api.snapshot import CachedBest, DeviceBests, Snapshot
+from api.snapshot import DeviceBests, Snapshot
 from tuner.tables.entries import canonical
 from tuner.tables.tables import SCHEMA
 
@@ -35,14 +35,22 @@ class TableView:
 
     Attributes:
         keys: of the problems, sorted.
-        held: bests in the same order.
         content: hash of everything in the table except itself.
     """
 
+    snapshot: Snapshot
+    device: str
     version: int
     keys: list[str]
-    held: list[CachedBest]
     content: str
+
+    def parts(self) -> Iterator[bytes]:
+        """The part of the table's canonical JSON that follows `content`, including the closing brace."""
+        yield b'"device":' + canonical(self.device) + b',"entries":['
+        for first in range(0, len(self.keys), _AT_ONCE):
+            entries = self.snapshot.entries(self.device, self.keys[first : first + _AT_ONCE])
+            yield (b"," if first else b"") + b",".join(entries)
+        yield b'],"schema":' + canonical(SCHEMA) + b"}"
 
 
 class TableViews:
@@ -58,16 +66,30 @@ class TableViews:
         Raises:
             HttpError: 404, the snapshot has no best of it.
         """
-        known = snapshot.devices.get(device)
-        if known is None:
-            names = ", ".join(snapshot.devices) or "none yet"
-            detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
-            raise HttpError(404, "unknown-device", detail)
+        known = bests_of(snapshot, device)
         with self._lock:
             view = self._views.get(device)
             if view is None or view.version != known.version:
-                view = self._views[device] = _view(known)
+                view = TableView(snapshot, device, known.version, known.keys[:], "")
+                digest = hashlib.sha256(b"{")
+                for part in view.parts():
+                    digest.update(part)
+                view = self._views[device] = replace(view, content=digest.hexdigest())
             return view
+
+
+def bests_of(snapshot: Snapshot, device: str) -> DeviceBests:
+    """The bests of a device.
+
+    Raises:
+        HttpError: 404, the snapshot has no best of it.
+    """
+    known = snapshot.devices.get(device)
+    if known is None:
+        names = ", ".join(snapshot.devices) or "none yet"
+        detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
+        raise HttpError(404, "unknown-device", detail)
+    return known
 
 
 class TableOut(BaseModel):
@@ -102,26 +124,27 @@ def get_table(
     headers = {"ETag": etag, "Cache-Control": "private, max-age=0, must-revalidate"}
     if if_none_match and matches(if_none_match, etag):
         return Response(status_code=304, headers=headers)
-    return StreamingResponse(rendered(device, view), media_type=_JSON, headers=headers)
+    return StreamingResponse(rendered(view), media_type=_JSON, headers=headers)
 
 
 @router.get("/v1/bests", operation_id="listBests", response_model=BestsPage, responses=responses(404))
 def list_bests(request: Request, query: Annotated[BestsQuery, Query()]) -> Response:
     """The entries of a device's table, page by page. A cursor stays valid while bests are added or replaced."""
-    view = request.app.state.views.of(request.app.state.answer_service.snapshot, query.device)
+    snapshot: Snapshot = request.app.state.answer_service.snapshot
+    keys = bests_of(snapshot, query.device).keys
     filters = {"device": query.device}
-    first = bisect_right(view.keys, pages.decode(pages.ByKey, query.cursor, filters)) if query.cursor else 0
-    last = first + query.limit
-    following = pages.encode(view.keys[last - 1], filters) if last < len(view.keys) else None
-    entries = b",".join([held.entry for held in view.held[first:last]])
+    first = bisect_right(keys, pages.decode(pages.ByKey, query.cursor, filters)) if query.cursor else 0
+    shown = keys[first : first + query.limit + 1]
+    following = pages.encode(shown[query.limit - 1], filters) if len(shown) > query.limit else None
+    entries = b",".join(snapshot.entries(query.device, shown[: query.limit]))
     text = b'{"items":[' + entries + b'],"next":' + canonical(following) + b"}"
     return Response(text, media_type=_JSON, headers=pages.next_link(request, following) if following else None)
 
 
-def rendered(device: str, view: TableView) -> Iterator[bytes]:
+def rendered(view: TableView) -> Iterator[bytes]:
     """A table as canonical JSON, in chunks: a large table exceeds the service's memory."""
     yield b'{"content":' + canonical(view.content) + b","
-    yield from _rest(device, view.held)
+    yield from view.parts()
     yield b"\n"
 
 
@@ -129,21 +152,3 @@ def matches(if_none_match: str, etag: str) -> bool:
     """Evaluates If-None-Match (RFC 9110 §13.1.2): weak comparison with each entry of the list, or `*`."""
     given = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
     return "*" in given or etag in given
-
-
-def _view(known: DeviceBests) -> TableView:
-    version = known.version
-    keys = sorted(known.held)
-    held = [known.held[key] for key in keys]
-    digest = hashlib.sha256(b"{")
-    for part in _rest(known.name, held):
-        digest.update(part)
-    return TableView(version, keys, held, digest.hexdigest())
-
-
-def _rest(device: str, held: list[CachedBest]) -> Iterator[bytes]:
-    """The part of a table's canonical JSON that follows `content`, including the closing brace."""
-    yield b'"device":' + canonical(device) + b',"entries":['
-    for first in range(0, len(held), _AT_ONCE):
-        yield (b"," if first else b"") + b",".join([entry.entry for entry in held[first : first + _AT_ONCE]])
-    yield b'],"schema":' + canonical(SCHEMA) + b"}"

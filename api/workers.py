@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 
 from api.auth import Caller, require
 from api.derived import fields_of
@@ -14,12 +14,15 @@ from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
 from api.schemas import PRINTABLE, Body, Strict
+from tuner.evidence import revocations
+from tuner.evidence.records import Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundTask
 
 router = APIRouter(tags=["workers"])
 Reader, Admin = Depends(require("read")), Depends(require("admin"))
 #: The caller, to whose token a worker belongs.
 Worker = Annotated[Caller, Depends(require("work"))]
+Administrator = Annotated[Caller, Depends(require("admin"))]
 WorkerId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 Short = Annotated[str, Field(min_length=1, max_length=80, pattern=PRINTABLE)]
 
@@ -69,6 +72,20 @@ class OrdersOut(RecordOut):
 @fields_of(RoundTask, only=list[str])
 class TaskOut(RecordOut):
     """A round that a worker has claimed."""
+
+
+class RevokeIn(Body):
+    """Whose reports are believed no longer: a worker's or a token's."""
+
+    worker: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a worker")] = ""
+    token: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a token")] = ""
+    since: Annotated[AwareDatetime | None, Field(description="only what was stored then or later")] = None
+    reason: Annotated[str, Field(max_length=1_000, pattern=PRINTABLE)] = ""
+
+
+@fields_of(Revocation)
+class RevocationOut(RecordOut):
+    """A revocation, and what it changed."""
 
 
 class WorkersQuery(PageQuery):
@@ -122,6 +139,16 @@ async def claim_round(
 def drain_worker(worker_id: WorkerId, workers: WorkersDependency) -> WorkerOut:
     """Drains a worker: it finishes its round and leaves."""
     return WorkerOut.of(workers.drain(worker_id))
+
+
+@router.post("/v1/workers:revoke", operation_id="revokeReports", responses=responses(404))
+def revoke_reports(body: RevokeIn, request: Request, caller: Administrator) -> RevocationOut:
+    """Takes what a worker or a token reported out of the running; the best of what remains is served."""
+    found = revocations.revoke(
+        request.app.state.store, worker=body.worker, token=body.token, since=body.since, reason=body.reason,
+        made_by=caller.name,
+    )  # fmt: skip
+    return RevocationOut.of(found)
 
 
 @router.post(

@@ -25,7 +25,8 @@
     ├── TableError        a table can't be read
     ├── ModelError        a learned model can't be trained, read or used
     └── StoreError        the store can't be opened, read or written
-        └── AlreadyMeasured   the same candidate would be measured twice in one study
+        ├── AlreadyMeasured   the same candidate would be measured twice in one study
+        └── Quarantined       a stored measurement can't be true, or its card is unknown
 
 Each message names the value, the rule and the fix.
 """
@@ -139,3 +140,7 @@ class AlreadyMeasured(StoreError):
 
 class UnstorableValue(StoreError):
     """A value that no database stores, such as text with a NUL; storing it again fails again."""
+
+
+class Quarantined(StoreError):
+    """A stored measurement can't be true, or nothing can judge it: it is left out of every answer."""

@@ -35,6 +35,9 @@ class Settings(BaseSettings):
         token, token_file: credentials for that service; the file takes precedence.
         heartbeat_seconds: interval between the heartbeats of a worker.
         round_seconds: time after which a campaign's round starts no further batch.
+        keep_days: age at which ended rounds, workers that are gone, and builds are deleted.
+        migration_db: URL of `db` for a role that may change the schema; `gemmtune migrate` uses it.
+        service_password: of the role that `gemmtune migrate --for` makes.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
     """
 
@@ -56,6 +59,9 @@ class Settings(BaseSettings):
     token_file: Path | None = None
     heartbeat_seconds: float = Field(default=5.0, ge=0.1, le=60)
     round_seconds: float = Field(default=20.0, ge=1, le=60)
+    keep_days: float = Field(default=90.0, ge=1)
+    migration_db: str = ""
+    service_password: SecretStr = SecretStr("")
     deadline_seconds: float = Field(default=20.0, gt=0)
 
     @field_validator("cache_dir", "recorded_dir", "model_dir")

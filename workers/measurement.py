@@ -127,6 +127,16 @@ class Provenance:
     seed: int
 
     @property
+    def program(self) -> tuple[str, str, str, str]:
+        """What ran: kernels, compiler, driver and library. Times of two programs say nothing of each other's code."""
+        return self.kernel_source_digest, self.nvrtc, self.driver, self.cublaslt
+
+    @property
+    def kernels(self) -> tuple[str, str, str]:
+        """The program without the driver, which differs between nodes of one version."""
+        return self.kernel_source_digest, self.nvrtc, self.cublaslt
+
+    @property
     def digest(self) -> str:
         """Content address of this record."""
         return hashlib.sha256(to_json(self)).hexdigest()

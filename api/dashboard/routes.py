@@ -89,7 +89,7 @@ def get_page(
     html = _templates.get_template("page.html").render(
         caller=caller, age=state.follower.age_seconds(), wrong=fleet, devices=devices, campaigns=campaigns,
         question=query, asked_device=asked_device, answer=answer, wrong_question=wrong, find=query.find,
-        bests=views.bests(snapshot, state.views, device, query.find, query.cursor),
+        bests=views.bests(snapshot, device, query.find, query.cursor),
         refresh=_REFRESH_SECONDS if running and not asked else None, **_CHOICES,
     )  # fmt: skip
     return HTMLResponse(html, headers={"Content-Security-Policy": _POLICY})

@@ -12,7 +12,6 @@ from api import pages
 from api.answer_service import AnswerService
 from api.dashboard.plot import Plot, plot
 from api.snapshot import Snapshot
-from api.tables import TableViews
 from space.devices import find_profile
 from space.errors import SpaceError
 from space.rank import roofline_us
@@ -65,7 +64,7 @@ def _device(name: str, snapshot: Snapshot, numbers: FleetStatistics, queues: lis
     }  # fmt: skip
 
 
-def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor: str | None) -> BestsPart:
+def bests(snapshot: Snapshot, device: str, find: str, cursor: str | None) -> BestsPart:
     """A page of a device's bests whose problem keys contain `find`.
 
     Raises:
@@ -73,7 +72,7 @@ def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor:
     """
     if device not in snapshot.devices:
         return BestsPart(device, 0, 0, [], None, None)
-    view, profile = views.of(snapshot, device), find_profile(device)
+    view, profile = snapshot.devices[device], find_profile(device)
     filters = {"dashboard": device, "find": find}
     places = [place for place, key in enumerate(view.keys) if find in key]
     first = 0
@@ -82,7 +81,7 @@ def bests(snapshot: Snapshot, views: TableViews, device: str, find: str, cursor:
     shown = places[first : first + _BESTS]
     following = pages.encode(view.keys[shown[-1]], filters) if first + _BESTS < len(places) else None
     rows = []
-    for entry in (orjson.loads(view.held[place].entry) for place in shown):
+    for entry in map(orjson.loads, snapshot.entries(device, [view.keys[place] for place in shown])):
         problem = problem_from_key(entry["problem"]["key"])
         share = roofline_us(problem, profile) / entry["median_us"] if profile else None
         rows.append({"label": problem.title, "share": share, "entry": entry})

@@ -28,12 +28,14 @@ def test_everything_that_is_copied_into_an_image_is_there_and_not_ignored() -> N
 
 def test_services_are_built_from_stages_that_are_there() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", DOCKERFILE, re.M)
-    assert set(OURS) == {"api", "worker-token", "worker"}
+    assert set(OURS) == {"api", "migrate", "worker-token", "worker"}
     assert all(service["build"]["target"] in stages for service in OURS.values())
 
 
 def test_without_a_profile_there_are_the_database_and_the_service_and_with_gpu_the_workers() -> None:
-    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {"postgres", "api", "proxy"}
+    assert {name for name, service in SERVICES.items() if "profiles" not in service} == {
+        "postgres", "migrate", "api", "proxy",
+    }  # fmt: skip
     assert {name for name, service in SERVICES.items() if service.get("profiles") == ["gpu"]} == {
         "worker-token", "worker",
     }  # fmt: skip
@@ -70,3 +72,17 @@ def test_settings_have_the_names_that_the_program_reads() -> None:
     named = {name for service in OURS.values() for name in service.get("environment", {})}
     named |= set(re.findall(r"\b(GEMMTUNE_\w+)=", DOCKERFILE))
     assert {name.removeprefix("GEMMTUNE_").lower() for name in named} <= Settings.model_fields.keys()
+
+
+def test_logs_rotate_and_memory_is_limited() -> None:
+    for name, service in SERVICES.items():
+        assert service["logging"]["options"].keys() >= {"max-size", "max-file"}, name
+        assert service["mem_limit"], name
+
+
+def test_only_migrations_log_in_as_the_owner_of_the_tables() -> None:
+    owner = "://gemmtune:"
+    assert owner in SERVICES["migrate"]["environment"]["GEMMTUNE_MIGRATION_DB"]
+    others = [service for name, service in OURS.items() if name != "migrate"]
+    assert not any(owner in str(service.get("environment", {})) for service in others)
+    assert SERVICES["api"]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}

@@ -14,12 +14,12 @@ from typing import Final, Literal, Protocol
 from space.config import Config
 from space.devices import DeviceProfile, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
-from space.errors import FamilyError
+from space.errors import FamilyError, ProfileError
 from space.explain import nearest_config
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
-from space.registry import family_for, family_named
+from space.registry import family_for
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best
@@ -90,7 +90,7 @@ def answer(
         model: learned model of the device; without one the analytic model predicts.
 
     Raises:
-        ProfileError: the device is unknown and the store has no measurement of it.
+        ProfileError: the device is unknown.
     """
     profile = find_profile(device)
     device = profile.name if profile else device
@@ -100,7 +100,7 @@ def answer(
         return _under_another(measured(best), policy)
     policy = policy or verdicts(problem, device)[0]
     if profile is None:
-        return _on_unknown_card(bests, problem, device, policy)
+        raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
     try:
         family = family_for(profile.arch.name, problem)
     except FamilyError as error:
@@ -145,22 +145,6 @@ def measured(best: Best) -> Answer:
 def _under_another(found: Answer, policy: Policy) -> Answer:
     """An answer whose time stands for another policy than was asked for."""
     return replace(found, why=f"nothing was measured under {policy.value}; {found.why}")
-
-
-def _on_unknown_card(bests: Bests, problem: Problem, device: str, policy: Policy) -> Answer:
-    """The answer for a card that has measurements but no profile: the neighbours' family with its defaults.
-
-    Raises:
-        ProfileError: nothing was measured on it.
-    """
-    neighbours = list(bests.neighbours(problem, device))
-    if not neighbours:
-        raise unknown_device(device)
-    family = family_named(neighbours[0].config.family)
-    if default := default_config(family, problem):
-        why = f"no profile of {device} is known; these are the defaults of {family.name}, made legal for "
-        return Answer(problem, device, policy, "default", default, None, None, why + problem.shape)
-    return _none(problem, device, policy, f"no {family.name} config is legal for {problem.title}")
 
 
 def _none(problem: Problem, device: str, policy: Policy, why: str) -> Answer:

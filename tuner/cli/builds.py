@@ -8,8 +8,10 @@ import typer
 
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Json, open_store
-from tuner.cli.output import console, emit
+from tuner.cli.output import console, emit, say
+from tuner.errors import BuildRefused
 from tuner.exits import EXIT_BROKEN
+from tuner.fleet.builds import remove as remove_build
 from tuner.fleet.builds import verify as verify_builds
 
 app = group("Builds that workers share.")
@@ -43,3 +45,16 @@ def verify(
         console.print(f"{len(found)} compiled again, {len(wrong)} wrong")
     if wrong:
         raise typer.Exit(EXIT_BROKEN)
+
+
+@app.command()
+def remove(
+    digest: Annotated[str, typer.Argument(help="The build's digest, as `verify` prints it.")],
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Deletes a shared build, such as a damaged or forged one."""
+    with open_store(db, create=False) as store:
+        if not remove_build(store, digest):
+            raise BuildRefused(f"no build {digest[:64]} is stored: `gemmtune builds verify` prints whole digests")
+    say(f"{digest} is removed", {"removed": digest}, as_json)

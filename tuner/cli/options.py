@@ -55,4 +55,4 @@ def timing_of(config: Settings) -> Timing:
     """Heartbeat interval and round length from the settings."""
     from tuner.fleet.campaigns.records import Timing
 
-    return Timing(heartbeat_seconds=config.heartbeat_seconds, round_seconds=config.round_seconds)
+    return Timing(config.heartbeat_seconds, config.round_seconds, keep_days=config.keep_days)

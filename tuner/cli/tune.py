@@ -122,6 +122,8 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
             f"trying all of them is expected to gain {outlook.gain:.2%}")  # fmt: skip
     if best.failed:
         out("  failed: " + ", ".join(f"{count} {kind}" for kind, count in best.failed.items()))
+    for remark in report.remarks:
+        out(f"  {remark}")
     if facts.kind == "recorded":
         out("  times are replayed from a recording; no GPU was used")
     out()

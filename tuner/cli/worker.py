@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import typer
@@ -32,7 +33,7 @@ from workers.ports import Worker
 #: Timeout of a worker's calls: one that was told to end may be in the middle of one.
 _CALL_SECONDS: Final = 10.0
 
-app = group("Workers: run one on this machine, list them, drain one.")
+app = group("Workers: run one here, list them, drain one, revoke its reports.")
 
 
 @app.command()
@@ -159,3 +160,23 @@ def drain(
     with campaign_client_at(db, url, insecure) as client:
         found = client.drain(number)
     say(f"worker {found['id']} ({found['name']}) is {found['status']}", found, as_json)
+
+
+@app.command()
+def revoke(
+    name: Annotated[str, typer.Argument(help="The worker's name; none with --token.")] = "",
+    token: Annotated[str, typer.Option(metavar="NAME", help="Revoke what this token reported.")] = "",
+    since: Annotated[
+        datetime | None, typer.Option(help="Only what was stored then (UTC) or later. \\[default: everything]")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why; kept with the revocation.")] = "",
+    db: Db = None,
+    url: Url = None,
+    insecure: Insecure = False,
+    as_json: Json = False,
+) -> None:
+    """Takes what a worker or a token measured out of the running, and serves the best of what remains."""
+    with campaign_client_at(db, url, insecure) as client:
+        found = client.revoke(name, token, since.replace(tzinfo=UTC) if since else None, reason)
+    line = f"{found['measurements']:,} measurements of {name or f'token {token}'} are out of the running"
+    say(f"{line}; bests of {found['bests']:,} problems were replaced or removed", found, as_json)

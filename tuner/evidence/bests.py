@@ -1,8 +1,9 @@
-"""Bests in a session: replaced whole, read with their evidence."""
+"""Bests in a session: replaced by better ones, read with their evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -12,11 +13,14 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.problem import Problem
 from space.registry import family_named
-from tuner.errors import StoreError
+from tuner.errors import Quarantined, StoreError
 from tuner.evidence import changes, codec, measurements
+from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
 from tuner.evidence.kinship import REACH, octaves
-from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
-from tuner.evidence.records import Best
+from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow, ProvenanceRow
+from tuner.evidence.physics import out_of_range, quarantined
+from tuner.evidence.picks import verdicts
+from tuner.evidence.records import Best, Outcome, Provenance
 from tuner.evidence.studies import device_id, problem_id
 
 #: Relations that `codec.best` reads.
@@ -26,42 +30,137 @@ WHOLE: Final = (
     *(joinedload(BestRow.measurement).options(option) for option in measurements.WHOLE),
 )
 
+_log = logging.getLogger("gemmtune.bests")
 #: Most bests compared, and most used.
 _MOST_LOOKED_AT: Final = 2_000
 _MOST_NEAR: Final = 8
 
 
-def put(session: Session, bests: Sequence[Best]) -> None:
-    """Stores bests of one problem on one device, one for each policy; one of them is served.
+def put(session: Session, found: Sequence[Best]) -> list[str]:
+    """Stores bests of one problem on one device, one for each policy, unless what stands there is better.
 
     The database refuses a best whose measurement is missing or not correct.
+
+    Returns:
+        Sentences that say which of them did not become best, and why.
     """
-    of = {
-        "problem_id": problem_id(session, bests[0].problem),
-        "device_id": device_id(session, bests[0].device, bests[0].device_kind),
+    first = found[0]
+    of = {"problem_id": problem_id(session, first.problem), "device_id": device_id(session, first.device,
+                                                                                   first.device_kind)}  # fmt: skip
+    # First: waits for any other writer of bests before a row is read.
+    changes.lock(session, "best")
+    rows = rows_of(session, of)
+    remarks, taken = list[str](), False
+    # The served one last: readers that follow changes read the served ones.
+    for best in reversed(found):
+        row = rows.get(best.policy.value)
+        wrong = quarantined(best.device) or out_of_range(best.winner.measurement)
+        accepted, why = (False, wrong) if wrong else _judge(session, of, row, best)
+        if accepted:
+            row = rows[best.policy.value] = row or BestRow(**of, policy=best.policy.value, served=False)
+            replace(session, row, best, why)
+            taken = True
+        else:
+            remarks.append(f"measurement {best.winner.id} of {best.problem.shape} on {best.device} is not best under "
+                           f"{best.policy.value}: {why}")  # fmt: skip
+            _log.warning("%s (%s)", remarks[-1], best.winner.author)
+    if taken:
+        serve(session, first, rows)
+    return remarks
+
+
+def _judge(session: Session, of: dict[str, int], row: BestRow | None, new: Best) -> tuple[bool, str]:
+    old = readable(row) if row else None
+    if isinstance(old, StoreError):
+        return True, "the old one cannot be read"
+    if new.winner.measurement.outcome is not Outcome.CORRECT:
+        return True, "not correct"  # which the database refuses
+    return judge(old, new, past_of(session, of, new.policy.value, old.winner.id if old else None))
+
+
+def rows_of(session: Session, of: dict[str, int]) -> dict[str, BestRow]:
+    """The rows of a problem's bests on a device, by policy."""
+    return {row.policy: row for row in session.scalars(select(BestRow).filter_by(**of).options(*WHOLE))}
+
+
+def replace(session: Session, row: BestRow, best: Best, reason: str) -> None:
+    """Writes a best into its row, and its change into the history."""
+    version = changes.count(session, "best")
+    if row.measurement_id != best.winner.id:
+        record(session, row, best.winner.id, reason, version)
+    row.measurement_id, row.outcome = best.winner.id, best.winner.measurement.outcome.value
+    row.versus_first = asdict(best.versus_first) if best.versus_first else None
+    row.versus_best = asdict(best.versus_best) if best.versus_best else None
+    row.runner_up = best.runner_up.key if best.runner_up else ""
+    row.tried, row.failed, row.version = best.tried, dict(best.failed), version
+    session.add(row)
+    session.flush()
+
+
+def serve(session: Session, newest: Best, rows: Mapping[str, BestRow]) -> None:
+    """Chooses which of a problem's bests is served: the first policy of the newest one's program, if it has any."""
+    programs = {
+        policy: Provenance(**content).program
+        for policy, content in session.execute(
+            select(BestRow.policy, ProvenanceRow.content)
+            .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id)
+            .join(ProvenanceRow, ProvenanceRow.id == MeasurementRow.provenance_id)
+            .where(BestRow.id.in_([row.id for row in rows.values()]))
+        )
     }
+    ours = [policy for policy, program in programs.items() if program == newest.winner.provenance.program]
+    order = [policy.value for policy in verdicts(newest.problem, newest.device)]
+    chosen = min(ours or programs, key=order.index)
+    session.execute(
+        update(BestRow).where(BestRow.id.in_([row.id for row in rows.values()])).values(served=False),
+        execution_options={"synchronize_session": False},
+    )
+    newest_version = max(row.version for row in rows.values())
+    served = rows[chosen]
     # Readers that follow changes read the served ones: the last change has to be one of them.
-    for best in sorted(bests, key=lambda best: best.served):
-        # First: waits for any other writer of these bests before a row is read.
-        version = changes.count(session, "best")
-        if best.served:
-            session.execute(update(BestRow).filter_by(**of).values(served=False))
-        measured = best.winner.measurement
-        of_policy = of | {"policy": measured.policy.value}
-        row = session.scalars(select(BestRow).filter_by(**of_policy)).one_or_none() or BestRow(**of_policy)
-        row.measurement_id, row.outcome = best.winner.id, measured.outcome.value
-        row.versus_first = asdict(best.versus_first) if best.versus_first else None
-        row.versus_best = asdict(best.versus_best) if best.versus_best else None
-        row.runner_up = best.runner_up.key if best.runner_up else ""
-        row.tried, row.failed = best.tried, dict(best.failed)
-        row.version, row.served = version, best.served
-        session.add(row)
-        session.flush()
+    version = served.version if served.version == newest_version else changes.count(session, "best")
+    session.execute(
+        update(BestRow).where(BestRow.id == served.id).values(served=True, version=version),
+        execution_options={"synchronize_session": False},
+    )
+
+
+def roll_back(session: Session, problem: Problem, device: str, number: int) -> None:
+    """Undoes a change: what was best before it is best again.
+
+    Raises:
+        NothingMeasured: there is no such change, or nothing to go back to.
+    """
+    changes.lock(session, "best")
+    undone = change_to_undo(session, problem, device, number)
+    of = {"problem_id": undone.problem_id, "device_id": undone.device_id}
+    rows = rows_of(session, of)
+    row = rows.get(undone.policy) or BestRow(**of, policy=undone.policy, served=not rows, outcome="correct")
+    version = changes.count(session, "best")
+    record(session, row, undone.previous_id, f"change {number} was rolled back", version)
+    assert undone.previous_id is not None
+    row.measurement_id, row.version = undone.previous_id, version
+    for name, value in (undone.previous_evidence or {}).items():
+        setattr(row, name, value)
+    session.add(row)
+    session.flush()
+    if not row.served and (served := next((each for each in rows.values() if each.served), None)):
+        served.version = changes.count(session, "best")
 
 
 def read(session: Session, query: Select[BestRow]) -> list[Best]:
-    """The bests that a query selects, in its order."""
-    return [codec.best(row) for row in session.scalars(query.options(*WHOLE))]
+    """The bests that a query selects, in its order, without those that can't be true.
+
+    Raises:
+        StoreError: this version cannot read one.
+    """
+    found = []
+    for row in session.scalars(query.options(*WHOLE)):
+        try:
+            found.append(codec.best(row))
+        except Quarantined as error:
+            _log.error("a best is left out: %s", error)
+    return found
 
 
 def readable(row: BestRow) -> Best | StoreError:

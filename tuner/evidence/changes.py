@@ -36,6 +36,11 @@ def count(session: Session, name: Counter) -> int:
     return int(raised)
 
 
+def lock(session: Session, name: Counter) -> None:
+    """Waits for every other writer of a counter, which then waits for this transaction."""
+    session.scalar(select(CounterRow.value).where(CounterRow.name == name).with_for_update())
+
+
 def read(session: Session) -> dict[str, int]:
     """Every counter's value, by name."""
     rows = session.execute(select(CounterRow.name, CounterRow.value).where(CounterRow.name.in_(get_args(Counter))))

@@ -16,8 +16,9 @@ from space.config import Config
 from space.errors import SpaceError
 from space.problem import Problem
 from space.registry import config_named, problem_from_key
-from tuner.errors import StoreError
+from tuner.errors import Quarantined, StoreError
 from tuner.evidence.models import BestRow, MeasurementRow
+from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Provenance, Verification, from_json, to_json
 
@@ -38,8 +39,13 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
     """A measurement with study, device and provenance; needs `measurements.WHOLE` loaded."""
     check, clocks = _optional(Verification, row.verification), _optional(Clocks, row.clocks)
     columns = {column.name: getattr(row, column.name) for column in MeasurementRow.__table__.columns}
-    measurement = Measurement.of_columns(row.problem.key, config_of(row.config.key), columns, check, clocks)
-    provenance = _provenance(json.dumps(row.provenance.content))
+    config, provenance = config_of(row.config.key), _provenance(json.dumps(row.provenance.content))
+    try:
+        measurement = Measurement.of_columns(row.problem.key, config, columns, check, clocks)
+    except (ValueError, TypeError) as error:
+        raise Quarantined(f"measurement {row.id}: {error}") from error
+    if wrong := unreadable(measurement):
+        raise Quarantined(f"measurement {row.id}: {wrong}")
     return StoredMeasurement(
         row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement,
         Author(row.worker_id, row.round_id, row.token_id), row.revoked is not None,
@@ -47,12 +53,20 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
 
 
 def best(row: BestRow) -> Best:
-    """A best with its evidence; needs `bests.WHOLE` loaded."""
+    """A best with its evidence; needs `bests.WHOLE` loaded.
+
+    Raises:
+        Quarantined: no clock can have measured it, or its card is unknown.
+        StoreError: this version cannot read it.
+    """
+    winner = stored(row.measurement)
+    if wrong := quarantined(row.device.name) or out_of_range(winner.measurement):
+        raise Quarantined(f"measurement {winner.id}, best of {row.problem.key} on {row.device.name}: {wrong}")
     return Best(
         problem=problem_of(row.problem.key),
         device=row.device.name,
         device_kind=row.device.kind,
-        winner=stored(row.measurement),
+        winner=winner,
         versus_first=ratio(row.versus_first),
         versus_best=ratio(row.versus_best),
         runner_up=config_of(row.runner_up) if row.runner_up else None,
@@ -63,7 +77,12 @@ def best(row: BestRow) -> Best:
 
 
 def ratio(content: dict[str, Any] | None) -> Ratio | None:
-    return Ratio(**content) if content else None
+    """A stored ratio; None for one that times cannot have."""
+    if not content:
+        return None
+    with _of_this_version("ratio"):
+        found = Ratio(**content)
+        return found if all(1 / MOST_RATIO < n < MOST_RATIO for n in (found.value, found.low, found.high)) else None
 
 
 def problem_of(key: str) -> Problem:
@@ -90,7 +109,7 @@ def config_of(key: str) -> Config:
 def _of_this_version(what: str) -> Iterator[None]:
     try:
         yield
-    except (SpaceError, ValidationError) as error:
+    except (SpaceError, ValueError, TypeError) as error:
         why = f"{error.error_count()} fields" if isinstance(error, ValidationError) else error
         raise StoreError(f"the store holds a {what} that this version cannot read ({why}): upgrade gemmtune") from error
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from sqlalchemy import Select, Table, func, insert, select
+from sqlalchemy import Select, Table, exists, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, joinedload
 
-from tuner.errors import AlreadyMeasured
+from tuner.errors import AlreadyMeasured, Quarantined
 from tuner.evidence import changes, codec
-from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, StudyRow
+from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, RevokedRow, StudyRow
 from tuner.evidence.records import NOBODY, Author, StoredMeasurement
 from tuner.evidence.rows import id_of, ids_by_key
 from workers.measurement import Measurement, Provenance
 
+_log = logging.getLogger("gemmtune.measurements")
 #: Relations that `codec.stored` reads.
 WHOLE: Final = (
     joinedload(MeasurementRow.problem),
@@ -26,6 +28,8 @@ WHOLE: Final = (
     joinedload(MeasurementRow.provenance),
     joinedload(MeasurementRow.revoked),
 )
+#: Condition on a measurement: it was not revoked.
+IN_THE_RUNNING: Final = ~exists().where(RevokedRow.measurement_id == MeasurementRow.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +143,31 @@ def _insert(
 
 
 def read(session: Session, query: Select[MeasurementRow]) -> list[StoredMeasurement]:
-    """The measurements that a query selects, ordered by id."""
-    return [codec.stored(row) for row in session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id))]
+    """The measurements that a query selects, ordered by id, without those that can't be true."""
+    return _readable(session.scalars(query.options(*WHOLE).order_by(MeasurementRow.id)))
+
+
+def page(session: Session, query: Select[MeasurementRow], after: int, limit: int) -> list[StoredMeasurement]:
+    """The first `limit` measurements that a query selects with an id above `after`, as `read` gives them."""
+    found: list[StoredMeasurement] = []
+    while wanted := limit - len(found):
+        part = query.where(MeasurementRow.id > after).order_by(MeasurementRow.id).limit(wanted)
+        rows = session.scalars(part.options(*WHOLE)).all()
+        found += _readable(rows)
+        if len(rows) < wanted:
+            break
+        after = rows[-1].id
+    return found
+
+
+def _readable(rows: Iterable[MeasurementRow]) -> list[StoredMeasurement]:
+    found = []
+    for row in rows:
+        try:
+            found.append(codec.stored(row))
+        except Quarantined as error:
+            _log.error("left out: %s", error)
+    return found
 
 
 def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
@@ -150,7 +177,9 @@ def final_series(session: Session, study_id: int) -> list[StoredMeasurement]:
     screened, final = session.execute(of_stages.where(MeasurementRow.study_id == study_id)).one()
     if (final or 0) <= (screened or 0):
         return []
-    query = select(MeasurementRow).where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "final")
+    query = select(MeasurementRow).where(
+        MeasurementRow.study_id == study_id, MeasurementRow.stage == "final", IN_THE_RUNNING
+    )
     of_last = query.where(MeasurementRow.series == last_series(session, study_id), MeasurementRow.outcome == "correct")
     return read(session, of_last)
 

@@ -145,3 +145,57 @@ class Best:
     def tflops(self) -> float:
         """TFLOP/s at the median."""
         return self.problem.tflops(self.median_us)
+
+
+@dataclass(frozen=True, slots=True)
+class BestChange:
+    """One change of a problem's best on a device.
+
+    Attributes:
+        measurement_id, config_key, median_us: of the new best; None where the best was removed.
+        previous_id, previous_config_key, previous_median_us: of the one before; None for the first.
+        reason: why it changed, as a sentence.
+    """
+
+    id: int
+    policy: Policy
+    measurement_id: int | None
+    config_key: str | None
+    median_us: float | None
+    previous_id: int | None
+    previous_config_key: str | None
+    previous_median_us: float | None
+    reason: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A problem on a device that lost a best: the evidence of it was revoked, and none remained."""
+
+    problem: Problem
+    device: str
+    device_kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """A decision to believe a worker or a token no longer.
+
+    Attributes:
+        worker, token: name of one of them; the other is empty.
+        since: only what was stored then or later; None for everything.
+        made_by: name of the caller's token.
+        measurements: how many it took out of the running.
+        bests: problems whose best it replaced or removed.
+    """
+
+    id: int
+    worker: str
+    token: str
+    since: datetime | None
+    reason: str
+    made_by: str
+    at: datetime
+    measurements: int
+    bests: int

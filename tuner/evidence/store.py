@@ -14,12 +14,13 @@ from sqlalchemy.orm import Session, sessionmaker
 from space.config import Config
 from space.problem import Problem
 from tuner.errors import StoreError, UnstorableValue
-from tuner.evidence import bests, changes, measurements, studies
+from tuner.evidence import best_changes, bests, changes, measurements, studies
 from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.physics import out_of_range
 from tuner.evidence.postgresql import MOST_CONNECTIONS, QUICK_SECONDS, silence_of
-from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
+from tuner.evidence.records import Best, BestChange, Removed, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
 
@@ -141,7 +142,7 @@ class Store:
         outcome: str | None = None,
     ) -> list[StoredMeasurement]:
         """Measurements with an id above `after`, ordered by id."""
-        query = select(MeasurementRow).where(MeasurementRow.id > after).limit(limit)
+        query = select(MeasurementRow)
         if problem is not None:
             query = query.where(MeasurementRow.problem.has(key=problem.key))
         if device is not None:
@@ -149,25 +150,43 @@ class Store:
         if outcome is not None:
             query = query.where(MeasurementRow.outcome == outcome)
         with self.transaction() as session:
-            return measurements.read(session, query)
+            return measurements.page(session, query, after, limit)
 
     def every(self, device: str, problem: Problem | None = None) -> Iterator[StoredMeasurement]:
-        """All measurements of a device, or of one problem on it, ordered by id and read page by page."""
+        """Measurements of a device, or of one problem on it, that may be learned from: not revoked, and no impossible
+        times. Ordered by id and read page by page."""
         after = 0
         while page := self.page(after=after, limit=_PAGE, problem=problem, device=device):
-            yield from page
+            yield from (each for each in page if not (each.revoked or out_of_range(each.measurement)))
             after = page[-1].id
 
     # -------------------------------------------------------------------------------------------- bests
 
-    def set_bests(self, found: Sequence[Best]) -> None:
-        """Stores bests of one problem on one device, one for each policy; one of them is served.
+    def set_bests(self, found: Sequence[Best]) -> list[str]:
+        """Stores bests of one problem on one device, one for each policy, unless what stands there is better.
+
+        Returns:
+            Sentences that say which of them did not become best, and why.
 
         Raises:
             StoreError: the database refuses one, because its measurement is missing or not correct.
         """
         with self.transaction(writes=True) as session:
-            bests.put(session, found)
+            return bests.put(session, found)
+
+    def best_changes(self, problem: Problem, device: str, after: int = 0, limit: int = 1_000) -> list[BestChange]:
+        """Changes of the bests of a problem on a device with an id above `after`, in order."""
+        with self.transaction() as session:
+            return best_changes.page(session, problem, device, after, limit)
+
+    def roll_back(self, problem: Problem, device: str, number: int) -> None:
+        """Undoes a change: what was best before it is best again.
+
+        Raises:
+            NothingMeasured: there is no such change, or nothing to go back to.
+        """
+        with self.transaction(writes=True) as session:
+            bests.roll_back(session, problem, device, number)
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model under a policy, or the served one; one measured on a GPU before a
@@ -195,15 +214,37 @@ class Store:
         with self.transaction() as session:
             return bests.winners_near(session, problem, device)
 
-    def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | StoreError]]:
-        """Served bests set after `version`, each with the number of its change, in order.
+    def bests_after(self, version: int, limit: int) -> list[tuple[int, Best | StoreError | Removed]]:
+        """Served bests set or removed after `version`, each with the number of its change, in order.
 
         A best that was replaced several times appears once, in its current state. One that this version of gemmtune
         cannot read appears as the error, and does not affect the others.
         """
         query = select(BestRow).where(BestRow.version > version, BestRow.served).order_by(BestRow.version).limit(limit)
         with self.transaction() as session:
-            return [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
+            found = [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
+            gone = best_changes.removed_after(session, version, limit)
+        return sorted([*found, *gone], key=lambda change: change[0])[:limit]
+
+    def best_index(self, rows: int) -> Iterator[Sequence[Row[str, str, int, int, int, str, str]]]:
+        """Key, kind and extents of the problem, name and kind of the device of every served best, by key, in parts.
+
+        Args:
+            rows: of a part.
+        """
+        query = select(ProblemRow.key, ProblemRow.kind, ProblemRow.m, ProblemRow.n, ProblemRow.k, DeviceRow.name,
+                       DeviceRow.kind)  # fmt: skip
+        query = query.select_from(ProblemRow).join(BestRow, BestRow.problem_id == ProblemRow.id)
+        query = query.join(DeviceRow, BestRow.device_id == DeviceRow.id).where(BestRow.served).order_by(ProblemRow.key)
+        with self.transaction() as session:
+            yield from session.connection().execution_options(yield_per=rows).execute(query).partitions()
+
+    def served_of(self, device: str, keys: Sequence[str]) -> list[Best | StoreError]:
+        """The served bests of these problems on a device model; one measured on a GPU after a replayed one."""
+        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
+        query = query.where(BestRow.served, ProblemRow.key.in_(keys)).order_by(DeviceRow.kind.desc())
+        with self.transaction() as session:
+            return [bests.readable(row) for row in session.scalars(query.options(*bests.WHOLE))]
 
     def _bests(self, query: Select[BestRow]) -> list[Best]:
         with self.transaction() as session:

@@ -14,9 +14,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, cast
 
-from sqlalchemy import select
+from sqlalchemy import CursorResult, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import undefer
 
@@ -58,6 +58,10 @@ class Offer:
     build: Build
 
 
+#: Builds that one token may have stored.
+MOST_OF_A_TOKEN: Final = 20_000
+
+
 @dataclass(frozen=True, slots=True)
 class SharedBuild:
     """A stored build without its bytes.
@@ -93,6 +97,10 @@ def offer(store: Store, offered: Offer, by: str) -> tuple[SharedBuild, bool]:
     with store.transaction(writes=True) as session:
         dialect = sqlite if store.embedded else postgresql
         # Another worker may offer the same build now: the first is kept, and the second compared with it.
+        same = select(BuildRow.id).where(BuildRow.digest == build.digest)
+        of_token = select(func.count()).select_from(BuildRow).where(BuildRow.offered_by == by)
+        if session.scalar(same) is None and (session.scalar(of_token) or 0) >= MOST_OF_A_TOKEN:
+            raise BuildRefused(f"token {by!r} has {MOST_OF_A_TOKEN:,} builds stored, the limit: remove old ones")
         made = session.scalars(
             dialect.insert(BuildRow).on_conflict_do_nothing().returning(BuildRow.id),
             {
@@ -159,6 +167,13 @@ def shared(store: Store, digest: str) -> tuple[SharedBuild, bytes] | None:
         query = select(BuildRow).where(BuildRow.digest == digest).options(undefer(BuildRow.cubin))
         row = session.scalars(query).one_or_none()
         return (_shared(row), row.cubin) if row else None
+
+
+def remove(store: Store, digest: str) -> bool:
+    """Deletes a build; whether there was one. Workers that have fetched it keep their copies until they restart."""
+    with store.transaction(writes=True) as session:
+        found = session.execute(delete(BuildRow).where(BuildRow.digest == digest))
+        return bool(cast("CursorResult[object]", found).rowcount)
 
 
 def page(store: Store, after: int, limit: int, arch: str | None = None) -> list[SharedBuild]:

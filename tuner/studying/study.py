@@ -69,6 +69,7 @@ class Report:
         stopped_because: the reason, as one sentence.
         outlook: expected gain of further measurements; None before the first correct candidate.
         new: number of candidates that this run measured.
+        remarks: sentences about winners that did not become best, because a better one stands or the card is unknown.
     """
 
     best: Best
@@ -79,6 +80,7 @@ class Report:
     outlook: Outlook | None
     new: int
     seconds: float
+    remarks: tuple[str, ...] = ()
 
 
 Watch = Callable[[Progress], None]
@@ -130,8 +132,7 @@ def names_of(families: Sequence[Family]) -> str:
 
 def source_of(provenance: Provenance) -> str:
     """Digest of kernels, compiler, driver and library; only studies with the same digest may be merged."""
-    parts = (provenance.kernel_source_digest, provenance.nvrtc, provenance.driver, provenance.cublaslt)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(provenance.program).encode()).hexdigest()[:16]
 
 
 class _Run:
@@ -162,14 +163,16 @@ class _Run:
         finals = self._finals(finalists)
         bests = bests_of(problem, finals, len(self._search.tried), self._search.failed)
         best = bests[0]
-        self._store.set_bests(bests)
+        remarks = tuple(self._store.set_bests(bests))
         self._store.finish_study(self._record.id, because)
         rivals = [stored.measurement for stored in finals if stored.measurement.outcome is Outcome.CORRECT]
         field = [rival for rival in rivals if rival.policy is best.policy]
         winner = field.index(best.winner.measurement)
         chance = chance_within([rival.samples_us for rival in field], winner, TIE_BAND)
         new = len(self._search.tried) - self._resumed
-        return Report(best, chance, tuple(rivals), candidates, because, self._search.outlook(), new, self._seconds())
+        return Report(
+            best, chance, tuple(rivals), candidates, because, self._search.outlook(), new, self._seconds(), remarks
+        )
 
     def _reopen(self, stage: Stage, batch: Sequence[Config]) -> None:
         if self._record.status is StudyStatus.FINISHED:

@@ -173,3 +173,22 @@ def test_digests_depend_on_source_arch_and_compiler() -> None:
     digests = {digest_of(*parts) for parts in (("a", "sm_80", "13.5"), ("b", "sm_80", "13.5"), ("a", "sm_90a", "13.5"),
                                                ("a", "sm_80", "13.6"))}  # fmt: skip
     assert len(digests) == 4
+
+
+def test_a_token_has_a_quota_and_an_admin_removes_a_build(
+    store: Store, made: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, work = tokens.make(store, "node-8", ["work"])
+    _, admin = tokens.make(store, "chief", ["admin"])
+    path = f"/v1/builds/{made.digest}"
+    with TestClient(create_app(store, AccessPolicy(tokens=True))) as client:
+        mine, theirs = ({"Authorization": f"Bearer {secret}"} for secret in (work, admin))
+        monkeypatch.setattr(builds, "MOST_OF_A_TOKEN", 0)
+        assert "the limit" in problem_of(client.post("/v1/builds", json=offer(made), headers=mine), 422,
+                                         "build-refused")["detail"]  # fmt: skip
+        monkeypatch.setattr(builds, "MOST_OF_A_TOKEN", 1)
+        assert client.post("/v1/builds", json=offer(made), headers=mine).status_code == 201
+        assert client.post("/v1/builds", json=offer(made), headers=mine).status_code == 200
+        problem_of(client.delete(path, headers=mine), 403, "scope-needed")
+        assert client.delete(path, headers=theirs).status_code == 204
+        problem_of(client.delete(path, headers=theirs), 404, "unknown-build")

@@ -94,7 +94,7 @@ class TestBest:
 
     def test_several_devices_must_be_told_apart(self, http: TestClient, store: Store) -> None:
         keep(http, store)
-        keep(http, store, device="NVIDIA H100")
+        keep(http, store, device="NVIDIA H100 PCIe")
         problem_of(http.get("/v1/best", params=ASKED), 422, "device-needed")
         assert http.get("/v1/best", params=ASKED | {"device": DEVICE}).status_code == 200
 
@@ -229,7 +229,8 @@ class TestService:
     def test_before_the_store_is_read_nothing_is_guessed(self, store: Store) -> None:
         keep_best(store)
         idle = TestClient(create_app(store))  # without its start, nothing is read
-        problem_of(idle.get("/v1/best", params=ASKED), 503, "starting")
+        assert idle.get("/v1/best", params=ASKED).json()["source"] == "measured"  # from the store itself
+        problem_of(idle.get("/v1/best", params=ASKED | {"m": 300}), 503, "starting")
         problem_of(idle.get("/readyz"), 503, "not-ready")
 
     def test_unknown_paths_and_methods_are_problems(self, http: TestClient) -> None:

@@ -14,7 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from api.app import create_app
 from api.best import MOST_PROBLEMS, BatchOut
@@ -22,7 +22,7 @@ from api.schemas import BestOut
 from api.tables import TableOut
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of
-from tests.support import DEVICE, FAMILY, keep_best
+from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, study_key
 from tuner.evidence.models import ConfigRow
 from tuner.evidence.store import Store
 from tuner.tables.entries import best_of, entry
@@ -75,8 +75,9 @@ class TestSnapshot:
 
     def test_a_gpus_own_best_stands_before_a_replayed_one(self, own_store: Store) -> None:
         own = keep_best(own_store)
-        replayed = replace(own, device_kind="recorded")
-        own_store.set_bests([replayed])
+        study = own_store.begin_study(replace(study_key(), device_kind="recorded"))
+        stored = own_store.record(study.id, own.winner.measurement, PROVENANCE)
+        own_store.set_bests([replace(own, device_kind="recorded", winner=stored)])
         with TestClient(create_app(own_store)) as client:
             assert client.get("/v1/best", params=ASKED).json()["evidence"]["device_kind"] == "cuda"
             assert [item["device_kind"] for item in client.get(f"/v1/tables/{DEVICE}").json()["entries"]] == ["cuda"]
@@ -84,6 +85,7 @@ class TestSnapshot:
     def test_a_best_that_cant_be_read_is_left_out_and_the_others_served(self, own_store: Store) -> None:
         keep_best(own_store)
         with own_store.transaction(writes=True) as session:
+            session.execute(text("DROP TRIGGER config_fixed"))
             session.execute(update(ConfigRow).values(key="sm70_wmma:tile_m=1"))
         keep_best(own_store, Gemm(512, 512, 512))
         with TestClient(create_app(own_store)) as client:
@@ -98,7 +100,7 @@ class TestSnapshot:
                 keep_best(after, Gemm(m, 64, 64))
             app = create_app(after)
             app.state.follower.poll()
-            app.state.follower._store = before
+            app.state.follower.store = before
             app.state.follower.poll()
             assert [len(app.state.follower.snapshot), app.state.follower.snapshot.version] == [1, 1]
 
@@ -245,3 +247,56 @@ def test_families_know_their_configs_by_key() -> None:
 
     for config in (FAMILY.config({}), FAMILY.config({"tile_n": 64})):
         assert config_of(config.key) == config
+
+
+class TestALargeStore:
+    """A store that is indexed at first and rendered afterwards; here every store is large."""
+
+    @pytest.fixture(autouse=True)
+    def large(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("api.snapshot_follower._FEW", 0)
+        monkeypatch.setattr("api.snapshot_follower.SnapshotFollower._render", lambda *_: None)
+        monkeypatch.setattr("api.snapshot.MOST_RENDERED", 2)
+
+    def test_answers_pages_and_tables_are_those_of_a_small_one(
+        self, own_store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for m in range(64, 64 * 12, 64):
+            keep_best(own_store, Gemm(m, 256, 256))
+        keep_best(own_store, device="NVIDIA B200")
+        paths = [f"/v1/best?m={m}&n=256&k=256&device=NVIDIA%20H200" for m in (64, 100, 640, 64)]
+        paths += [f"/v1/tables/{DEVICE}", f"/v1/bests?device={DEVICE}&limit=3", "/v1/devices"]
+        with TestClient(create_app(own_store)) as client:
+            large = [client.get(path).content for path in paths]
+            snapshot = client.app.state.follower.snapshot  # type: ignore[attr-defined]
+            assert sum(not isinstance(held, str) for held in snapshot.devices[DEVICE].held.values()) <= 2
+        monkeypatch.setattr("api.snapshot_follower._FEW", 5_000)
+        with TestClient(create_app(own_store)) as client:
+            assert large == [client.get(path).content for path in paths]
+
+    def test_changes_after_the_index_are_followed(self, own_store: Store) -> None:
+        for m in (64, 128, 192):
+            keep_best(own_store, Gemm(m, 256, 256))
+        with TestClient(create_app(own_store)) as client:
+            assert client.get("/v1/best?m=128&n=256&k=256").json()["time_us"] == 10.0
+            for m in (100, 128):
+                keep_best(own_store, Gemm(m, 256, 256), us=3.0)
+            client.app.state.follower.poll()  # type: ignore[attr-defined]
+            for m in (100, 128):
+                assert client.get(f"/v1/best?m={m}&n=256&k=256").json()["time_us"] == 3.0
+            keys = [item["problem"]["m"] for item in client.get(f"/v1/bests?device={DEVICE}").json()["items"]]
+            assert sorted(keys) == [64, 100, 128, 192]
+
+    def test_exact_questions_are_answered_while_the_store_is_read(
+        self, own_store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        best = keep_best(own_store)
+        monkeypatch.setattr("api.snapshot_follower.SnapshotFollower.poll", lambda self: None)
+        monkeypatch.setattr("api.app._FIRST_READING_SECONDS", 0.0)
+        with TestClient(create_app(own_store), raise_server_exceptions=False) as client:
+            assert client.get("/readyz").status_code == 503
+            for asked in (ASKED, ASKED | {"require": "measured"}):
+                found = client.get("/v1/best", params=asked)
+                assert (found.status_code, found.json()["time_us"]) == (200, best.median_us)
+            assert client.get("/v1/best?m=1&n=8&k=8").status_code == 503
+            assert client.get("/v1/best?m=1&n=8&k=8&require=measured").status_code == 404

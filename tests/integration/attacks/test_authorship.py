@@ -113,6 +113,10 @@ def test_a_measurement_keeps_its_worker_its_round_and_its_token(store: Store) ->
     with store.transaction() as session:
         authors = session.execute(text("SELECT worker_id, round_id, token_id FROM measurement")).all()
     assert [tuple(row) for row in authors] == 2 * [(owner.worker, task["round_id"], owner.token.id)]
+    shown = TestClient(create_app(store)).get("/v1/measurements").json()["items"][0]
+    assert (shown["worker_id"], shown["round_id"], shown["token_id"], shown["revoked"]) == (
+        owner.worker, task["round_id"], owner.token.id, False
+    )  # fmt: skip
     stored = store.page()[0]
     assert asdict(stored.author) == {
         "worker_id": owner.worker, "round_id": task["round_id"], "token_id": owner.token.id

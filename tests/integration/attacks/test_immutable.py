@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+import typer
+from typer.testing import CliRunner
 
+from benchmarks.postgres import Postgres
 from space.kinds.gemm import Gemm
+from tests.fleet import BY_HAND, Fleet
 from tests.support import FAMILY, PROVENANCE, keep_best, measured, study_key
+from tuner.cli.migrate import migrate
 from tuner.errors import AlreadyMeasured
 from tuner.evidence.store import Store
 
@@ -41,6 +46,12 @@ def store(database_url: str) -> Iterator[Store]:
         keep_best(opened)
         keep_best(opened, OTHER, device="NVIDIA B200")
         yield opened
+
+
+def typer_app() -> typer.Typer:
+    app = typer.Typer()
+    app.command()(migrate)
+    return app
 
 
 def copy_of_a_measurement(store: Store) -> str:
@@ -90,3 +101,34 @@ def test_what_is_allowed_still_works(store: Store) -> None:
     with pytest.raises(AlreadyMeasured):
         store.record(study.id, measured(FAMILY.config({"tile_n": 64})), PROVENANCE)
     keep_best(store, us=5.0)
+
+
+def test_a_service_works_with_a_role_that_cannot_touch_the_triggers(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = postgres.empty_database()
+    monkeypatch.setenv("GEMMTUNE_MIGRATION_DB", owner)
+    done = CliRunner().invoke(typer_app(), ["--for", "gemmtune_service_role"])
+    assert done.exit_code == 0, done.output
+    url = sa.make_url(owner).set(username="gemmtune_service_role").render_as_string(hide_password=False)
+    with Store.open(url) as store:
+        keep_best(store)
+        fleet = Fleet(store, BY_HAND)
+        fleet.campaign([OTHER])
+        hand = fleet.hand()
+        hand.work(hand.claimed())
+        fleet.sweeper.sweep()
+        store.check_writable()
+        for statement in (
+            "DROP TRIGGER measurement_append_only ON measurement",
+            "ALTER TABLE measurement DISABLE TRIGGER ALL",
+            "UPDATE measurement SET median_us = 1",
+            "DELETE FROM provenance",
+            "TRUNCATE measurement CASCADE",
+            "CREATE OR REPLACE FUNCTION gemmtune_append_only() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "RETURN NEW; END $$",
+            "SET session_replication_role = replica",
+            "UPDATE gemmtune_alembic_version SET version_num = '0001'",
+        ):
+            with pytest.raises(sa.exc.ProgrammingError, match=r"permission|owner"), store._engine.begin() as service:
+                service.exec_driver_sql(statement)

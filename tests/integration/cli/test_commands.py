@@ -58,6 +58,15 @@ def test_the_main_job_from_tune_to_export(shell: Shell) -> None:
     assert [entry["config"] for entry in table["entries"]] == [best["config"]]
 
 
+def test_the_history_of_a_best_has_its_reason_and_a_first_best_stays(shell: Shell) -> None:
+    shell("tune", PROBLEM.shape, "--device", "recorded:h200")
+    (change,) = json.loads(shell("best", PROBLEM.shape, "--history", "--json").stdout)["changes"]
+    assert change["reason"] == "the first that was measured"
+    assert "the first that was measured" in shell("best", PROBLEM.shape, "--history").stdout
+    refused = shell("best", PROBLEM.shape, "--rollback", str(change["id"]))
+    assert (refused.returncode, "nothing was best before it" in refused.stderr) == (6, True)
+
+
 def test_json_stands_alone_on_standard_output(shell: Shell) -> None:
     tuned = json.loads(shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--json").stdout)
     assert tuned["finals"][0]["config"].startswith("sm90_wgmma:")

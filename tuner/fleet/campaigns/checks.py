@@ -13,14 +13,14 @@ from functools import lru_cache
 from typing import Final
 
 from space.config import Config
-from space.devices import DeviceProfile
+from space.devices import DeviceProfile, find_profile
 from space.errors import SpaceError
 from space.explain import explain, legal_mask
 from space.family import Family
 from space.problem import Problem
-from space.rank import roofline_us
 from space.registry import config_named, families_for, family_named
 from tuner.errors import ResultRefused
+from tuner.evidence.physics import impossible
 from tuner.evidence.picks import LIBRARY
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, screening_policy
 
@@ -28,8 +28,6 @@ from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Prove
 MOST_MEASUREMENTS: Final = 2_000
 MOST_SAMPLES: Final = 2_000
 MOST_TEXT: Final = 4_000
-#: The roofline bound uses sustained rates: a short burst may beat it a little, never by a factor of two.
-FASTEST_SHARE_OF_BOUND: Final = 0.5
 #: Workers name the same few configs repeatedly: in announcements and reports of every problem.
 _KNOWN_CONFIGS: Final = 4_000
 _DIGEST: Final = re.compile(r"[0-9a-f]{0,64}")
@@ -105,13 +103,14 @@ def check_measurements(measurements: Sequence[Measurement], problem: Problem, fa
         configs = [*dict.fromkeys(config for config, _ in of_stage)]
         check_legal(problem, facts.profile, configs, "screen" if stage == "screen" else "final")
     screening = screening_policy(facts.kind)
-    least_us = roofline_us(problem, facts.profile) * FASTEST_SHARE_OF_BOUND
+    # Not the worker's own figures where the card is known: fewer multiprocessors would make any time possible.
+    profile = find_profile(facts.name) or facts.profile
     for measurement in measurements:
-        if wrong := _wrong(measurement, problem, screening, least_us):
+        if wrong := _wrong(measurement, problem, screening, profile):
             raise ResultRefused(f"{measurement.config.key}: {wrong}")
 
 
-def _wrong(measurement: Measurement, problem: Problem, screening: Policy, least_us: float) -> str:
+def _wrong(measurement: Measurement, problem: Problem, screening: Policy, profile: DeviceProfile) -> str:
     """The rule that one measurement breaks; empty for none.
 
     Args:
@@ -139,12 +138,7 @@ def _wrong(measurement: Measurement, problem: Problem, screening: Policy, least_
     elements = problem.output_elements
     if check.elements != elements or not 0 <= check.worst_ratio <= 1:
         return f"a correct result compares all {elements:,} elements and keeps the error within the bound"
-    if measurement.median_us < least_us:
-        return (
-            f"{measurement.median_us:g} µs is less than {FASTEST_SHARE_OF_BOUND:.0%} of the roofline bound: no kernel "
-            f"is that fast"
-        )
-    return ""
+    return impossible(problem, profile, measurement)
 
 
 @lru_cache(maxsize=_KNOWN_CONFIGS)

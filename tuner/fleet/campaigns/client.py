@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Final, Literal
 
+from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
@@ -66,6 +68,10 @@ class LocalCampaigns:
         """Lets a worker finish its round and leave."""
         return document(self._workers.drain(worker_id))
 
+    def revoke(self, worker: str, token: str, since: datetime | None, reason: str) -> Document:
+        """Takes what a worker or a token reported out of the running."""
+        return document(revocations.revoke(self._store, worker=worker, token=token, since=since, reason=reason))
+
 
 class HttpCampaigns:
     """The same of a service, over HTTP."""
@@ -101,6 +107,11 @@ class HttpCampaigns:
 
     def drain(self, worker_id: int) -> Document:
         return dict(self._service.call("POST", f"/v1/workers/{worker_id}:drain"))
+
+    def revoke(self, worker: str, token: str, since: datetime | None, reason: str) -> Document:
+        named = {"worker": worker} if worker else {"token": token}
+        body = named | {"since": since.isoformat() if since else None, "reason": reason}
+        return dict(self._service.call("POST", "/v1/workers:revoke", body))
 
 
 CampaignClient = LocalCampaigns | HttpCampaigns

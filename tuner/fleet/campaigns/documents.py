@@ -6,6 +6,7 @@ from typing import Any
 
 import orjson
 
+from tuner.evidence.physics import in_range
 from tuner.fleet.campaigns.records import CampaignProblem
 
 Document = dict[str, Any]
@@ -18,7 +19,7 @@ def document(value: object) -> Document:
         del fields["campaign_id"]
         fields |= {
             "problem": value.problem.document(),
-            "tflops": value.problem.tflops(value.median_us) if value.median_us else None,
+            "tflops": value.problem.tflops(value.median_us) if in_range(value.median_us) else None,
             "versus_cublaslt_first": fields.pop("versus_first"),
             "versus_cublaslt_best": fields.pop("versus_best"),
         }

@@ -23,6 +23,7 @@ from tuner.errors import NothingCorrect
 from tuner.evidence import bests, measurements, studies
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.models import ConfigRow, MeasurementRow
+from tuner.evidence.physics import quarantined
 from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyStatus
 from tuner.fleet.campaigns.records import ProblemStatus
@@ -128,8 +129,11 @@ def conclude(
                     failed=dict(item.failed))
             for best in decided
         ]  # fmt: skip
-        bests.put(session, won)
-        best = won[0]
+        remarks = bests.put(session, won)
+        if why := quarantined(won[0].device):
+            park(item, f"quarantined: {why}", "", at)
+            return
+        best, because = won[0], "; ".join([because, *remarks])
         item.status, item.reason, item.ended_at, item.measurement_id = "done", because, at, best.winner.id
         item.versus_first = asdict(best.versus_first) if best.versus_first else None
         item.versus_best = asdict(best.versus_best) if best.versus_best else None

@@ -290,11 +290,13 @@ class Timing:
         heartbeat_seconds: between two heartbeats of a worker.
         round_seconds: after this time a round starts no further batch.
         attempts: consecutive failed rounds after which a problem is parked.
+        keep_days: ended rounds, workers that are gone, and builds are deleted after this; measurements never are.
     """
 
     heartbeat_seconds: float = 5.0
     round_seconds: float = 20.0
     attempts: int = 3
+    keep_days: float = 90.0
 
     @property
     def silence_seconds(self) -> float:

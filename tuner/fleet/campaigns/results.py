@@ -13,7 +13,6 @@ from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
 from tuner.evidence.models import ConfigRow, MeasurementRow
-from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import campaign_of, row_of
 from tuner.fleet.campaigns.clock import now
@@ -58,7 +57,7 @@ def summary(store: Store, campaign_id: int) -> Summary:
     with store.transaction() as session:
         campaign = campaign_of(row_of(session, campaign_id))
         of_campaign = select(Item.versus_first).where(Item.campaign_id == campaign_id, Item.status == "done")
-        ratios = [Ratio(**found) for found in session.scalars(of_campaign) if found]
+        ratios = [ratio for found in session.scalars(of_campaign) if (ratio := codec.ratio(found))]
         parked = select(Item.reason).where(Item.campaign_id == campaign_id, Item.status == "parked")
         reasons = Counter(reason.partition(":")[0] for reason in session.scalars(parked))
         stands = _progress(session, campaign)

@@ -23,6 +23,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import SQLCoreOperations
 
 from tuner.errors import StoreError
+from tuner.evidence import revocations
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.models import Base
 from tuner.evidence.store import Store
@@ -30,12 +31,15 @@ from tuner.fleet.campaigns.clock import now, sql_now
 from tuner.fleet.campaigns.outcomes import record_failure
 from tuner.fleet.campaigns.records import TIMING, Timing
 from tuner.fleet.campaigns.reports import account
+from tuner.fleet.campaigns.retention import delete_old
 from tuner.fleet.campaigns.workers import sign_off
 from tuner.fleet.queue.choice import queue_of
 
 _log = logging.getLogger("gemmtune.maintenance")
 #: Between two comparisons of the queue with the problems.
 RECONCILE_EVERY_SECONDS: Final = 15.0
+#: Between two deletions of old rows.
+DELETE_EVERY_SECONDS: Final = 60.0
 Item, Round = CampaignProblemRow, RoundRow
 #: Problems that were left open without a running round, as after changes by hand.
 ROUNDLESS: Final = (
@@ -50,7 +54,8 @@ class Sweeper:
     def __init__(self, store: Store, timing: Timing = TIMING, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._timing, self._clock, self._queue = store, timing, clock, queue_of(store)
         self._listening_since = self._last_sweep = clock()
-        self._last_reconciled = -math.inf
+        self._last_reconciled = self._last_deleted = -math.inf
+        self._settled = 0
 
     @property
     def pause_seconds(self) -> float:
@@ -73,11 +78,17 @@ class Sweeper:
             if at - self._last_reconciled >= RECONCILE_EVERY_SECONDS:
                 swept["open problems without a round put back"] = self._change(ROUNDLESS, status="waiting")
                 swept["jobs repaired"] = self._align()
+                swept["problems with revoked bests"] = self._settle_revocations()
+                if self._last_reconciled == -math.inf:
+                    swept["problems of cards known now"] = revocations.release(self._store)
                 self._last_reconciled = at
             cancelled = select(CampaignRow.id).where(CampaignRow.status == "cancelled")
             swept["problems skipped"] = self._skip("the campaign was cancelled", Item.campaign_id.in_(cancelled))
             swept["budgets spent"] = self._spend_budgets()
             swept["campaigns finished"] = self._finish_campaigns()
+            if at - self._last_deleted >= DELETE_EVERY_SECONDS:
+                swept += delete_old(self._store, self._timing.keep_days)
+                self._last_deleted = at
         except StoreError:
             self._listening_since = self._clock()
             raise
@@ -86,6 +97,13 @@ class Sweeper:
         return +swept
 
     # -------------------------------------------------------------------------------------------- steps
+
+    def _settle_revocations(self) -> int:
+        """Completes revocations that were cut short; reads all bests only after a new one."""
+        newest = revocations.newest(self._store)
+        count = revocations.settle(self._store) if newest != self._settled else 0
+        self._settled = newest
+        return count
 
     def _lose_workers(self) -> int:
         """Declares workers gone that the queue has forgotten, and takes their rounds."""

@@ -126,8 +126,8 @@ class Workers:
         with self._store.transaction(writes=True) as session:
             row = session.scalars(_PRESENT, {"worker": worker_id}).one_or_none()
             if row is None:
-                known = session.get(WorkerRow, worker_id)
-                raise _gone(worker_id) if known else _unknown(worker_id)
+                why = WorkerGone if session.get(WorkerRow, worker_id) else UnknownWorker
+                raise why(f"worker {worker_id} is gone: `gemmtune worker list` lists the live ones")
             row.status = "draining"
             session.flush()
             return self._read(session, WorkerRow.id == worker_id)[0]

@@ -156,11 +156,9 @@ def test_an_unknown_device_is_refused_with_the_nearest_known_ones() -> None:
         answer(Bests(), ASKED, "NVIDIA H300")
 
 
-def test_a_card_that_only_its_driver_knows_gets_the_defaults_of_what_was_measured_on_it() -> None:
-    found = answer(Bests(best_of("64x64x64", TILES[0], 5.0)), ASKED, "NVIDIA Imaginary")
-    assert (found.source, found.time_us, found.interval_us) == ("default", None, None)
-    assert found.config is not None
-    assert is_legal(FAMILY, ASKED, found.config)
+def test_nothing_is_answered_from_a_card_that_only_its_driver_knows() -> None:
+    with pytest.raises(ProfileError, match="what was measured on an unknown card is stored, never served"):
+        answer(Bests(best_of("64x64x64", TILES[0], 5.0)), ASKED, "NVIDIA Imaginary")
 
 
 @pytest.mark.parametrize("device", ["NVIDIA A100-SXM4-80GB", "L40S", "NVIDIA B200", "RTX 5090"])

@@ -1,0 +1,59 @@
+"""GET /v1/best/history: every change of a problem's bests on a device, with its reason."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.answer_service import AnswerService
+from api.auth import require
+from api.derived import fields_of
+from api.http_errors import responses
+from api.pages import Page, PageQuery, page_of
+from api.problem_schemas import Absent, ProblemQuery
+from api.schemas import DeviceName
+from tuner.evidence.records import BestChange
+from tuner.evidence.store import Store
+
+router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
+
+
+class HistoryQuery(ProblemQuery, PageQuery):
+    """A problem and a GPU model."""
+
+    device: DeviceName | Absent = None
+
+
+@fields_of(
+    BestChange,
+    policy=str,
+    measurement_id=Annotated[int | None, Field(description="of the new best; null where the best was removed")],
+    previous_id=Annotated[int | None, Field(description="of the best before; null for the first")],
+    reason=Annotated[str, Field(description="why it changed")],
+)
+class BestChangeOut(BaseModel):
+    """One change of a best."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class HistoryPage(Page[BestChangeOut]):
+    """A page of changes, oldest first."""
+
+
+@router.get(
+    "/v1/best/history", operation_id="getBestHistory", response_model=HistoryPage, responses=responses(400)
+)  # fmt: skip
+def get_history(
+    request: Request, response: Response, query: Annotated[HistoryQuery, Query()]
+) -> dict[str, object]:
+    """Changes of the bests of one problem on a device, under every policy. `gemmtune best --rollback` undoes one."""
+    answer_service: AnswerService = request.app.state.answer_service
+    store: Store = request.app.state.store
+    problem, device = query.problem(), answer_service.device(query.device)
+    filters = {"problem": problem.key, "device": device}
+    rows = store.best_changes(problem, device, query.after(filters), query.limit + 1)
+    items, following = page_of(request, response, rows, query.limit, filters)
+    return {"items": items, "next": following}

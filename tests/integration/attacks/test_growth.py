@@ -1,0 +1,59 @@
+"""What grows without end is bounded: old rounds, workers and builds are deleted, and a token's builds are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import insert, update
+
+from tests.fleet import BY_HAND, PROBLEMS, Fleet
+from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
+from tuner.evidence.store import Store
+from tuner.fleet import builds
+from tuner.fleet.campaigns.retention import delete_old
+
+LONG_AGO = datetime.now(UTC) - timedelta(days=100)
+BUILD = {
+    "arch": "sm_90a", "nvrtc": "13.0", "problem_key": "p", "config_key": "c", "registers": 1, "warnings": [],
+    "seconds": 0.1, "cubin_sha256": "0", "cubin": b"x", "offered_by": "node-7", "offered_at": LONG_AGO,
+}  # fmt: skip
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def test_old_rounds_workers_and_builds_are_deleted_and_measurements_stay(store: Store) -> None:
+    fleet = Fleet(store, BY_HAND)
+    fleet.campaign(PROBLEMS[:2])
+    old, new = fleet.hand(0), fleet.hand(1)
+    old.work(old.claimed())
+    fleet.workers.leave(old.id)
+    new.work(new.claimed())
+    with store.transaction(writes=True) as session:
+        session.execute(update(RoundRow).where(RoundRow.worker_id == old.id).values(ended_at=LONG_AGO))
+        session.execute(update(WorkerRow).where(WorkerRow.id == old.id).values(beat_at=LONG_AGO))
+        session.execute(insert(BuildRow), BUILD | {"digest": "a" * 64})
+        session.execute(insert(BuildRow), BUILD | {"digest": "b" * 64, "offered_at": datetime.now(UTC)})
+    before = store.counts()
+    assert delete_old(store, 200.0) == {}
+    deleted = {"old rounds deleted": 1, "old workers deleted": 1, "old builds deleted": 1}
+    assert deleted.items() <= fleet.sweeper.sweep().items()
+    after = store.counts()
+    assert after["measurement"] == before["measurement"]
+    assert after["best"] == before["best"]
+    assert {name: before[name] - after[name] for name in ("round", "worker", "build")} == {
+        "round": 1, "worker": 1, "build": 1,
+    }  # fmt: skip
+
+
+def test_a_bad_build_can_be_removed(store: Store) -> None:
+    with store.transaction(writes=True) as session:
+        session.execute(insert(BuildRow), BUILD | {"digest": "a" * 64})
+    assert builds.remove(store, "a" * 64)
+    assert not builds.remove(store, "a" * 64)
+    assert builds.shared(store, "a" * 64) is None

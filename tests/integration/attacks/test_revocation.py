@@ -1,0 +1,190 @@
+"""What a bad worker told is found by its author, taken out of the running, and the best of what remains is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from api.access import AccessPolicy
+from api.app import create_app
+from gemmtune.command import app as command
+from tests.fleet import PROBLEMS, Fleet, Hand, facts, provenance
+from tests.support import DEVICE, FAMILY, PROVENANCE, measured, study_key
+from tuner.errors import StoreError, UnknownWorker
+from tuner.evidence import revocations, tokens
+from tuner.evidence.records import Best
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.records import RoundReport
+from workers.measurement import Measurement
+
+PROBLEM = PROBLEMS[0]
+ASKED = {"m": PROBLEM.m, "n": PROBLEM.n, "k": PROBLEM.k}
+FORGED, HONEST = (FAMILY.config({"tile_n": n}) for n in (64, 128))
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def taken(us: float, forged: bool) -> list[Measurement]:
+    config = FORGED if forged else HONEST
+    return [measured(config, us, PROBLEM), measured(config, us, PROBLEM, "final", samples=11)]
+
+
+def tell(hand: Hand, us: float, forged: bool = False) -> None:
+    """One round of a new campaign on one problem, whose worker reports finals of `us`."""
+    hand._fleet.campaign([PROBLEM])
+    task = hand.claimed()
+    hand.begin(task)
+    hand.report(task, taken(us, forged), ended="done")
+
+
+def served_us(store: Store) -> float | None:
+    best = store.best(PROBLEM, DEVICE)
+    return best.median_us if best else None
+
+
+def test_a_bad_workers_reports_leave_and_the_best_of_the_rest_is_served(store: Store) -> None:
+    fleet = Fleet(store)
+    good, bad = fleet.hand(0), fleet.hand(1)
+    tell(good, 10.0)
+    tell(bad, 5.0, forged=True)
+    app = create_app(store)
+    http = TestClient(app)
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["time_us"] == 5.0
+    found = revocations.revoke(store, worker="worker-1", reason="its clock runs fast")
+    assert (found.measurements, found.bests) == (2, 1)
+    assert served_us(store) == 10.0
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["time_us"] == 10.0
+    assert [entry["median_us"] for entry in http.get(f"/v1/tables/{DEVICE}").json()["entries"]] == [10.0]
+    # The rows stay, marked and with their author.
+    stored = {each.author.worker_id: each.revoked for each in store.page()}
+    assert stored == {good.id: False, bad.id: True}
+    assert [each.measurement.config for each in store.every(DEVICE)] == [HONEST, HONEST]
+    assert store.best_changes(PROBLEM, DEVICE)[-1].reason == "what worker worker-1 told was revoked"
+    # What the study knew is not built upon.
+    fleet.campaign([PROBLEM])
+    task = good.claimed()
+    assert good.begin(task).tried == []
+
+
+def test_a_problem_without_other_evidence_loses_its_best(store: Store) -> None:
+    bad = Fleet(store).hand(1)
+    tell(bad, 5.0, forged=True)
+    app = create_app(store)
+    http = TestClient(app)
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["source"] == "measured"
+    revocations.revoke(store, worker="worker-1")
+    app.state.follower.poll()
+    assert (store.bests(), store.best(PROBLEM, DEVICE)) == ([], None)
+    assert http.get("/v1/best", params=ASKED | {"device": DEVICE}).json()["source"] == "predicted"
+    assert http.get(f"/v1/tables/{DEVICE}").status_code == 404
+    assert http.get("/", params={"device": DEVICE}).status_code == 200
+    assert store.best_changes(PROBLEM, DEVICE)[-1].measurement_id is None
+    # A service that starts now agrees, and new evidence counts again.
+    fresh = create_app(store)
+    fresh.state.follower.poll()
+    assert len(fresh.state.follower.snapshot) == 0
+    tell(bad, 7.0)
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["time_us"] == 7.0
+
+
+def test_a_replayed_best_shows_again_when_the_one_that_hid_it_is_gone(store: Store) -> None:
+    study = store.begin_study(replace(study_key(PROBLEM), device_kind="recorded"))
+    (replayed,) = store.record_many(study.id, taken(20.0, forged=False)[1:], PROVENANCE)
+    store.set_bests([Best(PROBLEM, DEVICE, "recorded", replayed, None, None, None, 1, {})])
+    tell(Fleet(store).hand(1), 5.0, forged=True)
+    app = create_app(store)
+    http = TestClient(app)
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["time_us"] == 5.0
+    revocations.revoke(store, worker="worker-1")
+    app.state.follower.poll()
+    assert http.get("/v1/best", params=ASKED).json()["time_us"] == 20.0
+
+
+def test_only_what_came_since_then_is_revoked(store: Store) -> None:
+    hand = Fleet(store).hand(1)
+    tell(hand, 10.0)
+    later = datetime.now(UTC)
+    tell(hand, 5.0, forged=True)
+    assert revocations.revoke(store, worker="worker-1", since=later + timedelta(days=1)).measurements == 0
+    assert revocations.revoke(store, worker="worker-1", since=later).measurements == 2
+    assert served_us(store) == 10.0
+    assert revocations.revoke(store, worker="worker-1", since=later).measurements == 0
+
+
+def test_an_administrator_revokes_a_token_over_http_and_no_other_scope_may(store: Store) -> None:
+    thief, _ = tokens.make(store, "thief", ["work"])
+    fleet = Fleet(store)
+    fleet.campaign([PROBLEM])
+    worker = fleet.workers.register("w", facts(9), thief.id).worker_id
+    task = fleet.rounds.claim(worker, thief.id)
+    assert task is not None
+    fleet.rounds.begin(task.round_id, task.lease, provenance(9), thief.id)
+    report = RoundReport(tuple(taken(5.0, forged=True)), provenance(9), 0.0, ended="done")
+    fleet.rounds.finish(task.round_id, task.lease, report, thief.id)
+    assert served_us(store) == 5.0
+    secrets = {scope: tokens.make(store, scope, [scope])[1] for scope in ("read", "submit", "work", "admin")}
+    http = TestClient(create_app(store, AccessPolicy(tokens=True)))
+    statuses = {
+        scope: http.post("/v1/workers:revoke", json={"token": "thief"}, headers={"Authorization": f"Bearer {secret}"})
+        for scope, secret in secrets.items()
+    }
+    assert {scope: response.status_code for scope, response in statuses.items()} == {
+        "read": 403, "submit": 403, "work": 403, "admin": 200
+    }  # fmt: skip
+    assert statuses["admin"].json()["measurements"] == 2
+    assert statuses["admin"].json()["made_by"] == "admin"
+    assert served_us(store) is None
+
+
+def test_the_command_revokes_and_refuses_names_that_nobody_has(store: Store, database_url: str) -> None:
+    tell(Fleet(store).hand(1), 5.0, forged=True)
+    words = ["worker", "revoke", "worker-1", "--since", "2020-01-01", "--db", database_url, "--json"]
+    said = CliRunner().invoke(command, words, catch_exceptions=False)
+    assert (json.loads(said.stdout)["measurements"], served_us(store)) == (2, None)
+    for wrong in ({"worker": "nobody"}, {"token": "nothing"}, {}, {"worker": "a", "token": "b"}):
+        with pytest.raises(UnknownWorker):
+            revocations.revoke(store, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_revocation_cut_short_is_completed_by_a_service(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(store)
+    tell(fleet.hand(1), 5.0, forged=True)
+    monkeypatch.setattr(revocations, "_SECONDS", -1.0)
+    assert revocations.revoke(store, worker="worker-1").bests == 0
+    assert served_us(store) == 5.0
+    fleet.sweeper.sweep()
+    assert served_us(store) is None
+
+
+def test_a_card_that_is_known_at_last_is_served(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = store.begin_study(study_key(PROBLEM))
+    store.record_many(study.id, taken(10.0, forged=False), PROVENANCE)
+    # As if the finals had been quarantined by a version that did not know the card.
+    assert store.bests() == []
+    Fleet(store).sweeper.sweep()
+    assert served_us(store) == 10.0
+    assert store.best_changes(PROBLEM, DEVICE)[-1].reason == "the card is known now"
+
+
+def test_the_database_keeps_revocations(store: Store) -> None:
+    tell(Fleet(store).hand(1), 5.0, forged=True)
+    revocations.revoke(store, worker="worker-1")
+    for change in ("DELETE FROM revoked_measurement", "UPDATE revocation SET reason = 'x'"):
+        with pytest.raises(StoreError), store.transaction(writes=True) as session:
+            session.execute(text(change))

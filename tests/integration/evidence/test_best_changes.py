@@ -1,0 +1,146 @@
+"""A best never gets worse silently: what may replace it, what the history says, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
+from tuner.errors import NothingMeasured, StoreError
+from tuner.evidence.records import Best, Policy, Provenance
+from tuner.evidence.store import Store
+
+OTHER_KERNELS = replace(PROVENANCE, kernel_source_digest="e" * 64)
+OTHER_DRIVER = replace(PROVENANCE, driver="590.1")
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def taken(store: Store, us: float, by: Provenance = PROVENANCE, policy: Policy = Policy.BURST) -> Best:
+    """The outcome of a study whose winner takes `us`."""
+    study = store.begin_study(study_key(), fresh=True)
+    stored = store.record(study.id, measured(FAMILY.config({}), us, stage="final", policy=policy), by)
+    return Best(PROBLEM, DEVICE, "cuda", stored, None, None, None, round(us), {})
+
+
+def offer(store: Store, us: float, by: Provenance = PROVENANCE, policy: Policy = Policy.BURST) -> list[str]:
+    return store.set_bests([taken(store, us, by, policy)])
+
+
+def served_us(store: Store) -> float:
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    return best.median_us
+
+
+def test_a_slower_one_of_the_same_program_does_not_replace_a_faster_one(store: Store) -> None:
+    assert offer(store, 10.0) == []
+    (remark,) = offer(store, 12.0)
+    assert "is not best under burst: slower: 12 µs instead of 10 µs, by the same program" in remark
+    assert served_us(store) == 10.0
+    assert offer(store, 9.0) == []
+    assert served_us(store) == 9.0
+    changes = store.best_changes(PROBLEM, DEVICE)
+    assert [(change.median_us, change.previous_median_us) for change in changes] == [(10.0, None), (9.0, 10.0)]
+    assert changes[-1].reason == "faster: 9 µs instead of 10 µs"
+
+
+@pytest.mark.parametrize(
+    ("by", "said"),
+    [
+        (OTHER_KERNELS, "kernel source dddddddddddd is now eeeeeeeeeeee"),
+        (OTHER_DRIVER, "driver 580.1 is now 590.1"),
+        (replace(PROVENANCE, cublaslt="130200"), "cuBLASLt 130100 is now 130200"),
+    ],
+)
+def test_a_slower_one_replaces_a_program_that_is_gone_and_says_why(store: Store, by: Provenance, said: str) -> None:
+    offer(store, 10.0)
+    assert offer(store, 12.0, by) == []
+    assert served_us(store) == 12.0
+    reason = store.best_changes(PROBLEM, DEVICE)[-1].reason
+    assert reason.startswith("slower: 12 µs instead of 10 µs, but the old program is gone")
+    assert said in reason
+
+
+def test_workers_of_two_versions_do_not_overwrite_each_other(store: Store) -> None:
+    offer(store, 10.0)
+    offer(store, 12.0, OTHER_KERNELS)
+    for us in (11.0, 13.0):
+        (remark,) = offer(store, us)
+        assert "replaced by" in remark
+    assert served_us(store) == 12.0
+
+
+def test_a_driver_that_was_seen_before_only_returns_with_a_faster_one(store: Store) -> None:
+    offer(store, 10.0)
+    offer(store, 12.0, OTHER_DRIVER)
+    assert offer(store, 13.0) != []
+    assert offer(store, 11.0) == []
+    assert served_us(store) == 11.0
+
+
+def test_policies_are_never_compared(store: Store) -> None:
+    offer(store, 10.0, policy=Policy.BURST)
+    assert offer(store, 20.0, policy=Policy.CHAIN) == []
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    # The verdict on a short product.
+    assert (best.policy, best.median_us) == (Policy.CHAIN, 20.0)
+    assert offer(store, 30.0, policy=Policy.BURST) != []
+    assert served_us(store) == 20.0
+
+
+def test_a_change_is_rolled_back_and_what_it_set_does_not_come_back(store: Store) -> None:
+    offer(store, 10.0)
+    forged = taken(store, 5.0)
+    store.set_bests([forged])
+    change = store.best_changes(PROBLEM, DEVICE)[-1]
+    version = store.changed()["best"]
+    store.roll_back(PROBLEM, DEVICE, change.id)
+    best = store.best(PROBLEM, DEVICE)
+    assert best is not None
+    assert (best.median_us, best.tried, best.served) == (10.0, 10, True)
+    assert [found.median_us for _, found in store.bests_after(version, 10) if isinstance(found, Best)] == [10.0]
+    assert "was best before and was replaced" in store.set_bests([forged])[0]
+    last = store.best_changes(PROBLEM, DEVICE)[-1]
+    assert (last.reason, last.previous_median_us) == (f"change {change.id} was rolled back", 5.0)
+    assert offer(store, 9.5) == []
+
+
+def test_there_is_no_way_back_from_the_first_and_to_what_never_was(store: Store) -> None:
+    offer(store, 10.0)
+    (first,) = store.best_changes(PROBLEM, DEVICE)
+    with pytest.raises(NothingMeasured, match="nothing was best before it"):
+        store.roll_back(PROBLEM, DEVICE, first.id)
+    with pytest.raises(NothingMeasured, match="has no change 99"):
+        store.roll_back(PROBLEM, DEVICE, 99)
+
+
+def test_the_history_is_asked_over_http_page_by_page(store: Store) -> None:
+    for us in (10.0, 9.0, 8.0):
+        offer(store, us)
+    app = create_app(store)
+    app.state.follower.poll()
+    http = TestClient(app)
+    asked: dict[str, str] = {"m": "256", "n": "256", "k": "256", "limit": "2"}
+    first = http.get("/v1/best/history", params=asked).json()
+    rest = http.get("/v1/best/history", params=asked | {"cursor": first["next"]}).json()
+    assert [each["median_us"] for each in (*first["items"], *rest["items"])] == [10.0, 9.0, 8.0]
+    assert rest["items"][0]["previous_id"] == first["items"][1]["measurement_id"]
+    assert rest["next"] is None
+
+
+def test_the_database_keeps_the_history(store: Store) -> None:
+    offer(store, 10.0)
+    for change in ("UPDATE best_change SET reason = ''", "DELETE FROM best_change"):
+        with pytest.raises(StoreError), store.transaction(writes=True) as session:
+            session.execute(sa.text(change))

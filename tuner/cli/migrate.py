@@ -1,0 +1,43 @@
+"""`gemmtune migrate`: brings a store's schema up, as a role that the service need not have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import psycopg
+import typer
+
+from tuner.cli.options import Db, Json
+from tuner.cli.output import say
+from tuner.evidence.database import FAILURES, newest_revision, open_engine, unusable
+from tuner.evidence.roles import grant
+from tuner.settings import database_url, settings
+
+
+def migrate(
+    role: Annotated[
+        str | None,
+        typer.Option("--for", metavar="ROLE", help="Role that services log in with; made if it is missing, with the "
+                     "password in GEMMTUNE_SERVICE_PASSWORD, and given the rights that a service needs."),
+    ] = None,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Brings the store's schema to this version's, with the role in GEMMTUNE_MIGRATION_DB.
+
+    Services then need no right to change the schema, and can't remove what keeps measurements as they are.
+    """
+    config = settings()
+    url = database_url(db or config.migration_db or config.db)
+    engine = open_engine(url, create=True)
+    try:
+        if role:
+            with engine.begin() as connection:
+                grant(connection, role, config.service_password.get_secret_value())
+    except (*FAILURES, psycopg.Error) as error:
+        raise unusable(url, error) from error
+    finally:
+        engine.dispose()
+    revision = newest_revision()
+    granted = f"; {role} may use it" if role else ""
+    say(f"the schema is {revision}, this version's{granted}", {"revision": revision, "role": role}, as_json)

@@ -1,0 +1,208 @@
+"""Revocations: what a worker or a token told is believed no longer, and the best of what remains is served.
+
+Measurements stay in the store, marked. Their studies are not continued: the next one begins anew. A problem without
+any remaining finals loses its best.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+
+from sqlalchemy import ColumnElement, func, insert, literal, select
+from sqlalchemy.orm import Session, joinedload
+
+from space.devices import find_profile
+from tuner.errors import UnknownWorker
+from tuner.evidence import bests, changes, codec, measurements, studies
+from tuner.evidence.best_changes import Past, judge, record
+from tuner.evidence.campaign_models import WorkerRow
+from tuner.evidence.measurements import IN_THE_RUNNING
+from tuner.evidence.models import (
+    BestChangeRow,
+    BestRow,
+    DeviceRow,
+    MeasurementRow,
+    ProblemRow,
+    RevocationRow,
+    RevokedRow,
+    StudyRow,
+    TokenRow,
+)
+from tuner.evidence.physics import impossible
+from tuner.evidence.picks import bests_of
+from tuner.evidence.records import Best, Policy, Revocation, StoredMeasurement, StudyKey
+from tuner.evidence.store import Store
+
+#: A call that revokes recomputes bests for this long; a service's sweep does the rest.
+_SECONDS = 10.0
+
+
+def revoke(
+    store: Store, *, worker: str = "", token: str = "", since: datetime | None = None, reason: str = "",
+    made_by: str = "local",
+) -> Revocation:  # fmt: skip
+    """Takes what a worker or a token reported out of the running.
+
+    It covers what is stored now: revoke the token too if its holder is not to report again.
+
+    Args:
+        worker, token: a name; one of them.
+        since: only what was stored then or later.
+
+    Raises:
+        UnknownWorker: no worker or token has this name.
+    """
+    moment = since.astimezone(UTC) if since else None
+    with store.transaction(writes=True) as session:
+        # First: waits for reports under way, so that what they store is covered.
+        changes.count(session, "measurement")
+        theirs = [_authored(session, worker, token), IN_THE_RUNNING]
+        if moment:
+            theirs.append(MeasurementRow.taken_at >= moment)
+        row = RevocationRow(worker=worker, token=token, since=moment, reason=reason, made_by=made_by,
+                            at=datetime.now(UTC))  # fmt: skip
+        session.add(row)
+        session.flush()
+        marked = select(MeasurementRow.id, literal(row.id)).where(*theirs)
+        session.execute(insert(RevokedRow).from_select(["measurement_id", "revocation_id"], marked))
+        ours = select(RevokedRow.measurement_id).where(RevokedRow.revocation_id == row.id)
+        numbers = session.scalars(ours).all()
+        _end_studies(session, row.id)
+    replaced = settle(store, _SECONDS)
+    return Revocation(row.id, worker, token, moment, reason, made_by, row.at, len(numbers), replaced)
+
+
+def newest(store: Store) -> int:
+    """Number of the last revocation; 0 before the first."""
+    with store.transaction() as session:
+        return session.scalar(select(func.max(RevocationRow.id))) or 0
+
+
+def settle(store: Store, seconds: float = math.inf) -> int:
+    """Replaces bests whose measurement was revoked, for at most so long; returns of how many problems."""
+    until = time.monotonic() + seconds
+    query = select(BestRow.problem_id, BestRow.device_id, RevocationRow.worker, RevocationRow.token)
+    query = query.join(RevokedRow, RevokedRow.measurement_id == BestRow.measurement_id)
+    with store.transaction() as session:
+        rows = session.execute(query.join(RevocationRow, RevocationRow.id == RevokedRow.revocation_id)).all()
+    found = {row[:2]: f"what {f'worker {row[2]}' if row[2] else f'token {row[3]}'} told was revoked" for row in rows}
+    for count, ((problem_id, device_id), reason) in enumerate(found.items()):
+        if time.monotonic() > until:
+            return count
+        _rebuild(store, problem_id, device_id, reason)
+    return len(found)
+
+
+def release(store: Store) -> int:
+    """Serves what was measured on cards that this version knows and an earlier one did not; returns how many bests."""
+    finals = select(MeasurementRow.problem_id, MeasurementRow.device_id).where(*_FINALS).distinct()
+    with store.transaction() as session:
+        served = select(BestRow.id).where(BestRow.device_id == DeviceRow.id).exists()
+        without = session.execute(select(DeviceRow.id, DeviceRow.name).where(~served)).all()
+        known = [number for number, name in without if find_profile(name)]
+        if not known:
+            return 0
+        pairs = session.execute(finals.where(MeasurementRow.device_id.in_(known))).all()
+    for problem_id, device_id in pairs:
+        _rebuild(store, problem_id, device_id, "the card is known now")
+    return len(pairs)
+
+
+def _authored(session: Session, worker: str, token: str) -> ColumnElement[bool]:
+    if bool(worker) == bool(token):
+        raise UnknownWorker("name a worker or a token, one of them")
+    if token:
+        number = session.scalar(select(TokenRow.id).where(TokenRow.name == token))
+        if number is None:
+            raise UnknownWorker(f"there is no token {token!r}: `gemmtune token list` lists them")
+        return MeasurementRow.token_id == number
+    numbers = session.scalars(select(WorkerRow.id).where(WorkerRow.name == worker)).all()
+    if not numbers:
+        raise UnknownWorker(f"there is no worker {worker!r}: `gemmtune worker list --gone` lists them")
+    return MeasurementRow.worker_id.in_(numbers)
+
+
+def _end_studies(session: Session, revocation_id: int) -> None:
+    """Begins the next generation of every study that a revocation touched."""
+    touched = select(MeasurementRow.study_id).join(RevokedRow, RevokedRow.measurement_id == MeasurementRow.id)
+    touched = touched.where(RevokedRow.revocation_id == revocation_id).distinct()
+    rows = select(StudyRow).where(StudyRow.id.in_(touched)).options(
+        joinedload(StudyRow.problem), joinedload(StudyRow.device)
+    )
+    for study in session.scalars(rows).all():
+        problem = codec.problem_of(study.problem.key)
+        key = StudyKey(problem, study.device.name, study.device.kind, Policy(study.policy), study.family, study.source)
+        if studies.begin(session, key, study.problem_id, study.device_id).id == study.id:
+            studies.begin(session, key, study.problem_id, study.device_id, fresh=True)
+
+
+_FINALS = (MeasurementRow.stage == "final", MeasurementRow.outcome == "correct", IN_THE_RUNNING)
+
+
+def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> None:
+    """Replaces a problem's bests that are missing or revoked by those of the remaining finals."""
+    of = {"problem_id": problem_id, "device_id": device_id}
+    with store.transaction() as session:
+        standing = _remaining(session, of)
+    with store.transaction(writes=True) as session:
+        changes.lock(session, "best")
+        rows = bests.rows_of(session, of)
+        revoked = {policy for policy, row in rows.items() if session.get(RevokedRow, row.measurement_id)}
+        for policy in sorted(revoked - standing.keys()):
+            _remove(session, rows.pop(policy), reason)
+        taken = [policy for policy in standing if policy not in rows or policy in revoked]
+        for policy in taken:
+            row = rows.setdefault(policy, BestRow(**of, policy=policy, served=False))
+            bests.replace(session, row, standing[policy], reason)
+        if rows and (taken or revoked):
+            newest = standing[taken[-1]] if taken else codec.best(next(iter(rows.values())))
+            bests.serve(session, newest, rows)
+
+
+def _remove(session: Session, row: BestRow, reason: str) -> None:
+    record(session, row, None, f"{reason}, and nothing else was measured", changes.count(session, "best"))
+    session.delete(row)
+    session.flush()
+    # Readers that drop it find the replayed one again, which it hid.
+    same = select(DeviceRow.id).where(DeviceRow.name == row.device.name, DeviceRow.id != row.device_id)
+    for other in session.scalars(
+        select(BestRow).where(BestRow.problem_id == row.problem_id, BestRow.device_id.in_(same), BestRow.served)
+    ):
+        other.version = changes.count(session, "best")
+
+
+def _remaining(session: Session, of: dict[str, int]) -> dict[str, Best]:
+    """What would be best by policy, had the finals in the running come in their order."""
+    problem = codec.problem_of(session.get_one(ProblemRow, of["problem_id"]).key)
+    profile = find_profile(session.get_one(DeviceRow, of["device_id"]).name)
+    if profile is None:
+        return {}
+    undone = select(BestChangeRow.previous_id).filter_by(**of).where(BestChangeRow.reason.endswith("was rolled back"))
+    rolled_back = set(session.scalars(undone))
+    query = select(MeasurementRow).filter_by(**of).where(*_FINALS)
+    numbered = session.execute(query.with_only_columns(MeasurementRow.id, MeasurementRow.series))
+    series = {number: place for number, place in numbered}
+    finals: dict[tuple[int, int], list[StoredMeasurement]] = defaultdict(list)
+    for final in measurements.read(session, query):
+        if final.id not in rolled_back and not impossible(problem, profile, final.measurement):
+            finals[final.study_id, series[final.id]].append(final)
+    standing: dict[str, Best] = {}
+    past: dict[str, list[Past]] = defaultdict(list)
+    for rivals in finals.values():
+        tried = _screened(session, rivals[0].study_id)
+        failed = {outcome: count for outcome, count in sorted(tried.items()) if outcome != "correct"}
+        for best in bests_of(problem, rivals, tried.total(), failed):
+            policy = best.policy.value
+            if judge(standing.get(policy), best, past[policy])[0]:
+                if old := standing.get(policy):
+                    past[policy].append(Past(old.winner.id, old.winner.provenance))
+                standing[policy] = best
+    return standing
+
+
+def _screened(session: Session, study_id: int) -> Counter[str]:
+    query = select(MeasurementRow.outcome).where(MeasurementRow.study_id == study_id, MeasurementRow.stage == "screen")
+    return Counter(session.scalars(query.where(IN_THE_RUNNING)))

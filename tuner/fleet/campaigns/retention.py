@@ -1,0 +1,41 @@
+"""Retention: rows of work that has ended are deleted after a while, a few at a time; measurements and bests never."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from typing import Final, cast
+
+from sqlalchemy import CursorResult, delete, select
+
+from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.clock import now
+
+#: Rows that one transaction deletes: reports must not wait long for it.
+_AT_ONCE: Final = 500
+
+
+def delete_old(store: Store, days: float) -> Counter[str]:
+    """Deletes rounds that ended, workers that were last heard and builds that were offered before this many days.
+
+    Returns:
+        Deleted rows by kind, at most some hundred of each: call it again later.
+
+    Raises:
+        StoreError: the database can't be used.
+    """
+    deleted = Counter[str]()
+    with store.transaction(writes=True) as session:
+        before = now(session) - timedelta(days=days)
+        rounds = select(RoundRow.id).where(RoundRow.ended_at < before, RoundRow.status != "running")
+        held = select(RoundRow.id).where(RoundRow.worker_id == WorkerRow.id).exists()
+        gone = select(WorkerRow.id).where(WorkerRow.status == "gone", WorkerRow.beat_at < before, ~held)
+        old = select(BuildRow.id).where(BuildRow.offered_at < before)
+        # Workers after their rounds.
+        chosen = (("rounds", RoundRow, rounds), ("workers", WorkerRow, gone), ("builds", BuildRow, old))
+        for kind, table, query in chosen:
+            found = delete(table).where(table.id.in_(query.limit(_AT_ONCE)))
+            result = session.execute(found.execution_options(synchronize_session=False))
+            deleted[f"old {kind} deleted"] = cast("CursorResult[object]", result).rowcount
+    return +deleted
