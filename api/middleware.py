@@ -100,7 +100,8 @@ class RequestMiddleware:
             text = self._fast_answer(scope, caller)
             if text is None:
                 check_query(scope["query_string"])
-                if scope["method"] not in _BODILESS:
+                # Probes answer everybody, and read no body.
+                if scope["method"] not in _BODILESS and scope["path"] not in _PROBES:
                     # Nothing of a body is kept, let alone parsed, before its sender is known.
                     if isinstance(caller, HttpError):
                         raise caller

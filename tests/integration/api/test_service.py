@@ -212,6 +212,11 @@ class TestService:
         body = http.get("/readyz").json()
         assert (body["status"], body["bests"], body["left_out"]) == ("ready", 1, 0)
 
+    @pytest.mark.parametrize("method", ["POST", "PUT", "TRACE"])
+    def test_a_probe_tells_everybody_which_methods_it_has(self, http: TestClient, method: str) -> None:
+        assert http.request(method, "/healthz", headers={"authorization": ""}).status_code == 405
+        assert http.request(method, "/readyz", headers={"authorization": "Bearer no"}).status_code == 405
+
     def test_a_store_that_is_gone_leaves_what_was_read_and_is_told(
         self, http: TestClient, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
