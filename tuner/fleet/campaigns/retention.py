@@ -6,7 +6,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Final, cast
 
-from sqlalchemy import CursorResult, delete, select
+from sqlalchemy import CursorResult, delete, func, select
 
 from tuner.evidence.campaign_models import BuildRow, RoundRow, WorkerRow
 from tuner.evidence.store import Store
@@ -35,7 +35,9 @@ def delete_old(store: Store, days: float) -> Counter[str]:
         # Workers after their rounds.
         chosen = (("rounds", RoundRow, rounds), ("workers", WorkerRow, gone), ("builds", BuildRow, old))
         for kind, table, query in chosen:
-            found = delete(table).where(table.id.in_(query.limit(_AT_ONCE)))
+            # The newest row stays: SQLite would give its id to the next one, which measurements would then name.
+            newest = select(func.max(table.id)).scalar_subquery()
+            found = delete(table).where(table.id.in_(query.where(table.id < newest).limit(_AT_ONCE)))
             result = session.execute(found.execution_options(synchronize_session=False))
             deleted[f"old {kind} deleted"] = cast("CursorResult[object]", result).rowcount
     return +deleted
