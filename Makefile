@@ -11,8 +11,9 @@ TORCH_READY := $(TORCH)/.ready
 SITE := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 # A machine with a GPU also gets cuBLASLt, the baseline.
 GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
-# Parallel test processes. Each file runs in one process, because its tests share fixtures.
-JOBS ?= 2
+# Parallel test processes, for two cores: many tests wait for a service or a time limit. Each file runs in one process,
+# because its tests share fixtures.
+JOBS ?= 3
 ARGS ?=
 
 .PHONY: help tune test test-torch check test-gpu serve lock clean
