@@ -18,7 +18,7 @@ _POLL_SECONDS: Final = 0.2
 #: Bests read at a time while catching up.
 _BATCH: Final = 1000
 #: A store with more changes of bests is indexed at first, and rendered afterwards.
-_FEW: Final = 5_000
+_FEW: Final = 25_000
 _INDEX_ROWS: Final = 20_000
 _RENDERED_AT_ONCE: Final = 100
 #: A service that could not poll its store for this long is not ready (`/readyz`).
