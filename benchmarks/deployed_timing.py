@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -105,15 +104,9 @@ class Energy:
             # No NVML, or no counter: then there are times only, and the table says so.
             self._nvml = None
 
-    @contextmanager
-    def metered(self) -> Iterator[Meter]:
-        """Counts energy while the body runs."""
-        meter = Meter(self._joules)
-        meter.start()
-        try:
-            yield meter
-        finally:
-            meter.stop()
+    def metered(self) -> Meter:
+        """Counts energy while the body of a `with` runs."""
+        return Meter(self._joules)
 
     def _joules(self) -> float | None:
         """Since the driver was loaded."""

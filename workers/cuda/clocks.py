@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Self
 
 from workers.measurement import Clocks
 
-#: The throttle reason that makes the clock depend on earlier work.
-POWER_LIMITED: Final = "sw_power_cap"
 #: Bits of nvmlClocksEventReasons that lower the clock. Idle and application-clock settings do not count as throttling.
 _REASONS: Final[dict[int, str]] = {
-    0x4: POWER_LIMITED,
+    0x4: "sw_power_cap",
     0x8: "hw_slowdown",
     0x20: "sw_thermal_slowdown",
     0x40: "hw_thermal_slowdown",
@@ -60,15 +57,9 @@ class Monitor:
             throttle_reasons=tuple(name for bit, name in _REASONS.items() if bits & bit),
         )
 
-    @contextmanager
-    def metered(self) -> Iterator[Meter]:
-        """Counts energy while the body runs."""
-        meter = Meter(self.energy_joules)
-        meter.start()
-        try:
-            yield meter
-        finally:
-            meter.stop()
+    def metered(self) -> Meter:
+        """Counts energy while the body of a `with` runs."""
+        return Meter(self.energy_joules)
 
     def energy_joules(self) -> float | None:
         """Energy that the board has taken since the driver was loaded; None where NVML does not count it.
@@ -123,15 +114,18 @@ class Meter(threading.Thread):
         self._steps: list[tuple[float, float]] = []
 
     def run(self) -> None:
-        """Looks until told to stop."""
+        """Looks until the `with` ends."""
         while (joules := self._counted()) is not None:
             if not self._steps or joules != self._steps[-1][1]:
                 self._steps.append((time.monotonic(), joules))
             if self._ended.wait(LOOK_SECONDS):
                 return
 
-    def stop(self) -> None:
-        """Ends the thread."""
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self.join()
 

@@ -43,8 +43,6 @@ STREAMED_ROWS: Final = 64
 #: Bytes that all rings together should have in flight: 4.4 TB/s for about 2.5 µs. With more, early requests wait behind
 #: later ones (docs/kernels.md).
 STREAMED_BYTES: Final = 11_000_000
-#: Larger operands take so long to stream that prefetching their first stages gains nothing.
-MAX_PREFETCHED_BYTES: Final = 20_000_000
 
 
 def _most_stages(c: Columns) -> IntColumn:

@@ -93,16 +93,13 @@ def test_clocks_are_read_with_the_reasons_that_lower_them(nvml: Nvml) -> None:
 
 def test_power_is_counted_between_two_steps_of_the_counter() -> None:
     counted = iter([10.0, 10.0, 80.0, 80.0, 150.0])
-    meter = clocks.Meter(lambda: next(counted, 150.0))
-    meter.start()
-    while not meter.watts:
-        time.sleep(0.001)
-    meter.stop()
+    with clocks.Meter(lambda: next(counted, 150.0)) as meter:
+        while not meter.watts:
+            time.sleep(0.001)
     assert meter.watts == pytest.approx(70.0 / 0.008, rel=0.9)
 
 
 def test_a_board_without_a_counter_has_no_power() -> None:
-    meter = clocks.Meter(lambda: None)
-    meter.start()
-    meter.stop()
+    with clocks.Meter(lambda: None) as meter:
+        pass
     assert meter.watts is None

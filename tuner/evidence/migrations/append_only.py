@@ -22,6 +22,9 @@ def forbid_changes(table: str) -> None:
 
 
 def allow_changes(table: str) -> None:
-    """Removes the triggers; on SQLite a table that is dropped takes its triggers along."""
+    """Removes the triggers."""
     if op.get_bind().dialect.name == "postgresql":
         op.execute(f"DROP TRIGGER {table}_append_only ON {table}")
+        return
+    for action in ("update", "delete"):
+        op.execute(f"DROP TRIGGER {table}_no_{action}")

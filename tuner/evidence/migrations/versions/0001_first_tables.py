@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from tuner.evidence.migrations.append_only import forbid_changes
+
 APPEND_ONLY = ("measurement", "provenance")
 
 revision = "0001"
@@ -129,8 +131,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_best")),
         sa.UniqueConstraint("problem_id", "device_id", "policy", name=op.f("uq_best_problem_id")),
     )
+    if op.get_bind().dialect.name == "postgresql":
+        op.execute(
+            "CREATE OR REPLACE FUNCTION gemmtune_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME "
+            "USING ERRCODE = 'integrity_constraint_violation'; END $$"
+        )
     for table in APPEND_ONLY:
-        _forbid_changes(table)
+        forbid_changes(table)
 
 
 def downgrade() -> None:
@@ -150,25 +158,3 @@ def downgrade() -> None:
     op.drop_index("ix_config_family", table_name="config")
 
     op.drop_table("config")
-
-
-def _forbid_changes(table: str) -> None:
-    """A trigger that refuses every UPDATE and DELETE."""
-    message = f"{table} is append-only"
-    if op.get_bind().dialect.name == "postgresql":
-        op.execute(
-            "CREATE OR REPLACE FUNCTION gemmtune_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME "
-            "USING ERRCODE = 'integrity_constraint_violation'; END $$"
-        )
-        # For each statement, so that TRUNCATE and a change of no rows are refused too.
-        op.execute(
-            f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table} "
-            f"FOR EACH STATEMENT EXECUTE FUNCTION gemmtune_append_only()"
-        )
-        return
-    for action in ("UPDATE", "DELETE"):
-        op.execute(
-            f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
-            f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
-        )

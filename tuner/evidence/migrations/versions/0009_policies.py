@@ -45,10 +45,6 @@ def _rename_policy(old: str, new: str, unique: list[str], added: sa.Column[float
     for table in ("study", "best"):
         op.execute(f"UPDATE {table} SET policy = '{new}' WHERE policy = '{old}'")
     allow_changes("measurement")
-    if op.get_bind().dialect.name == "sqlite":
-        # A new table replaces the old one, whose triggers it takes along.
-        for action in ("update", "delete"):
-            op.execute(f"DROP TRIGGER measurement_no_{action}")
     with op.batch_alter_table("measurement", table_args=_checks()) as measurement:
         measurement.drop_constraint(UNIQUE, type_="unique")
         measurement.create_unique_constraint(UNIQUE, unique)
