@@ -46,6 +46,7 @@ QUICK_SECONDS: Final = 3.0
 #: A connection used this recently is assumed to work: no server restarts faster.
 _TRUSTED_SECONDS: Final = 0.1
 _USED_AT: Final = "gemmtune_used_at"
+_POOL: Final = "gemmtune_pool"
 #: Words in an error or its SQLSTATE; what is told of it, if not its own words; and the fix.
 _OF_POSTGRESQL: Final = (
     (("53100",), "its disk is full", "free space on the server; everything committed before is kept"),
@@ -131,14 +132,18 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
     SQLAlchemy's `pool_pre_ping` tests before every use, which adds a round trip to the few of a claim.
     """
 
-    def connect(_: object, __: object, arguments: list[Any], named: dict[str, Any]) -> DBAPIConnection:
-        opened = WatchedConnection.connect(*arguments, **named)
+    def connect(_: object, record: ConnectionPoolEntry, arguments: list[Any], named: dict[str, Any]) -> DBAPIConnection:
+        record.info[_POOL] = engine.pool
+        connection = WatchedConnection.connect(*arguments, **named)
         if notes:
-            opened.silence_seconds = _NOTE_SILENCE_SECONDS
-        return cast(DBAPIConnection, opened)
+            connection.silence_seconds = _NOTE_SILENCE_SECONDS
+        return cast(DBAPIConnection, connection)
 
-    def idle(_: DBAPIConnection, record: ConnectionPoolEntry) -> None:
+    def idle(connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
         record.info[_USED_AT] = time.monotonic()
+        if connection is not None and record.info[_POOL] is not engine.pool:
+            # The engine was disposed of while the connection was in use, so nobody will take it from its pool again.
+            connection.close()
 
     def wanted(connection: WatchedConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
         used_at = record.info.get(_USED_AT)

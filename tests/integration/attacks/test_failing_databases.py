@@ -97,6 +97,16 @@ def test_every_connection_has_keepalives_and_time_outs(postgres: Postgres) -> No
                     assert connection.exec_driver_sql(f"SHOW {name}").scalar() != "0", name
 
 
+def test_a_connection_in_use_while_the_store_closes_is_closed_after_its_use(postgres: Postgres) -> None:
+    store = Store.open(postgres.database())
+    with store._engine.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, WatchedConnection)
+        store.close()
+        assert not driver.closed
+    assert driver.closed
+
+
 def test_a_process_opens_no_more_connections_than_it_may(postgres: Postgres) -> None:
     with Store.open(postgres.database(), connections=8) as store:
         sizes = [engine.pool.size() for engine in (store._engine, store._notes)]  # type: ignore[attr-defined]
