@@ -14,6 +14,7 @@ from tuner.cli.commands import Command
 COMMANDS: Final = (
     Command("tune", "tuner.cli.tune:tune",
             "Finds the fastest proved-correct config for one GEMM on one device and stores it."),
+    Command("retune", "tuner.cli.retune:retune", "Measures bests again, and says which winners moved and by how much."),
     Command("best", "tuner.cli.query:best",
             "Prints the best known config: measured, else nearest, else predicted, else default, and says which."),
     Command("explain", "tuner.cli.explain:explain",

@@ -35,7 +35,7 @@ from tuner.fleet.campaigns.sweep import Maintenance, Sweeper
 from tuner.fleet.campaigns.workers import Workers
 from tuner.studying.candidates import candidates_for
 from tuner.studying.screening import Search
-from workers.measurement import SCREENING, DeviceFacts, Measurement, Outcome, Provenance
+from workers.measurement import SCREENING, DeviceFacts, Measurement, Outcome, Program, Provenance
 from workers.ports import More, Round, Worker, no_more
 
 PROBLEMS = tuple(Gemm.parse(f"{m}x256x256") for m in (64, 128, 192, 256, 320, 384))
@@ -62,6 +62,9 @@ class FakeDevice:
 
     def measurable(self, problem: Gemm) -> None:
         return None
+
+    def program(self, problem: Gemm) -> Program:
+        return PROVENANCE.program
 
     def begin(self, problem: Gemm) -> Round:
         return FakeRound(problem, provenance(int(self.facts.uuid.removeprefix("GPU-"))), self._crash)

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
 from pydantic import BeforeValidator, TypeAdapter
 
@@ -102,6 +102,15 @@ class Verification:
     reference: str
 
 
+class Program(NamedTuple):
+    """What runs. Times of two programs say nothing of each other's code."""
+
+    kernel_source_digest: str
+    nvrtc: str
+    driver: str
+    cublaslt: str
+
+
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """What a measurement depends on besides problem, config and policy.
@@ -127,9 +136,9 @@ class Provenance:
     seed: int
 
     @property
-    def program(self) -> tuple[str, str, str, str]:
-        """What ran: kernels, compiler, driver and library. Times of two programs say nothing of each other's code."""
-        return self.kernel_source_digest, self.nvrtc, self.driver, self.cublaslt
+    def program(self) -> Program:
+        """What ran: kernels, compiler, driver and library."""
+        return Program(self.kernel_source_digest, self.nvrtc, self.driver, self.cublaslt)
 
     @property
     def kernels(self) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from typing import Protocol, Self
 
 from space.config import Config
 from space.problem import Problem
-from workers.measurement import DeviceFacts, Measurement, Policy, Provenance
+from workers.measurement import DeviceFacts, Measurement, Policy, Program, Provenance
 
 #: Returns further candidates for a running screening; none where there are none for now.
 More = Callable[[], Sequence[Config]]
@@ -77,6 +77,14 @@ class Worker(Protocol):
         """Keys of the configs that this worker can measure; None for any legal one.
 
         A recorded device can only replay what was recorded; empty means it knows nothing of the problem.
+        """
+        ...
+
+    def program(self, problem: Problem) -> Program:
+        """What would run: the kernels of the families that compete for the problem, and the versions installed.
+
+        Raises:
+            WorkerError: the device knows nothing of the problem.
         """
         ...
 

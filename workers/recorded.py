@@ -25,7 +25,7 @@ from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
 from workers.kernels.source import sources_digest
-from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Program, Provenance
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
 
@@ -221,12 +221,23 @@ class RecordedWorker:
             if measurement.stage == "screen" and not _is_library(measurement)
         )
 
+    def program(self, problem: Problem) -> Program:
+        """What ran when `problem` was recorded.
+
+        Raises:
+            RecordingError: it was not, or its recording can't be read.
+        """
+        return self._known(problem).measurements[0][1].program
+
     def begin(self, problem: Problem) -> RecordedRound:
         """Opens the recording of `problem`.
 
         Raises:
             RecordingError: there is none, or it can't be read.
         """
+        return RecordedRound(self._known(problem), self._builder, self._sleep)
+
+    def _known(self, problem: Problem) -> Recording:
         recording = self.recording_of(problem)
         if recording is None:
             known = ", ".join(f"{p.title}" for p in self.problems)
@@ -234,7 +245,7 @@ class RecordedWorker:
                 f"{problem.title} was not recorded on {self._facts.name}: "
                 f"recorded are {known}; `gemmtune best {problem.shape}` predicts without a measurement"
             )
-        return RecordedRound(recording, self._builder, self._sleep)
+        return recording
 
     def close(self) -> None:
         """Stops the compilers."""

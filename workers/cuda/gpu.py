@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-from space.registry import registered_modules
+from space.problem import Problem
+from space.registry import families_for, registered_modules
 from workers import errors
 from workers.builder import BuildCache, Builder
 from workers.errors import DriverError, ProcessError, WorkerError
-from workers.measurement import DeviceFacts, from_json
+from workers.kernels.source import sources_digest
+from workers.measurement import DeviceFacts, Program, from_json
 from workers.supervisor import Died, LostContext, Supervisor
 
 #: Limit for the first answer, which waits for the driver, the libraries and the verification kernels.
@@ -66,6 +68,13 @@ class GpuProcess:
     def facts(self) -> DeviceFacts:
         """The GPU."""
         return self._facts
+
+    def program(self, problem: Problem) -> Program:
+        """What would run for a problem."""
+        competing = families_for(self.facts.arch, problem)
+        return Program(
+            sources_digest(competing), self.libraries["nvrtc"], self.facts.driver, self.libraries.get("cublaslt", "")
+        )
 
     def ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
         """One question to the GPU process.

@@ -13,13 +13,12 @@ from typing import Any, Final
 from space.config import Config
 from space.explain import explain, legal_among
 from space.problem import Problem
-from space.registry import config_named, families_for, family_named
+from space.registry import config_named, family_named
 from space.version import own_version
 from workers.build import BuildFailure
 from workers.builder import Builds
 from workers.cuda.gpu import GpuProcess
 from workers.errors import DriverError, ProcessError
-from workers.kernels.source import sources_digest
 from workers.measurement import SCREENING, Measurement, Outcome, Provenance, Stage, from_json
 from workers.ports import More, no_more
 from workers.supervisor import Died, LostContext
@@ -65,11 +64,10 @@ class CudaRound:
     @property
     def provenance(self) -> Provenance:
         """What this round's measurements depend on."""
-        facts, libraries = self._gpu.facts, self._gpu.libraries
-        competing = families_for(facts.arch, self._problem)
+        facts, program = self._gpu.facts, self._gpu.program(self._problem)
         return Provenance(
-            facts.name, facts.uuid, facts.driver, libraries["nvrtc"], sources_digest(competing),
-            libraries.get("cublaslt", ""), own_version(), self._seed,
+            facts.name, facts.uuid, program.driver, program.nvrtc, program.kernel_source_digest, program.cublaslt,
+            own_version(), self._seed,
         )  # fmt: skip
 
     def prepare(self) -> None:

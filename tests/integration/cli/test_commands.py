@@ -180,3 +180,12 @@ def test_a_setting_outside_its_domain_is_named(shell: Shell) -> None:
     result = shell("best", "16x16x16", GEMMTUNE_PORT="99999999")
     assert result.returncode == 3
     assert "GEMMTUNE_PORT" in result.stderr
+
+
+def test_retune_lists_what_is_stale_and_creates_no_store(shell: Shell) -> None:
+    shell("tune", PROBLEM.shape, "--device", "recorded:h200")
+    listed = shell("retune", "--stale", "--dry-run", "--json", "--device", "recorded:h200")
+    assert json.loads(listed.stdout) == {"bests": 1, "stale": []}
+    missing = shell.folder / "missing.db"
+    refused = shell("retune", "--stale", "--device", "recorded:h200", "--db", str(missing))
+    assert (refused.returncode, missing.exists()) == (5, False)

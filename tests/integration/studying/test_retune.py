@@ -1,0 +1,105 @@
+"""Retuning finds what a new program changes, measures it within its budget, and says what moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from space.config import Config
+from space.kinds.gemm import Gemm
+from space.problem import Problem
+from space.registry import families_for
+from tests.fleet import FakeDevice, FakeRound, time_of
+from tests.support import DEVICE, PROBLEM, PROVENANCE
+from tuner.evidence.records import Provenance
+from tuner.evidence.store import Store
+from tuner.studying.guidance import Guidance
+from tuner.studying.retune import Retuned, compare, retune
+from tuner.studying.study import Budget, tune
+from workers.errors import ProcessError
+from workers.kernels.source import sources_digest
+from workers.measurement import Measurement, Program
+from workers.ports import More, Round, no_more
+
+BUDGET = Budget(candidates=12, turns=5)
+OTHER = Gemm.parse("512x256x256")
+TODAY = replace(PROVENANCE, kernel_source_digest=sources_digest(families_for("sm_90a", PROBLEM)))
+NEWER = replace(TODAY, driver="590.1")
+
+
+class Device(FakeDevice):
+    """A device with a program of its own, on which some configs take another time than on others."""
+
+    def __init__(self, provenance: Provenance, slower: tuple[Config, ...] = (), broken: bool = False) -> None:
+        super().__init__()
+        self._provenance, self._slower, self._broken = provenance, slower, broken
+
+    def program(self, problem: Problem) -> Program:
+        return self._provenance.program
+
+    def begin(self, problem: Gemm) -> Round:
+        if self._broken:
+            raise ProcessError("the GPU fell off the bus")
+        return _Round(problem, self._provenance, self._slower)
+
+
+class _Round(FakeRound):
+    def __init__(self, problem: Gemm, provenance: Provenance, slower: tuple[Config, ...]) -> None:
+        super().__init__(problem, provenance, lambda config: False)
+        self._slower = slower
+
+    def screen(self, candidates: Sequence[Config], more: More = no_more) -> Iterator[Measurement]:
+        yield from map(self._now, super().screen(candidates, more))
+
+    def finals(self, finalists: Sequence[Config], turns: int) -> tuple[Measurement, ...]:
+        return tuple(map(self._now, super().finals(finalists, turns)))
+
+    def _now(self, one: Measurement) -> Measurement:
+        factor = 1.5 if one.config in self._slower else 1.0
+        return replace(one, samples_us=tuple(us * factor for us in one.samples_us))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        for problem in (PROBLEM, OTHER):
+            tune(store, Device(TODAY), problem, BUDGET)
+        yield store
+
+
+def again(store: Store, device: Device, seconds: float | None = None) -> list[Retuned]:
+    stale = [each for each in compare(store, device, store.bests(DEVICE), None) if each.changes]
+    return list(retune(store, device, stale, BUDGET, Guidance(), seconds))
+
+
+def test_a_new_driver_makes_bests_stale_until_they_are_measured_again(store: Store) -> None:
+    changes = [each.changes for each in compare(store, Device(NEWER), store.bests(DEVICE), None)]
+    assert changes == [("driver 580.1 is now 590.1",)] * 2
+    done = again(store, Device(NEWER))
+    assert [(each.moved, each.stands) for each in done] == [(False, True)] * 2
+    assert again(store, Device(NEWER)) == []
+
+
+def test_a_winner_that_the_new_program_slows_down_moves_with_the_gain_of_today(store: Store) -> None:
+    old = store.best(PROBLEM, DEVICE)
+    assert old is not None
+    done = {each.stale.best.problem: each for each in again(store, Device(NEWER, slower=(old.config,)))}
+    moved = done[PROBLEM]
+    assert moved.best is not None
+    assert moved.moved
+    assert moved.stands
+    served = store.best(PROBLEM, DEVICE)
+    assert served is not None
+    assert served.config == moved.best.config != old.config
+    if moved.old_now_us is not None:
+        assert moved.old_now_us == pytest.approx(1.5 * time_of(old.config), rel=0.01)
+
+
+def test_the_budget_of_time_ends_it_and_a_failure_is_told(store: Store) -> None:
+    assert again(store, Device(NEWER), seconds=0) == []
+    failed = again(store, Device(NEWER, broken=True))
+    assert [(each.best, each.why) for each in failed] == [(None, "the GPU fell off the bus")] * 2
+    assert len(again(store, Device(NEWER))) == 2

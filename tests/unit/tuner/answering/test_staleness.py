@@ -1,0 +1,58 @@
+"""A best says when its kernel is no longer the one that was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from space.config import Config
+from space.devices import find_profile
+from space.registry import families_for, family_named
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured
+from tuner.answering.staleness import staleness
+from tuner.evidence.records import Best, StoredMeasurement
+from workers.build import digest_of
+from workers.builder import source_of
+from workers.kernels.source import sources_digest
+
+ARCH = "sm_90a"
+CONFIG = FAMILY.config({})
+TODAY = sources_digest(families_for(ARCH, PROBLEM))
+BUILD = digest_of(source_of(PROBLEM, CONFIG, ARCH), ARCH, PROVENANCE.nvrtc)
+
+
+def best_of(kernels: str, build: str, config: Config = CONFIG, kind: str = "cuda", device: str = DEVICE) -> Best:
+    measurement = replace(measured(config), build_digest=build)
+    stored = StoredMeasurement(
+        1, 1, device, kind, None, replace(PROVENANCE, kernel_source_digest=kernels), measurement,  # type: ignore[arg-type]
+    )  # fmt: skip
+    return Best(PROBLEM, device, kind, stored, None, None, None, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("kernels", "build"),
+    [(TODAY, ""), (TODAY, BUILD), ("another family's text changed", BUILD)],
+)
+def test_a_kernel_of_today_is_not_stale(kernels: str, build: str) -> None:
+    assert staleness(best_of(kernels, build)) == ""
+
+
+@pytest.mark.parametrize(("build", "then"), [("a" * 64, "a" * 12), ("", "unknown")])
+def test_a_kernel_that_changed_is_stale(build: str, then: str) -> None:
+    assert staleness(best_of("older", build)) == (f"its kernel has changed since: build {then} then, {BUILD[:12]} now")
+
+
+def test_another_compiler_makes_another_build() -> None:
+    assert staleness(best_of(TODAY, BUILD), nvrtc=PROVENANCE.nvrtc) == ""
+    assert "has changed since" in staleness(best_of(TODAY, BUILD), nvrtc="99.0")
+
+
+def test_replays_the_library_and_unknown_cards_are_compared_elsewhere() -> None:
+    library = family_named("cublaslt").config({"rank": 0})
+    assert find_profile("NVIDIA Unheard-of") is None
+    for best in (
+        best_of("older", "", kind="recorded"), best_of("older", "", config=library),
+        best_of("older", "", device="NVIDIA Unheard-of"),
+    ):  # fmt: skip
+        assert staleness(best) == ""

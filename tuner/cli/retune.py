@@ -1,0 +1,104 @@
+"""`gemmtune retune`: measures again what a new driver, compiler, library, kernel or model may have changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from tuner.cli.options import Db, Device, Json, open_store
+from tuner.cli.output import console, emit, notes
+from tuner.cli.tune import say_device
+from tuner.settings import settings
+from tuner.studying.guidance import guidance_for
+from tuner.studying.open_worker import open_worker
+from tuner.studying.retune import Retuned, Stale, compare
+from tuner.studying.retune import retune as measure_again
+from tuner.studying.screening import Budget
+
+
+def retune(
+    stale: Annotated[bool, typer.Option("--stale", help="Only bests whose program has changed.")] = False,
+    device: Device = "auto",
+    candidates: Annotated[int, typer.Option(min=1, help="Candidates to measure for each problem.")] = 48,
+    seconds: Annotated[float | None, typer.Option(min=0, help="Begin no problem after this many seconds.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List them; measure nothing.")] = False,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Measures bests again, and says which winners moved and by how much.
+
+    A best is stale if another kernel text, NVRTC, driver or cuBLASLt would run today, or if the learned model promises
+    more of a config that was never tried. Those that take longest come first.
+    """
+    with open_store(db, create=False) as store, open_worker(device, settings()) as worker:
+        say_device(worker.facts)
+        guidance = guidance_for(worker.facts.name, settings().model_dir)
+        ours = [best for best in store.bests(worker.facts.name) if best.device_kind == worker.facts.kind]
+        compared = list(compare(store, worker, ours, guidance.model_of(worker.facts.name)))
+        chosen = sorted((each for each in compared if each.changes or not stale), key=lambda each: -each.best.median_us)
+        if dry_run:
+            _show_stale(chosen, len(ours), as_json)
+            return
+        done: list[Retuned] = []
+        for again in measure_again(store, worker, chosen, Budget(candidates), guidance, seconds):
+            done.append(again)
+            notes.print(f"{len(done)}/{len(chosen)}  {_line(again)}")
+        _show_retuned(done, len(chosen) - len(done), as_json)
+
+
+def _show_stale(chosen: Sequence[Stale], of: int, as_json: bool) -> None:
+    if as_json:
+        emit({"bests": of, "stale": [_stale_document(each) for each in chosen]})
+        return
+    for each in chosen:
+        console.print(f"{each.best.problem.title}  {each.best.median_us:.2f} µs: {_changes_of(each)}")
+    console.print(f"{len(chosen)} of {of} bests would be measured again")
+
+
+def _show_retuned(done: Sequence[Retuned], left: int, as_json: bool) -> None:
+    moved = [each for each in done if each.moved]
+    gains = [each.gain for each in moved if each.gain]
+    mean = math.exp(sum(map(math.log, gains)) / len(gains)) if gains else None
+    if as_json:
+        emit({"left": left, "moved": len(moved), "mean_gain": mean, "retuned": [_document(each) for each in done]})
+        return
+    console.print(f"{len(moved)} of {len(done)} winners moved; {left} bests are left: rerun to go on")
+    if mean:
+        console.print(
+            f"the new winners are {mean:.3f} times as fast as the old ones are today (geometric mean of {len(gains)}; "
+            f"{min(gains):.3f} to {max(gains):.3f})"
+        )
+
+
+def _line(again: Retuned) -> str:
+    old, title = again.stale.best, again.stale.best.problem.title
+    if again.best is None:
+        return f"{title}: not measured: {again.why}"
+    times = f"{old.median_us:.2f} µs then, {again.best.median_us:.2f} µs now ({again.best.policy.value})"
+    gain = f", {again.gain:.3f} times as fast as the old winner today" if again.gain else ""
+    stands = "" if again.stands else f"; {again.why}"
+    return f"{title}: {f'now {again.best.config.key}{gain}' if again.moved else 'the same winner'}, {times}{stands}"
+
+
+def _changes_of(stale: Stale) -> str:
+    return "; ".join(stale.changes) or "nothing has changed"
+
+
+def _stale_document(stale: Stale) -> dict[str, Any]:
+    best = stale.best
+    return {
+        "problem": best.problem.document(), "device": best.device, "policy": best.policy, "config": best.config.key,
+        "median_us": best.median_us, "changes": stale.changes,
+    }  # fmt: skip
+
+
+def _document(again: Retuned) -> dict[str, Any]:
+    best = again.best
+    return _stale_document(again.stale) | {
+        "moved": again.moved, "gain": again.gain, "old_now_us": again.old_now_us, "served": again.stands,
+        "why": again.why, "new_config": best.config.key if best else None,
+        "new_median_us": best.median_us if best else None, "new_policy": best.policy if best else None,
+    }  # fmt: skip

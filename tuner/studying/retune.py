@@ -1,0 +1,142 @@
+"""Retuning: measures bests again whose program has changed since, and says which winners moved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from space.devices import find_profile
+from space.registry import family_named
+from tuner.answering.staleness import staleness
+from tuner.errors import NothingCorrect
+from tuner.evidence.records import Best, Outcome
+from tuner.evidence.store import Store
+from tuner.prediction.learned import LearnedModel
+from tuner.prediction.portfolio import first_choice
+from tuner.studying.guidance import Guidance
+from tuner.studying.study import Budget, tune
+from workers.errors import WorkerError
+from workers.measurement import Program
+from workers.ports import Worker
+
+#: A model's untried first choice is worth a measurement if it promises more than the tie band.
+_PROMISE: Final = 1.02
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A best and what has changed since it was measured, one clause each; no clause if nothing has."""
+
+    best: Best
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retuned:
+    """A best that was measured again.
+
+    Attributes:
+        stale: the old one.
+        best: the new winner; None if the problem could not be measured.
+        old_now_us: today's final time of the old winner, under the policy of the new; None if it was not a finalist.
+        stands: whether the store serves the new winner now; `why` says why not, or what went wrong.
+    """
+
+    stale: Stale
+    best: Best | None
+    old_now_us: float | None
+    stands: bool
+    why: str
+
+    @property
+    def moved(self) -> bool:
+        """Whether another config wins today."""
+        return self.best is not None and self.best.config != self.stale.best.config
+
+    @property
+    def gain(self) -> float | None:
+        """How many times faster than the old winner the new one is, both today; None if unknown."""
+        return self.old_now_us / self.best.median_us if self.best and self.old_now_us else None
+
+
+def compare(store: Store, worker: Worker, bests: Iterable[Best], model: LearnedModel | None) -> Iterator[Stale]:
+    """Compares bests of the worker's device with what the worker would run, one by one.
+
+    A best whose problem the worker does not know is left out.
+
+    Args:
+        model: of the device, whose first choice counts as a change where it was never measured and promises a gain.
+    """
+    for best in bests:
+        try:
+            program = worker.program(best.problem)
+        except WorkerError:
+            continue
+        changes = _changes(best, program) or _promise(store, worker, best, model)
+        yield Stale(best, tuple(changes))
+
+
+def _changes(best: Best, program: Program) -> list[str]:
+    then = best.winner.provenance.program
+    own = family_named(best.config.family).own
+    changes = [clause] if (clause := staleness(best)) else []
+    if own and then.nvrtc != program.nvrtc:
+        changes.append(f"NVRTC {then.nvrtc} is now {program.nvrtc}")
+    if then.driver != program.driver:
+        changes.append(f"driver {then.driver} is now {program.driver}")
+    if then.cublaslt != program.cublaslt:
+        changes.append(f"cuBLASLt {then.cublaslt or 'missing'} is now {program.cublaslt or 'missing'}")
+    return changes
+
+
+def _promise(store: Store, worker: Worker, best: Best, model: LearnedModel | None) -> list[str]:
+    profile = find_profile(best.device)
+    found = first_choice(model, best.problem, profile) if model and profile else None
+    if found is None:
+        return []
+    config, prediction, place = found
+    expected_us, measurable = float(prediction.time_us[place]), worker.measurable(best.problem)
+    if best.median_us / expected_us < _PROMISE or (measurable is not None and config.key not in measurable):
+        return []
+    if any(each.measurement.config == config for each in store.every(best.device, best.problem)):
+        return []
+    return [f"the model expects {expected_us:.2f} µs of a config that was never tried: {config.key}"]
+
+
+def retune(
+    store: Store,
+    worker: Worker,
+    stale: Sequence[Stale],
+    budget: Budget,
+    guidance: Guidance,
+    seconds: float | None = None,
+) -> Iterator[Retuned]:
+    """Measures each problem again, the old winner and runner-up among the first candidates.
+
+    Args:
+        budget: of each problem.
+        seconds: no problem is begun after this; the last one may end later.
+
+    Raises:
+        StoreError: the store can't be written.
+    """
+    started = time.monotonic()
+    for each in stale:
+        if seconds is not None and time.monotonic() - started >= seconds:
+            return
+        yield _again(store, worker, each, budget, guidance)
+
+
+def _again(store: Store, worker: Worker, stale: Stale, budget: Budget, guidance: Guidance) -> Retuned:
+    old = stale.best
+    before = [config for config in (old.config, old.runner_up) if config is not None]
+    near = store.winners_near(old.problem, old.device)
+    try:
+        report = tune(store, worker, old.problem, budget, guidance=replace(guidance, winners=(*before, *near)))
+    except (NothingCorrect, WorkerError) as error:
+        return Retuned(stale, None, None, stands=False, why=str(error))
+    finals = (one for one in report.finals if one.outcome is Outcome.CORRECT and one.policy is report.best.policy)
+    old_now_us = next((one.median_us for one in finals if one.config == old.config), None)
+    return Retuned(stale, report.best, old_now_us, not report.remarks, "; ".join(report.remarks))
