@@ -40,6 +40,7 @@ from api.middleware import RequestMiddleware
 from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams
 from api.tables import TableViews
+from api.views import VIEWS, kept
 from api.write_probe import WriteProbe
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
@@ -48,8 +49,8 @@ from tuner.fleet.campaigns.records import TIMING, Timing
 _FIRST_READING_SECONDS: Final = 2.0
 #: Routes are matched in this order: those that a large fleet requests all the time come first.
 _ROUTERS: Final = (
-    workers, rounds, best, history, tables, devices, measurements, campaigns, builds, explain, importance, health,
-    routes,
+    workers, rounds, best, history, tables, devices, measurements, campaigns, builds, explain, importance, *VIEWS,
+    health, routes,
 )  # fmt: skip
 #: Schemas that appear in no endpoint's signature.
 _SCHEMAS: Final = (http_errors.ProblemDocument, best.BatchIn)
@@ -89,6 +90,7 @@ def create_app(
     state.metrics.registry.register(FleetMetrics(store))
     http_errors.install(app)
     fleet.install(app, timing)
+    kept.install(app)
     state.request_log = RequestLog(log)
     fast_paths = {"/v1/best": best.fast_path(state.answer_service, state.metrics)}
     app.add_middleware(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Request, Security
+from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from api.http_errors import HttpError
@@ -79,6 +79,16 @@ class TokenCache:
         return caller
 
 
+async def any_caller(
+    request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
+) -> Caller:
+    """A dependency that returns the caller, whatever its scopes, or refuses: 401 without a valid token."""
+    found: Caller | HttpError = request.state.caller
+    if isinstance(found, HttpError):
+        raise found
+    return found
+
+
 def require(scope: ScopeWord) -> Callable[..., Coroutine[Any, Any, Caller]]:
     """A dependency that returns the caller, or refuses: 401 without a valid token, 403 without `scope`.
 
@@ -86,12 +96,7 @@ def require(scope: ScopeWord) -> Callable[..., Coroutine[Any, Any, Caller]]:
     """
     needed = Scope(scope)
 
-    async def caller(
-        request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)] = None
-    ) -> Caller:
-        found: Caller | HttpError = request.state.caller
-        if isinstance(found, HttpError):
-            raise found
+    async def caller(found: Annotated[Caller, Depends(any_caller)]) -> Caller:
         if not found.may(needed):
             held = ", ".join(sorted(found.scopes)) or "none"
             detail = f"token {found.name!r} has the scopes {held}; this needs {needed}: use a token that has it"

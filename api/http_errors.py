@@ -31,6 +31,8 @@ ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     errors.UnstorableValue: (422, "unstorable-value"),
     errors.UnknownDevice: (404, "unknown-device"),
     errors.NothingMeasured: (404, "not-measured"),
+    errors.UnknownMeasurement: (404, "unknown-measurement"),
+    errors.UnknownStudy: (404, "unknown-study"),
     errors.BuildRefused: (422, "build-refused"),
     errors.BuildDiffers: (409, "build-differs"),
     errors.CampaignError: (422, "bad-campaign"),

@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from api import pages
 from api.auth import require
 from api.devices import DevicePath
+from api.encoding import matches
 from api.http_errors import HttpError, responses
 from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import DeviceBests, Snapshot
@@ -146,9 +147,3 @@ def rendered(view: TableView) -> Iterator[bytes]:
     yield b'{"content":' + canonical(view.content) + b","
     yield from view.parts()
     yield b"\n"
-
-
-def matches(if_none_match: str, etag: str) -> bool:
-    """Evaluates If-None-Match (RFC 9110 §13.1.2): weak comparison with each entry of the list, or `*`."""
-    given = [part.strip().removeprefix("W/") for part in if_none_match.split(",")]
-    return "*" in given or etag in given

@@ -8,12 +8,11 @@ from typing import Any, Final, Self
 
 import httpx2
 
+from gemmtune.reading import PAGE, Reading
 from tuner.fleet.service_client import ServiceClient
 
 #: Largest batch that the service accepts.
 _MOST_PROBLEMS: Final = 10_000
-#: Largest page that the service returns.
-_PAGE: Final = 1_000
 
 
 class GemmtuneError(Exception):
@@ -60,7 +59,7 @@ class BestAnswer:
         )  # fmt: skip
 
 
-class Client:
+class Client(Reading):
     """A client of one service.
 
     Args:
@@ -183,7 +182,7 @@ class Client:
         return self._pages("/v1/measurements", filters)
 
     def _pages(self, path: str, filters: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-        return self._service.pages(path, filters, _PAGE)
+        return self._service.pages(path, filters, PAGE)
 
     def close(self) -> None:
         """Closes connections."""

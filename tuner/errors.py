@@ -54,6 +54,14 @@ class UnknownDevice(TunerError):
     """The store has no best of that device."""
 
 
+class UnknownMeasurement(TunerError):
+    """The store has no such measurement, or can't read it."""
+
+
+class UnknownStudy(TunerError):
+    """The store has no such study."""
+
+
 class TokenError(TunerError):
     """An API token can't be made or revoked."""
 

@@ -23,7 +23,7 @@ def test_every_route_is_documented(tmp_path: Path) -> None:
 def test_every_type_of_error_is_documented() -> None:
     documented = set(re.findall(r"`/problems/([a-z-]+)`", (ROOT / "docs" / "http-errors.md").read_text()))
     raised = {kind for _, kind in ERRORS.values()}
-    for path in (ROOT / "api").glob("*.py"):
+    for path in (ROOT / "api").rglob("*.py"):
         text = path.read_text()
         raised |= set(re.findall(r"HttpError\(\s*\d{3},\s*\"([a-z-]+)\"", text))
     assert raised - documented == set()

@@ -32,13 +32,13 @@ FLOORS: Final = {
 #: Modules of `gemmtune` that may import `api`.
 COMPOSITION_ROOT: Final = {"gemmtune.serve"}
 #: The rooms of `tuner`, from bottom to top; its loose modules stand below all of them.
-TUNER_ROOMS: Final = ("evidence", "prediction", "answering", "studying", "tables", "fleet", "cli")
+TUNER_ROOMS: Final = ("evidence", "prediction", "answering", "studying", "tables", "fleet", "views", "cli")
 #: Of `workers`, the tuner may import ports, values and errors. Only these modules import implementations.
 PORTS: Final = {"workers.ports", "workers.measurement", "workers.errors"}
 USES_IMPLEMENTATIONS: Final = {
     "tuner.studying.open_worker", "tuner.prediction.examples", "tuner.cli.checkup", "tuner.studying.recorder",
     "tuner.cli.record", "tuner.cli.recordings", "tuner.fleet.builds", "tuner.fleet.agent.build_cache",
-    "tuner.answering.staleness",
+    "tuner.answering.staleness", "tuner.views.programs",
 }  # fmt: skip
 
 @cache

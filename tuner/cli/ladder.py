@@ -10,14 +10,16 @@ import typer
 from space.devices import DEFAULT_DEVICE
 from space.errors import ProblemError
 from space.problem import Problem
-from tuner.answering.answers import Answer, answer
-from tuner.answering.ladder import MS, Rung, cliffs, problems
+from tuner.answering.ladder import MS
 from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_weight
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
+from tuner.tables.entries import fields
+from tuner.views import ladder as views
+from tuner.views.ladder import RungFacts
 
 
 @asks_weight
@@ -33,50 +35,35 @@ def ladder(
     A smaller M never takes longer than a larger one, whose kernel computes it with padding; a larger M never takes
     longer than repeating a smaller one. If measurements contradict this, the configs to measure again are listed.
     """
-    rungs = problems(problem, _numbers(ms) if ms else MS)
     model = model_for(device, settings().model_dir).model
     with open_store(db) as store:
-        answers = [answer(store, problem, device, model=model) for problem in rungs]
-    known = [
-        Rung(found.problem, found.config, found.time_us, found.best.runner_up if found.best else None)
-        for found in answers if found.source == "measured" and found.config and found.time_us
-    ]  # fmt: skip
-    found = cliffs(known)
+        found = views.ladder(store, problem, device, _numbers(ms) if ms else MS, model)
     if as_json:
         emit({
-            "rungs": [
-                {"m": each.problem.extents[0], "source": each.source, "time_us": each.time_us,
-                 "interval_us": each.interval_us, "tflops": each.tflops, "config": each.config, "why": each.why}
-                for each in answers
-            ],
-            "cliffs": [
-                {"kind": cliff.kind, "m": cliff.suspect.problem.extents[0], "time_us": cliff.suspect.time_us,
-                 "witness_m": cliff.witness.problem.extents[0], "bound_us": cliff.bound_us,
-                 "sentence": cliff.sentence, "again": cliff.again}
-                for cliff in found
-            ],
+            "rungs": [{name: value for name, value in fields(each).items() if name not in ("problem", "roofline_us")}
+                      for each in found.rungs],
+            "cliffs": found.cliffs,
         })  # fmt: skip
         return
     rows = [
-        (each.problem.extents[0], each.source, f"{each.time_us:.2f}" if each.time_us else "–",
-         f"{each.tflops:.0f}" if each.tflops else "–", _varied(each, answers))
-        for each in answers
+        (each.m, each.source, f"{each.time_us:.2f}" if each.time_us else "–",
+         f"{each.tflops:.0f}" if each.tflops else "–", _varied(each, found.varied))
+        for each in found.rungs
     ]  # fmt: skip
     table(("M", "source", "µs", "TFLOP/s", "knobs that differ along the ladder"), rows)
-    for cliff in found:
+    for cliff in found.cliffs:
+        problem_of_cliff = problem.resized(cliff.m, *problem.extents[1:])
         console.print(f"cliff: {cliff.sentence}; measure again with {len(cliff.again)} configs: "
-                      f"{tune_command(cliff.suspect.problem)}")  # fmt: skip
-    if known and not found:
-        console.print(f"no cliffs among {len(known)} measured rungs")
+                      f"{tune_command(problem_of_cliff)}")  # fmt: skip
+    known = sum(each.source == "measured" for each in found.rungs)
+    if known and not found.cliffs:
+        console.print(f"no cliffs among {known} measured rungs")
 
 
-def _varied(found: Answer, answers: Sequence[Answer]) -> str:
-    if found.config is None:
+def _varied(rung: RungFacts, varied: Sequence[str]) -> str:
+    if rung.config is None:
         return "–"
-    values: dict[str, set[object]] = {}
-    for name, value in (pair for each in answers if each.config for pair in each.config.values):
-        values.setdefault(name, set()).add(value)
-    return ",".join(f"{name}={value}" for name, value in found.config.values if len(values[name]) > 1)
+    return ",".join(f"{name}={value}" for name, value in rung.config.values if name in varied)
 
 
 def _numbers(text: str) -> list[int]:

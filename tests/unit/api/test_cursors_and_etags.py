@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.encoding import matches
 from api.http_errors import HttpError
 from api.pages import ById, decode, encode
-from api.tables import matches
 
 FILTERS = {"problem": None, "device": "NVIDIA H200", "outcome": None}
 

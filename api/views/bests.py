@@ -1,0 +1,140 @@
+"""GET /v1/bests:columns: every best of a device in one answer, column by column."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from api.auth import require
+from api.encoding import Rendered
+from api.http_errors import HttpError, responses
+from api.schemas import Absent, DeviceName, Strict
+from api.views.columns import Coded, Columnar, ConfigsOut
+from api.views.kept import ViewsDependency
+from tuner.evidence.records import Policy
+
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+
+
+class BestColumnsQuery(Strict):
+    """A device, and what its times are to stand for."""
+
+    device: DeviceName
+    policy: Policy | Absent = None
+
+
+class GainOut(BaseModel):
+    """The gain over the library, its geometric mean with a 95 % interval."""
+
+    problems: int
+    geometric_mean: float
+    low: float
+    high: float
+    faster: int
+    tied: int
+    slower: int
+    least: float
+    most: float
+
+
+class GainsOut(BaseModel):
+    """The gain over all problems, sampled or not."""
+
+    first: GainOut | None = Field(description="over cuBLASLt's first choice")
+    best: GainOut | None = Field(description="over the fastest of its candidates")
+
+
+class TimesOut(BaseModel):
+    """Times of one policy; null where nothing was measured under it."""
+
+    time_us: list[float | None]
+    low_us: list[float | None]
+    high_us: list[float | None]
+    first: list[float | None] = Field(description="time of cuBLASLt's first choice over ours")
+    first_low: list[float | None]
+    first_high: list[float | None]
+    first_paired: list[bool | None]
+    best: list[float | None] = Field(description="time of cuBLASLt's fastest candidate over ours")
+    best_low: list[float | None]
+    best_high: list[float | None]
+    best_paired: list[bool | None]
+
+
+class BestTableOut(TimesOut):
+    """The columns, one entry per problem, by problem key."""
+
+    key: list[str]
+    m: list[int]
+    n: list[int]
+    k: list[int]
+    kind: Coded[str]
+    dtype: Coded[str]
+    layout: Coded[str | None]
+    class_: Coded[str] = Field(alias="class", description="gemv, skinny, deep, shallow, wide or square")
+    bound: Coded[str | None] = Field(description="what the roofline expects to limit it: compute or memory")
+    flops: list[int]
+    bytes: list[int]
+    roofline_us: list[float | None]
+    tflops: list[float]
+    policy: Coded[str]
+    device_kind: Coded[str]
+    config: list[int] = Field(description="place in `configs`")
+    measurement_id: list[int]
+    study_id: list[int]
+    tried: list[int]
+    failed: list[int]
+    taken_at: list[float] = Field(description="seconds since 1970")
+    driver: Coded[str]
+    nvrtc: Coded[str]
+    kernels: Coded[str]
+    cublaslt: Coded[str]
+    stale: list[bool] = Field(description="measured with kernels that are not this version's")
+
+
+class CeilingsOut(BaseModel):
+    """Rates that no kernel exceeds for long."""
+
+    memory_tbs: float
+    tensor_tflops: dict[str, float]
+    clock_ghz: float
+
+
+class BestColumnsOut(Columnar):
+    """Every best of a device."""
+
+    device: str
+    version: int
+    gain: GainsOut
+    columns: BestTableOut
+    fields: dict[str, Coded[Any]] = Field(description="further fields of the problems")
+    policies: dict[str, TimesOut] = Field(description="the same rows under every policy")
+    configs: ConfigsOut
+    ceilings: CeilingsOut | None
+
+
+@router.get(
+    "/v1/bests:columns", operation_id="listBestColumns", response_model=BestColumnsOut,
+    responses={**responses(404), 304: {"description": "the client already has this content"}},
+)  # fmt: skip
+async def list_best_columns(
+    request: Request, query: Annotated[BestColumnsQuery, Query()], views: ViewsDependency
+) -> Response:
+    """Every served best of a device, or those of one policy, as columns; compressed, with an ETag."""
+    policy = query.policy.value if query.policy else None
+
+    def make() -> Rendered:
+        device = views.best_columns.of(query.device)
+        if not len(device):
+            raise unknown(request, query.device)
+        return views.kept.get(("bests", query.device, policy), device.version, lambda: device.document(policy))
+
+    return await views.answer(request, make)
+
+
+def unknown(request: Request, device: str) -> HttpError:
+    """The refusal of a device that has no best."""
+    names = ", ".join(request.app.state.answer_service.snapshot.devices) or "none yet"
+    detail = f"no best of device {device!r}: there are bests of {names}; see /v1/devices"
+    return HttpError(404, "unknown-device", detail)

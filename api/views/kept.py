@@ -1,0 +1,110 @@
+"""What views share: a bounded cache of rendered answers, and a limit on how many are made at once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Depends, FastAPI, Request, Response
+
+from api.concurrency import ConcurrencyLimit
+from api.encoding import Rendered
+from tuner.evidence import revocations
+from tuner.evidence.store import Store
+from tuner.views.bests import BestColumns
+from tuner.views.measurements import MeasurementColumns
+
+T = TypeVar("T")
+
+#: Memory for rendered views.
+MOST_BYTES: Final = 64 * 2**20
+#: Views that are made at once: each occupies Python, which answers of /v1/best need too.
+CONCURRENT_VIEWS: Final = 2
+
+
+class Kept:
+    """Rendered views, least recently used ones dropped first.
+
+    Args:
+        most_bytes: of compressed bodies together.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most = most_bytes
+        self._held: OrderedDict[Hashable, tuple[object, Rendered]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._making: dict[Hashable, threading.Lock] = {}
+
+    def get(self, key: Hashable, version: object, make: Callable[[], Any]) -> Rendered:
+        """The view of this version; made once, however many ask for it at the same time.
+
+        Args:
+            make: returns the JSON document, or what is rendered already.
+        """
+        with self._lock:
+            if found := self._current(key, version):
+                return found
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if found := self._current(key, version):
+                    return found
+            try:
+                made = make()
+                rendered = made if isinstance(made, Rendered) else Rendered.of(made)
+            finally:
+                with self._lock:
+                    self._making.pop(key, None)
+            with self._lock:
+                self._held[key] = version, rendered
+                while sum(each.bytes_held for _, each in self._held.values()) > self._most and len(self._held) > 1:
+                    self._held.popitem(last=False)
+            return rendered
+
+    def _current(self, key: Hashable, version: object) -> Rendered | None:
+        found = self._held.get(key)
+        if found is None or found[0] != version:
+            return None
+        self._held.move_to_end(key)
+        return found[1]
+
+
+class Views:
+    """The views of one store.
+
+    Attributes:
+        kept: those of the store; `spaces` are those that depend on the question alone.
+        demo: the store is a demonstration's.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.kept, self.spaces = store, Kept(), Kept()
+        self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
+        self.demo = False
+        self._limit = ConcurrencyLimit(CONCURRENT_VIEWS)
+
+    def revocations(self) -> int:
+        """Number of the last revocation, which no counter of changes shows."""
+        return revocations.newest(self.store)
+
+    async def answer(self, request: Request, make: Callable[[], Rendered]) -> Response:
+        """Makes a view in a thread, when it is its turn, and the response to a request for it."""
+        return await self.run(lambda: make().response(request))
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Runs a call in a thread, when it is its turn."""
+        return await self._limit.run(call)
+
+
+def install(app: FastAPI) -> None:
+    """Puts what views share into the app's state."""
+    app.state.shown = Views(app.state.store)
+
+
+async def _views(request: Request) -> object:
+    return request.app.state.shown
+
+
+ViewsDependency = Annotated[Views, Depends(_views)]

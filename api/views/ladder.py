@@ -1,0 +1,93 @@
+"""GET /v1/ladder and /v1/weights: the best configs of one weight at every M, and the weights that were measured."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import Field
+
+from api.answer_service import AnswerService
+from api.auth import require
+from api.derived import fields_of
+from api.http_errors import HttpError, responses
+from api.problem_schemas import Absent, ProblemQuery
+from api.schemas import ConfigOut, DeviceName, Strict
+from api.views.kept import ViewsDependency
+from api.views.studies import FromAttributes
+from tuner.answering.ladder import MS
+from tuner.prediction.files import model_for
+from tuner.views.bests import Weight
+from tuner.views.ladder import CliffFacts, Ladder, RungFacts, ladder
+
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+#: Each M that was not measured is computed, which takes milliseconds.
+MOST_MS = 64
+
+
+class LadderQuery(ProblemQuery):
+    """A weight, as the problem at any M, and the values of M."""
+
+    m: Annotated[int, Field(ge=1, lt=2**31, description="any valid M; the ladder has its own")] = 1
+    device: DeviceName | Absent = None
+    ms: Annotated[
+        str, Field(max_length=600, pattern=r"^[0-9]{1,10}(,[0-9]{1,10})*$", description="values of M, as in 1,16,4096")
+    ] | Absent = None
+
+    def given(self) -> dict[str, Any]:
+        """The fields that were said, with an M."""
+        return super().given() | {"m": self.m}
+
+
+@fields_of(RungFacts, config=ConfigOut | None)
+class RungOut(FromAttributes):
+    """The answer for one M."""
+
+
+@fields_of(CliffFacts, again=list[ConfigOut])
+class CliffOut(FromAttributes):
+    """Two rungs that can't both be right."""
+
+
+@fields_of(Ladder, rungs=list[RungOut], cliffs=list[CliffOut], varied=list[str])
+class LadderOut(FromAttributes):
+    """A weight at every M, and where its times contradict each other."""
+
+
+class WeightsQuery(Strict):
+    """A device."""
+
+    device: DeviceName
+
+
+@fields_of(Weight)
+class WeightOut(FromAttributes):
+    """A weight that was measured at one M or more."""
+
+
+class WeightsOut(FromAttributes):
+    """Weights, those with most measured M first."""
+
+    items: list[WeightOut]
+
+
+@router.get("/v1/ladder", operation_id="getLadder", response_model=LadderOut, responses=responses())
+async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], views: ViewsDependency) -> Ladder:
+    """The best known config of one weight at every M. Measured times that contradict each other are cliffs."""
+    answer_service: AnswerService = request.app.state.answer_service
+    ms = [int(part) for part in query.ms.split(",")] if query.ms else MS
+    if len(set(ms)) > MOST_MS:
+        raise HttpError(422, "bad-input", f"ms has {len(set(ms))} values of M: give at most {MOST_MS}")
+
+    def make() -> Ladder:
+        device = answer_service.device(query.device)
+        model = model_for(device, answer_service.models).model
+        return ladder(answer_service.snapshot, query.problem(), device, ms, model)
+
+    return await views.run(make)
+
+
+@router.get("/v1/weights", operation_id="listWeights", response_model=WeightsOut, responses=responses())
+async def list_weights(query: Annotated[WeightsQuery, Query()], views: ViewsDependency) -> dict[str, list[Weight]]:
+    """Weights that were measured on a device, those with most values of M first: what a ladder can be asked for."""
+    return {"items": await views.run(lambda: views.best_columns.of(query.device).weights())}

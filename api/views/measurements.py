@@ -1,0 +1,100 @@
+"""GET /v1/measurements:columns and /v1/measurements/{id}: many measurements in short, or one in full."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from api.auth import require
+from api.encoding import Rendered
+from api.http_errors import responses
+from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
+from api.views.columns import Coded, Columnar, ConfigsOut
+from api.views.kept import ViewsDependency
+from space.registry import problem_from_key
+from tuner.evidence.records import StoredMeasurement
+from tuner.views import studies
+from tuner.views.measurements import MOST_ROWS, Wanted
+
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
+NumberPath = Annotated[int, Path(ge=1, le=2**31 - 1)]
+ProblemKey = Annotated[str, Field(min_length=1, max_length=300, pattern=PRINTABLE, description="problem key")]
+NOT_MODIFIED: Final[dict[int | str, dict[str, object]]] = {304: {"description": "the client already has this content"}}
+
+
+class MeasurementColumnsQuery(Strict):
+    """Which measurements; all filters are optional."""
+
+    problem: ProblemKey | Absent = None
+    campaign: Number | Absent = None
+    device: DeviceName | Absent = None
+    study: Number | Absent = None
+    after: Annotated[int, Field(ge=0, lt=2**31, description="only ids above this one")] = 0
+    limit: Annotated[int, Field(ge=1, le=MOST_ROWS, description="with more rows, every 2^n-th id is taken")] = 100_000
+
+
+class MeasurementTableOut(BaseModel):
+    """The columns, one entry per measurement, by id."""
+
+    id: list[int]
+    study_id: Coded[int]
+    problem: Coded[str]
+    device: Coded[str]
+    device_kind: Coded[str]
+    stage: Coded[str]
+    policy: Coded[str]
+    outcome: Coded[str]
+    config: list[int] = Field(description="place in `configs`")
+    median_us: list[float | None]
+    series: Coded[int] = Field(description="number of the finals; 0 for screenings")
+    taken_at: list[float] = Field(description="seconds since 1970")
+    sm_mhz: Coded[int | None]
+    power_w: list[float | None]
+    temperature_c: Coded[int | None]
+    throttled: Coded[bool | None]
+    product_joules: list[float | None]
+    worker_id: Coded[int | None]
+    round_id: Coded[int | None]
+    revoked: list[bool]
+
+
+class MeasurementColumnsOut(Columnar):
+    """Measurements as columns."""
+
+    step: int = Field(description="1, or the power of two that divides every id")
+    last_id: int = Field(description="the highest id that matches: `after` of the next question")
+    columns: MeasurementTableOut
+    configs: ConfigsOut
+
+
+@router.get(
+    "/v1/measurements:columns", operation_id="listMeasurementColumns", response_model=MeasurementColumnsOut,
+    responses={**responses(), **NOT_MODIFIED},
+)  # fmt: skip
+async def list_measurement_columns(
+    request: Request, query: Annotated[MeasurementColumnsQuery, Query()], views: ViewsDependency
+) -> Response:
+    """Measurements as columns, failed and revoked ones included; compressed, with an ETag.
+
+    Beyond `limit` rows they are sampled: `step` says how. Poll with `after=last_id` for those that arrive later.
+    """
+    key = problem_from_key(query.problem).key if query.problem else None
+    wanted = Wanted(key, query.device, query.campaign, query.study, query.after, query.limit)
+
+    def make() -> Rendered:
+        version = views.store.changed()["measurement"], views.revocations()
+        return views.kept.get(wanted, version, lambda: views.measurement_columns.document(wanted))
+
+    return await views.answer(request, make)
+
+
+@router.get(
+    "/v1/measurements/{measurement_id:int}", operation_id="getMeasurement", response_model=MeasurementOut,
+    responses=responses(404),
+)  # fmt: skip
+def get_measurement(measurement_id: NumberPath, views: ViewsDependency) -> StoredMeasurement:
+    """One measurement with its samples, clocks, verification and provenance."""
+    return studies.measurement(views.store, measurement_id)

@@ -1,0 +1,90 @@
+"""GET /v1/studies: the runs in which problems were tuned, their finals, and what further search would bring."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.auth import require
+from api.derived import fields_of
+from api.http_errors import responses
+from api.pages import Page, PageQuery, page_of
+from api.problem_schemas import ProblemOut
+from api.schemas import Absent, ConfigOut, DeviceName
+from api.views.kept import ViewsDependency
+from api.views.measurements import NumberPath, ProblemKey
+from space.registry import problem_from_key
+from tuner.evidence.records import Clocks, Provenance
+from tuner.views import studies
+from tuner.views.studies import Final, Pick, StudyFacts, StudyInFull
+
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+
+
+class StudiesQuery(PageQuery):
+    """Filters, all optional."""
+
+    problem: ProblemKey | Absent = None
+    device: DeviceName | Absent = None
+
+
+class FromAttributes(BaseModel):
+    """A record of the tuner as JSON."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+@fields_of(
+    StudyFacts, problem=ProblemOut, status=Literal["running", "finished"],
+    failed=Annotated[dict[str, int], Field(description="screened candidates that were not correct, by outcome")],
+    best_us=Annotated[float | None, Field(description="the fastest correct screening")],
+)  # fmt: skip
+class StudyOut(FromAttributes):
+    """A study in short."""
+
+
+class StudiesPage(Page[StudyOut]):
+    """A page of studies, newest first."""
+
+
+@fields_of(
+    Final, config=ConfigOut, clocks=Clocks | None,
+    behind=Annotated[float | None, Field(description="share by which it is slower than the fastest, turn by turn")],
+)
+class FinalOut(FromAttributes):
+    """One measurement of the last finals."""
+
+
+@fields_of(Pick)
+class PickOut(FromAttributes):
+    """The winner under one policy, and the rule that picked it."""
+
+
+@fields_of(
+    StudyInFull, study=StudyOut, finals=list[FinalOut], picks=list[PickOut], provenance=Provenance | None
+)  # fmt: skip
+class StudyInFullOut(FromAttributes):
+    """A study with its last finals."""
+
+
+@router.get("/v1/studies", operation_id="listStudies", response_model=StudiesPage, responses=responses(400))
+def list_studies(
+    request: Request, response: Response, query: Annotated[StudiesQuery, Query()], views: ViewsDependency
+) -> dict[str, object]:
+    """Studies of a problem, of a device, or all of them, newest first."""
+    problem = problem_from_key(query.problem) if query.problem else None
+    filters = {"of": "studies", "problem": query.problem, "device": query.device}
+    before = query.after(filters) or 2**31 - 1
+    rows = studies.page(views.store, problem, query.device, before, query.limit + 1)
+    items, following = page_of(request, response, rows, query.limit, filters)
+    return {"items": items, "next": following}
+
+
+@router.get(
+    "/v1/studies/{study_id:int}", operation_id="getStudy", response_model=StudyInFullOut, responses=responses(404)
+)  # fmt: skip
+def get_study(study_id: NumberPath, views: ViewsDependency) -> StudyInFull:
+    """One study with every sample of its last finals, the tie band, and the rule that picked each winner."""
+    return studies.in_full(views.store, study_id)

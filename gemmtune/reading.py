@@ -1,0 +1,70 @@
+"""What the client reads of a service's views: columns, studies, the space, the fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tuner.fleet.service_client import ServiceClient
+
+#: Largest page that the service returns.
+PAGE: Final = 1_000
+Document = dict[str, Any]
+
+
+class Reading:
+    """Questions whose answers are documents as the service sends them; docs/api.md describes each."""
+
+    _service: ServiceClient
+
+    def best_columns(self, device: str, policy: str | None = None) -> Document:
+        """Every best of a device, column by column; `policy` chooses what the times stand for."""
+        return self._ask("/v1/bests:columns", device=device, policy=policy)
+
+    def measurement_columns(
+        self, *, problem: str | None = None, device: str | None = None, campaign: int | None = None,
+        study: int | None = None, after: int = 0, limit: int | None = None,
+    ) -> Document:  # fmt: skip
+        """Measurements, column by column.
+
+        Args:
+            problem: key.
+            after: only ids above this one; `last_id` of an answer asks for what came since.
+            limit: more measurements than this are sampled.
+        """
+        return self._ask("/v1/measurements:columns", problem=problem, device=device, campaign=campaign, study=study,
+                         after=after, limit=limit)  # fmt: skip
+
+    def measurement(self, measurement_id: int) -> Document:
+        """One measurement in full."""
+        return self._ask(f"/v1/measurements/{measurement_id}")
+
+    def studies(self, **filters: str) -> Iterator[Document]:
+        """Studies, newest first; `filters` are `problem` (a key) and `device`."""
+        return self._service.pages("/v1/studies", filters, PAGE)
+
+    def study(self, study_id: int) -> Document:
+        """One study with its last finals."""
+        return self._ask(f"/v1/studies/{study_id}")
+
+    def ladder(
+        self, n: int, k: int, *, device: str | None = None, ms: str | None = None, **fields: int | str
+    ) -> Document:
+        """One weight at every M; `ms` are values of M, as in `1,16,4096`."""
+        return self._ask("/v1/ladder", n=n, k=k, device=device, ms=ms, **fields)
+
+    def weights(self, device: str) -> list[Document]:
+        """Weights that were measured, those with most values of M first."""
+        return list(self._ask("/v1/weights", device=device)["items"])
+
+    def caller(self) -> Document:
+        """The name of the client's token, and what it may do."""
+        return self._ask("/v1/caller")
+
+    def service(self) -> Document:
+        """The service's version, and what its store holds."""
+        return self._ask("/v1/service")
+
+    def _ask(self, path: str, **query: str | int | bool | None) -> Document:
+        asked = {name: value for name, value in query.items() if value is not None}
+        return dict(self._service.call("GET", path, params=asked or None))

@@ -1,0 +1,177 @@
+"""The views over HTTP, on a store that was filled from recordings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.app import create_app
+from tests import recorded_store
+from tests.integration.api.asking import problem_of
+from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, Filled, recording
+from tuner.evidence.store import Store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path_factory.mktemp('views')}/store.db") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def filled(store: Store) -> Filled:
+    return recorded_store.fill(store)
+
+
+@pytest.fixture(scope="module")
+def http(store: Store, filled: Filled) -> Iterator[TestClient]:
+    with TestClient(create_app(store), raise_server_exceptions=False) as client:
+        yield client
+
+
+def column(document: dict[str, Any], name: str) -> list[Any]:
+    """A column in full, coded or not."""
+    found = document["columns"][name]
+    return [found["values"][place] for place in found["at"]] if isinstance(found, dict) else list(found)
+
+
+def knob(document: dict[str, Any], name: str) -> list[Any]:
+    """The value of a knob in every row."""
+    values = document["configs"]["knobs"][name]
+    return [values["values"][values["at"][place]] for place in document["columns"]["config"]]
+
+
+class TestBests:
+    def test_rows_say_what_the_answers_say(self, http: TestClient) -> None:
+        body = http.get("/v1/bests:columns", params={"device": DEVICE}).json()
+        assert (body["rows"], body["total"], body["sampled"]) == (len(NAMES), len(NAMES), False)
+        for row, key in enumerate(column(body, "key")):
+            m, n, k = (column(body, name)[row] for name in "mnk")
+            dtype = column(body, "dtype")[row]
+            answer = http.get("/v1/best", params={"m": m, "n": n, "k": k, "dtype": dtype, "device": DEVICE}).json()
+            evidence = answer["evidence"]
+            assert answer["problem"]["key"] == key
+            assert column(body, "time_us")[row] == answer["time_us"]
+            assert [column(body, name)[row] for name in ("low_us", "high_us")] == answer["interval_us"]
+            assert column(body, "roofline_us")[row] == answer["roofline_us"]
+            assert column(body, "first")[row] == evidence["versus_cublaslt_first"]["value"]
+            assert column(body, "measurement_id")[row] == evidence["measurement_id"]
+            assert column(body, "tflops")[row] == pytest.approx(answer["tflops"])
+            for name, value in answer["config"]["knobs"].items():
+                assert knob(body, name)[row] == value
+
+    def test_the_mean_is_of_all_rows(self, http: TestClient) -> None:
+        body = http.get("/v1/bests:columns", params={"device": DEVICE}).json()
+        ratios, product = column(body, "first"), 1.0
+        for ratio in ratios:
+            product *= ratio
+        assert body["gain"]["first"]["problems"] == len(ratios)
+        assert body["gain"]["first"]["geometric_mean"] == pytest.approx(product ** (1 / len(ratios)))
+
+    def test_policies_stand_beside_each_other(self, http: TestClient) -> None:
+        body = http.get("/v1/bests:columns", params={"device": OTHER_DEVICE}).json()
+        sustained, chain = (body["policies"][name]["time_us"] for name in ("sustained", "chain"))
+        assert all(own > between for own, between in zip(sustained, chain, strict=True))
+        under = http.get("/v1/bests:columns", params={"device": OTHER_DEVICE, "policy": "chain"}).json()
+        assert column(under, "time_us") == chain
+
+    def test_what_the_client_has_is_not_sent_again(self, http: TestClient) -> None:
+        first = http.get("/v1/bests:columns", params={"device": DEVICE}, headers={"Accept-Encoding": "gzip"})
+        assert first.headers["content-encoding"] == "gzip"
+        etag = {"If-None-Match": first.headers["etag"]}
+        again = http.get("/v1/bests:columns", params={"device": DEVICE}, headers=etag)
+        assert (again.status_code, again.content) == (304, b"")
+
+    def test_an_unknown_device_is_refused_with_those_that_are_known(self, http: TestClient) -> None:
+        refused = problem_of(http.get("/v1/bests:columns", params={"device": "L40S"}), 404, "unknown-device")
+        assert DEVICE in refused["detail"]
+
+
+class TestMeasurements:
+    def test_columns_agree_with_the_objects(self, http: TestClient, filled: Filled) -> None:
+        key = filled.problems[0].key
+        body = http.get("/v1/measurements:columns", params={"problem": key, "device": DEVICE}).json()
+        items = http.get("/v1/measurements", params={"problem": key, "device": DEVICE, "limit": 1000}).json()["items"]
+        assert [item["id"] for item in items] == column(body, "id")
+        for name, field in (("outcome", "outcome"), ("median_us", "median_us"), ("stage", "stage"),
+                            ("policy", "policy"), ("study_id", "study_id")):  # fmt: skip
+            assert column(body, name) == [item[field] for item in items]
+        for name in items[0]["config"]["knobs"]:
+            assert knob(body, name) == [item["config"]["knobs"].get(name) for item in items]
+        clocks = [item["clocks"] or {} for item in items]
+        assert column(body, "sm_mhz") == [each.get("sm_mhz") for each in clocks]
+        assert column(body, "power_w") == [each.get("power_w") for each in clocks]
+
+    def test_only_new_rows_are_asked_for(self, http: TestClient) -> None:
+        whole = http.get("/v1/measurements:columns").json()
+        ids = column(whole, "id")
+        rest = http.get("/v1/measurements:columns", params={"after": ids[-4]}).json()
+        assert column(rest, "id") == ids[-3:]
+        none = http.get("/v1/measurements:columns", params={"after": whole["last_id"]}).json()
+        assert (none["rows"], none["last_id"]) == (0, whole["last_id"])
+
+    def test_many_rows_are_sampled_and_said_to_be(self, http: TestClient) -> None:
+        whole = http.get("/v1/measurements:columns").json()
+        some = http.get("/v1/measurements:columns", params={"limit": 100}).json()
+        assert (some["sampled"], some["total"]) == (True, whole["rows"])
+        assert some["rows"] <= 100
+        assert column(some, "id") == [each for each in column(whole, "id") if each % some["step"] == 0]
+
+    def test_one_measurement_in_full(self, http: TestClient) -> None:
+        item = http.get("/v1/measurements", params={"limit": 1}).json()["items"][0]
+        assert http.get(f"/v1/measurements/{item['id']}").json() == item
+        problem_of(http.get("/v1/measurements/999999"), 404, "unknown-measurement")
+
+    def test_a_campaigns_measurements(self, http: TestClient, filled: Filled) -> None:
+        body = http.get("/v1/measurements:columns", params={"campaign": filled.campaign}).json()
+        assert set(column(body, "device_kind")) == {"recorded"}
+        assert set(column(body, "problem")) == {problem.key for problem in filled.problems}
+
+
+class TestStudies:
+    def test_a_study_names_its_winner_and_the_rule(self, http: TestClient, filled: Filled) -> None:
+        params = {"problem": filled.problems[1].key, "device": DEVICE}
+        (found,) = http.get("/v1/studies", params=params).json()["items"]
+        assert (found["measured"], found["correct"]) == (60, 54)
+        assert sum(found["failed"].values()) == 6
+        body = http.get(f"/v1/studies/{found['id']}").json()
+        finals = [one for one, _ in recording(NAMES[1]).measurements if one.stage == "final"]
+        assert len(body["finals"]) == len(finals)
+        served = [final for final in body["finals"] if final["served"]]
+        (pick,) = body["picks"]
+        assert [final["measurement_id"] for final in served] == [pick["measurement_id"]]
+        assert served[0]["tied"]
+        assert pick["sentence"]
+        problem_of(http.get("/v1/studies/999"), 404, "unknown-study")
+
+    def test_the_newest_comes_first(self, http: TestClient, filled: Filled) -> None:
+        params = {"problem": filled.problems[0].key, "device": DEVICE, "limit": 1}
+        first = http.get("/v1/studies", params=params).json()
+        second = http.get("/v1/studies", params=params | {"cursor": first["next"]}).json()
+        assert first["items"][0]["id"] > second["items"][0]["id"]
+        assert second["next"] is None
+
+
+class TestLadders:
+    def test_a_weight_has_its_measured_rungs(self, http: TestClient) -> None:
+        weight = http.get("/v1/weights", params={"device": DEVICE}).json()["items"][0]
+        assert weight["ms"] == [16, 128, 2048]
+        asked = {"n": weight["n"], "k": weight["k"], "device": DEVICE, "ms": "16,128,512,2048"}
+        body = http.get("/v1/ladder", params=asked).json()
+        assert [rung["source"] for rung in body["rungs"]] == ["measured", "measured", "predicted", "measured"]
+        problem_of(http.get("/v1/ladder", params=asked | {"ms": "0"}), 422, "bad-input")
+
+
+def test_the_service_says_what_it_is(http: TestClient) -> None:
+    assert http.get("/v1/caller").json() == {"name": "local", "tokens": False,
+                                             "scopes": ["read", "submit", "work", "admin"]}  # fmt: skip
+    body = http.get("/v1/service").json()
+    assert (body["store"], body["demo"], body["devices"]) == ("sqlite", False, [OTHER_DEVICE, DEVICE])
+
+
+def test_markup_stays_text(http: TestClient) -> None:
+    failed = http.get("/v1/measurements", params={"outcome": "compile"}).json()["items"]
+    assert HOSTILE in failed[0]["detail"]

@@ -1,0 +1,1 @@
+"""Views: what the store holds, arranged for pages and programs. Nothing here writes."""

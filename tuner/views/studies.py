@@ -1,0 +1,255 @@
+"""Studies: what was measured, how their finals ended, and which rule picked the winner."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, select
+from sqlalchemy.orm import Session, joinedload
+
+from space.config import Config
+from space.problem import Problem
+from space.registry import family_named
+from tuner.errors import UnknownMeasurement, UnknownStudy
+from tuner.evidence import codec, measurements
+from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, StudyRow
+from tuner.evidence.physics import LEAST_US, MOST_US
+from tuner.evidence.picks import STEP, TIE_BAND, Field, standings
+from tuner.evidence.records import Clocks, Outcome, Provenance, StoredMeasurement
+from tuner.evidence.stats import order_interval_us
+from tuner.evidence.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFacts:
+    """A study in short.
+
+    Attributes:
+        measured: candidates screened; `failed` counts those that were not correct, by outcome.
+        finalists: candidates of the last finals.
+        best_us: the fastest correct screening; None before the first.
+    """
+
+    id: int
+    problem: Problem
+    device: str
+    device_kind: str
+    policy: str
+    family: str
+    source: str
+    generation: int
+    status: str
+    stopped_because: str
+    created_at: datetime
+    measured: int
+    correct: int
+    failed: dict[str, int]
+    finalists: int
+    best_us: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """One measurement of a study's last finals.
+
+    Attributes:
+        behind: share by which it is slower than the fastest of its policy, turn by turn; None unless it is correct.
+        surely_slower: whether its samples show it to be slower at all.
+        tied: within the tie band of the fastest, or not surely slower.
+        library: whether cuBLASLt made it.
+        served: whether it is the served best.
+    """
+
+    measurement_id: int
+    config: Config
+    policy: str
+    outcome: str
+    series: int
+    samples_us: tuple[float, ...]
+    median_us: float | None
+    low_us: float | None
+    high_us: float | None
+    behind: float | None
+    surely_slower: bool
+    tied: bool
+    library: bool
+    served: bool
+    revoked: bool
+    clocks: Clocks | None
+    product_joules: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """The winner under one policy, and the rule that picked it."""
+
+    policy: str
+    measurement_id: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudyInFull:
+    """A study with its last finals.
+
+    Attributes:
+        tie_band: rivals this close to the fastest tie with it; within the band they are ordered in steps of `step`.
+        provenance: of its last measurement; None before the first.
+    """
+
+    study: StudyFacts
+    finals: tuple[Final, ...]
+    picks: tuple[Pick, ...]
+    tie_band: float
+    step: float
+    provenance: Provenance | None
+
+
+def page(store: Store, problem: Problem | None, device: str | None, before: int, limit: int) -> list[StudyFacts]:
+    """Studies with an id below `before`, newest first."""
+    query = select(StudyRow).where(StudyRow.id < before).order_by(StudyRow.id.desc()).limit(limit)
+    if problem is not None:
+        query = query.where(StudyRow.problem.has(key=problem.key))
+    if device is not None:
+        query = query.where(StudyRow.device.has(name=device))
+    with store.transaction() as session:
+        return _facts(session, query)
+
+
+def in_full(store: Store, study_id: int) -> StudyInFull:
+    """One study with its finals.
+
+    Raises:
+        UnknownStudy: no study has this id.
+    """
+    with store.transaction() as session:
+        facts = _facts(session, select(StudyRow).where(StudyRow.id == study_id))
+        if not facts:
+            raise UnknownStudy(f"the store has no study {study_id}: /v1/studies lists them")
+        series = measurements.last_series(session, study_id)
+        ours = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
+        of_finals = ours.where(MeasurementRow.stage == "final", MeasurementRow.series == series)
+        finals = measurements.read(session, of_finals) if series else []
+        last = select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id).scalar_subquery()
+        newest = finals or measurements.read(session, ours.where(MeasurementRow.id == last))
+        served = set(session.scalars(
+            select(BestRow.measurement_id).join(BestRow.problem).join(BestRow.device)
+            .where(BestRow.served, ProblemRow.key == facts[0].problem.key, DeviceRow.name == facts[0].device)
+        ))  # fmt: skip
+    rivals = [one for one in finals if one.measurement.outcome is Outcome.CORRECT and not one.revoked]
+    return StudyInFull(
+        facts[0], tuple(_finals(finals, rivals, series, served)), tuple(_picks(facts[0].problem, rivals)), TIE_BAND,
+        STEP, newest[-1].provenance if newest else None,
+    )  # fmt: skip
+
+
+def measurement(store: Store, number: int) -> StoredMeasurement:
+    """One measurement.
+
+    Raises:
+        UnknownMeasurement: none has this id, or its numbers can't be true.
+    """
+    with store.transaction() as session:
+        found = measurements.read(session, select(MeasurementRow).where(MeasurementRow.id == number))
+    if not found:
+        raise UnknownMeasurement(f"the store has no readable measurement {number}: /v1/measurements lists them")
+    return found[0]
+
+
+def _facts(session: Session, query: Select[StudyRow]) -> list[StudyFacts]:
+    rows = session.scalars(query.options(joinedload(StudyRow.problem), joinedload(StudyRow.device))).all()
+    counts = _counts(session, [row.id for row in rows])
+    return [
+        StudyFacts(
+            row.id, codec.problem_of(row.problem.key), row.device.name, row.device.kind, row.policy, row.family,
+            row.source, row.generation, row.status, row.stopped_because, codec.utc(row.created_at), **counts[row.id],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _counts(session: Session, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    row = MeasurementRow
+    last = select(row.study_id, func.max(row.series).label("series")).where(row.study_id.in_(ids)).group_by(
+        row.study_id).subquery()  # fmt: skip
+    finalists = (
+        select(row.study_id, func.count(func.distinct(row.config_id)))
+        .join(last, (last.c.study_id == row.study_id) & (last.c.series == row.series))
+        .where(row.stage == "final").group_by(row.study_id)
+    )  # fmt: skip
+    of_finals = {study: count for study, count in session.execute(finalists)}
+    screened = (
+        select(row.study_id, row.outcome, func.count(),
+               func.min(row.median_us).filter(row.median_us.between(LEAST_US, MOST_US)))
+        .where(row.study_id.in_(ids), row.stage == "screen").group_by(row.study_id, row.outcome)
+    )  # fmt: skip
+    found: dict[int, dict[str, Any]] = defaultdict(
+        lambda: {"measured": 0, "correct": 0, "failed": {}, "finalists": 0, "best_us": None}
+    )
+    for study, outcome, count, fastest in session.execute(screened):
+        of_study = found[study]
+        of_study["measured"] += count
+        if outcome == Outcome.CORRECT:
+            of_study |= {"correct": count, "best_us": fastest}
+        else:
+            of_study["failed"] = of_study["failed"] | {outcome: count}
+    for study in ids:
+        found[study]["finalists"] = of_finals.get(study, 0)
+    return found
+
+
+def _finals(
+    finals: Sequence[StoredMeasurement], rivals: Sequence[StoredMeasurement], series: int, served: set[int]
+) -> list[Final]:
+    of_policy: dict[str, list[StoredMeasurement]] = defaultdict(list)
+    for rival in rivals:
+        of_policy[rival.measurement.policy].append(rival)
+    stands = {
+        rival.id: one
+        for field in of_policy.values()
+        for rival, one in zip(field, standings([each.measurement for each in field]), strict=True)
+    }
+    made = []
+    for stored in finals:
+        one, stand = stored.measurement, stands.get(stored.id)
+        low_us, high_us = order_interval_us(one.samples_us) if one.samples_us else (None, None)
+        made.append(Final(
+            stored.id, one.config, one.policy.value, one.outcome.value, series, tuple(one.samples_us),
+            one.median_us if one.samples_us else None, low_us, high_us, stand.behind if stand else None,
+            stand.surely if stand else False,
+            stand is not None and (stand.behind <= TIE_BAND or not stand.surely),
+            not family_named(one.config.family).own, stored.id in served, stored.revoked, one.clocks,
+            one.product_joules,
+        ))  # fmt: skip
+    return sorted(made, key=lambda final: (final.policy, final.median_us or float("inf"), final.measurement_id))
+
+
+def _picks(problem: Problem, rivals: Sequence[StoredMeasurement]) -> list[Pick]:
+    if not rivals:
+        return []
+    field = Field(problem, rivals[0].device, [rival.measurement for rival in rivals])
+    picks = []
+    for policy in sorted({rival.measurement.policy for rival in rivals}):
+        of_policy = [rival for rival in rivals if rival.measurement.policy is policy]
+        won = field.winner(policy)
+        winner = next(rival for rival in of_policy if rival.measurement is won)
+        picks.append(Pick(policy.value, winner.id, _why_picked(winner, of_policy)))
+    return picks
+
+
+def _why_picked(winner: StoredMeasurement, rivals: Sequence[StoredMeasurement]) -> str:
+    stands = standings([rival.measurement for rival in rivals])
+    by_id = {rival.id: stand for rival, stand in zip(rivals, stands, strict=True)}
+    stand = by_id[winner.id]
+    tied = sum(each.behind <= TIE_BAND or not each.surely for each in stands)
+    if not family_named(winner.measurement.config.family).own:
+        return "the library's: none of ours is surely faster, and slower than its first choice under no policy"
+    if tied == 1:
+        return f"the fastest of {len(rivals)}: no other is within {TIE_BAND:.0%}"
+    rule = "steps of 0.5 %, then its time under burst, then the analytic estimate, then the order of enumeration"
+    place = "the fastest" if stand.behind == 0 else f"{stand.behind:.1%} behind the fastest"
+    return f"{place}; {tied} of {len(rivals)} tie within {TIE_BAND:.0%}, and are ordered by {rule}"
