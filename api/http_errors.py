@@ -33,6 +33,7 @@ ERRORS: Final[Mapping[type[Exception], tuple[int, str]]] = {
     errors.NothingMeasured: (404, "not-measured"),
     errors.UnknownMeasurement: (404, "unknown-measurement"),
     errors.UnknownStudy: (404, "unknown-study"),
+    errors.CountFailed: (503, "not-counted"),
     errors.BuildRefused: (422, "build-refused"),
     errors.BuildDiffers: (409, "build-differs"),
     errors.CampaignError: (422, "bad-campaign"),

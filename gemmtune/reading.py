@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from tuner.fleet.service_client import ServiceClient
@@ -57,6 +57,41 @@ class Reading:
         """Weights that were measured, those with most values of M first."""
         return list(self._ask("/v1/weights", device=device)["items"])
 
+    def rules(self, family: str | None = None) -> list[Document]:
+        """Every rule of every family, or of one."""
+        return list(self._ask("/v1/rules", family=family)["items"])
+
+    def rule(self, rule: str) -> Document:
+        """One rule."""
+        return self._ask(f"/v1/rules/{rule}")
+
+    def space(
+        self, m: int, n: int, k: int, *, device: str | None = None, family: str | None = None, legal: bool = False,
+        x: str | None = None, y: str | None = None, **fields: int | str,
+    ) -> Document:  # fmt: skip
+        """How many configs a problem has, and the cells over two knobs.
+
+        Args:
+            legal: also count what is legal and not worth trying, which takes seconds.
+            x, y: two knobs.
+            fields: further fields of the problem, as in `dtype="fp16"`.
+        """
+        return self._ask("/v1/space", m=m, n=n, k=k, device=device, family=family, legal=_flag(legal), x=x, y=y,
+                         **fields)  # fmt: skip
+
+    def funnel(
+        self, m: int, n: int, k: int, *, device: str | None = None, legal: bool = False, **fields: int | str
+    ) -> Document:
+        """How all configs of a problem become the one that is served."""
+        return self._ask("/v1/funnel", m=m, n=n, k=k, device=device, legal=_flag(legal), **fields)
+
+    def explain_neighbours(
+        self, m: int, n: int, k: int, knobs: Mapping[str, int | str], *, device: str | None = None, **fields: int | str
+    ) -> Document:
+        """`explain`, with the state of every value of every knob."""
+        body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs), "device": device}
+        return dict(self._service.call("POST", "/v1/explain:neighbours", body))
+
     def caller(self) -> Document:
         """The name of the client's token, and what it may do."""
         return self._ask("/v1/caller")
@@ -68,3 +103,7 @@ class Reading:
     def _ask(self, path: str, **query: str | int | bool | None) -> Document:
         asked = {name: value for name, value in query.items() if value is not None}
         return dict(self._service.call("GET", path, params=asked or None))
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -62,6 +62,10 @@ class UnknownStudy(TunerError):
     """The store has no such study."""
 
 
+class CountFailed(TunerError):
+    """Legal configs could not be counted in time."""
+
+
 class TokenError(TunerError):
     """An API token can't be made or revoked."""
 

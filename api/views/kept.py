@@ -77,12 +77,14 @@ class Views:
     Attributes:
         kept: those of the store; `spaces` are those that depend on the question alone.
         demo: the store is a demonstration's.
+        counts: one process at a time counts legal configs; `counted` are its results.
     """
 
     def __init__(self, store: Store) -> None:
         self.store, self.kept, self.spaces = store, Kept(), Kept()
         self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
         self.demo = False
+        self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
         self._limit = ConcurrencyLimit(CONCURRENT_VIEWS)
 
     def revocations(self) -> int:
