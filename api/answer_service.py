@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from api.answer_reader import AnswerReader
 from api.answers import document, render
+from api.device_bests import CachedBest
 from api.http_errors import HttpError
-from api.snapshot import CachedBest, Snapshot
+from api.snapshot import Snapshot
 from api.snapshot_follower import SnapshotFollower
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
 from tuner.answering.answers import Source, answer
+from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
@@ -62,7 +65,7 @@ class AnswerService:
     """
 
     def __init__(self, follower: SnapshotFollower, models: Path | None = None) -> None:
-        self._follower, self.models = follower, models
+        self._follower, self.models, self._reader = follower, models, AnswerReader()
         self._computed = lru_cache(_CACHED_ANSWERS)(self._compute)
 
     @property
@@ -77,12 +80,12 @@ class AnswerService:
             raise HttpError(503, "starting", detail, {"Retry-After": "1"})
         return self._follower.snapshot
 
-    def measured(self, query: bytes) -> bytes | None:
+    def measured(self, query: bytes) -> bytes | Awaitable[bytes | None] | None:
         """The answer to the query string of `GET /v1/best`, if the query is plainly spelled and the problem measured.
 
-        None means only that the framework has to handle the request: the spelling is unusual, the query is wrong, or
-        the problem was not measured. No validation is needed here: if the parts of a query form the key of a measured
-        problem, every part is valid.
+        It has to be awaited if it is not rendered. None means only that the framework has to handle the request: the
+        spelling is unusual, the query is wrong, the problem was not measured, or the store can't be read. No validation
+        is needed here: if the parts of a query form the key of a measured problem, every part is valid.
         """
         try:
             parts = query.decode("ascii").split("&")
@@ -98,14 +101,21 @@ class AnswerService:
             return None
         snapshot = self._follower.snapshot
         known = snapshot.only_device if device is None else snapshot.device_spelled(device)
-        if known is None:
+        held = snapshot.find(key, known) if known else None
+        if known is None or held is None:
             return None
-        held = snapshot.rendered(key, known)
+        return self._read(snapshot, key, known) if isinstance(held, str) else held.answer
+
+    async def _read(self, snapshot: Snapshot, key: str, device: str) -> bytes | None:
+        try:
+            held = await self._reader.read(snapshot, key, device)
+        except StoreError:
+            return None
         return held.answer if held else None
 
     def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
         """The best known config for a problem on a device; the snapshot has none of a policy that is asked for."""
-        if not self._follower.loaded.is_set() and (best := self._follower.store.best(problem, device, policy)):
+        if not self._follower.loaded.is_set() and (best := self._stored(problem, device, policy)):
             return RenderedAnswer(render(best)[0], "measured")
         snapshot = self.snapshot
         if policy is not None:
@@ -121,8 +131,15 @@ class AnswerService:
     def is_measured(self, problem: Problem, device: str) -> bool:
         """Whether a best of the problem is served."""
         if not self._follower.loaded.is_set():
-            return self._follower.store.best(problem, device) is not None
+            return self._stored(problem, device, None) is not None
         return self.snapshot.held(problem.key, device) is not None
+
+    def _stored(self, problem: Problem, device: str, policy: Policy | None) -> Best | None:
+        """The store's best, until the snapshot has it."""
+        if policy is not None:
+            return self._follower.store.best(problem, device, policy)
+        found = self._follower.store.served_of(device, [problem.key])
+        return next((best for best in reversed(found) if isinstance(best, Best)), None)
 
     def _compute(self, problem: Problem, device: str, version: int) -> RenderedAnswer:
         """The answer that is not measured.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -15,12 +15,12 @@ from pydantic import BaseModel, Field, ValidationError
 from api.answer_service import AnswerService, RenderedAnswer
 from api.auth import Caller, require
 from api.concurrency import ConcurrencyLimit
+from api.device_bests import CachedBest
 from api.http_errors import FieldError, HttpError, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
 from api.problem_schemas import Absent, ProblemIn, ProblemQuery
 from api.schemas import BestOut, DeviceName, Strict, too_many
-from api.snapshot import CachedBest
 from space.errors import ProblemError
 from tuner.answering.answers import policy_of
 from tuner.evidence.records import Policy
@@ -89,9 +89,15 @@ def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response
 def fast_path(answer_service: AnswerService, metrics: Metrics) -> FastPath:
     """`GET /v1/best` for a measured problem, answered before the framework sees it: the same bytes, sooner."""
 
-    def measured(query: bytes, caller: Caller) -> bytes | None:
+    def measured(query: bytes, caller: Caller) -> bytes | Awaitable[bytes | None] | None:
         text = answer_service.measured(query) if caller.may(Scope.READ) else None
-        if text is not None:
+        if isinstance(text, bytes):
+            metrics.answered("measured")
+            return text
+        return text and counted(text)
+
+    async def counted(reading: Awaitable[bytes | None]) -> bytes | None:
+        if text := await reading:
             metrics.answered("measured")
         return text
 

@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import count
 from typing import Final
 
@@ -26,8 +26,9 @@ from api.limits import RateLimiter, check_query
 from api.logs import RequestLog
 from api.metrics import Metrics
 
-#: Answers a GET without the framework: JSON for a query string and a caller, or None to let the framework handle it.
-FastPath = Callable[[bytes, Caller], bytes | None]
+#: Answers a GET without the framework: JSON for a query string and a caller, at once or when it is awaited; or None to
+#: let the framework handle it.
+FastPath = Callable[[bytes, Caller], bytes | Awaitable[bytes | None] | None]
 
 #: A client's own request id if it is safe to print anywhere.
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,100}")
@@ -98,6 +99,8 @@ class RequestMiddleware:
             self._check_host(headers.get(b"host", b""))
             self._check_rate(scope["path"], who, address)
             text = self._fast_answer(scope, caller)
+            if text is not None and not isinstance(text, bytes):
+                text = await text
             if text is None:
                 check_query(scope["query_string"])
                 # Probes answer everybody, and read no body.
@@ -136,7 +139,7 @@ class RequestMiddleware:
                 body.release(status)
             self._record(scope, status, time.perf_counter() - started, request_id, caller, address)
 
-    def _fast_answer(self, scope: Scope, caller: Caller | HttpError) -> bytes | None:
+    def _fast_answer(self, scope: Scope, caller: Caller | HttpError) -> bytes | Awaitable[bytes | None] | None:
         fast_path = self._fast_paths.get(scope["path"])
         if fast_path is None or scope["method"] != "GET" or isinstance(caller, HttpError):
             return None

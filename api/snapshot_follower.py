@@ -1,4 +1,8 @@
-"""The snapshot follower: keeps a service's snapshot and tokens within a second of its store."""
+"""The snapshot follower: keeps a service's snapshot and tokens within a second of its store.
+
+It first indexes the store: reads the keys of all bests, a hundred thousand in a second. From then on it reads what
+changed, and renders answers in between, as long as all of them fit in memory.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import gc
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from api.auth import TokenCache
@@ -17,10 +22,11 @@ from tuner.evidence.store import Store
 _POLL_SECONDS: Final = 0.2
 #: Bests read at a time while catching up.
 _BATCH: Final = 1000
-#: A store with more changes of bests is indexed at first, and rendered afterwards.
-_FEW: Final = 25_000
+#: Keys read at a time, and answers rendered at a time, while the index is made and after it.
 _INDEX_ROWS: Final = 20_000
 _RENDERED_AT_ONCE: Final = 100
+#: At least this many answers, from all over the store, are rendered before the service is ready.
+_RENDERED_AT_FIRST: Final = 1_000
 #: A service that could not poll its store for this long is not ready (`/readyz`).
 STALE_SECONDS: Final = 10.0
 _log = logging.getLogger("gemmtune.follower")
@@ -42,6 +48,7 @@ class SnapshotFollower:
         self._stop = threading.Event()
         self._poll_lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._unrendered: Iterator[tuple[str, list[str]]] = iter(())
         self.snapshot = Snapshot(store.served_of)
         self.loaded = threading.Event()
 
@@ -69,47 +76,45 @@ class SnapshotFollower:
             asked_at, changed = time.monotonic(), self._poll_tokens()
             if changed["best"] < self.snapshot.version:
                 _log.warning("the store is older than the snapshot: reading all of it again")
-                self._catch_up(self._fresh(changed["best"]))
-            elif changed["best"] > self.snapshot.version:
-                fresh = self._fresh(changed["best"]) if self.snapshot.version == 0 else self.snapshot
+            if changed["best"] < self.snapshot.version or (changed["best"] and not self.snapshot.version):
+                indexed = self._indexed(changed["best"])
                 # An index takes seconds; what came meanwhile is read now.
                 asked_at = time.monotonic()
-                self._catch_up(fresh)
+                self._catch_up(indexed)
+            elif changed["best"] > self.snapshot.version:
+                self._catch_up(self.snapshot)
             if not self._stop.is_set():
                 self._seen_at = asked_at
                 self.loaded.set()
 
-    def _fresh(self, version: int) -> Snapshot:
-        """A new snapshot; of a large store, with the keys of all bests."""
+    def _indexed(self, version: int) -> Snapshot:
+        """A new snapshot with the keys of all bests, and some answers.
+
+        Args:
+            version: of the store. Bests that change while they are indexed get later ones, and are read again.
+        """
         snapshot = Snapshot(self.store.served_of)
-        if version <= _FEW:
-            return snapshot
         for part in self.store.best_index(_INDEX_ROWS):
             if self._stop.is_set():
                 return snapshot
             snapshot.index(part)
-        # Bests that changed while the index was read have later numbers, and are read again.
+            # A revoked token must not stay valid until all is read.
+            self._poll_tokens()
         snapshot.finish_index(version)
-        for of_device in snapshot.devices.values():
-            snapshot.load(of_device.name, of_device.keys[:: max(1, len(of_device.keys) // _BATCH * 2)])
-        gc.collect()
-        gc.freeze()
-        threading.Thread(target=self._render, args=(snapshot,), name="renderer", daemon=True).start()
+        for name, known in snapshot.devices.items():
+            snapshot.load(name, known.keys[:: max(1, len(known.keys) // _RENDERED_AT_FIRST)])
+        if len(snapshot) > _RENDERED_AT_FIRST:
+            # The index stays in memory for good: exempt it from garbage collection, which would traverse it again and
+            # again while requests wait.
+            gc.collect()
+            gc.freeze()
+        self._unrendered = _parts(snapshot) if len(snapshot) <= MOST_RENDERED else iter(())
         return snapshot
 
-    def _render(self, snapshot: Snapshot) -> None:
-        """Renders what fits in memory, half of the time: requests come first."""
-        places = [(name, first) for name, known in snapshot.devices.items()
-                  for first in range(0, len(known.keys), _RENDERED_AT_ONCE)]  # fmt: skip
-        for name, first in places[: MOST_RENDERED // _RENDERED_AT_ONCE]:
-            if self._stop.is_set() or (snapshot is not self.snapshot and self.loaded.is_set()):
-                return
-            began = time.monotonic()
-            try:
-                snapshot.load(name, snapshot.devices[name].keys[first : first + _RENDERED_AT_ONCE])
-            except StoreError as error:
-                _log.warning("answers are rendered when they are asked for: %s", error)
-                return
+    def _render_until(self, until: float) -> None:
+        """Renders answers, half of the time: requests come first."""
+        while (began := time.monotonic()) < until and (part := next(self._unrendered, None)):
+            self.snapshot.load(*part)
             self._stop.wait(time.monotonic() - began)
 
     def _poll_tokens(self) -> dict[str, int]:
@@ -120,34 +125,37 @@ class SnapshotFollower:
         return changed
 
     def _catch_up(self, snapshot: Snapshot) -> None:
-        many = False
         while not self._stop.is_set():
             found = self.store.bests_after(snapshot.version, _BATCH)
-            many |= len(found) == _BATCH
             for _, best in found:
                 if isinstance(best, StoreError):
                     _log.error("a best is left out: %s", best)
             snapshot.apply(found)
             if len(found) < _BATCH:
                 break
-            # Reading many bests takes a while, and a revoked token must not stay valid until it is done.
+            # Reading many bests takes a while.
             self._poll_tokens()
         self.snapshot = snapshot
-        if many:
-            # The bests stay in memory for good: exempt them from garbage collection, which would traverse them again
-            # and again while requests wait.
-            gc.collect()
-            gc.freeze()
 
     def _run(self) -> None:
         failing = False
         while not self._stop.is_set():
+            due = time.monotonic() + _POLL_SECONDS
             try:
                 self.poll()
+                self._render_until(due)
                 failing = False
             except Exception as error:
                 # The thread must survive even a defect, or the snapshot would silently go stale.
                 if not failing:
                     _log.error("the snapshot is not updated: %s", error, exc_info=not isinstance(error, StoreError))
                 failing = True
-            self._stop.wait(_POLL_SECONDS)
+            self._stop.wait(due - time.monotonic())
+
+
+def _parts(snapshot: Snapshot) -> Iterator[tuple[str, list[str]]]:
+    """All bests by device and keys, a few at a time."""
+    for name, known in snapshot.devices.items():
+        keys = known.keys[:]
+        for first in range(0, len(keys), _RENDERED_AT_ONCE):
+            yield name, keys[first : first + _RENDERED_AT_ONCE]

@@ -15,11 +15,12 @@ from pydantic import BaseModel, Field
 
 from api import pages
 from api.auth import require
+from api.device_bests import DeviceBests
 from api.devices import DevicePath
 from api.encoding import matches
 from api.http_errors import HttpError, responses
 from api.schemas import DeviceName, EvidenceOut
-from api.snapshot import DeviceBests, Snapshot
+from api.snapshot import Snapshot
 from tuner.tables.entries import canonical
 from tuner.tables.tables import SCHEMA
 

@@ -6,9 +6,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from sqlalchemy import insert, update
+from sqlalchemy import JSON, ColumnElement, Insert, Table, Text, func, insert, select, text, update
+from sqlalchemy import cast as sql_cast
 
 from space.config import Config
 from space.enumerate import enumerate_space
@@ -34,15 +35,21 @@ _PROVENANCE: Final = Provenance(DEVICE, "GPU-made-up", "580.0", "13.0", "0" * 64
 _CONFIGS: Final = 2_000
 _SAMPLES: Final = 30
 _AT_ONCE: Final = 5_000
+_MADE: Final = 50_000
 _WHEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
-    """Puts `count` bests of different problems into an empty store, and returns the problems."""
+    """Puts `count` bests of different problems into an empty store, and returns the problems.
+
+    The first `_MADE` are made one by one; the others are copies by the database, of larger batches.
+    """
     dice = random.Random(seed)
-    problems = list(_problems(dice, count))
+    made = min(count, _MADE)
+    problems = list(_problems(dice, made))
     configs = _configs(dice)
     with store.transaction(writes=True) as session:
+        dialect = session.get_bind().dialect.name
         device = session.scalars(insert(DeviceRow).returning(DeviceRow.id), {"name": DEVICE, "kind": "cuda"}).one()
         columns = {"digest": _PROVENANCE.digest, "content": asdict(_PROVENANCE)}
         came_from = session.scalars(insert(ProvenanceRow).returning(ProvenanceRow.id), columns).one()
@@ -50,7 +57,7 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
             {"id": place, "key": config.key, "family": config.family, "knobs": config.knobs}
             for place, config in enumerate(configs, 1)
         ])  # fmt: skip
-        for first in range(0, count, _AT_ONCE):
+        for first in range(0, made, _AT_ONCE):
             part = list(enumerate(problems[first : first + _AT_ONCE], first + 1))
             session.execute(insert(ProblemRow), [
                 {"id": place} | problem_columns(problem) for place, problem in part
@@ -60,8 +67,30 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
                 _measurement(dice, place, problem, device, came_from) for place, problem in part
             ])  # fmt: skip
             session.execute(insert(BestRow), [_best(dice, place, device, configs) for place, _ in part])
+        for first in range(made, count, made):
+            batch, copies = first // made + 1, min(made, count - first)
+            for row in (ProblemRow, StudyRow, MeasurementRow, BestRow):
+                session.execute(_copies(cast(Table, row.__table__), first, copies, batch, dialect))
+            problems += [replace(problem, batch=batch) for problem in problems[:copies]]
         session.execute(update(CounterRow).where(CounterRow.name.in_(("best", "measurement"))).values(value=count))
+        if dialect == "postgresql":
+            session.execute(text("ANALYZE"))
     return problems
+
+
+def _copies(table: Table, first: int, count: int, batch: int, dialect: str) -> Insert:
+    """Copies the first `count` rows; what depends on the problem's place or its batch is changed."""
+    changed: dict[str, ColumnElement[Any]] = {
+        column.name: column + first
+        for column in table.columns if column.name in ("id", "problem_id", "study_id", "measurement_id", "version")
+    }  # fmt: skip
+    if table.name == "problem":
+        fields = func.replace(sql_cast(table.c.fields, Text), '"batch": 1', f'"batch": {batch}')
+        # SQLite keeps JSON as text, and would take a cast for one to a number.
+        changed["fields"] = sql_cast(fields, JSON) if dialect == "postgresql" else fields
+        changed["key"] = func.replace(table.c.key, ":b1:", f":b{batch}:")
+    selected = select(*(changed.get(column.name, column) for column in table.columns)).where(table.c.id <= count)
+    return insert(table).from_select([column.name for column in table.columns], selected)
 
 
 def put_best(store: Store, problem: Gemm) -> None:

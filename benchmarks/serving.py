@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 import subprocess
@@ -19,11 +20,17 @@ from benchmarks.ports import free_port
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A server under test."""
+    """A server under test.
+
+    Attributes:
+        seconds_to_ready: from the start of its process, if anyone waited for that.
+        began: `time.monotonic` at the start of its process.
+    """
 
     port: int
     pid: int
-    seconds_to_ready: float
+    seconds_to_ready: float = math.nan
+    began: float = math.nan
 
     def memory_mb(self, line: str) -> float:
         """`VmRSS`, or `VmHWM` for the highest so far."""
@@ -32,23 +39,28 @@ class Running:
 
 
 @contextmanager
-def serving(folder: Path, db: Path, auth: str = "on") -> Iterator[Running]:
-    """The service, ready."""
+def serving(folder: Path, db: Path | str, auth: str = "on", wait: bool = True) -> Iterator[Running]:
+    """The service.
+
+    Args:
+        db: path or URL of its store.
+        wait: until it is ready.
+    """
     command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(db), "--auth", auth]
-    with process(
-        ["env", "GEMMTUNE_REQUESTS_PER_SECOND=1000000", *command, "--port"], folder / "service.log"
-    ) as running:
+    command = ["env", "GEMMTUNE_REQUESTS_PER_SECOND=1000000", *command, "--port"]
+    with process(command, folder / "service.log", wait=wait) as running:
         yield running
 
 
 @contextmanager
-def process(command: list[str], log: Path, *behind: str) -> Iterator[Running]:
+def process(command: list[str], log: Path, *behind: str, wait: bool = True) -> Iterator[Running]:
     """Runs `[*command, port, *behind]` on a free port until the block ends."""
-    port, begin = free_port(), time.monotonic()
+    port, began = free_port(), time.monotonic()
     with log.open("wb") as out, subprocess.Popen([*command, str(port), *behind], stdout=out, stderr=out) as child:
         try:
-            wait_ready(port, child)
-            yield Running(port, child.pid, time.monotonic() - begin)
+            if wait:
+                wait_ready(port, child)
+            yield Running(port, child.pid, time.monotonic() - began if wait else math.nan, began)
         finally:
             child.send_signal(signal.SIGTERM)
             child.wait(40)

@@ -269,3 +269,12 @@ def from_json(kind: type[T], text: str | bytes) -> T:
         pydantic.ValidationError: the text is not a value of `kind`.
     """
     return _adapter(kind).validate_json(text)
+
+
+def from_document(kind: type[T], content: Mapping[str, object]) -> T:
+    """One of these values from its parsed JSON.
+
+    Raises:
+        pydantic.ValidationError: the content is not a value of `kind`.
+    """
+    return _adapter(kind).validate_python(content)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -20,9 +20,12 @@ from tuner.errors import Quarantined, StoreError
 from tuner.evidence.models import BestRow, MeasurementRow
 from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
-from workers.measurement import Clocks, Measurement, Provenance, Verification, from_json, to_json
+from workers.measurement import Clocks, Measurement, Provenance, Verification, from_document, from_json, to_json
 
 T = TypeVar("T")
+
+#: Columns of a best that `best_of` reads besides those of its measurement.
+OF_BEST: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed", "served")
 
 
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
@@ -37,43 +40,62 @@ def measurement_columns(measurement: Measurement) -> dict[str, Any]:
 
 def stored(row: MeasurementRow) -> StoredMeasurement:
     """A measurement with study, device and provenance; needs `measurements.WHOLE` loaded."""
-    check, clocks = _optional(Verification, row.verification), _optional(Clocks, row.clocks)
-    columns = {column.name: getattr(row, column.name) for column in MeasurementRow.__table__.columns}
-    config, provenance = config_of(row.config.key), _provenance(json.dumps(row.provenance.content))
-    try:
-        measurement = Measurement.of_columns(row.problem.key, config, columns, check, clocks)
-    except (ValueError, TypeError) as error:
-        raise Quarantined(f"measurement {row.id}: {error}") from error
-    if wrong := unreadable(measurement):
-        raise Quarantined(f"measurement {row.id}: {wrong}")
-    return StoredMeasurement(
-        row.id, row.study_id, row.device.name, row.device.kind, utc(row.taken_at), provenance, measurement,
-        Author(row.worker_id, row.round_id, row.token_id), row.revoked is not None,
-    )  # fmt: skip
+    return _stored(_columns(row))
 
 
-def best(row: BestRow) -> Best:
-    """A best with its evidence; needs `bests.WHOLE` loaded.
+def best_columns(row: BestRow) -> dict[str, Any]:
+    """What `best_of` reads; needs `bests.WHOLE` loaded."""
+    return _columns(row.measurement) | {name: getattr(row, name) for name in OF_BEST}
+
+
+def best_of(columns: Mapping[str, Any]) -> Best:
+    """A best with its evidence, from the columns of `bests.SELECTED`.
 
     Raises:
         Quarantined: no clock can have measured it, or its card is unknown.
         StoreError: this version cannot read it.
     """
-    winner = stored(row.measurement)
-    if wrong := quarantined(row.device.name) or out_of_range(winner.measurement):
-        raise Quarantined(f"measurement {winner.id}, best of {row.problem.key} on {row.device.name}: {wrong}")
+    winner, device, key = _stored(columns), columns["device"], columns["problem_key"]
+    if wrong := quarantined(device) or out_of_range(winner.measurement):
+        raise Quarantined(f"measurement {winner.id}, best of {key} on {device}: {wrong}")
     return Best(
-        problem=problem_of(row.problem.key),
-        device=row.device.name,
-        device_kind=row.device.kind,
+        problem=problem_of(key),
+        device=device,
+        device_kind=columns["device_kind"],
         winner=winner,
-        versus_first=ratio(row.versus_first),
-        versus_best=ratio(row.versus_best),
-        runner_up=config_of(row.runner_up) if row.runner_up else None,
-        tried=row.tried,
-        failed=dict(row.failed),
-        served=row.served,
+        versus_first=ratio(columns["versus_first"]),
+        versus_best=ratio(columns["versus_best"]),
+        runner_up=config_of(columns["runner_up"]) if columns["runner_up"] else None,
+        tried=columns["tried"],
+        failed=dict(columns["failed"]),
+        served=columns["served"],
     )
+
+
+def _columns(row: MeasurementRow) -> dict[str, Any]:
+    """A measurement's columns, with those that `bests.SELECTED` joins to them."""
+    return {column.name: getattr(row, column.name) for column in MeasurementRow.__table__.columns} | {
+        "problem_key": row.problem.key, "config_key": row.config.key, "device": row.device.name,
+        "device_kind": row.device.kind, "provenance": json.dumps(row.provenance.content),
+        "revocation_id": row.revoked.revocation_id if row.revoked else None,
+    }  # fmt: skip
+
+
+def _stored(columns: Mapping[str, Any]) -> StoredMeasurement:
+    check, clocks = _optional(Verification, columns["verification"]), _optional(Clocks, columns["clocks"])
+    config, provenance = config_of(columns["config_key"]), _provenance(columns["provenance"])
+    number = columns["id"]
+    try:
+        measurement = Measurement.of_columns(columns["problem_key"], config, columns, check, clocks)
+    except (ValueError, TypeError) as error:
+        raise Quarantined(f"measurement {number}: {error}") from error
+    if wrong := unreadable(measurement):
+        raise Quarantined(f"measurement {number}: {wrong}")
+    return StoredMeasurement(
+        number, columns["study_id"], columns["device"], columns["device_kind"], utc(columns["taken_at"]), provenance,
+        measurement, Author(columns["worker_id"], columns["round_id"], columns["token_id"]),
+        columns["revocation_id"] is not None,
+    )  # fmt: skip
 
 
 def ratio(content: dict[str, Any] | None) -> Ratio | None:
@@ -121,7 +143,7 @@ def _provenance(content: str) -> Provenance:
 
 def _optional(kind: type[T], content: dict[str, Any] | None) -> T | None:
     with _of_this_version(kind.__name__):
-        return None if content is None else from_json(kind, json.dumps(content))
+        return None if content is None else from_document(kind, content)
 
 
 def utc(moment: datetime) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -26,6 +28,8 @@ FAILURES: Final = (SQLAlchemyError, sqlite3.Error)
 #: Execution options: of connections that write, and of one that changes the schema.
 WRITES: Final = "gemmtune_writes"
 MIGRATES: Final = "gemmtune_migrates"
+#: Whether a SQLite connection checks foreign keys, in its `info`.
+_CHECKED: Final = "gemmtune_foreign_keys"
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _FORMS: Final = "give a path to a SQLite file, sqlite:///… or postgresql://user:password@host/name"
 _BUSY_TIMEOUT_SECONDS: Final = 30
@@ -67,7 +71,7 @@ def connect(url: str, create: bool = True, most: int = MOST_CONNECTIONS) -> Engi
     """
     _check_file(url, create)
     try:
-        engine = create_engine(url, **_arguments(url, most))
+        engine = create_engine(url, json_deserializer=_parsed, **_arguments(url, most))
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise StoreError(f"{shown(url)} is not a database URL that we can open ({error}): {_FORMS}") from error
     if engine.dialect.name == "sqlite":
@@ -119,8 +123,10 @@ def migrate(connection: Connection, revision: str) -> None:
     config = _alembic_config()
     config.attributes["connection"] = connection
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+        # Another service may migrate a large table first.
+        connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(text("SET LOCAL statement_timeout = 0"))
+        connection.execute(select(func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
     now = current_revision(connection)
     check_known(now, "the store")
     if not revision.startswith("-") and revision not in ("base", "head"):
@@ -216,12 +222,25 @@ def _arguments(url: str, most: int) -> dict[str, Any]:
     return pool_arguments(max(1, most - NOTE_CONNECTIONS))
 
 
+def _parsed(text: str | bytes) -> Any:  # noqa: ANN401  (a JSON value)
+    """A JSON column's value."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        # It refuses NaN, which other programs may have stored; who reads the value judges it.
+        return json.loads(text)
+
+
 def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads first and writes later would fail if another process wrote in between; taking the write
     # lock at the start makes it wait its turn instead.
     options = connection.get_execution_options()
     # SQLite changes a table by replacing it, which foreign keys to it would forbid; it takes this before a transaction.
-    connection.exec_driver_sql(f"PRAGMA foreign_keys={'OFF' if options.get(MIGRATES) else 'ON'}")
+    # Only then: it makes SQLite plan every statement anew.
+    checked = not options.get(MIGRATES)
+    if connection.info.get(_CHECKED, True) != checked:
+        connection.exec_driver_sql(f"PRAGMA foreign_keys={'ON' if checked else 'OFF'}")
+        connection.info[_CHECKED] = checked
     connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")
 
 
@@ -233,6 +252,7 @@ def _set_up_sqlite(connection: sqlite3.Connection, _: object) -> None:
     # on disk, for a few milliseconds each, which is less than measuring again.
     write_ahead(cursor)
     cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
 
 

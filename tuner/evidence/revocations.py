@@ -158,7 +158,7 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> None
             row = rows.setdefault(policy, BestRow(**of, policy=policy, served=False))
             bests.replace(session, row, standing[policy], reason)
         if rows and (taken or revoked):
-            newest = standing[taken[-1]] if taken else codec.best(next(iter(rows.values())))
+            newest = standing[taken[-1]] if taken else codec.best_of(codec.best_columns(next(iter(rows.values()))))
             bests.serve(session, newest, rows)
 
 

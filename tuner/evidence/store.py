@@ -191,20 +191,18 @@ class Store:
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model under a policy, or the served one; one measured on a GPU before a
         replayed one."""
-        query = select(BestRow).join(BestRow.device).where(DeviceRow.name == device, _of(policy))
-        query = query.where(BestRow.problem.has(key=problem.key)).order_by(DeviceRow.kind)
-        return next(iter(self._bests(query.limit(1))), None)
+        query = bests.SELECTED.where(ProblemRow.key == problem.key, DeviceRow.name == device, _of(policy))
+        return next(iter(self._bests(query.order_by(DeviceRow.kind).limit(1))), None)
 
     def bests(self, device: str | None = None) -> list[Best]:
         """All served bests, or those of one device model, ordered by problem key."""
-        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(BestRow.served)
-        query = query.order_by(ProblemRow.key, DeviceRow.kind)
+        query = bests.SELECTED.where(BestRow.served).order_by(ProblemRow.key, DeviceRow.kind)
         return self._bests(query if device is None else query.where(DeviceRow.name == device))
 
     def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
         """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
         head, tail = problem.key_around_shape()
-        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device, _of(policy))
+        query = bests.SELECTED.where(DeviceRow.name == device, _of(policy))
         query = query.where(ProblemRow.key.like(f"{head}%{tail}"), ProblemRow.key != problem.key)
         found = self._bests(query.order_by(ProblemRow.key, DeviceRow.kind))
         return sorted(found, key=lambda best: problem.distance(best.problem))
@@ -220,9 +218,9 @@ class Store:
         A best that was replaced several times appears once, in its current state. One that this version of gemmtune
         cannot read appears as the error, and does not affect the others.
         """
-        query = select(BestRow).where(BestRow.version > version, BestRow.served).order_by(BestRow.version).limit(limit)
+        query = bests.SELECTED.where(BestRow.version > version, BestRow.served).order_by(BestRow.version).limit(limit)
         with self.transaction() as session:
-            found = [(row.version, bests.readable(row)) for row in session.scalars(query.options(*bests.WHOLE))]
+            found = [(row.version, bests.readable(row._asdict())) for row in session.execute(query)]
             gone = best_changes.removed_after(session, version, limit)
         return sorted([*found, *gone], key=lambda change: change[0])[:limit]
 
@@ -241,12 +239,12 @@ class Store:
 
     def served_of(self, device: str, keys: Sequence[str]) -> list[Best | StoreError]:
         """The served bests of these problems on a device model; one measured on a GPU after a replayed one."""
-        query = select(BestRow).join(BestRow.problem).join(BestRow.device).where(DeviceRow.name == device)
-        query = query.where(BestRow.served, ProblemRow.key.in_(keys)).order_by(DeviceRow.kind.desc())
-        with self.transaction() as session:
-            return [bests.readable(row) for row in session.scalars(query.options(*bests.WHOLE))]
+        # Without a session, which would cost as much as the query.
+        with self._told(), self._engine.connect() as connection:
+            rows = connection.execute(bests.SERVED_OF, {"device": device, "keys": keys})
+            return [bests.readable(row._asdict()) for row in rows]
 
-    def _bests(self, query: Select[BestRow]) -> list[Best]:
+    def _bests(self, query: Select[Any]) -> list[Best]:
         with self.transaction() as session:
             return bests.read(session, query)
 

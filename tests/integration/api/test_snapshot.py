@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text, update
 
+from api.answer_service import AnswerService
 from api.app import create_app
 from api.best import MOST_PROBLEMS, BatchOut
 from api.schemas import BestOut
@@ -23,7 +25,9 @@ from api.tables import TableOut
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import ASKED, problem_of
 from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, study_key
+from tuner.errors import StoreError
 from tuner.evidence.models import ConfigRow
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.tables.entries import best_of, entry
 from tuner.tables.tables import table, table_bytes
@@ -249,16 +253,15 @@ def test_families_know_their_configs_by_key() -> None:
         assert config_of(config.key) == config
 
 
-class TestALargeStore:
-    """A store that is indexed at first and rendered afterwards; here every store is large."""
+class TestMoreThanFitsInMemory:
+    """Bests of which the service keeps the keys, and only a few answers."""
 
     @pytest.fixture(autouse=True)
-    def large(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("api.snapshot_follower._FEW", 0)
-        monkeypatch.setattr("api.snapshot_follower.SnapshotFollower._render", lambda *_: None)
+    def little(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("api.snapshot.MOST_RENDERED", 2)
+        monkeypatch.setattr("api.snapshot_follower.MOST_RENDERED", 2)
 
-    def test_answers_pages_and_tables_are_those_of_a_small_one(
+    def test_answers_pages_and_tables_are_those_of_a_small_store(
         self, own_store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for m in range(64, 64 * 12, 64):
@@ -267,12 +270,50 @@ class TestALargeStore:
         paths = [f"/v1/best?m={m}&n=256&k=256&device=NVIDIA%20H200" for m in (64, 100, 640, 64)]
         paths += [f"/v1/tables/{DEVICE}", f"/v1/bests?device={DEVICE}&limit=3", "/v1/devices"]
         with TestClient(create_app(own_store)) as client:
-            large = [client.get(path).content for path in paths]
+            found = [client.get(path).content for path in paths]
             snapshot = client.app.state.follower.snapshot  # type: ignore[attr-defined]
             assert sum(not isinstance(held, str) for held in snapshot.devices[DEVICE].held.values()) <= 2
-        monkeypatch.setattr("api.snapshot_follower._FEW", 5_000)
+        monkeypatch.setattr("api.snapshot.MOST_RENDERED", 1_000)
         with TestClient(create_app(own_store)) as client:
-            assert large == [client.get(path).content for path in paths]
+            assert found == [client.get(path).content for path in paths]
+
+    def test_questions_of_one_moment_are_read_together(self, own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        for m in range(64, 64 * 12, 64):
+            keep_best(own_store, Gemm(m, 256, 256))
+        with TestClient(create_app(own_store)) as client:
+            service: AnswerService = client.app.state.answer_service  # type: ignore[attr-defined]
+            reads: list[int] = []
+            load = service.snapshot._load
+
+            def counted(name: str, keys: Sequence[str]) -> Sequence[Best | StoreError]:
+                reads.append(len(keys))
+                return load(name, keys)
+
+            monkeypatch.setattr(service.snapshot, "_load", counted)
+
+            async def ask(m: int) -> bytes | None:
+                text = service.measured(f"m={m}&n=256&k=256".encode())
+                return text if text is None or isinstance(text, bytes) else await text
+
+            async def ask_all() -> list[bytes | None]:
+                return await asyncio.gather(*map(ask, [*range(64, 64 * 12, 64)] * 2))
+
+            texts = asyncio.run(ask_all())
+            assert texts == [client.get(f"/v1/best?m={m}&n=256&k=256").content for m in range(64, 64 * 12, 64)] * 2
+            assert max(reads) > 2
+
+    def test_a_store_that_cant_be_read_is_told(self, own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        for m in (64, 128, 192):
+            keep_best(own_store, Gemm(m, 256, 256))
+
+        def fails(name: str, keys: Sequence[str]) -> list[Best | StoreError]:
+            raise StoreError("the disk is gone: put it back")
+
+        with TestClient(create_app(own_store)) as client:
+            snapshot = client.app.state.follower.snapshot  # type: ignore[attr-defined]
+            monkeypatch.setattr(snapshot, "_load", fails)
+            statuses = [client.get(f"/v1/best?m={m}&n=256&k=256").status_code for m in (64, 128, 192)]
+            assert sorted(statuses) == [200, 200, 503]
 
     def test_changes_after_the_index_are_followed(self, own_store: Store) -> None:
         for m in (64, 128, 192):
