@@ -1,1 +1,1 @@
-"""The dashboard: one HTML page that the service renders, without scripts."""
+"""The dashboard: pages that the browser renders from the API, served as they lie in the repository."""

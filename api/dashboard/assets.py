@@ -1,0 +1,80 @@
+"""The pages' files: read once, compressed once, and addressed by the digest of them all."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Final
+
+import zstandard
+
+_FOLDER: Final = Path(__file__).parent / "static"
+_MEDIA_TYPES: Final = {
+    ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+}  # fmt: skip
+#: Modules that every page needs; the browser fetches them at once instead of discovering them import by import.
+_PRELOADED: Final = (
+    "app.js", "vendor/lit-html.js", "lib/api.js", "lib/format.js", "lib/page.js", "lib/quiet.js", "lib/shell.js",
+    "lib/stream.js", "lib/theme.js", "lib/view.js",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file.
+
+    Attributes:
+        bodies: by content coding; `identity` is the file itself.
+    """
+
+    media_type: str
+    bodies: dict[str, bytes]
+
+    def accepted(self, codings: str) -> tuple[str, bytes]:
+        """The smallest body that an Accept-Encoding header allows, with its coding."""
+        offered = {coding.partition(";")[0].strip() for coding in codings.lower().split(",")}
+        return next((name, body) for name, body in self.bodies.items() if name in offered or name == "identity")
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """All files of the pages.
+
+    Attributes:
+        digest: of all files: a part of their address, so that browsers may keep them for ever.
+        files: by path below `static`.
+        shell: the HTML document that every page starts from. It contains no data.
+    """
+
+    digest: str
+    files: dict[str, Asset]
+    shell: bytes
+
+
+@cache
+def assets() -> Assets:
+    """The files, read and compressed at the first call."""
+    contents = {
+        str(path.relative_to(_FOLDER)): path.read_bytes()
+        for path in sorted(_FOLDER.rglob("*"))
+        if path.suffix in _MEDIA_TYPES
+    }
+    digest = hashlib.sha256()
+    for name, content in contents.items():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    root = f"/static/{digest.hexdigest()[:16]}"
+    preloads = "\n".join(f'<link rel="modulepreload" href="{root}/{name}">' for name in _PRELOADED)
+    shell = Template((_FOLDER.parent / "shell.html").read_text()).substitute(root=root, preloads=preloads)
+    files = {name: _asset(name, content) for name, content in contents.items()}
+    return Assets(digest.hexdigest()[:16], files, shell.encode())
+
+
+def _asset(name: str, content: bytes) -> Asset:
+    packed = {"zstd": zstandard.ZstdCompressor(level=19).compress(content), "gzip": gzip.compress(content, mtime=0)}
+    smallest_first = sorted(packed.items(), key=lambda item: len(item[1]))
+    useful = {coding: body for coding, body in smallest_first if len(body) < len(content)}
+    return Asset(_MEDIA_TYPES[Path(name).suffix], useful | {"identity": content})

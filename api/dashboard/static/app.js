@@ -1,0 +1,101 @@
+// Opens the page that the address names, in this document; asks for a token when the service does.
+
+import { Gone, Refusal, service, token } from "./lib/api.js";
+import { Page } from "./lib/page.js";
+import { at, introduce } from "./lib/shell.js";
+import { apply } from "./lib/theme.js";
+import { html, nothing, render } from "./lib/view.js";
+
+/** @typedef {{open(page: Page): Promise<void> | void}} Module */
+/** @type {Record<string, () => Promise<Module>>} */
+const PAGES = {
+  "/": () => import("./pages/ask.js"),
+  "/compare": () => import("./pages/compare.js"),
+  "/space": () => import("./pages/space.js"),
+  "/rules": () => import("./pages/rules.js"),
+  "/explain": () => import("./pages/explain.js"),
+  "/campaigns": () => import("./pages/campaigns.js"),
+  "/campaign": () => import("./pages/campaign.js"),
+  "/fleet": () => import("./pages/fleet.js"),
+  "/failures": () => import("./pages/failures.js"),
+  "/ladder": () => import("./pages/ladder.js"),
+  "/devices": () => import("./pages/devices.js"),
+  "/device": () => import("./pages/device.js"),
+  "/problem": () => import("./pages/problem.js"),
+  "/problems": () => import("./pages/problems.js"),
+};
+
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+/** @type {Page | null} */
+let shown = null;
+
+/** @param {URL} url */
+async function open(url) {
+  shown?.leave();
+  const page = new Page(main, url, (name) => { document.title = name ? `${name} · gemmtune` : "gemmtune"; });
+  shown = page;
+  at(url.pathname);
+  try {
+    const module = await PAGES[url.pathname]();
+    if (shown === page) await module.open(page);
+  } catch (error) {
+    if (shown === page) page.show(() => failure(error));
+  }
+}
+
+/** @param {unknown} error */
+function failure(error) {
+  if (error instanceof Refusal && [401, 403].includes(error.status)) return tokenForm(error);
+  if (error instanceof Gone) return html`<h1>The service does not answer</h1><p>This page opens when it does.</p>`;
+  if (!(error instanceof Refusal)) console.error(error);
+  const detail = error instanceof Error ? error.message : String(error);
+  return html`<h1>${error instanceof Refusal && error.status === 404 ? "Not here" : "This did not work"}</h1>
+    <p class="sentence">${detail}</p><p><a href="/problems">All problems</a> · <a href="/">Ask for a config</a></p>`;
+}
+
+/** @param {Refusal} error */
+function tokenForm(error) {
+  return html`<form class="card narrow" @submit=${signIn}>
+    <h1>${error.status === 401 ? "A token is needed" : `This needs a token with scope ${error.scope || "read"}`}</h1>
+    <p>${error.message}.</p>
+    <label>Token <input name="secret" type="password" autocomplete="off" required aria-describedby="token-note"></label>
+    <p id="token-note" class="note">It is kept in this tab alone, and forgotten with it. <code>gemmtune token create</code> makes one.</p>
+    <button>Go on</button></form>`;
+}
+
+/** @param {SubmitEvent} event */
+function signIn(event) {
+  event.preventDefault();
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  token.set(String(new FormData(form).get("secret")).trim());
+  void introduce();
+  void open(new URL(location.href));
+}
+
+/** Opens a link of ours in this document. @param {MouseEvent} event */
+function followLink(event) {
+  const link = /** @type {Element} */ (event.target).closest?.("a[href]");
+  if (!(link instanceof HTMLAnchorElement) || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const url = new URL(link.href);
+  if (url.origin !== location.origin || !PAGES[url.pathname] || link.target || link.hasAttribute("download")) return;
+  if (url.hash && url.pathname === location.pathname && url.search === location.search) return;
+  event.preventDefault();
+  go(url);
+}
+
+/** @param {URL} url */
+export async function go(url) {
+  history.pushState(null, "", url);
+  render(nothing, main);
+  await open(url);
+  scrollTo(0, 0);
+  main.focus({ preventScroll: true });
+}
+
+document.addEventListener("click", followLink);
+document.addEventListener("gemmtune:go", (event) => void go(new URL(/** @type {CustomEvent} */ (event).detail, location.href)));
+addEventListener("popstate", () => void open(new URL(location.href)));
+service.addEventListener("back", () => void open(new URL(location.href)));
+apply();
+void introduce().catch(() => {});
+void open(new URL(location.href));

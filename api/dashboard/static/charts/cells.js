@@ -1,0 +1,60 @@
+// Problems of a campaign as cells that fill: a sign and a colour each, walked by keyboard; thousands fit on a screen.
+
+import { colour } from "../lib/theme.js";
+import { Chart } from "./chart.js";
+
+/**
+ * @typedef {{token: string, sign: string, text: string, href?: string, fill: number}} CellOf fill is 0 to 1
+ * @typedef {{title: string, sentence: string, cells: number, cell: (place: number) => CellOf, rows: () => {head: string[], rows: any[][]}}} Cells
+ */
+export class CellsChart extends Chart {
+  /** @returns {Cells} */
+  get #spec() { return this.data; }
+  get #size() { return this.#spec.cells <= 400 ? 26 : this.#spec.cells <= 2500 ? 16 : 9; }
+  count() { return this.#spec.cells; }
+  table() { return this.#spec.rows(); }
+
+  /** @param {number} width */
+  #across(width) { return Math.max(1, Math.floor(width / this.#size)); }
+  /** @param {number} width */
+  height(width) { return Math.ceil(this.#spec.cells / this.#across(width)) * this.#size + 8; }
+  get #width() { return /** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth; }
+
+  /** @param {number} place */
+  point(place) {
+    const across = this.#across(this.#width);
+    const { text, href } = this.#spec.cell(place);
+    return { x: ((place % across) + 0.5) * this.#size, y: (Math.floor(place / across) + 0.5) * this.#size, text, href };
+  }
+
+  /** @param {number} x @param {number} y */
+  hit(x, y) {
+    const across = this.#across(this.#width);
+    const place = Math.floor(y / this.#size) * across + Math.floor(x / this.#size);
+    return x >= 0 && x < across * this.#size && place >= 0 && place < this.#spec.cells ? place : -1;
+  }
+
+  /** @param {CanvasRenderingContext2D} pen @param {number} width @param {number} height */
+  draw(pen, width, height) {
+    const size = this.#size;
+    const across = this.#across(width);
+    pen.clearRect(0, 0, width, height);
+    pen.font = `${Math.round(size * 0.46)}px system-ui, "DejaVu Sans", sans-serif`;
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    for (let place = 0; place < this.#spec.cells; place++) {
+      const { token, sign, fill } = this.#spec.cell(place);
+      const [x, y] = [(place % across) * size, Math.floor(place / across) * size];
+      pen.fillStyle = colour("faint");
+      pen.fillRect(x + 1, y + 1, size - 2, size - 2);
+      pen.fillStyle = colour(token);
+      pen.globalAlpha = 0.9;
+      pen.fillRect(x + 1, y + 1 + (size - 2) * (1 - fill), size - 2, (size - 2) * fill);
+      pen.globalAlpha = 1;
+      if (size < 14 || !sign) continue;
+      pen.fillStyle = colour(fill > 0.6 ? "card" : "ink");
+      pen.fillText(sign, x + size / 2, y + size / 2 + 1);
+    }
+  }
+}
+customElements.define("chart-cells", CellsChart);

@@ -1,0 +1,17 @@
+// What a chart shows, as a table.
+
+import { html, nothing } from "../lib/view.js";
+
+/** @typedef {{head: string[], rows: (string | number)[][]}} Table */
+const MOST_ROWS = 500;
+
+/** @param {Table | null} table @param {string} title */
+export function asTable(table, title) {
+  if (!table) return nothing;
+  const more = table.rows.length - MOST_ROWS;
+  return html`<div class="scroll tall" tabindex="0" role="region" aria-label=${`${title}, as a table`}><table>
+    <thead><tr>${table.head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+    <tbody>${table.rows.slice(0, MOST_ROWS).map((row) => html`<tr>${row.map((value) => html`
+      <td class=${typeof value === "number" ? "num" : ""}>${value}</td>`)}</tr>`)}</tbody></table>
+    ${more > 0 ? html`<p class="note">${more.toLocaleString("en")} further rows are left out.</p>` : nothing}</div>`;
+}

@@ -1,0 +1,104 @@
+// Requests to this service: the token, refusals as errors with their sentence, and whether the service answers at all.
+
+const TOKEN = "gemmtune.token";
+
+/** Says `gone` when the service stops answering and `back` when it answers again. */
+export const service = new EventTarget();
+/** @type {Date | null} since when the service does not answer */
+let goneSince = null;
+
+/** A refusal of the service. `detail` is a sentence for people. */
+export class Refusal extends Error {
+  /** @param {number} status @param {string} kind @param {string} detail @param {string} scope */
+  constructor(status, kind, detail, scope) {
+    super(detail);
+    this.status = status;
+    this.kind = kind;
+    this.scope = scope;
+  }
+}
+
+/** The service does not answer. */
+export class Gone extends Error {}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN) ?? "",
+  /** @param {string} secret empty to forget it */
+  set(secret) {
+    if (secret) sessionStorage.setItem(TOKEN, secret);
+    else sessionStorage.removeItem(TOKEN);
+  },
+};
+
+/**
+ * Sends a request.
+ * @param {string} path
+ * @param {RequestInit} [init]
+ * @returns {Promise<Response>} with a good status
+ * @throws {Refusal | Gone}
+ */
+export async function send(path, init = {}) {
+  const headers = new Headers(init.headers);
+  if (token.get()) headers.set("Authorization", `Bearer ${token.get()}`);
+  let response;
+  try {
+    response = await fetch(path, { ...init, headers });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    lost();
+    throw new Gone("the service does not answer");
+  }
+  if (goneSince) found();
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+/** @param {Response} response */
+async function refusal(response) {
+  const problem = await response.json().catch(() => ({}));
+  const scope = /scope="(\w+)"/.exec(response.headers.get("WWW-Authenticate") ?? "")?.[1] ?? "";
+  const fields = (problem.errors ?? []).map((/** @type {any} */ error) => error.detail).join("; ");
+  const detail = [problem.detail, fields].filter(Boolean).join(": ") || `the service answered ${response.status}`;
+  return new Refusal(response.status, String(problem.type ?? "").replace("/problems/", ""), detail, scope);
+}
+
+/** @param {string} path @param {Record<string, unknown>} params */
+export function address(path, params = {}) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) {
+    if (value !== undefined && value !== null && value !== "") query.set(name, String(value));
+  }
+  return query.size ? `${path}?${query}` : path;
+}
+
+/** @param {string} path @param {Record<string, unknown>} [params] @param {AbortSignal} [signal] @returns {Promise<any>} */
+export async function get(path, params, signal) {
+  return (await send(address(path, params), { signal })).json();
+}
+
+/** @param {string} path @param {unknown} [body] @param {AbortSignal} [signal] @returns {Promise<any>} */
+export async function post(path, body, signal) {
+  const init = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  return (await send(path, { method: "POST", signal, ...init })).json();
+}
+
+/** Called when a request or a stream finds that the service is gone. */
+export function lost() {
+  if (goneSince) return;
+  goneSince = new Date();
+  service.dispatchEvent(new CustomEvent("gone", { detail: goneSince }));
+  void probe();
+}
+
+function found() {
+  goneSince = null;
+  service.dispatchEvent(new Event("back"));
+}
+
+async function probe() {
+  while (goneSince) {
+    await new Promise((wake) => setTimeout(wake, 1000));
+    const answer = await fetch("/readyz").catch(() => null);
+    if (answer?.ok && goneSince) found();
+  }
+}

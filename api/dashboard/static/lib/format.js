@@ -1,0 +1,84 @@
+// Numbers, moments and problems as people write them.
+
+const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const SCALES = /** @type {const} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"]]);
+
+/** @param {number | null | undefined} value @param {number} [digits] significant digits, at least those of the whole part */
+export function number(value, digits = 4) {
+  if (value === null || value === undefined || !Number.isFinite(value)) return "–";
+  const whole = Math.max(1, Math.floor(Math.log10(Math.abs(value) || 1)) + 1);
+  return value.toLocaleString("en", { maximumFractionDigits: Math.max(0, digits - whole), useGrouping: true });
+}
+
+/** With four digits, zeros included: 213.0. @param {number} value */
+function fixed(value) {
+  const digits = Math.max(0, 3 - Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1))));
+  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+/** 34.4 T, 2.0 G, 33,432. @param {number | null | undefined} value */
+export function count(value) {
+  if (value === null || value === undefined) return "–";
+  const scale = SCALES.find(([least]) => value >= least * 10 || (least > 1e6 && value >= least));
+  return scale ? `${(value / scale[0]).toFixed(1)} ${scale[1]}` : plain.format(value);
+}
+
+/** @param {number | null | undefined} value */
+export const us = (value) => (value === null || value === undefined ? "–" : `${fixed(value)} µs`);
+
+/** @param {number | null | undefined} value a share */
+export const percent = (value, digits = 0) =>
+  value === null || value === undefined ? "–" : `${(value * 100).toFixed(digits)} %`;
+
+/** @param {number | null | undefined} value */
+export const times = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(3)}×`);
+
+/** @param {number} value */
+export function bytes(value) {
+  if (value >= 2 ** 30) return `${number(value / 2 ** 30, 3)} GiB`;
+  if (value >= 2 ** 20) return `${number(value / 2 ** 20, 3)} MiB`;
+  return value >= 10240 ? `${number(value / 1024, 4)} KiB` : `${plain.format(value)} B`;
+}
+
+/** @param {number | null | undefined} seconds */
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 90) return `${number(seconds, 2)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${number(seconds / 3600, 2)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+/** How long ago, in words. @param {string | number | Date} moment ISO text, a date, or seconds since 1970 */
+export function ago(moment) {
+  const at = typeof moment === "number" ? moment * 1000 : new Date(moment).getTime();
+  const seconds = Math.max(0, (Date.now() - at) / 1000);
+  return seconds < 5 ? "just now" : `${duration(seconds)} ago`;
+}
+
+/** @param {string | number | Date} moment */
+export const clock = (moment) =>
+  new Date(typeof moment === "number" ? moment * 1000 : moment).toISOString().slice(0, 19).replace("T", " ");
+
+/**
+ * Whether an interval of a ratio lies above 1, below, or around it.
+ * @param {number | null | undefined} low @param {number | null | undefined} high
+ * @returns {"faster" | "slower" | "tied" | "none"}
+ */
+export function verdict(low, high) {
+  if (low === null || low === undefined || high === null || high === undefined) return "none";
+  return low > 1 ? "faster" : high < 1 ? "slower" : "tied";
+}
+
+/** A sign for each verdict: told apart without colour. */
+export const SIGNS = /** @type {Record<string, string>} */ ({ faster: "▲", slower: "▼", tied: "◆", none: "–" });
+
+/** @param {number[]} values positive ones */
+export const geometricMean = (values) =>
+  values.length ? Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / values.length) : null;
+
+/** @param {number[]} sorted ascending @param {number} share */
+export function quantile(sorted, share) {
+  const place = (sorted.length - 1) * share;
+  const low = Math.floor(place);
+  return sorted[low] + (sorted[Math.min(low + 1, sorted.length - 1)] - sorted[low]) * (place - low);
+}

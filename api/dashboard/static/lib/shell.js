@@ -1,0 +1,69 @@
+// What surrounds every page: navigation, colour scheme, who asks, and a line when the service does not answer.
+
+import { get, Refusal, service, token } from "./api.js";
+import { clock, duration } from "./format.js";
+import { scheme, turn } from "./theme.js";
+import { html, nothing, render } from "./view.js";
+
+const LINKS = [["/", "Ask"], ["/problems", "Problems"], ["/space", "Space"], ["/explain", "Explain"], ["/ladder", "Ladders"], ["/devices", "Devices"]];
+/** Pages that belong to another one's entry. */
+const UNDER = /** @type {Record<string, string>} */ ({
+  "/problem": "/problems", "/compare": "/problems", "/rules": "/space", "/campaign": "/campaigns", "/device": "/devices",
+});
+const head = /** @type {HTMLElement} */ (document.getElementById("head"));
+let path = "/";
+/** @type {Date | null} */
+let gone = null;
+/** @type {{name: string, tokens: boolean, scopes: string[]} | null} */
+let caller = null;
+let demo = false;
+
+/** @param {string} scope whether the caller's token has it */
+export const may = (scope) => !caller || caller.scopes.includes(scope) || caller.scopes.includes("admin");
+
+/** Marks the page that is shown. @param {string} shown */
+export function at(shown) {
+  path = UNDER[shown] ?? shown;
+  draw();
+}
+
+/** Asks who the caller is and whether this is a demo; refusals are left to the pages. */
+export async function introduce() {
+  const known = (/** @type {unknown} */ error) => {
+    if (!(error instanceof Refusal)) throw error;
+    return null;
+  };
+  [caller, demo] = await Promise.all([
+    get("/v1/caller").catch(known), get("/v1/service").then((answer) => answer.demo, known).then(Boolean),
+  ]);
+  draw();
+}
+
+function draw() {
+  const banner = gone ? html`<p class="banner" role="status">The service has not answered since ${clock(gone)} UTC
+    (${duration((Date.now() - gone.getTime()) / 1000)}). What you see is from before; the page goes on by itself.</p>` : nothing;
+  render(html`
+    <div class="bar">
+      <a class="brand" href="/">gemmtune</a>
+      <nav aria-label="Pages">${LINKS.map(([to, name]) => html`
+        <a href=${to} aria-current=${to === path ? "page" : nothing}>${name}</a>`)}</nav>
+      ${demo ? html`<span class="badge recorded">demo: a recorded campaign, replayed</span>` : nothing}
+      ${caller?.tokens ? html`<button class="quiet" @click=${forget} title="Forget the token">${caller.name} · sign out</button>` : nothing}
+      <button class="quiet" @click=${() => { turn(); draw(); }}>Scheme: ${scheme()}</button>
+    </div>${banner}`, head);
+}
+
+function forget() {
+  token.set("");
+  location.reload();
+}
+
+service.addEventListener("gone", (event) => {
+  gone = /** @type {CustomEvent} */ (event).detail;
+  draw();
+});
+service.addEventListener("back", () => {
+  gone = null;
+  draw();
+});
+setInterval(() => gone && draw(), 5000);

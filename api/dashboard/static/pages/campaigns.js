@@ -1,0 +1,96 @@
+// Campaigns: what runs, how far, and a new one with its cost before it is created.
+
+import { ago, count, duration } from "../lib/format.js";
+import { may } from "../lib/shell.js";
+import { html, nothing } from "../lib/view.js";
+
+const STATUS = /** @type {Record<string, [string, string]>} */ ({ running: ["▶", "gain"], paused: ["‖", "tied"], finished: ["✓", "soft"], cancelled: ["✕", "loss"] });
+
+/** @param {import("../lib/page.js").Page} page */
+export async function open(page) {
+  page.title("Campaigns");
+  /** @type {any[]} */
+  let items = [];
+  /** @type {Map<number, any>} */
+  const progress = new Map();
+  const form = { devices: /** @type {any[]} */ ([]), estimate: /** @type {any} */ (null), wrong: "", busy: false };
+  const load = async () => {
+    items = (await page.get("/v1/campaigns", { order: "newest", limit: 50 })).items;
+    page.redraw();
+    const wanted = items.filter((item) => item.status === "running" || item.status === "paused" || !progress.has(item.id)).slice(0, 20);
+    await Promise.all(wanted.map(async (item) => progress.set(item.id, await page.get(`/v1/campaigns/${item.id}`))));
+    page.redraw();
+  };
+  page.show(() => html`<h1>What runs, and is it worth going on?</h1>
+    <section class="card">${items.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Campaigns"><table><caption class="visually-hidden">Campaigns, newest first</caption><thead><tr><th scope="col">Campaign</th><th scope="col">Status</th>
+      <th scope="col">Problems</th><th scope="col" class="num">Candidates</th><th scope="col" class="num">GPU time</th><th scope="col">Left</th><th scope="col">Created</th></tr></thead>
+      <tbody>${items.map((item) => row(item, progress.get(item.id)))}</tbody></table></div>`
+      : html`<p class="sentence">There are no campaigns yet. A campaign tunes many problems on every worker of the fleet; create one below, or run <code>gemmtune campaign run --ladder 'm=1..512:x2 n=4096 k=4096'</code> on this machine alone.</p>`}</section>
+    ${create(page, form)}`);
+  let pending = 0;
+  page.live({ campaign: () => { clearTimeout(pending); pending = setTimeout(load, 250); }, hello: load });
+  void page.get("/v1/devices").then((answer) => {
+    form.devices = answer.items.sort((/** @type {any} */ a, /** @type {any} */ b) => b.bests - a.bests);
+    page.redraw();
+  });
+  await load();
+}
+
+/** @param {any} item @param {any} progress */
+function row(item, progress) {
+  const [sign, kind] = STATUS[item.status] ?? ["", ""];
+  const problems = progress?.problems ?? {};
+  const all = Object.values(problems).reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part, 0);
+  const share = all ? ((problems.done + problems.parked + problems.skipped) / all) * 100 : 0;
+  return html`<tr><th scope="row"><a href=${`/campaign?id=${item.id}`}>${item.name}</a></th><td class=${kind}>${sign} ${item.status}</td>
+    <td>${progress ? html`<progress max="100" value=${share} aria-label=${`${item.name}: share of problems that ended`}></progress> ${problems.done} of ${all}${problems.parked ? html`, <span class="loss">✕ ${problems.parked} parked</span>` : nothing}` : ""}</td>
+    <td class="num">${progress ? count(progress.tried) : ""}</td><td class="num">${progress ? duration(progress.gpu_seconds) : ""}</td>
+    <td>${progress?.seconds_left && item.status === "running" ? `about ${duration(progress.seconds_left)}` : item.stopped_because}</td><td>${ago(item.created_at)}</td></tr>`;
+}
+
+/** @param {import("../lib/page.js").Page} page @param {any} form */
+function create(page, form) {
+  const body = (/** @type {HTMLFormElement} */ element) => {
+    const data = new FormData(element);
+    const text = (/** @type {string} */ name) => String(data.get(name) ?? "").trim();
+    const seconds = Number(text("gpu_seconds"));
+    return { name: text("name"), ladders: text("ladders").split("\n").map((ladder) => ladder.trim()).filter(Boolean), devices: [{ name: text("device") }],
+      budget: { candidates: Number(text("candidates")), ...(seconds > 0 && { gpu_seconds: seconds }) } };
+  };
+  const attempt = async (/** @type {() => Promise<void>} */ action) => {
+    form.busy = true;
+    form.wrong = "";
+    page.redraw();
+    await action().catch((error) => { form.wrong = error.message; });
+    form.busy = false;
+    page.redraw();
+  };
+  const price = (/** @type {Event} */ event) => {
+    const element = /** @type {HTMLFormElement} */ (/** @type {HTMLElement} */ (event.target).closest("form"));
+    if (element.reportValidity()) void attempt(async () => { form.estimate = await page.post("/v1/campaigns:estimate", body(element)); });
+  };
+  const send = (/** @type {any} */ event) => {
+    event.preventDefault();
+    void attempt(async () => {
+      const campaign = await page.post("/v1/campaigns", body(event.target));
+      document.dispatchEvent(new CustomEvent("gemmtune:go", { detail: `/campaign?id=${campaign.id}` }));
+    });
+  };
+  const { estimate } = form;
+  return html`<section class="card"><h2>A new one</h2><form @submit=${send} @input=${() => { form.estimate = null; page.redraw(); }}>
+    <div class="row"><label>Name <input name="name" required maxlength="200" size="24"></label>
+      <label>Device <select name="device">${form.devices.map((/** @type {any} */ device) => html`<option>${device.name}</option>`)}</select></label>
+      <label>Candidates a problem <input name="candidates" type="number" min="1" max="100000" value="96" required></label>
+      <label>Most GPU seconds <input name="gpu_seconds" type="number" min="0" placeholder="no limit"></label></div>
+    <label>Ladders, one a line: values or ranges of each field <textarea name="ladders" rows="3" cols="64" class="mono" required spellcheck="false" placeholder="m=1..8192:x2 n=4096 k=4096,14336 dtype=bf16"></textarea></label>
+    <div class="row centre"><button type="button" class="quiet" @click=${price} ?disabled=${form.busy}>What would it cost?</button>
+      <button ?disabled=${form.busy || !may("submit")}>Create</button>
+      <span role="status" class=${form.wrong ? "loss" : "soft"}>${form.wrong || (may("submit") ? "" : "Your token lacks the scope submit.")}${estimate && !form.wrong ? cost(estimate) : nothing}</span></div></form></section>`;
+}
+
+/** @param {any} estimate */
+function cost(estimate) {
+  const wall = estimate.seconds ? `, ${duration(estimate.seconds)} with ${estimate.workers} live workers` : estimate.workers ? "" : ", and no worker is live now";
+  return html`${count(estimate.problems)} problems, at most ${count(estimate.most_candidates)} candidates: about ${duration(estimate.gpu_seconds)} of GPU time${wall} (rates: ${estimate.rate_source}).
+    ${estimate.untunable?.length ? html`<span class="loss">✕ ${estimate.untunable.length} problems have no legal config.</span>` : nothing}`;
+}

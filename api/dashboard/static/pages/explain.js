@@ -1,0 +1,73 @@
+// Explain: why can't I? Every value of every knob is marked before one picks it.
+
+import { bytes, number } from "../lib/format.js";
+import { html, nothing } from "../lib/view.js";
+import { resources } from "../parts/resources.js";
+import { goWith, problemOf, shapeBox } from "../parts/shape.js";
+
+const STATES = /** @type {Record<string, [string, string]>} */ ({
+  legal: ["", "legal and worth trying"], not_worth: ["◇ ", "legal, not worth a try"], illegal: ["✕ ", "illegal"],
+});
+
+/** @param {import("../lib/page.js").Page} page */
+export async function open(page) {
+  page.title("Explain");
+  const { P, text } = await problemOf(page);
+  /** @type {any} */
+  let answer = null;
+  let asked = 0;
+  const knobs = () => Object.fromEntries(page.param("knobs").split(",").filter((part) => part.includes("=")).map((part) => {
+    const [name, value] = part.split("=");
+    return [name, /^-?\d+$/.test(value) ? Number(value) : value];
+  }));
+  const ask = async () => {
+    const turn = ++asked;
+    const found = await page.post("/v1/explain:neighbours", { problem: P, knobs: knobs(), ...(page.param("family") && { family: page.param("family") }), ...(page.param("device") && { device: page.param("device") }) });
+    if (turn !== asked) return;
+    answer = found;
+    page.redraw();
+  };
+  const take = (/** @type {Record<string, string | number>} */ change) => {
+    const all = { ...answer.config.knobs, ...change };
+    page.set({ family: answer.config.family, knobs: Object.entries(all).map(([name, value]) => `${name}=${value}`).join(",") }, true);
+    void ask();
+  };
+  page.show(() => html`<h1>Why can’t I?</h1>
+    <p class="lead">Pick values: those that would break a rule are struck out before you pick them, and say which.</p>
+    ${shapeBox(page, text, (changes) => goWith(page, changes))}
+    ${answer ? html`<div class="halves"><section class="card">${controls(answer, take)}</section>
+      <div class="stack"><section class="card" aria-live="polite" id="verdict">${verdict(answer, take)}</section>${resources(answer)}<section class="card">${derived(answer)}</section></div></div>` : nothing}`);
+  await ask();
+}
+
+/** @param {any} answer @param {(change: Record<string, string | number>) => void} take */
+function controls(answer, take) {
+  return html`<h2>${answer.config.family}</h2><p class="key">${Object.values(STATES).map(([sign, words]) => html`<span>${sign || "▫ "}${words}</span>`)}</p>
+    ${answer.knobs.map((/** @type {any} */ knob) => html`<fieldset class="knob"><legend><code>${knob.name}</code>${knob.value === knob.default ? nothing : html` <span class="note">default ${knob.default}</span>`}</legend>
+      <div class="chips">${knob.values.map((/** @type {any} */ entry) => {
+        // Where no value of a knob mends the config, its own value is not what is wrong.
+        const blameless = entry.current && knob.values.every((/** @type {any} */ other) => other.state === "illegal");
+        const [sign, words] = blameless ? ["", "as it is"] : STATES[entry.state];
+        return html`<button type="button" class="chip ${blameless ? "" : entry.state}" aria-pressed=${String(entry.current)} title=${`${words}${entry.rules.length ? `: ${entry.rules.join(", ")}` : ""}`}
+          aria-label=${`${knob.name} ${entry.value}, ${words}${entry.rules.length ? `, ${entry.rules.join(", ")}` : ""}`} @click=${() => take({ [knob.name]: entry.value })}>${sign}${entry.state === "illegal" && !blameless ? html`<s>${entry.value}</s>` : entry.value}</button>`;
+      })}</div></fieldset>`)}`;
+}
+
+/** @param {any} answer @param {(change: Record<string, string | number>) => void} take */
+function verdict(answer, take) {
+  const broken = (/** @type {any} */ rule, /** @type {string} */ kind) => html`<li class="broken"><a class=${kind} href=${`/rules?id=${encodeURIComponent(rule.rule)}&family=${answer.config.family}`}>${rule.rule}</a>
+    <span>${rule.sentence}</span><code>${rule.numbers}</code><span class="note">${rule.source}</span></li>`;
+  return html`<h2 class=${answer.legal ? (answer.not_worth.length ? "tied" : "gain") : "loss"}>${answer.legal ? (answer.not_worth.length ? "◇ Legal, not worth a try" : "✓ Legal, and worth trying") : "✕ Illegal"}</h2>
+    ${answer.expected_us ? html`<p class="sentence">It is expected to take ${number(answer.expected_us)} µs.</p>` : nothing}
+    <ul class="plain">${answer.broken.map((/** @type {any} */ rule) => broken(rule, "loss"))}${answer.not_worth.map((/** @type {any} */ rule) => broken(rule, "tied"))}</ul>
+    ${answer.nearest && answer.change ? html`<p class="row centre"><strong>Nearest legal change:</strong> <code>${answer.change}</code>
+      <button type="button" @click=${() => take(answer.nearest.knobs)}>Take it</button></p>` : nothing}`;
+}
+
+/** @param {any} answer */
+function derived(answer) {
+  const shown = (/** @type {string} */ name, /** @type {number} */ value) => (name.endsWith("_bytes") ? bytes(value) : value.toLocaleString("en"));
+  return html`<h2>What follows from it</h2><table><caption class="visually-hidden">Derived values</caption><tbody>${Object.entries(answer.derived).map(([name, value]) => html`
+    <tr><th scope="row"><code>${name}</code></th><td class="num">${shown(name, Number(value))}</td></tr>`)}</tbody></table>
+    <p class="says">Derived values are computed from the knobs and the problem, never chosen.</p>`;
+}

@@ -1,0 +1,43 @@
+// Failures: what breaks, and is it ours?
+
+import { bars } from "../charts/bars.js";
+import { ago, count, percent } from "../lib/format.js";
+import { titleOfKey } from "../lib/problem.js";
+import { html, nothing } from "../lib/view.js";
+
+/** @param {import("../lib/page.js").Page} page */
+export async function open(page) {
+  page.title("Failures");
+  const asked = Object.fromEntries(["device", "campaign", "problem", "family", "outcome"].map((name) => [name, page.param(name)]));
+  const answer = await page.get("/v1/failures", asked);
+  const tally = new Map();
+  for (const group of answer.groups) {
+    const name = `${group.outcome}, ${group.family}`;
+    tally.set(name, { value: (tally.get(name)?.value ?? 0) + group.count, ours: group.family !== "cublaslt" });
+  }
+  const rows = [...tally].sort((a, b) => b[1].value - a[1].value);
+  const wrong = answer.groups.filter((/** @type {any} */ group) => group.outcome === "wrong_result" && group.family !== "cublaslt").length;
+  const filtered = Object.entries(asked).filter(([, value]) => value);
+  page.show(() => html`<h1>What breaks, and is it ours?</h1>
+    ${filtered.length ? html`<p>${filtered.map(([name, value]) => html`<span class="chip"><span>${name}</span> ${name === "problem" ? titleOfKey(value) : value}</span> `)} <a href="/failures">Show all</a></p>` : nothing}
+    <dl class="facts"><div><dt>failed of ${count(answer.measured)} measurements (${percent(answer.measured ? answer.total / answer.measured : 0, 2)})</dt><dd>${count(answer.total)}</dd></div>
+      <div><dt>groups of our kernels with wrong results</dt><dd class=${wrong ? "loss" : "gain"}>${wrong ? "✕" : "✓"} ${wrong}</dd></div>
+      <div><dt>suspects that killed a worker or parked a problem</dt><dd>${answer.suspects.length}</dd></div></dl>
+    ${rows.length ? html`<section class="card">${bars({ title: "By outcome and family", sentence: "Failures are outcomes, kept with their reason. None of these configs is ever served. Purple bars are cuBLASLt’s.",
+      bars: rows.map(([name, { value, ours }]) => ({ name: html`<a href=${`/failures?${new URLSearchParams({ outcome: name.split(", ")[0], family: name.split(", ")[1] })}`}>${name}</a>`, value, token: ours ? "loss" : "other" })) })}</section>`
+      : html`<section class="card"><p class="sentence gain">✓ Nothing failed${answer.measured ? "" : ", because nothing is measured yet"}.</p></section>`}
+    ${answer.groups.map(group)}
+    ${answer.suspects.length ? html`<section class="card"><h2>Suspects</h2><div class="scroll" tabindex="0" role="region" aria-label="Suspects"><table><caption class="visually-hidden">Suspects</caption><thead><tr><th scope="col">Problem</th><th scope="col">Why</th><th scope="col">Config</th></tr></thead>
+      <tbody>${answer.suspects.map((/** @type {any} */ suspect) => html`<tr><th scope="row">${titleOfKey(suspect.problem)}<br><span class="note">${suspect.device}</span></th><td>${suspect.reason}</td><td class="mono long">${typeof suspect.config === "string" ? suspect.config : suspect.config?.key}</td></tr>`)}</tbody></table></div>
+      <p class="says">These configs were running when a worker died or the attempts ran out.</p></section>` : nothing}`);
+}
+
+/** @param {any} group */
+function group(group) {
+  const { example } = group;
+  return html`<section class="card"><h2>${group.outcome === "wrong_result" ? html`<span class="loss">✕</span> ` : nothing}${count(group.count)} × ${group.outcome} of ${group.family}</h2>
+    <p class="sentence mono long">${group.message || "without a message"}</p>
+    <p class="soft">${count(group.problems)} problems, ${count(group.configs)} configs; last ${ago(group.last_at)}.</p>
+    ${example ? html`<details><summary>Repeat one: ${titleOfKey(example.problem)}</summary><p class="mono long">${example.detail}</p><pre tabindex="0" aria-label="Command">${example.command}</pre>
+      <p><a href=${`/problem?${new URLSearchParams({ key: example.problem })}`}>Its problem</a></p></details>` : nothing}</section>`;
+}

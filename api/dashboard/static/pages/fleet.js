@@ -1,0 +1,69 @@
+// Fleet: is every GPU busy, and on what?
+
+import "../charts/lanes.js";
+import { ago, duration, number, percent } from "../lib/format.js";
+import { titleOfKey } from "../lib/problem.js";
+import { may } from "../lib/shell.js";
+import { html, nothing } from "../lib/view.js";
+
+const WINDOWS = [["5", "5 min"], ["30", "30 min"], ["180", "3 h"], ["1440", "a day"]];
+
+/** @param {import("../lib/page.js").Page} page */
+export async function open(page) {
+  page.title("Fleet");
+  /** @type {any} */
+  const got = { fleet: null, rounds: [], lanes: null, wrong: "" };
+  const minutes = () => Number(page.param("minutes", "30"));
+  const load = async () => {
+    const since = new Date(Date.now() - minutes() * 60_000).toISOString();
+    const [fleet, rounds] = await Promise.all([page.get("/v1/fleet"), page.get("/v1/rounds", { since, limit: 1000 })]);
+    Object.assign(got, { fleet, rounds: rounds.items });
+    got.lanes = lanes(got, minutes());
+    page.redraw();
+  };
+  const drain = async (/** @type {number} */ id) => {
+    got.wrong = "";
+    await page.post(`/v1/workers/${id}:drain`).catch((error) => { got.wrong = error.message; });
+    await load();
+  };
+  let pending = 0;
+  const soon = () => { pending ||= window.setTimeout(() => { pending = 0; void load(); }, 250); };
+  page.show(() => html`<h1>Is every GPU busy, and on what?</h1>
+    ${got.fleet ? html`<dl class="facts"><div><dt>live</dt><dd>${got.fleet.workers.live}</dd></div><div><dt>draining</dt><dd>${got.fleet.workers.draining}</dd></div>
+      <div><dt>gone</dt><dd>${got.fleet.workers.gone}</dd></div>${got.fleet.devices.map((/** @type {any} */ device) => html`<div><dt>${device.device} (${device.device_kind}): busy of ${device.live}; ${device.waiting_problems} problems wait</dt><dd>${device.busy}</dd></div>`)}</dl>
+    <div class="row" role="group" aria-label="Window">${WINDOWS.map(([value, words]) => html`<button type="button" class="tab" aria-pressed=${String(Number(value) === minutes())} @click=${() => { page.set({ minutes: value }); void load(); }}>${words}</button>`)}</div>
+    ${got.fleet.items.length ? html`<section class="card"><chart-lanes .data=${got.lanes}></chart-lanes></section>${workers(got, drain)}`
+      : html`<section class="card narrow"><h2>No worker has been seen in the last hour</h2><p>Start one on each GPU node; it dials this service:</p><pre>gemmtune worker run --url ${location.origin}</pre><p>Without a GPU: <code>gemmtune worker run --device recorded:h200</code></p></section>`}` : nothing}`);
+  page.live({ worker: soon, round: soon, hello: load });
+  page.every(10, () => void load());
+  await load();
+}
+
+/** @param {any} got @param {number} minutes */
+function lanes(got, minutes) {
+  const to = Date.now() / 1000;
+  const second = (/** @type {string | null} */ moment) => (moment ? new Date(moment).getTime() / 1000 : to);
+  const spans = (/** @type {number} */ id) => got.rounds.filter((/** @type {any} */ round) => round.worker_id === id && round.claimed_at).map((/** @type {any} */ round) => {
+    const [from, end] = [second(round.claimed_at), second(round.ended_at)];
+    const progress = round.progress ? `, ${round.progress.stage} ${round.progress.tried}` : "";
+    return { from, to: end, kind: round.status, busy: round.status === "running" ? 1 : round.busy_seconds / Math.max(0.1, end - from),
+      text: `${titleOfKey(round.problem)}: ${round.status}${progress}, ${duration(end - from)}, ${round.measured ?? 0} measured${round.reason ? `, ${round.reason}` : ""}`, href: `/campaign?id=${round.campaign_id}` };
+  });
+  const items = got.fleet.items.map((/** @type {any} */ worker) => ({ name: worker.name, gone: worker.status === "gone", spans: spans(worker.id) }));
+  const lost = got.rounds.filter((/** @type {any} */ round) => round.status === "lost").length;
+  return { title: "Rounds", from: to - minutes * 60, to, lanes: items,
+    sentence: `A span is a round; its filled height is the share of its time that the GPU worked, the rest is compiling and waiting. Hatched rounds were lost, failed or withdrawn${lost ? `: ${lost} here` : ""}.` };
+}
+
+/** @param {any} got @param {(id: number) => void} drain */
+function workers(got, drain) {
+  const off = !may("admin");
+  return html`<section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Workers"><table><caption class="visually-hidden">Workers</caption><thead><tr><th scope="col">Worker</th><th scope="col">Status</th><th scope="col">GPU</th><th scope="col">Now</th>
+    <th scope="col" class="num">Busy</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
+    <tbody>${got.fleet.items.map((/** @type {any} */ worker) => { const clocks = worker.last_clocks; return html`<tr><th scope="row">${worker.name}</th>
+      <td class=${worker.status === "live" ? "gain" : worker.status === "gone" ? "loss" : "tied"}>${worker.status === "live" ? "●" : worker.status === "gone" ? "✕" : "◐"} ${worker.status}${worker.gone_because ? `: ${worker.gone_because}` : ""}</td>
+      <td>${worker.device}${worker.device_kind === "recorded" ? " (recorded)" : ""}</td><td>${worker.round ? html`<a href=${`/campaign?id=${worker.round.campaign_id}`}>${titleOfKey(worker.round.problem)}</a>${worker.round.progress ? ` ${worker.round.progress.stage} ${worker.round.progress.tried}` : ""}` : "idle"}</td>
+      <td class="num">${percent(worker.busy_share)}</td><td class="num">${clocks ? `${number(clocks.sm_mhz)} MHz` : "–"}</td><td class="num">${clocks ? `${number(clocks.power_w, 3)} W` : "–"}</td><td>${clocks?.throttle_reasons.join(", ") || "–"}</td>
+      <td>${worker.driver}</td><td>${ago(worker.beat_at)}</td><td>${worker.status === "live" ? html`<button type="button" class="quiet small" ?disabled=${off} @click=${() => drain(worker.id)}>Drain</button>` : nothing}</td></tr>`; })}</tbody></table></div>
+    <p class="says" role="status">${got.wrong || `A draining worker finishes its round, claims no other and leaves.${off ? " Draining needs a token with scope admin." : ""}`}</p></section>`;
+}

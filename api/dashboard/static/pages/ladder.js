@@ -1,0 +1,69 @@
+// Ladders: does one weight behave at every M?
+
+import "../charts/lines.js";
+import { number, percent, us } from "../lib/format.js";
+import { html, nothing } from "../lib/view.js";
+import { devicesOf } from "../parts/devices.js";
+
+const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
+const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", nearest: "tied", predicted: "ring", default: "square" });
+
+/** @param {import("../lib/page.js").Page} page */
+export async function open(page) {
+  page.title("Ladders");
+  const { device } = await devicesOf(page);
+  const { items: weights } = await page.get("/v1/weights", { device });
+  const fields = ["n", "k", "dtype", "layout", "batch", "epilogue"];
+  const asked = Object.fromEntries(fields.map((name) => [name, page.param(name)]));
+  const example = weights[0];
+  if (!asked.n && !example) return page.show(() => html`<h1>Does one weight behave at every M?</h1><p class="sentence">Nothing is measured yet. A ladder: <code>gemmtune campaign run --ladder 'm=1..8192:x2 n=4096 k=4096'</code></p>`);
+  if (!asked.n) Object.assign(asked, Object.fromEntries(fields.map((name) => [name, example[name] ?? example.example?.[name] ?? ""])));
+  page.show(() => html`<h1>Does one weight behave at every M?</h1>`);
+  const answer = await page.get("/v1/ladder", { ...asked, m: 1, device: device || undefined, ms: page.param("ms") });
+  const choose = (/** @type {any} */ event) => document.dispatchEvent(new CustomEvent("gemmtune:go", { detail: `/ladder?${event.target.value}` }));
+  const made = { chart: chart(answer, asked, device) };
+  page.show(() => html`<h1>Does one weight behave at every M?</h1>
+    <div class="row"><label>Weight <select @change=${choose}>${choices(weights, asked, device).map(([query, words, on]) => html`<option value=${query} ?selected=${on}>${words}</option>`)}</select></label></div>
+    <section class="card"><chart-lines .data=${made.chart}></chart-lines><p class="key">${Object.entries(SOURCES).map(([name, [, sign]]) => html`<span>${sign} ${name}</span>`)}</p></section>
+    <section class="card"><h2>${answer.cliffs.length ? `✕ ${answer.cliffs.length} contradictions` : "✓ No contradictions"}</h2>
+      ${answer.cliffs.length ? html`<ul>${answer.cliffs.map((/** @type {any} */ cliff) => html`<li><strong>M = ${cliff.m}</strong>: ${cliff.sentence}</li>`)}</ul>` : nothing}
+      <p class="says">A larger M can’t be faster than a smaller one for long: the larger one’s kernel could run the smaller product, too.</p></section>
+    ${strip(answer, device)}`);
+}
+
+/** @param {any[]} weights @param {any} asked @param {string} device @returns {[string, string, boolean][]} */
+function choices(weights, asked, device) {
+  const fields = (/** @type {any} */ weight) => Object.fromEntries(["n", "k", "dtype", "layout", "batch", "epilogue"].map((name) => [name, weight[name] ?? weight.example?.[name] ?? ""]));
+  const query = (/** @type {any} */ values) => String(new URLSearchParams(Object.entries({ ...values, device }).filter(([, value]) => value !== "" && value !== 1 && value !== "none").map(([name, value]) => [name, String(value)])));
+  const known = weights.map((/** @type {any} */ weight) => ({ ...fields(weight), rungs: weight.ms?.length ?? weight.rungs }));
+  const same = (/** @type {any} */ weight) => ["n", "k", "dtype", "layout"].every((name) => String(weight[name]) === String(asked[name] || { dtype: "bf16", layout: "nt" }[name]));
+  const rows = /** @type {[string, string, boolean][]} */ (known.map((/** @type {any} */ { rungs, ...weight }) => [query(weight), `${weight.dtype} ${weight.layout} N=${weight.n} K=${weight.k} (${rungs} measured)`, same(weight)]));
+  return rows.some(([, , on]) => on) ? rows : [[query(asked), `${asked.dtype || "bf16"} ${asked.layout || "nt"} N=${asked.n} K=${asked.k}`, true], ...rows];
+}
+
+/** @param {any} answer @param {any} asked @param {string} device */
+function chart(answer, asked, device) {
+  const { rungs } = answer;
+  const of = (/** @type {string} */ source) => rungs.map((/** @type {any} */ rung) => (rung.source === source ? rung.time_us : null));
+  const used = Object.keys(SOURCES).filter((source) => rungs.some((/** @type {any} */ rung) => rung.source === source && rung.time_us));
+  return {
+    title: `N = ${asked.n}, K = ${asked.k}, ${asked.dtype || "bf16"} ${asked.layout || "nt"}`, x: rungs.map((/** @type {any} */ rung) => rung.m), xName: "M", yName: "µs", logX: true, logY: true, tall: 340,
+    series: [{ name: "best known", token: "soft", kind: "line", unit: "µs", y: rungs.map((/** @type {any} */ rung) => rung.time_us) },
+      { name: "roofline bound", token: "other", kind: "line", unit: "µs", dash: [4, 4], y: rungs.map((/** @type {any} */ rung) => rung.roofline_us) },
+      ...used.map((source) => ({ name: source, token: SOURCES[source][0], kind: "marks", shape: SHAPES[source], unit: "µs", y: of(source) }))],
+    sentence: `Time of the best known config at each M, both axes logarithmic. ${used.length > 1 ? "Only measured points are proved; others are estimates." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
+    text: (/** @type {number} */ place) => { const rung = rungs[place]; return `M = ${rung.m}: ${us(rung.time_us)}, ${rung.source}${rung.time_us ? `, ${percent(rung.roofline_us / rung.time_us)} of the bound` : ""}`; },
+    href: (/** @type {number} */ place) => (typeof rungs[place].problem === "string" ? `/problem?${new URLSearchParams({ key: rungs[place].problem, device })}` : undefined),
+  };
+}
+
+/** Knobs that change from M to M. @param {any} answer @param {string} device */
+function strip(answer, device) {
+  const { rungs, varied } = answer;
+  if (!varied?.length) return nothing;
+  return html`<section class="card"><h2>What changes with M</h2><div class="scroll" tabindex="0" role="region" aria-label="What changes with M"><table><caption class="visually-hidden">Configs by M</caption>
+    <thead><tr><th scope="col">M</th><th scope="col">Source</th><th scope="col" class="num">µs</th>${varied.map((/** @type {string} */ name) => html`<th scope="col"><code>${name}</code></th>`)}</tr></thead>
+    <tbody>${rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row">${typeof rung.problem === "string" ? html`<a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a>` : rung.m}</th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${number(rung.time_us)}</td>
+      ${varied.map((/** @type {string} */ name) => { const [now, before] = [rung.config?.knobs[name], rungs[place - 1]?.config?.knobs[name]]; return html`<td class="mono">${place && now !== before ? html`<strong>${now ?? "–"}</strong>` : html`<span class="soft">${now ?? "–"}</span>`}</td>`; })}</tr>`)}</tbody></table></div>
+    <p class="says">Bold values differ from the row above.</p></section>`;
+}

@@ -1,0 +1,108 @@
+// Problem: why is this the winner, and how sure?
+
+import { Refusal } from "../lib/api.js";
+import { number, percent, us } from "../lib/format.js";
+import { fieldsOfKey, parameters, title } from "../lib/problem.js";
+import { html, nothing } from "../lib/view.js";
+import { fact, ratioFact } from "../parts/facts.js";
+import { knobChips } from "../parts/knobs.js";
+import { changesCard } from "../parts/problem/changes.js";
+import { clocksCard } from "../parts/problem/clocks.js";
+import { failuresCard } from "../parts/problem/failures.js";
+import { finalsCard } from "../parts/problem/finals.js";
+import { funnelCard } from "../parts/problem/funnel.js";
+import { historyCard, provenanceCard } from "../parts/problem/provenance.js";
+import { searchCard } from "../parts/problem/search.js";
+import { tilesCard } from "../parts/problem/tiles.js";
+
+/** @param {import("../lib/page.js").Page} page */
+export async function open(page) {
+  const key = page.param("key");
+  if (!key) throw new Refusal(404, "no-problem", "The address names no problem: choose one from the list.", "");
+  const fields = fieldsOfKey(key) ?? (await page.get(`/v1/problems/${encodeURIComponent(key)}`));
+  const P = parameters(fields);
+  page.title(title(fields));
+  /** What has arrived, by name; each card draws as soon as it has what it needs. @type {Record<string, any>} */
+  const got = { fields, key, made: {} };
+  page.show(() => body(page, got));
+
+  got.answer = await page.get("/v1/best", { ...P, device: page.param("device"), policy: page.param("policy") });
+  got.device = got.answer.device;
+  page.redraw();
+  const asked = { ...P, device: got.device };
+  const put = (/** @type {string} */ name, /** @type {Promise<any>} */ coming) => coming.then((value) => {
+    got[name] = value;
+    got.made = {};
+    page.redraw();
+  }, (error) => {
+    if (!(error instanceof Refusal)) throw error;
+    got[name] = { refused: error.message };
+    page.redraw();
+  });
+  const columns = () => page.get("/v1/measurements:columns", { problem: key, device: got.device });
+  const study = async () => {
+    const { items } = await page.get("/v1/studies", { problem: key, device: got.device, limit: 1 });
+    const id = got.answer.evidence?.study_id ?? items[0]?.id;
+    if (!id) return null;
+    void put("outlook", page.get(`/v1/studies/${id}/outlook`));
+    return page.get(`/v1/studies/${id}`);
+  };
+  const axes = { x: page.param("x", "tile_n"), y: page.param("y", "tile_m") };
+  await Promise.all([
+    put("measurements", columns()), put("study", study()), put("importance", page.get("/v1/importance", asked)),
+    put("funnel", page.get("/v1/funnel", asked)), put("space", page.get("/v1/space", { ...asked, ...axes })),
+    put("history", page.get("/v1/best/history", asked)),
+    put("defaults", page.post("/v1/explain", { problem: P, family: got.answer.config?.family, knobs: {}, device: got.device }).then((answer) => answer.config.knobs)),
+  ]);
+  got.reload = async (/** @type {Record<string, string>} */ axes) => {
+    page.set(axes);
+    await put("space", page.get("/v1/space", { ...asked, x: page.param("x", "tile_n"), y: page.param("y", "tile_m") }));
+  };
+  page.live({
+    measurements: () => void put("measurements", columns()),
+    best: (event) => event.problem === key && void page.get("/v1/best", asked).then((answer) => { got.answer = answer; page.redraw(); return put("study", study()); }),
+  }, { device: got.device });
+}
+
+/** @typedef {(page: import("../lib/page.js").Page, got: any) => unknown} Card */
+
+/** @param {import("../lib/page.js").Page} page @param {any} got */
+function body(page, got) {
+  const { answer, fields } = got;
+  if (!answer) return html`<h1>${title(fields)}</h1>`;
+  const measured = answer.source === "measured" || got.measurements?.rows;
+  const halves = (/** @type {Card[][]} */ columns) => html`<div class="halves">${columns.map((cards) => html`<div class="stack">${cards.map(shown)}</div>`)}</div>`;
+  const shown = (/** @type {Card} */ card) => {
+    const made = (got.made[card.name] ??= { view: card(page, got) }).view;
+    return made === nothing ? nothing : html`<section class="card" id=${card.name.replace("Card", "")}>${made}</section>`;
+  };
+  return html`<h1>${title(fields)}</h1>${head(page, answer, got)}
+    ${measured ? halves([[finalsCard], [funnelCard]]) : shown(funnelCard)}${shown(tilesCard)}
+    ${measured ? halves([[searchCard, clocksCard, historyCard], [changesCard, failuresCard, provenanceCard]]) : nothing}`;
+}
+
+/** @param {import("../lib/page.js").Page} page @param {any} answer @param {any} got */
+function head(page, answer, got) {
+  const { evidence } = answer;
+  const share = answer.roofline_us && answer.time_us ? answer.roofline_us / answer.time_us : null;
+  const knobs = Object.entries(answer.config?.knobs ?? {}).map(([name, value]) => `${name}=${value}`).join(",");
+  const other = got.study?.finals?.find((/** @type {any} */ final) => !final.served && final.measurement_id !== evidence?.measurement_id);
+  return html`<p><span class="badge ${answer.source}">${answer.source}</span> ${evidence?.device_kind === "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing}
+      ${answer.why}</p>
+    <dl class="facts">
+      ${fact(us(answer.time_us), answer.interval_us ? `${answer.source === "measured" ? "95 %" : "likely"} ${number(answer.interval_us[0])} – ${number(answer.interval_us[1])}` : "")}
+      ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
+      ${share ? fact(percent(share), "of the roofline bound") : nothing}
+      ${ratioFact(evidence?.versus_cublaslt_first, "cuBLASLt’s first choice")}${ratioFact(evidence?.versus_cublaslt_best, "the best of its candidates")}
+      ${evidence?.verification ? fact(`${evidence.verification.mismatches} of ${number(evidence.verification.elements)}`, `elements wrong; largest error ${evidence.verification.worst_ratio.toFixed(2)} of the bound`) : nothing}
+    </dl>
+    ${answer.config ? html`<h3 class="mono">${answer.config.family}</h3>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
+    <p class="row centre"><a href=${`/?${new URLSearchParams(stringed({ ...parameters(got.fields), device: answer.device }))}`}>Copy it as code</a>
+      ${answer.config ? html`<a href=${`/explain?${new URLSearchParams({ problem: got.key, device: answer.device, family: answer.config.family, knobs })}`}>Change it and see what breaks</a>
+        <a href=${`/layouts?${new URLSearchParams({ kind: "swizzle", problem: got.key, family: answer.config.family, knobs })}`}>Its layouts</a>` : nothing}
+      <a href=${`/ladder?${new URLSearchParams(stringed({ ...parameters(got.fields), m: "", device: answer.device }))}`}>The same weight at every M</a>
+      ${other && evidence ? html`<a href=${`/compare?a=${evidence.measurement_id}&b=${other.measurement_id}`}>Compare it with the next</a>` : nothing}</p>`;
+}
+
+/** @param {Record<string, unknown>} values */
+const stringed = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]));

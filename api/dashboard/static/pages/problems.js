@@ -1,0 +1,101 @@
+// Problems: where do we win, tie, lose?
+
+import "../charts/forest.js";
+import "../charts/scatter.js";
+import { plain } from "../lib/columns.js";
+import { geometricMean, percent, SIGNS, times } from "../lib/format.js";
+import { titleOfKey } from "../lib/problem.js";
+import { html, nothing } from "../lib/view.js";
+import { devicePicker, devicesOf } from "../parts/devices.js";
+import { chips, FILTERS, select } from "../parts/selection.js";
+import { forestOf, orders } from "../parts/forest_rows.js";
+import { rooflineOf } from "../parts/roofline.js";
+import { shapesOf } from "../parts/shapes.js";
+
+/** @param {import("../lib/page.js").Page} page */
+export async function open(page) {
+  page.title("Problems");
+  const { device, devices } = await devicesOf(page);
+  if (!device) return page.show(() => html`<h1>Where do we win, tie, lose?</h1>
+    <p class="sentence">Nothing is measured yet: <code>gemmtune tune 4096x4096x4096</code>, or <a href="/campaigns">create a campaign</a>.</p>`);
+  /** @type {any} */
+  let table = null;
+  /** What the shown charts were made from; they are made anew only when it changes. */
+  let made = /** @type {any} */ ({ of: null });
+
+  const load = async () => {
+    table = prepared(await page.get("/v1/bests:columns", { device, policy: page.param("policy") }));
+    made = { of: null };
+    page.redraw();
+  };
+  let pending = 0;
+  page.live({ best: () => { clearTimeout(pending); pending = setTimeout(load, 300); }, hello: load }, { device });
+
+  page.show(() => {
+    if (!table) return html`<h1>Where do we win, tie, lose?</h1>`;
+    if (made.of !== page.query.toString()) made = { of: page.query.toString(), ...charts(page, table, device) };
+    return html`<h1>Where do we win, tie, lose?</h1>
+      <div class="row">${devicePicker(page, devices, device)}
+        <label>Find <input type="search" name="find" .value=${page.param("find")} placeholder="4096x" @input=${(/** @type {any} */ event) => page.set({ find: event.target.value })}></label>
+        <label>Against <select @change=${(/** @type {any} */ event) => page.set({ against: event.target.value })}>
+          <option value="" ?selected=${!page.param("against")}>cuBLASLt’s first choice</option>
+          <option value="best" ?selected=${page.param("against") === "best"}>the best of its candidates</option></select></label></div>
+      ${chips(page, table, FILTERS)}
+      ${made.headline}
+      <section class="card"><chart-forest .data=${made.forest}></chart-forest>
+        <p class="says">${made.sentence}</p></section>
+      <div class="cards"><section class="card"><chart-scatter .data=${made.roofline}></chart-scatter></section>
+        <section class="card">${made.shapes}</section></div>`;
+  });
+  await load();
+}
+
+/** @param {any} table */
+function prepared(table) {
+  const { first_low: low, first_high: high } = table.columns;
+  for (const against of ["first", "best"]) {
+    table.columns[`${against}_verdict`] = table.columns[against].map((/** @type {any} */ _, /** @type {number} */ row) => {
+      const [least, most] = [table.columns[`${against}_low`][row], table.columns[`${against}_high`][row]];
+      return least === null ? "none" : least > 1 ? "faster" : most < 1 ? "slower" : "tied";
+    });
+  }
+  table.keys = plain(table.columns.key);
+  table.names = table.keys.map(titleOfKey);
+  table.measured = low && high;
+  return table;
+}
+
+/** @param {import("../lib/page.js").Page} page @param {any} table @param {string} device */
+function charts(page, table, device) {
+  const against = page.param("against") === "best" ? "best" : "first";
+  const rows = select(page, table, FILTERS, against);
+  const sorted = orders(table, rows, page.param("sort", "-ratio"), against);
+  const forest = forestOf(page, table, sorted, device, against);
+  const ratios = rows.map((row) => table.columns[against][row]).filter((ratio) => ratio !== null);
+  return {
+    forest, headline: headline(table, rows, ratios, against, page), roofline: rooflineOf(page, table, rows, device, against),
+    shapes: shapesOf(page, table, rows, device, against),
+    sentence: `Each row is one problem: the mark is the speed-up with its 95 % interval, the circle the one over cuBLASLt’s ${
+      against === "first" ? "best candidate" : "first choice"}. ▲ is surely faster, ▼ surely slower, ◆ a tie. † was measured with older kernels. Arrow keys walk the rows.`,
+  };
+}
+
+/** @param {any} table @param {number[]} rows @param {number[]} ratios @param {"first" | "best"} against @param {any} page */
+function headline(table, rows, ratios, against, page) {
+  const mean = geometricMean(ratios);
+  const logs = ratios.map(Math.log);
+  const middle = mean ? Math.log(mean) : 0;
+  const error = 1.96 * Math.sqrt(logs.reduce((sum, log) => sum + (log - middle) ** 2, 0) / Math.max(1, logs.length - 1) / Math.max(1, logs.length));
+  const tally = /** @type {Record<string, number>} */ ({ faster: 0, tied: 0, slower: 0, none: 0 });
+  for (const row of rows) tally[table.columns[`${against}_verdict`][row]]++;
+  const verdict = mean === null ? "none" : Math.exp(middle - error) > 1 ? "faster" : Math.exp(middle + error) < 1 ? "slower" : "tied";
+  const all = rows.length === table.rows;
+  return html`<dl class="facts" id="headline">
+    <div><dt>${all ? "problems" : `of ${table.rows.toLocaleString("en")} problems selected`}</dt><dd>${rows.length.toLocaleString("en")}</dd></div>
+    ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"}${ratios.length > 1 ? ` (${Math.exp(middle - error).toFixed(3)} – ${Math.exp(middle + error).toFixed(3)})` : ""}</dt>
+      <dd class=${verdict}>${SIGNS[verdict]} ${times(mean)}</dd></div>` : nothing}
+    ${["faster", "tied", "slower", "none"].filter((word) => tally[word]).map((word) => html`
+      <div><dt>${word === "none" ? "without a baseline" : word} (${percent(tally[word] / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${tally[word].toLocaleString("en")}</dd></div>`)}
+    ${table.sampled ? html`<div><dt>a sample: the store has ${table.total.toLocaleString("en")}</dt><dd>1 in ${Math.round(table.total / table.rows)}</dd></div>` : nothing}
+  </dl>`;
+}

@@ -1,0 +1,52 @@
+// The answer to a question: what to run, how fast, from where, and as code.
+
+import { number, percent, us } from "../lib/format.js";
+import { title } from "../lib/problem.js";
+import { html, nothing } from "../lib/view.js";
+import { fact, ratioFact } from "./facts.js";
+import { knobChips } from "./knobs.js";
+import { snippets } from "./snippets.js";
+import { tuneIt } from "./tune.js";
+
+const TRUST = /** @type {Record<string, string>} */ ({
+  measured: "Yes: every element was verified at this size, and the time was measured.",
+  nearest: "With care: legal here, but measured at another shape.",
+  predicted: "With care: legal here, but nobody has measured it. The model ranks it first.",
+  default: "No more than a default: legal here, nothing near it is known.",
+  none: "There is nothing to run.",
+});
+
+/** @param {any} answer @param {any} defaults @param {import("../lib/page.js").Page} page */
+export function answered(answer, defaults, page) {
+  const evidence = answer.evidence;
+  const first = evidence?.versus_cublaslt_first;
+  const best = evidence?.versus_cublaslt_best;
+  const share = answer.roofline_us && answer.time_us ? answer.roofline_us / answer.time_us : null;
+  const link = `/problem?key=${encodeURIComponent(answer.problem.key)}&device=${encodeURIComponent(answer.device)}`;
+  return html`<section class="card answer" aria-live="polite" aria-label="Answer">
+    <h2>${title(answer.problem)} on ${answer.device}</h2>
+    <p><span class="badge ${answer.source}">${answer.source}</span>
+      ${evidence?.device_kind === "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing} ${answer.why}</p>
+    <dl class="facts">
+      ${fact(us(answer.time_us), `${answer.source === "measured" ? "95 %" : "likely"} ${interval(answer.interval_us)}`)}
+      ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
+      ${share ? fact(percent(share), "of the roofline bound") : nothing}
+      ${ratioFact(first, "cuBLASLt’s first choice")}
+      ${ratioFact(best, "the best of its candidates")}
+    </dl>
+    <p class="sentence"><strong>May I trust it?</strong> ${TRUST[answer.source]}
+      ${answer.grounds.map((/** @type {string} */ ground) => html`<span class="soft"> ${ground}.</span>`)}</p>
+    ${answer.config ? html`<h3>${answer.config.family}</h3>${knobChips(answer.config.knobs, defaults)}` : nothing}
+    <p class="row centre">${answer.source === "measured" ? html`<a href=${link}>Why this one, and how sure?</a>` : nothing}
+      ${answer.config ? html`<a href=${explainLink(answer)}>Change it and see what breaks</a>` : nothing}</p>
+    ${snippets(answer)}${tuneIt(answer, page)}</section>`;
+}
+
+/** @param {any} answer */
+function explainLink(answer) {
+  const knobs = Object.entries(answer.config.knobs).map(([name, value]) => `${name}=${value}`).join(",");
+  return `/explain?${new URLSearchParams({ problem: answer.problem.key, family: answer.config.family, device: answer.device, knobs })}`;
+}
+
+/** @param {[number, number] | null} range */
+const interval = (range) => (range ? `${number(range[0])} – ${number(range[1])}` : "unknown");

@@ -1,0 +1,30 @@
+// Which device a page is about.
+
+import { Refusal } from "../lib/api.js";
+import { html } from "../lib/view.js";
+
+/**
+ * The devices with bests, and the one that the URL names or the first; none in an empty store.
+ * @param {import("../lib/page.js").Page} page
+ * @returns {Promise<{device: string, devices: {name: string, bests: number}[]}>}
+ */
+export async function devicesOf(page) {
+  const { items } = await page.get("/v1/devices");
+  const devices = items.filter((/** @type {any} */ item) => item.bests).sort((/** @type {any} */ a, /** @type {any} */ b) => b.bests - a.bests);
+  const asked = page.param("device");
+  const known = items.find((/** @type {any} */ item) => item.name === asked);
+  if (asked && !known) {
+    const near = items.filter((/** @type {any} */ item) => item.name.toLowerCase().includes(asked.toLowerCase().split(" ").at(-1) ?? ""));
+    const names = (near.length ? near : devices.length ? devices : items).slice(0, 5).map((/** @type {any} */ item) => item.name);
+    throw new Refusal(404, "unknown-device", `No device is called “${asked}”. The nearest: ${names.join(", ")}.`, "");
+  }
+  return { device: known?.name ?? devices[0]?.name ?? "", devices };
+}
+
+/** @param {import("../lib/page.js").Page} page @param {{name: string, bests: number}[]} devices @param {string} device */
+export function devicePicker(page, devices, device) {
+  const go = (/** @type {any} */ event) => document.dispatchEvent(new CustomEvent("gemmtune:go", {
+    detail: `${page.path}?${new URLSearchParams({ ...Object.fromEntries(page.query), device: event.target.value })}` }));
+  return html`<label>Device <select name="device" @change=${go}>${devices.map((item) => html`
+    <option value=${item.name} ?selected=${item.name === device}>${item.name} (${item.bests.toLocaleString("en")})</option>`)}</select></label>`;
+}

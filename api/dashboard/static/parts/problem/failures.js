@@ -1,0 +1,20 @@
+import { bars } from "../../charts/bars.js";
+import { cell } from "../../lib/columns.js";
+import { html, nothing } from "../../lib/view.js";
+
+/** Outcomes of all candidates by family. @param {import("../../lib/page.js").Page} _page @param {any} got */
+export function failuresCard(_page, got) {
+  const table = got.measurements;
+  if (!table?.rows) return nothing;
+  const tally = new Map();
+  for (let row = 0; row < table.rows; row++) {
+    const name = `${cell(table.columns.outcome, row)}, ${cell(table.configs.family, table.columns.config[row])}`;
+    tally.set(name, (tally.get(name) ?? 0) + 1);
+  }
+  const rows = [...tally].sort((a, b) => b[1] - a[1]);
+  const failed = rows.filter(([name]) => !name.startsWith("correct")).reduce((sum, [, number]) => sum + number, 0);
+  return html`${bars({
+    title: "Outcomes", sentence: failed ? `${failed} of ${table.rows} measurements failed. A wrong or failing kernel is kept as an outcome and never served.` : `All ${table.rows} measurements are correct.`,
+    bars: rows.map(([name, value]) => ({ name, value, token: name.startsWith("correct") ? "gain" : "loss" })),
+  })}${failed ? html`<a href=${`/failures?${new URLSearchParams({ problem: got.key, device: got.device })}`}>What failed, and how to repeat it</a>` : nothing}`;
+}

@@ -1,0 +1,62 @@
+import "../../charts/scatter.js";
+import { cell, config } from "../../lib/columns.js";
+import { nameOf } from "../../lib/configs.js";
+import { number, percent } from "../../lib/format.js";
+import { html } from "../../lib/view.js";
+
+const TOLD = ["stages", "schedule", "cluster_m", "cluster_n", "split_k", "raster", "raster_group", "epilogue"];
+
+/** Every screened candidate in turn, and the best so far. @param {import("../../lib/page.js").Page} page @param {any} got */
+export function searchCard(page, got) {
+  const table = got.measurements;
+  if (!table?.rows) return html`<h2>Search</h2>`;
+  const { columns, configs } = table;
+  const rows = /** @type {number[]} */ ([]);
+  for (let row = 0; row < table.rows; row++) if (cell(columns.stage, row) === "screen" && columns.median_us[row] !== null) rows.push(row);
+  const x = Float64Array.from(rows, (_, place) => place + 1);
+  const y = Float64Array.from(rows, (row) => columns.median_us[row]);
+  const best = { x: /** @type {number[]} */ ([]), y: /** @type {number[]} */ ([]), token: "gain", name: "" };
+  y.forEach((time, place) => {
+    const before = best.y.at(-1) ?? Infinity;
+    if (time >= before) return;
+    if (best.y.length) { best.x.push(place + 1); best.y.push(before); }
+    best.x.push(place + 1);
+    best.y.push(time);
+  });
+  best.x.push(rows.length);
+  best.y.push(best.y.at(-1) ?? 0);
+  const nameAt = (/** @type {number} */ place) => nameOf(config(configs, columns.config[rows[place]]), TOLD);
+  const winner = got.answer.evidence?.measurement_id;
+  return html`<chart-scatter .data=${{
+    title: "Search", x, y, faint: faintOf(page, got, rows), lines: [best], groups: [{ token: "mark", shape: "dot", name: "screened" }],
+    axes: { x: "candidate", y: "screened µs", logY: y.length > 2 && Math.max(...sampled(y)) / Math.min(...sampled(y)) > 4 },
+    sentence: `Each mark is a candidate as it was screened; the line is the best so far. ${outlook(got)}${table.sampled ? ` A sample: every ${table.step}th of ${table.total.toLocaleString("en")} is shown.` : ""}`,
+    text: (/** @type {number} */ place) => `${nameAt(place)}\n${number(y[place])} µs, candidate ${place + 1}`,
+    href: (/** @type {number} */ place) => (winner ? `/compare?a=${winner}&b=${columns.id[rows[place]]}` : undefined),
+    rows: () => ({ head: ["candidate", "config", "µs"], rows: rows.map((_, place) => [String(place + 1), nameAt(place), number(y[place])]) }),
+  }}></chart-scatter>`;
+}
+
+/** At most 10,000 of the values: spreading more overflows the stack. @param {Float64Array} values */
+const sampled = (values) => (values.length <= 10_000 ? values : values.filter((_, place) => place % Math.ceil(values.length / 10_000) === 0));
+
+/** @param {import("../../lib/page.js").Page} page @param {any} got @param {number[]} rows */
+function faintOf(page, got, rows) {
+  const chosen = page.param("cell");
+  const cells = got.space?.cells;
+  if (!chosen || !cells) return undefined;
+  const { columns, configs } = got.measurements;
+  return Uint8Array.from(rows, (row) => {
+    const at = columns.config[row];
+    return Number(`${cell(configs.knobs[cells.y], at)},${cell(configs.knobs[cells.x], at)}` !== chosen);
+  });
+}
+
+/** @param {any} got */
+function outlook(got) {
+  const { outlook: seen, study } = got;
+  const why = (study?.study ?? study)?.stopped_because;
+  const chance = seen?.chance ?? null;
+  const odds = chance === null ? "" : ` The chance that one of the ${seen.pool - seen.tried} untried is more than ${percent(seen.margin)} faster is ${percent(chance, chance < 0.1 ? 1 : 0)}.`;
+  return `${why ? `It stopped because ${why}.` : ""}${odds}`;
+}

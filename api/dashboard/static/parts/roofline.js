@@ -1,0 +1,43 @@
+// The roofline: what each problem reaches against what the memory and the tensor cores allow.
+
+import { distinct } from "../lib/columns.js";
+import { number, times } from "../lib/format.js";
+import { hrefOf } from "./forest_rows.js";
+
+const GROUPS = [["faster", "gain"], ["tied", "tie"], ["slower", "loss"], ["none", "soft"]];
+
+/** @param {import("../lib/page.js").Page} page @param {any} table @param {number[]} rows @param {string} device @param {"first" | "best"} against */
+export function rooflineOf(page, table, rows, device, against) {
+  const { columns } = table;
+  const [x, y, group, faint] = [Float64Array, Float64Array, Uint8Array, Uint8Array].map((Kind) => new Kind(table.rows));
+  faint.fill(1);
+  for (const row of rows) faint[row] = 0;
+  for (let row = 0; row < table.rows; row++) {
+    x[row] = columns.flops[row] / columns.bytes[row];
+    y[row] = columns.tflops[row] ?? NaN;
+    group[row] = GROUPS.findIndex(([word]) => word === columns[`${against}_verdict`][row]);
+  }
+  return {
+    title: "Roofline", x, y, group, faint, lines: ceilings(table),
+    groups: GROUPS.map(([shape, token]) => ({ shape, token, name: shape })),
+    sentence: "The closer to its line, the less is left to win: the slope is what memory allows, the flats what tensor cores allow by dtype. Drag over points to select them.",
+    axes: { x: "flop a byte", y: "TFLOP/s", logX: true, logY: true },
+    text: (/** @type {number} */ row) => `${table.names[row]}\n${number(columns.tflops[row])} TFLOP/s, ${number(columns.time_us[row])} µs, ${times(columns[against][row])}`,
+    href: (/** @type {number} */ row) => hrefOf(table, row, device),
+    rows: () => ({ head: ["problem", "flop a byte", "TFLOP/s", "speed-up"], rows: rows.map((row) => [table.names[row], number(x[row]), number(y[row]), times(columns[against][row])]) }),
+    brushed: (/** @type {number[] | null} */ box) => page.set({ box: box ? box.map((value) => value.toPrecision(4)).join(",") : "" }, true),
+  };
+}
+
+/** @param {any} table */
+function ceilings(table) {
+  const limits = table.ceilings;
+  if (!limits) return [];
+  const used = distinct(table.columns.dtype).map((word) => Object.keys(limits.tensor_tflops).find((dtype) => String(word).startsWith(dtype))).filter(Boolean);
+  const flat = (/** @type {any} */ dtype) => {
+    const most = limits.tensor_tflops[dtype];
+    return { name: `${dtype} ${number(most)} TFLOP/s`, token: "soft", x: [0.1, most / limits.memory_tbs, 1e5], y: [0.1 * limits.memory_tbs, most, most] };
+  };
+  return [...new Set(used)].map(flat);
+}
+

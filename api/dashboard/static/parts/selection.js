@@ -1,0 +1,68 @@
+// A selection of problems: chips in the URL, each with the number of problems that it holds.
+
+import { cell, distinct } from "../lib/columns.js";
+import { SIGNS } from "../lib/format.js";
+import { html, nothing } from "../lib/view.js";
+
+/** Filters: the URL's parameter, its words, and the column. */
+export const FILTERS = [["verdict", "Verdict", ""], ["class", "Class", "class"], ["dtype", "Dtype", "dtype"], ["layout", "Layout", "layout"],
+  ["bound", "Bound by", "bound"], ["policy_of", "Policy", "policy"]];
+
+/** @param {import("../lib/page.js").Page} page @param {string} name @returns {string[]} */
+const chosen = (page, name) => page.param(name).split(",").filter(Boolean);
+
+/** @param {any} table @param {string} column @param {string} against @param {number} row */
+const valueOf = (table, column, against, row) =>
+  column ? String(cell(table.columns[column], row)) : table.columns[`${against}_verdict`][row];
+
+/** @param {import("../lib/page.js").Page} page @param {any} table @param {string[][]} filters @param {string} against @returns {number[]} rows */
+export function select(page, table, filters, against) {
+  const wanted = filters.map(([name, , column]) => ({ column, values: new Set(chosen(page, name)) })).filter((filter) => filter.values.size);
+  const find = page.param("find").toLowerCase().replaceAll("×", "x");
+  const box = page.param("box").split(",").map(Number);
+  const rows = [];
+  for (let row = 0; row < table.rows; row++) {
+    if (find && !table.keys[row].toLowerCase().includes(find)) continue;
+    if (!wanted.every(({ column, values }) => values.has(valueOf(table, column, against, row)))) continue;
+    if (box.length === 4 && !inside(table.columns, row, box)) continue;
+    rows.push(row);
+  }
+  return rows;
+}
+
+/** @param {any} columns @param {number} row @param {number[]} box */
+function inside(columns, row, [x0, x1, y0, y1]) {
+  const intensity = columns.flops[row] / columns.bytes[row];
+  return intensity >= x0 && intensity <= x1 && columns.tflops[row] >= y0 && columns.tflops[row] <= y1;
+}
+
+/** @param {import("../lib/page.js").Page} page @param {any} table @param {string[][]} filters */
+export function chips(page, table, filters) {
+  const against = page.param("against") === "best" ? "best" : "first";
+  const active = [...filters.map(([name]) => name), "find", "box"].filter((name) => page.param(name));
+  return html`<div class="filters">${filters.map(([name, words, column]) => {
+    const tally = counts(table, column, against);
+    if (tally.length < 2) return nothing;
+    const on = chosen(page, name);
+    const turn = (/** @type {string} */ value) => page.set({ [name]: (on.includes(value) ? on.filter((other) => other !== value) : [...on, value]).join(",") }, true);
+    return html`<fieldset><legend>${words}</legend>${tally.map(([value, number]) => html`
+      <button type="button" class="chip" aria-pressed=${String(on.includes(value))} @click=${() => turn(value)}>${column ? "" : `${SIGNS[value]} `}${
+        value} <span>${number.toLocaleString("en")}</span></button>`)}</fieldset>`;
+  })}${active.length ? html`<button type="button" class="quiet" @click=${() => page.set(Object.fromEntries(active.map((name) => [name, ""])), true)}>Show all</button>` : nothing}</div>`;
+}
+
+/** @param {any} table @param {string} column @param {string} against @returns {[string, number][]} */
+function counts(table, column, against) {
+  table.tallies ??= {};
+  const name = column || against;
+  if (!table.tallies[name]) {
+    const tally = new Map(column ? distinct(table.columns[column]).map((value) => [String(value), 0]) : [["faster", 0], ["tied", 0], ["slower", 0], ["none", 0]]);
+    for (let row = 0; row < table.rows; row++) {
+      const value = valueOf(table, column, against, row);
+      tally.set(value, (tally.get(value) ?? 0) + 1);
+    }
+    const found = [...tally].filter(([, number]) => number);
+    table.tallies[name] = column ? found.sort((a, b) => b[1] - a[1]) : found;
+  }
+  return table.tallies[name];
+}

@@ -1,0 +1,93 @@
+// An answer as code to copy: curl, Python, command line, torch, C++.
+
+import { parameters } from "../lib/problem.js";
+import { html } from "../lib/view.js";
+
+const KEY = "gemmtune.snippet";
+const TORCH = /** @type {Record<string, string>} */ ({ bf16: "bfloat16", fp16: "float16", tf32: "float32", int8: "int8", uint8: "uint8" });
+
+/** @type {Record<string, (answer: any) => string>} */
+const WRITERS = { curl, Python: python, "command line": commandLine, torch, "C++": cpp };
+
+/** @param {any} answer */
+export function snippets(answer) {
+  const kept = sessionStorage.getItem(KEY) ?? "";
+  const name = WRITERS[kept] ? kept : "curl";
+  /** @type {HTMLElement | undefined} */
+  let box;
+  const show = (/** @type {Event} */ event, /** @type {string} */ chosen) => {
+    sessionStorage.setItem(KEY, chosen);
+    const button = /** @type {HTMLElement} */ (event.currentTarget);
+    box = /** @type {HTMLElement} */ (button.closest(".snippets"));
+    for (const tab of box.querySelectorAll("button.tab")) tab.setAttribute("aria-pressed", String(tab === button));
+    /** @type {HTMLElement} */ (box.querySelector("code")).textContent = WRITERS[chosen](answer);
+  };
+  return html`<div class="snippets">
+    <div class="row centre" role="group" aria-label="Copy as">${Object.keys(WRITERS).map((chosen) => html`
+      <button type="button" class="tab" aria-pressed=${chosen === name} @click=${(/** @type {Event} */ e) => show(e, chosen)}>${chosen}</button>`)}
+      <button type="button" class="quiet" @click=${copy}>Copy</button></div>
+    <pre tabindex="0" aria-label="Code"><code .textContent=${WRITERS[name](answer)}></code></pre></div>`;
+}
+
+/** @param {Event} event */
+async function copy(event) {
+  const button = /** @type {HTMLElement} */ (event.currentTarget);
+  const code = /** @type {HTMLElement} */ (button.closest(".snippets")?.querySelector("code"));
+  await navigator.clipboard.writeText(code.textContent ?? "").then(
+    () => { button.textContent = "Copied"; }, () => { getSelection()?.selectAllChildren(code); });
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+}
+
+/** @param {any} answer */
+const query = (answer) => new URLSearchParams(
+  Object.entries({ ...parameters(answer.problem), device: answer.device }).map(([name, value]) => [name, String(value)]));
+
+/** @param {any} answer */
+const options = (answer) => Object.entries(parameters(answer.problem)).slice(3).filter(([name, value]) =>
+  !((name === "dtype" && value === "bf16") || (name === "layout" && value === "nt")));
+
+/** @param {any} answer */
+function curl(answer) {
+  return `curl -H "Authorization: Bearer $(cat token)" \\\n  '${location.origin}/v1/best?${query(answer)}'`;
+}
+
+/** @param {any} answer */
+function python(answer) {
+  const { m, n, k } = answer.problem;
+  const named = options(answer).map(([name, value]) => `, ${name}=${JSON.stringify(value)}`).join("");
+  return `from gemmtune import Client\n\nwith Client("${location.origin}") as client:\n` +
+    `    best = client.best(${m}, ${n}, ${k}${named}, device=${JSON.stringify(answer.device)})\n` +
+    "print(best.source, best.family, best.time_us, dict(best.knobs))";
+}
+
+/** @param {any} answer */
+function commandLine(answer) {
+  const { m, n, k } = answer.problem;
+  const flags = options(answer).map(([name, value]) => ` --${name} ${value}`).join("");
+  return `gemmtune best ${m}x${n}x${k}${flags} --device '${answer.device}'\n` +
+    `gemmtune explain ${m}x${n}x${k}${flags} --config ${knobs(answer, ",")}`;
+}
+
+/** @param {any} answer */
+function torch(answer) {
+  const { m, n, k, dtype_a: dtype, layout, batch } = answer.problem;
+  const type = `torch.${TORCH[dtype] ?? (dtype === "fp8_e5m2" ? "float8_e5m2" : "float8_e4m3fn")}`;
+  const lead = batch > 1 ? `${batch}, ` : "";
+  const a = layout[0] === "n" ? `a = empty(${lead}${m}, ${k})` : `a = empty(${lead}${k}, ${m}).mT`;
+  const b = layout[1] === "t" ? `b = empty(${lead}${n}, ${k}).mT` : `b = empty(${lead}${k}, ${n})`;
+  return `import torch\nfrom gemmtune.torch import configure, gemm\n\nconfigure("${location.origin}")\n` +
+    `empty = lambda *shape: torch.empty(*shape, device="cuda", dtype=${type})\n${a}\n${b}\nc = gemm(a, b)`;
+}
+
+/** @param {any} answer */
+function cpp(answer) {
+  const { key } = answer.problem;
+  const members = Object.entries(answer.config?.knobs ?? {}).map(([name, value]) =>
+    typeof value === "number" ? `  static constexpr int ${name} = ${value};` : `  static constexpr const char *${name} = "${value}";`);
+  return `// ${key} on ${answer.device}: ${answer.source}\nstruct Best {\n` +
+    `  static constexpr const char *family = "${answer.config?.family ?? "none"}";\n${members.join("\n")}\n};`;
+}
+
+/** @param {any} answer @param {string} between */
+const knobs = (answer, between) =>
+  Object.entries(answer.config?.knobs ?? {}).map(([name, value]) => `${name}=${value}`).join(between);
