@@ -114,6 +114,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
     finally:
         app.state.stopping.set()
+        await app.state.hub.close()
         app.state.write_probe.stop()
         follower.stop()
         app.state.request_log.close()

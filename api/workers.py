@@ -16,7 +16,7 @@ from api.pages import PageQuery, page_of
 from api.schemas import PRINTABLE, Body, Strict
 from tuner.evidence import revocations
 from tuner.evidence.records import Revocation
-from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundTask
+from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask
 
 router = APIRouter(tags=["workers"])
 Reader, Admin = Depends(require("read")), Depends(require("admin"))
@@ -52,10 +52,19 @@ class WelcomeOut(RecordOut):
     """The response to a worker's registration."""
 
 
+class ProgressIn(Strict):
+    """How far the round has come."""
+
+    stage: Literal["screen", "final"]
+    tried: Annotated[int, Field(ge=0, le=2**31 - 1, description="candidates measured in this round")]
+    best_us: Annotated[float | None, Field(gt=0, le=1e12, allow_inf_nan=False)] = None
+
+
 class BeatIn(Body):
     """A heartbeat."""
 
     round_id: Number | None = None
+    progress: Annotated[ProgressIn | None, Field(description="of the round, for those who watch")] = None
 
 
 @fields_of(
@@ -118,7 +127,11 @@ def list_workers(
 )  # fmt: skip
 async def heartbeat(worker_id: WorkerId, body: BeatIn, request: Request, caller: Worker) -> OrdersOut:
     """Records a heartbeat and returns the service's orders to the worker."""
-    return OrdersOut.of(await request.app.state.heartbeats.beat((worker_id, body.round_id, caller.token_id)))
+    orders = await request.app.state.heartbeats.beat((worker_id, body.round_id, caller.token_id))
+    # A worker that does not hold the round is told to stop it.
+    if body.progress and body.round_id and not orders.stop:
+        request.app.state.shown.progress.put(body.round_id, RoundProgress(**body.progress.model_dump()))
+    return OrdersOut.of(orders)
 
 
 @router.post(

@@ -92,6 +92,22 @@ class Reading:
         body = {"problem": {"m": m, "n": n, "k": k, **fields}, "knobs": dict(knobs), "device": device}
         return dict(self._service.call("POST", "/v1/explain:neighbours", body))
 
+    def rounds(self, **filters: str | int) -> Iterator[Document]:
+        """Rounds, newest first; `filters` are `worker`, `campaign`, `status` and `since`."""
+        return self._service.pages("/v1/rounds", filters, PAGE)
+
+    def fleet(self) -> Document:
+        """Every worker with its round and its last clocks."""
+        return self._ask("/v1/fleet")
+
+    def failures(self, **filters: str | int) -> Document:
+        """Failures in groups; `filters` are `device`, `campaign`, `problem` (a key), `family` and `outcome`."""
+        return self._ask("/v1/failures", **filters)
+
+    def campaign_problem_columns(self, campaign_id: int) -> Document:
+        """A campaign's problems, column by column."""
+        return self._ask(f"/v1/campaigns/{campaign_id}/problems:columns")
+
     def caller(self) -> Document:
         """The name of the client's token, and what it may do."""
         return self._ask("/v1/caller")

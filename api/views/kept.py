@@ -11,10 +11,13 @@ from fastapi import Depends, FastAPI, Request, Response
 
 from api.concurrency import ConcurrencyLimit
 from api.encoding import Rendered
+from api.views.hub import EventHub
 from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.views.bests import BestColumns
+from tuner.views.feed import Feed
 from tuner.views.measurements import MeasurementColumns
+from tuner.views.rounds import ProgressBoard
 
 T = TypeVar("T")
 
@@ -77,13 +80,14 @@ class Views:
     Attributes:
         kept: those of the store; `spaces` are those that depend on the question alone.
         demo: the store is a demonstration's.
+        progress: of running rounds.
         counts: one process at a time counts legal configs; `counted` are its results.
     """
 
     def __init__(self, store: Store) -> None:
         self.store, self.kept, self.spaces = store, Kept(), Kept()
         self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
-        self.demo = False
+        self.demo, self.progress = False, ProgressBoard()
         self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
         self._limit = ConcurrencyLimit(CONCURRENT_VIEWS)
 
@@ -102,7 +106,9 @@ class Views:
 
 def install(app: FastAPI) -> None:
     """Puts what views share into the app's state."""
-    app.state.shown = Views(app.state.store)
+    state = app.state
+    state.shown = Views(state.store)
+    state.hub = EventHub(lambda: Feed(state.store, state.workers, state.shown.progress))
 
 
 async def _views(request: Request) -> object:

@@ -66,7 +66,7 @@ def cells_of(space: Space, device: DeviceProfile, x: str, y: str) -> Cells:
     state: list[CellState] = ["worth"] * len(count)
     rule: list[str | None] = [None] * len(count)
     sample = _sample(space)
-    for empty in np.flatnonzero(count == 0):
+    for empty in np.flatnonzero(count == 0).tolist():
         at = {y: down.domain[empty // rows[1]], x: across.domain[empty % rows[1]]}
         state[empty], rule[empty] = _judged(family, space.problem, device, sample, at)
     expected = [float(us) if np.isfinite(us) else None for us in fastest]
@@ -107,22 +107,22 @@ def _judged(
     columns = family.rows_of(problem, moved.astype(family.code_type), device)
     legal = legal_mask(family, columns)
     if legal.any():
-        worth = [rule for rule in family.rules if rule.kind == "worth"]
-        broken = [int((~rule.mask(columns) & legal).sum()) for rule in worth]
-        return "not_worth", worth[int(np.argmax(broken))].id if worth and max(broken) else None
+        worth = [each for each in family.rules if each.kind == "worth"]
+        broken = [int((~each.mask(columns) & legal).sum()) for each in worth]
+        return "not_worth", worth[int(np.argmax(broken))].id if any(broken) else None
     broken = [int((~rule.mask(columns)).sum()) for rule in family.legal]
-    rule = family.legal[int(np.argmax(broken))].id if broken else None
+    hardest = family.legal[int(np.argmax(broken))].id if broken else None
     # A rule about these two knobs alone judges the whole cell.
     for each, count in zip(family.legal, broken, strict=True):
         if count == len(moved) and family.knobs_read(each) <= set(at):
             return "illegal", each.id
     near = family.rows_of(problem, _two_changes(family, moved[0], set(at)).astype(family.code_type), device)
     if legal_mask(family, near).any():
-        return "not_worth", rule
+        return "not_worth", hardest
     # None of these is legal: every config of the cell is looked at, its own knobs first, because they break the rules.
     fixed = [replace(family.knob_named[name], domain=(value,), default=value) for name, value in at.items()]
     alone = replace(family, knobs=(*fixed, *(knob for knob in family.knobs if knob.name not in at)))
-    return ("not_worth" if enumerate_space(alone, problem, device, pruned=False).count else "illegal"), rule
+    return ("not_worth" if enumerate_space(alone, problem, device, pruned=False).count else "illegal"), hardest
 
 
 def _two_changes(family: Family, codes: npt.NDArray[np.int64], held: set[str]) -> npt.NDArray[np.int64]:

@@ -221,6 +221,63 @@ class TestSpaces:
         assert sum(part["bytes"] for part in body["smem"]["parts"]) == body["smem"]["used_bytes"]
 
 
+class TestFleet:
+    def test_rounds_are_listed_newest_first(self, http: TestClient, filled: Filled) -> None:
+        items = http.get("/v1/rounds", params={"campaign": filled.campaign}).json()["items"]
+        assert [item["status"] for item in items] == ["running", "failed", *["done"] * len(NAMES)]
+        assert items[0]["id"] == filled.open_round.round_id
+        done = http.get("/v1/rounds", params={"status": "done", "limit": 2}).json()
+        rest = http.get("/v1/rounds", params={"status": "done", "limit": 2, "cursor": done["next"]}).json()
+        assert [item["id"] for item in done["items"] + rest["items"]] == [6, 5, 4, 3]
+
+    def test_heartbeats_carry_the_progress_of_a_round(self, http: TestClient, filled: Filled) -> None:
+        beat = {"round_id": filled.open_round.round_id,
+                "progress": {"stage": "screen", "tried": 12, "best_us": 9.5}}  # fmt: skip
+        assert http.post(f"/v1/workers/{filled.worker}:heartbeat", json=beat).status_code == 200
+        (running,) = http.get("/v1/rounds", params={"status": "running"}).json()["items"]
+        assert {name: running["progress"][name] for name in beat["progress"]} == beat["progress"]
+        # A round that the worker does not hold gets none.
+        assert http.post(f"/v1/workers/{filled.worker}:heartbeat", json=beat | {"round_id": 1}).json()["stop"]
+        assert all(item["progress"] is None for item in http.get("/v1/rounds?status=done").json()["items"])
+
+    def test_the_census_counts_workers_and_waiting_problems(self, http: TestClient, filled: Filled) -> None:
+        body = http.get("/v1/fleet").json()
+        assert body["workers"] == {"live": 1, "draining": 1, "gone": 1}
+        (device,) = body["devices"]
+        assert (device["busy"], device["waiting_problems"]) == (1, 1)
+        (busy,) = (item for item in body["items"] if item["round"])
+        assert busy["worker"]["id"] == filled.worker
+        assert busy["last_clocks"]["sm_mhz"] > 0
+
+    def test_failures_are_grouped_by_what_they_said(self, http: TestClient) -> None:
+        body = http.get("/v1/failures", params={"device": DEVICE}).json()
+        assert body["total"] == 6 * len(NAMES)
+        assert sum(group["count"] for group in body["groups"]) == body["total"]
+        launch = next(group for group in body["groups"] if group["outcome"] == "launch")
+        assert launch["message"] == "CUDA_ERROR_INVALID_VALUE: # B of shared memory"
+        assert launch["example"]["command"].startswith("gemmtune tune ")
+        assert launch["problems"] == len(NAMES)
+        none = http.get("/v1/failures", params={"device": OTHER_DEVICE}).json()
+        assert (none["total"], none["groups"]) == (0, [])
+
+    def test_a_campaigns_problems_as_columns(self, http: TestClient, filled: Filled) -> None:
+        path = f"/v1/campaigns/{filled.campaign}/problems"
+        body, items = http.get(f"{path}:columns").json(), http.get(path).json()["items"]
+        assert column(body, "id") == [item["id"] for item in items]
+        assert column(body, "status") == [item["status"] for item in items]
+        assert column(body, "median_us") == [item["median_us"] for item in items]
+        ratios = [item["versus_cublaslt_first"] for item in items]
+        assert column(body, "first") == [ratio and ratio["value"] for ratio in ratios]
+        problem_of(http.get("/v1/campaigns/99/problems:columns"), 404, "unknown-campaign")
+
+
+def test_the_stream_begins_with_hello(http: TestClient) -> None:
+    answered = http.get("/v1/events", params={"seconds": 0.05}, headers={"Last-Event-ID": HOSTILE})
+    assert answered.headers["content-type"].startswith("text/event-stream")
+    assert 'event: hello\ndata: {"resumed":false' in answered.text
+    problem_of(http.get("/v1/events", params={"seconds": 0}), 422, "malformed-request")
+
+
 def test_the_service_says_what_it_is(http: TestClient) -> None:
     assert http.get("/v1/caller").json() == {"name": "local", "tokens": False,
                                              "scopes": ["read", "submit", "work", "admin"]}  # fmt: skip

@@ -127,12 +127,13 @@ class Agent:
 
     def _round(self, task: RoundTask, heartbeats: _Heartbeats) -> bool:
         """Runs and reports one round; False if the device has to be reopened."""
-        heartbeats.hold(task.round_id)
         retry = RetryWhileHeld(heartbeats.gone, self._over)
+        runner = RoundRunner(
+            task, self._device, self._coordinator, retry, lambda: self._stopping(heartbeats), self._model
+        )  # fmt: skip
+        heartbeats.hold(task.round_id, runner)
         try:
-            report = RoundRunner(
-                task, self._device, self._coordinator, retry, lambda: self._stopping(heartbeats), self._model
-            ).run()
+            report = runner.run()
             try:
                 retry(lambda: self._coordinator.finish(task, report))
             except ResultRefused as refusal:
@@ -189,6 +190,7 @@ class _Heartbeats:
     def __init__(self, coordinator: Coordinator, worker_id: int, seconds: float) -> None:
         self._coordinator, self._worker_id, self._seconds = coordinator, worker_id, seconds
         self._round: int | None = None
+        self._runner: RoundRunner | None = None
         self._ended = threading.Event()
         self.stop, self.gone, self.draining = threading.Event(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
@@ -201,17 +203,17 @@ class _Heartbeats:
         self._ended.set()
         self._thread.join()
 
-    def hold(self, round_id: int | None) -> None:
-        """Sets the round that the next heartbeats carry."""
-        self._round = round_id
+    def hold(self, round_id: int | None, runner: RoundRunner | None = None) -> None:
+        """Sets the round that the next heartbeats carry, with its progress."""
+        self._round, self._runner = round_id, runner
         self.stop.clear()
 
     def _beat(self) -> None:
         wait = self._seconds
         while not self._ended.wait(wait):
-            held, wait = self._round, self._seconds
+            held, runner, wait = self._round, self._runner, self._seconds
             try:
-                orders = self._coordinator.beat(self._worker_id, held)
+                orders = self._coordinator.beat(self._worker_id, held, runner.progress if runner else None)
             except WorkerGone:
                 self.gone.set()
                 self.stop.set()

@@ -15,6 +15,7 @@ from tuner.fleet.campaigns.records import (
     TIMING,
     HeartbeatReply,
     Registration,
+    RoundProgress,
     RoundReport,
     RoundTask,
     StudyHistory,
@@ -36,9 +37,13 @@ class LocalCoordinator:
     """A coordinator on a store in this process."""
 
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
-        workers, self._rounds = Workers(store, timing), Rounds(store, timing)
-        self.register, self.beat, self.leave = workers.register, workers.beat, workers.leave
+        self._workers, self._rounds = Workers(store, timing), Rounds(store, timing)
+        self.register, self.leave = self._workers.register, self._workers.leave
         self.claim = self._rounds.claim
+
+    def beat(self, worker_id: int, round_id: int | None, progress: RoundProgress | None = None) -> HeartbeatReply:
+        """Records a heartbeat. Nobody in this process shows the progress of a round."""
+        return self._workers.beat(worker_id, round_id)
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
         """Begins a round on a prepared device and returns the history of its study."""
@@ -58,17 +63,20 @@ class HttpCoordinator:
 
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
-        self._beat_seconds = 5.0
+        self._beat_seconds, self._takes_progress = 5.0, False
 
     def register(self, name: str, facts: DeviceFacts) -> Registration:
         said = self._service.call("POST", "/v1/workers", {"name": name, "facts": asdict(facts)})
         self._beat_seconds = float(said["heartbeat_seconds"])
-        return Registration(int(said["worker_id"]), self._beat_seconds)
+        self._takes_progress = bool(said.get("progress", False))
+        return Registration(int(said["worker_id"]), self._beat_seconds, self._takes_progress)
 
-    def beat(self, worker_id: int, round_id: int | None) -> HeartbeatReply:
+    def beat(self, worker_id: int, round_id: int | None, progress: RoundProgress | None = None) -> HeartbeatReply:
         """Times out after one heartbeat interval, when the next heartbeat is due."""
-        path = f"/v1/workers/{worker_id}:heartbeat"
-        said = self._service.call("POST", path, {"round_id": round_id}, seconds=max(self._beat_seconds, 1.0))
+        path, body = f"/v1/workers/{worker_id}:heartbeat", dict[str, object](round_id=round_id)
+        if progress and self._takes_progress:
+            body["progress"] = asdict(progress)
+        said = self._service.call("POST", path, body, seconds=max(self._beat_seconds, 1.0))
         return HeartbeatReply(bool(said["stop"]), bool(said["drain"]))
 
     def claim(self, worker_id: int) -> RoundTask | None:

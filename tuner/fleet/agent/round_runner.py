@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,13 @@ from space.config import Config
 from space.registry import config_named, problem_from_key
 from tuner.errors import LeaseLost, NothingCorrect, ResultRefused, StoreError, Unreachable, UnstorableValue, WorkerGone
 from tuner.fleet.agent.coordinator import Coordinator
-from tuner.fleet.campaigns.records import RoundReport, RoundTask, StudyHistory
+from tuner.fleet.campaigns.records import RoundProgress, RoundReport, RoundTask, StudyHistory
 from tuner.prediction.learned import LearnedModel
 from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import Guidance
 from tuner.studying.screening import Search, screen
 from workers.errors import RecordingError, WorkerError
-from workers.measurement import Measurement, Provenance, Stage
+from workers.measurement import Measurement, Outcome, Provenance, Stage
 from workers.ports import Round, Worker
 
 #: Most candidates that one round screens; keeps a report far below the size limit of a request body.
@@ -88,6 +89,14 @@ class RoundRunner:
         self._measured: list[Measurement] = []
         self._provenance: Provenance | None = None
         self._busy_seconds = 0.0
+        self._stage: Stage = "screen"
+        self._best_us = math.inf
+
+    @property
+    def progress(self) -> RoundProgress:
+        """How far the round has come; any thread may ask."""
+        best_us = self._best_us if math.isfinite(self._best_us) else None
+        return RoundProgress(self._stage, len(self._measured), best_us)
 
     def run(self) -> RoundReport:
         """Measures, and returns the report; failures of the device or of candidates are part of the report.
@@ -120,6 +129,7 @@ class RoundRunner:
             round_ = self._worker.begin(self._problem)
         self._provenance = provenance = round_.provenance
         past = self._retry(lambda: self._coordinator.begin(self._task, provenance))
+        self._best_us = min((trial.median_us for trial in past.tried), default=math.inf)
         until = time.monotonic() + self._task.seconds
         guidance = Guidance(self._model, past.winners)
         search = Search(self._problem, self._worker.facts.name, candidates, self._task.budget, past.tried, guidance)
@@ -150,12 +160,15 @@ class RoundRunner:
             if measurement is None:
                 return
             self._measured.append(measurement)
+            if measurement.outcome is Outcome.CORRECT:
+                self._best_us = min(self._best_us, measurement.median_us)
             if self._stopping():
                 return
 
     def _finals(self, round_: Round, search: Search, past: StudyHistory) -> str:
         finalists = search.finalists(self._task.finalists)
         if finalists and not (past.finals_done and not self._measured):
+            self._stage = "final"
             self._announce("final", finalists)
             with self._busy():
                 self._measured += round_.finals(finalists, self._task.rounds)

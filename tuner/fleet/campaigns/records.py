@@ -195,10 +195,12 @@ class Registration:
 
     Attributes:
         heartbeat_seconds: interval at which it must send heartbeats.
+        progress: whether heartbeats may carry the progress of a round; older services refuse it.
     """
 
     worker_id: int
     heartbeat_seconds: float
+    progress: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,20 @@ class RoundReport:
     failure: str = ""
     hopeless: bool = False
     handed_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoundProgress:
+    """How far a running round has come; its worker's heartbeats carry it.
+
+    Attributes:
+        tried: candidates measured in this round.
+        best_us: the study's fastest correct screening so far; None before the first.
+    """
+
+    stage: Stage
+    tried: int
+    best_us: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,69 @@
+"""GET /v1/events: everything that changes, as server-sent events that can be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import Field
+
+from api.auth import require
+from api.http_errors import responses
+from api.schemas import Absent, DeviceName, Strict
+from api.views.hub import EventHub, moment
+from api.views.measurements import Number
+from tuner.views.feed import Event
+
+router = APIRouter(tags=["views"])
+#: A stream looks this often whether the service stops.
+_PATIENCE_SECONDS: Final = 1.0
+
+
+class AllEventsQuery(Strict):
+    """Which events, and how long the stream stays open."""
+
+    seconds: Annotated[float, Field(gt=0, le=86_400)] = 3_600.0
+    campaign: Annotated[Number | Absent, Field(description="leaves out events of other campaigns")] = None
+    device: DeviceName | Absent = None
+
+
+async def _count_stream(request: Request) -> AsyncIterator[None]:
+    with request.app.state.streams.opened(request.state.who):
+        yield
+
+
+@router.get(
+    "/v1/events", operation_id="watchEverything", responses=responses(),
+    dependencies=[Depends(require("read")), Depends(_count_stream)], response_class=EventSourceResponse,
+)  # fmt: skip
+async def watch_everything(
+    request: Request,
+    query: Annotated[AllEventsQuery, Query()],
+    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+) -> AsyncIterable[ServerSentEvent]:
+    """Server-sent events: `best`, `measurements`, `round`, `worker`, `campaign`, `problem`, each within 250 ms.
+
+    The first one is `hello`. After a lost connection, Last-Event-ID resumes the stream without loss, and `hello` says
+    `"resumed":true`; if it says false, events were missed, and what is shown has to be read again.
+    """
+    hub: EventHub = request.app.state.hub
+    stopping, loop = request.app.state.stopping, asyncio.get_running_loop()
+    until = loop.time() + query.seconds
+    listener, resumed = await hub.listen(last_event_id)
+    try:
+        yield ServerSentEvent(event="hello", data={"resumed": resumed, "at": moment()}, id=listener.id())
+        while not stopping.is_set() and (left := until - loop.time()) > 0:
+            for number, event in await listener.next(min(left, _PATIENCE_SECONDS)):
+                if _wanted(event, query):
+                    yield ServerSentEvent(event=event.name, data=event.data, id=number)
+    finally:
+        listener.close()
+
+
+def _wanted(event: Event, query: AllEventsQuery) -> bool:
+    if query.campaign is not None and event.campaign not in (None, query.campaign):
+        return False
+    return query.device is None or event.device in (None, query.device)

@@ -1,0 +1,175 @@
+"""GET /v1/rounds, /v1/fleet and /v1/failures, and a campaign's problems as columns."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import AwareDatetime, BaseModel, Field
+
+from api.auth import require
+from api.campaigns import CampaignId
+from api.derived import fields_of
+from api.encoding import Rendered
+from api.fleet import WorkersDependency
+from api.fleet_schemas import RecordOut, WorkerOut
+from api.http_errors import responses
+from api.pages import Page, PageQuery, page_of
+from api.schemas import Absent, ConfigOut, DeviceName, Strict
+from api.views.columns import Coded
+from api.views.kept import ViewsDependency
+from api.views.measurements import NOT_MODIFIED, Number, ProblemKey
+from api.views.space import Word
+from api.views.studies import FromAttributes
+from space.registry import problem_from_key
+from tuner.evidence.records import Clocks, Outcome
+from tuner.views import campaigns, failures, fleet, rounds
+from tuner.views.failures import Example, FailureFilter, FailureGroup, Failures, Suspect
+from tuner.views.fleet import Census, DeviceFacts, WorkerFacts
+from tuner.views.rounds import ProgressFacts, RoundFacts, RoundFilter, RoundStatus
+
+router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
+
+
+class RoundsQuery(PageQuery):
+    """Filters, all optional."""
+
+    worker: Number | Absent = None
+    campaign: Number | Absent = None
+    status: RoundStatus | Absent = None
+    since: Annotated[AwareDatetime | Absent, Field(description="only rounds that ended then or later, or run")] = None
+
+
+@fields_of(ProgressFacts)
+class ProgressFactsOut(FromAttributes):
+    """How far a running round had come at a moment."""
+
+
+@fields_of(RoundFacts, progress=ProgressFactsOut | None)
+class RoundOut(FromAttributes):
+    """One round."""
+
+
+class RoundsPage(Page[RoundOut]):
+    """A page of rounds, newest first."""
+
+
+@fields_of(WorkerFacts, worker=WorkerOut, round=RoundOut | None, last_clocks=Clocks | None)
+class WorkerFactsOut(RecordOut):
+    """A worker with what it does."""
+
+
+@fields_of(DeviceFacts)
+class FleetDeviceOut(FromAttributes):
+    """The workers of one device model, and the problems that wait for it."""
+
+
+@fields_of(Census, devices=list[FleetDeviceOut], items=list[WorkerFactsOut])
+class CensusOut(RecordOut):
+    """The fleet at one moment."""
+
+
+class FailuresQuery(Strict):
+    """Filters, all optional."""
+
+    device: DeviceName | Absent = None
+    campaign: Number | Absent = None
+    problem: ProblemKey | Absent = None
+    family: Word | Absent = None
+    outcome: Outcome | Absent = None
+
+
+@fields_of(Example, config=ConfigOut)
+class ExampleOut(FromAttributes):
+    """One failure of a group."""
+
+
+@fields_of(FailureGroup, example=ExampleOut | None)
+class FailureGroupOut(FromAttributes):
+    """Failures of one outcome and family that said the same, numbers aside."""
+
+
+@fields_of(Suspect)
+class SuspectOut(FromAttributes):
+    """A config that parked a problem."""
+
+
+@fields_of(Failures, groups=list[FailureGroupOut], suspects=list[SuspectOut])
+class FailuresOut(FromAttributes):
+    """Failures in groups, most frequent first."""
+
+
+class CampaignTableOut(BaseModel):
+    """The columns, one entry per problem of the campaign, in the order of its list."""
+
+    id: list[int]
+    key: list[str]
+    m: list[int | None]
+    n: list[int | None]
+    k: list[int | None]
+    dtype: Coded[str | None]
+    layout: Coded[str | None]
+    device: Coded[str]
+    status: Coded[str]
+    tried: list[int]
+    failed: list[int]
+    rounds: list[int]
+    gpu_seconds: list[float]
+    median_us: list[float | None]
+    first: list[float | None] = Field(description="time of cuBLASLt's first choice over ours")
+    first_low: list[float | None]
+    first_high: list[float | None]
+    best: list[float | None]
+    measurement_id: list[int | None]
+    attempts: list[int]
+    reason: Coded[str]
+    failing_config: Coded[str]
+    ended_at: list[float | None] = Field(description="seconds since 1970")
+    round_id: list[int | None] = Field(description="of the running round")
+
+
+class CampaignColumnsOut(BaseModel):
+    """A campaign's problems as columns."""
+
+    campaign_id: int
+    rows: int
+    columns: CampaignTableOut
+
+
+@router.get("/v1/rounds", operation_id="listRounds", response_model=RoundsPage, responses=responses(400))
+def list_rounds(
+    request: Request, response: Response, query: Annotated[RoundsQuery, Query()], views: ViewsDependency
+) -> dict[str, object]:
+    """Rounds, newest first; running ones with the progress that heartbeats carry."""
+    wanted = RoundFilter(query.worker, query.campaign, query.status, query.since)
+    filters = {"of": "rounds", "worker": query.worker, "campaign": query.campaign, "status": query.status,
+               "since": query.since.isoformat() if query.since else None}  # fmt: skip
+    before = query.after(filters) or 2**31 - 1
+    rows = rounds.page(views.store, views.progress, wanted, before, query.limit + 1)
+    items, following = page_of(request, response, rows, query.limit, filters)
+    return {"items": items, "next": following}
+
+
+@router.get("/v1/fleet", operation_id="getFleet", responses=responses())
+async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> CensusOut:
+    """Workers with their rounds and last clocks, and the work that waits; those that are gone for an hour longer."""
+    return await views.run(lambda: CensusOut.of(fleet.census(views.store, workers, views.progress)))
+
+
+@router.get("/v1/failures", operation_id="listFailures", response_model=FailuresOut, responses=responses())
+async def list_failures(query: Annotated[FailuresQuery, Query()], views: ViewsDependency) -> Failures:
+    """Candidates that were not correct, in groups, each with an example; and the configs that parked problems."""
+    key = problem_from_key(query.problem).key if query.problem else None
+    wanted = FailureFilter(query.device, query.campaign, key, query.family, query.outcome)
+    return await views.run(lambda: failures.failures(views.store, wanted))
+
+
+@router.get(
+    "/v1/campaigns/{campaign_id:int}/problems:columns", operation_id="listCampaignProblemColumns",
+    response_model=CampaignColumnsOut, responses={**responses(404), **NOT_MODIFIED},
+)  # fmt: skip
+async def list_campaign_problem_columns(
+    request: Request, campaign_id: CampaignId, views: ViewsDependency
+) -> Response:
+    """A campaign's problems as columns: status, gain, and what they took; compressed, with an ETag."""
+    return await views.answer(request, lambda: Rendered.of(campaigns.problem_columns(views.store, campaign_id)))

@@ -1,0 +1,136 @@
+"""The hub: one look at the store serves every listener, however many pages are open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from api.concurrency import ConcurrencyLimit
+from tuner.errors import StoreError
+from tuner.views.feed import Event, Feed
+
+#: Between two looks; an event reaches its listeners within this time and that of a look.
+_POLL_SECONDS: Final = 0.12
+#: A look takes at most this share of the time.
+_MOST_SHARE: Final = 0.1
+#: Looks go on for this long after the last listener has left, so that one who comes back resumes.
+_LINGER_SECONDS: Final = 60.0
+#: Events that are kept for listeners who come back.
+MOST_KEPT: Final = 10_000
+_log = logging.getLogger("gemmtune.events")
+Numbered = tuple[int, Event]
+
+
+class EventHub:
+    """Events of one store for listeners on one event loop.
+
+    Attributes:
+        epoch: part of every event's id; a listener with another one has missed events.
+
+    Args:
+        make_feed: a feed that begins now.
+    """
+
+    def __init__(self, make_feed: Callable[[], Feed]) -> None:
+        self._make_feed = make_feed
+        self._events: deque[Numbered] = deque(maxlen=MOST_KEPT)
+        self._count, self.epoch = 0, ""
+        self._listeners: set[asyncio.Event] = set()
+        self._left_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._begun = asyncio.Event()
+        self._polls = ConcurrencyLimit(1)
+
+    async def listen(self, last_event_id: str | None) -> tuple[Listener, bool]:
+        """A listener, and whether it resumes: it then gets every event after the one with this id."""
+        wake = asyncio.Event()
+        self._listeners.add(wake)
+        if self._task is None or self._task.done():
+            self._begun.clear()
+            self._task = asyncio.create_task(self._run())
+        await self._begun.wait()
+        epoch, _, number = (last_event_id or "").partition("-")
+        after = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
+        oldest = self._events[0][0] if self._events else self._count + 1
+        resumed = epoch == self.epoch and oldest - 1 <= after <= self._count
+        return Listener(self, wake, after if resumed else self._count), resumed
+
+    def leave(self, wake: asyncio.Event) -> None:
+        """Forgets a listener."""
+        self._listeners.discard(wake)
+        self._left_at = time.monotonic()
+
+    def after(self, number: int) -> list[Numbered]:
+        """Events with a higher number."""
+        if number >= self._count:
+            return []
+        first = max(0, len(self._events) - (self._count - number))
+        return [self._events[place] for place in range(first, len(self._events))]
+
+    async def close(self) -> None:
+        """Stops looking."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        feed, self.epoch = self._make_feed(), secrets.token_hex(4)
+        self._events.clear()
+        failing = False
+        while self._listeners or time.monotonic() - self._left_at < _LINGER_SECONDS:
+            began = time.monotonic()
+            try:
+                found = await self._polls.run(feed.poll)
+                failing = False
+            except Exception as error:
+                # Listeners stay: events go on when the store can be read again.
+                if not failing:
+                    _log.error("no events: %s", error, exc_info=not isinstance(error, StoreError))
+                failing, found = True, []
+            for event in found:
+                self._count += 1
+                self._events.append((self._count, event))
+            self._begun.set()
+            if found:
+                for wake in self._listeners:
+                    wake.set()
+            took = time.monotonic() - began
+            await asyncio.sleep(max(_POLL_SECONDS, took / _MOST_SHARE - took))
+
+
+class Listener:
+    """One who listens, at a place in the sequence of events."""
+
+    def __init__(self, hub: EventHub, wake: asyncio.Event, after: int) -> None:
+        self._hub, self._wake, self._after = hub, wake, after
+
+    async def next(self, seconds: float) -> list[tuple[str, Event]]:
+        """The events that came meanwhile, each with its id; waits for one for at most so long."""
+        if not self._hub.after(self._after):
+            self._wake.clear()
+            try:
+                await asyncio.wait_for(self._wake.wait(), seconds)
+            except TimeoutError:
+                return []
+        found = self._hub.after(self._after)
+        self._after = found[-1][0] if found else self._after
+        return [(f"{self._hub.epoch}-{number}", event) for number, event in found]
+
+    def id(self) -> str:
+        """The id of the last event before those to come."""
+        return f"{self._hub.epoch}-{self._after}"
+
+    def close(self) -> None:
+        """Stops listening."""
+        self._hub.leave(self._wake)
+
+
+def moment() -> str:
+    """The time, for `hello`."""
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,167 @@
+"""The stream of everything: each change arrives once, also after a lost connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from api.views.hub import EventHub, Listener
+from space.kinds.gemm import Gemm
+from tests.recorded_store import PATIENT
+from tests.support import DEVICE, FACTS, PROBLEM, keep_best
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import CampaignRequest, RoundProgress, RoundReport
+from tuner.fleet.campaigns.rounds import Rounds
+from tuner.fleet.campaigns.workers import Workers
+from tuner.views.feed import Event, Feed
+from tuner.views.rounds import ProgressBoard
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open("sqlite://") as opened:
+        yield opened
+
+
+@pytest.fixture
+def board() -> ProgressBoard:
+    return ProgressBoard()
+
+
+@pytest.fixture
+def feed(store: Store, board: ProgressBoard) -> Feed:
+    begun = Feed(store, Workers(store, PATIENT), board)
+    assert begun.poll() == []
+    return begun
+
+
+def names(events: list[Event]) -> list[str]:
+    return [event.name for event in events]
+
+
+def test_a_new_best_is_told_once(store: Store, feed: Feed) -> None:
+    best = keep_best(store)
+    told = feed.poll()
+    assert names(told) == ["best", "measurements"]
+    assert told[0].data | {"version": 0} == {
+        "device": DEVICE, "problem": PROBLEM.key, "policy": "burst", "version": 0, "time_us": best.median_us,
+        "measurement_id": best.winner.id, "family": "sm90_wgmma", "first": 1.1, "best": None,
+    }  # fmt: skip
+    assert told[1].data == {"last_id": best.winner.id, "count": 1}
+    assert feed.poll() == []
+
+
+def test_a_rounds_life_is_told(store: Store, feed: Feed, board: ProgressBoard) -> None:
+    workers, rounds = Workers(store, PATIENT), Rounds(store, PATIENT)
+    campaign, _ = Campaigns(store).create(CampaignRequest("a", (PROBLEM,), ((DEVICE, "cuda"),)))
+    assert names(feed.poll()) == ["campaign"]
+    worker = workers.register("one", FACTS).worker_id
+    (joined,) = feed.poll()
+    assert (joined.name, joined.data["id"], joined.data["status"]) == ("worker", worker, "live")
+    task = rounds.claim(worker)
+    assert task is not None
+    begun = feed.poll()
+    assert names(begun) == ["round", "problem", "campaign"]
+    assert (begun[0].data["status"], begun[1].data["status"]) == ("running", "open")
+    board.put(task.round_id, RoundProgress("screen", 3, 12.5))
+    progress = feed.poll()
+    assert progress[0].data["progress"]["tried"] == 3
+    rounds.finish(task.round_id, task.lease, RoundReport(failure="lost", hopeless=True))
+    ended = feed.poll()
+    assert (ended[0].data["status"], ended[1].data["status"]) == ("failed", "parked")
+    assert ended[-1].data["problems"] == {"parked": 1}
+    assert {event.campaign for event in ended} == {campaign.id}
+    assert feed.poll() == []
+
+
+class Scripted:
+    """A feed whose looks find what a test has put there."""
+
+    def __init__(self) -> None:
+        self.found: list[Event] = []
+
+    def poll(self) -> list[Event]:
+        found, self.found = self.found, []
+        return found
+
+
+def run(scenario: Callable[[EventHub, Scripted], Any]) -> None:
+    """Runs a scenario on a hub, and closes the hub."""
+
+    async def whole() -> None:
+        feed = Scripted()
+        hub = EventHub(lambda: feed)  # type: ignore[arg-type, return-value]
+        try:
+            await scenario(hub, feed)
+        finally:
+            await hub.close()
+
+    asyncio.run(whole())
+
+
+async def received(listener: Listener, count: int) -> list[tuple[str, Event]]:
+    found: list[tuple[str, Event]] = []
+    while len(found) < count:
+        found += await listener.next(30.0)
+    return found
+
+
+def test_a_lost_listener_resumes_without_loss() -> None:
+    async def scenario(hub: EventHub, feed: Scripted) -> None:
+        first, resumed = await hub.listen(None)
+        assert not resumed
+        feed.found = [Event("best", {"n": n}) for n in range(3)]
+        got = await received(first, 3)
+        first.close()
+        feed.found = [Event("best", {"n": n}) for n in range(3, 6)]
+        other, _ = await hub.listen(None)
+        back, resumed = await hub.listen(got[1][0])
+        assert resumed
+        assert [event.data["n"] for _, event in await received(back, 4)] == [2, 3, 4, 5]
+        other.close()
+        back.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("said", ["", "x", "0-0", "deadbeef-1", "-", "-5", "1-\u0663", "9" * 90])
+def test_an_id_of_another_service_does_not_resume(said: str) -> None:
+    async def scenario(hub: EventHub, feed: Scripted) -> None:
+        feed.found = [Event("best", {})]
+        listener, resumed = await hub.listen(said)
+        assert not resumed
+        assert listener.id().startswith(hub.epoch)
+        listener.close()
+
+    run(scenario)
+
+
+def test_a_failing_store_ends_no_stream() -> None:
+    class Failing(Scripted):
+        def poll(self) -> list[Event]:
+            if not self.found:
+                raise OSError("gone")
+            return super().poll()
+
+    async def scenario() -> None:
+        feed = Failing()
+        hub = EventHub(lambda: feed)  # type: ignore[arg-type, return-value]
+        listener, _ = await hub.listen(None)
+        feed.found = [Event("best", {"n": 1})]
+        assert (await received(listener, 1))[0][1].data == {"n": 1}
+        listener.close()
+        await hub.close()
+
+    asyncio.run(scenario())
+
+
+def test_changes_of_many_bests_are_one_event(store: Store, feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.views.feed.MOST_BESTS", 2)
+    for m in (64, 128, 192):
+        keep_best(store, Gemm.parse(f"{m}x256x256"))
+    told = feed.poll()
+    assert told[0].data["many"] >= 3

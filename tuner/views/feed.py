@@ -1,0 +1,200 @@
+"""The feed: what has changed in the store since it was last looked at, as events."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import orjson
+from sqlalchemy import func, or_, select
+from sqlalchemy.orm import Session
+
+from tuner.evidence import best_changes, codec
+from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
+from tuner.evidence.models import BestRow, ConfigRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.physics import in_range
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.clock import now
+from tuner.fleet.campaigns.workers import Workers
+from tuner.views.rounds import ProgressBoard, facts, selected
+
+#: More changes of bests at once are one event that says how many there are.
+MOST_BESTS: Final = 200
+#: Commits may become visible a little out of order: rounds that ended so long before the last look are read again.
+_OVERLAP: Final = timedelta(seconds=5)
+#: Ended rounds whose end was told.
+_MOST_TOLD: Final = 20_000
+_Item = CampaignProblemRow
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change.
+
+    Attributes:
+        device, campaign: what it is about; None where it is about neither, or about several.
+    """
+
+    name: str
+    data: dict[str, Any]
+    device: str | None = None
+    campaign: int | None = None
+
+
+class Feed:
+    """Compares the store with what it was."""
+
+    def __init__(self, store: Store, workers: Workers, board: ProgressBoard) -> None:
+        self._store, self._workers, self._board = store, workers, board
+        self._changes: dict[str, int] = {}
+        self._last_id = 0
+        self._since: datetime | None = None
+        self._rounds: dict[int, tuple[str, datetime | None]] = {}
+        self._workers_seen: dict[int, str] = {}
+        self._campaigns: dict[int, bytes] = {}
+
+    def poll(self) -> list[Event]:
+        """The changes since the last look; none the first time."""
+        first = self._since is None
+        changes = self._store.changed()
+        with self._store.transaction() as session:
+            events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
+                      *self._rounds_of(session)]  # fmt: skip
+        events += self._workers_of(first)
+        if first or any(event.name in ("round", "problem") for event in events) or self._campaign_statuses():
+            with self._store.transaction() as session:
+                events += list(self._campaigns_of(session))
+        self._changes = changes
+        return [] if first else events
+
+    def _bests(self, session: Session, version: int) -> Iterator[Event]:
+        seen = self._changes.get("best", version)
+        if version == seen:
+            return
+        # A store that was restored counts anew.
+        if version < seen:
+            yield Event("best", {"many": version, "version": version})
+            return
+        query = (
+            select(BestRow.version, ProblemRow.key, DeviceRow.name, BestRow.policy, BestRow.measurement_id,
+                   BestRow.versus_first, BestRow.versus_best, MeasurementRow.median_us, ConfigRow.family)
+            .join(BestRow.problem).join(BestRow.device)
+            .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id)
+            .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+            .where(BestRow.served, BestRow.version > seen).order_by(BestRow.version).limit(MOST_BESTS + 1)
+        )  # fmt: skip
+        rows = session.execute(query).all()
+        if len(rows) > MOST_BESTS:
+            yield Event("best", {"many": version - seen, "version": version})
+            return
+        for number, key, device, policy, measurement, first, best, median_us, family in rows:
+            ratios = {name: ratio.value if (ratio := codec.ratio(content)) else None
+                      for name, content in (("first", first), ("best", best))}  # fmt: skip
+            yield Event("best", {
+                "device": device, "problem": key, "policy": policy, "version": number, "measurement_id": measurement,
+                "time_us": median_us if in_range(median_us) else None, "family": family, **ratios,
+            }, device)  # fmt: skip
+        for number, gone in best_changes.removed_after(session, seen, MOST_BESTS):
+            yield Event("best", {"device": gone.device, "problem": gone.problem.key, "version": number,
+                                 "removed": True}, gone.device)  # fmt: skip
+
+    def _measurements(self, session: Session, count: int) -> Iterator[Event]:
+        if count == self._changes.get("measurement", -1):
+            return
+        last = session.scalar(select(func.max(MeasurementRow.id))) or 0
+        new = session.scalar(select(func.count(MeasurementRow.id)).where(MeasurementRow.id > self._last_id)) or 0
+        if self._changes and last != self._last_id:
+            yield Event("measurements", {"last_id": last, "count": new})
+        self._last_id = last
+
+    def _rounds_of(self, session: Session) -> Iterator[Event]:
+        moment = now(session)
+        since = (self._since or moment) - _OVERLAP
+        self._since = moment
+        query = selected().where(or_(RoundRow.status == "running", RoundRow.ended_at >= since)).order_by(RoundRow.id)
+        changed = []
+        for each in facts(session, query, self._board):
+            state = each.status, each.progress.at if each.progress else None
+            if self._rounds.get(each.id) != state:
+                self._rounds[each.id] = state
+                changed.append(each)
+                yield Event("round", _plain(each), campaign=each.campaign_id)
+        while len(self._rounds) > _MOST_TOLD:
+            del self._rounds[next(iter(self._rounds))]
+        ids = {each.campaign_problem_id for each in changed}
+        if ids:
+            yield from self._problems(session, ids)
+
+    def _problems(self, session: Session, ids: set[int]) -> Iterator[Event]:
+        query = (
+            select(_Item.id, _Item.campaign_id, ProblemRow.key, DeviceRow.name, _Item.status, _Item.tried,
+                   _Item.versus_first, MeasurementRow.median_us)
+            .join(_Item.problem).join(_Item.device)
+            .outerjoin(MeasurementRow, MeasurementRow.id == _Item.measurement_id).where(_Item.id.in_(ids))
+        )  # fmt: skip
+        for number, campaign, key, device, status, tried, first, median_us in session.execute(query):
+            ratio = codec.ratio(first)
+            yield Event("problem", {
+                "campaign_id": campaign, "id": number, "key": key, "device": device, "status": status, "tried": tried,
+                "median_us": median_us if in_range(median_us) else None, "first": ratio.value if ratio else None,
+                "first_low": ratio.low if ratio else None, "first_high": ratio.high if ratio else None,
+            }, device, campaign)  # fmt: skip
+
+    def _workers_of(self, first: bool) -> list[Event]:
+        with self._store.transaction() as session:
+            query = select(WorkerRow.id, WorkerRow.status).where(
+                or_(WorkerRow.status != "gone", WorkerRow.id.in_(list(self._workers_seen)))
+            )
+            status = {number: said for number, said in session.execute(query)}
+        seen = status if first else self._workers_seen
+        changed = sorted(number for number, said in status.items() if seen.get(number) != said)
+        self._workers_seen = {number: said for number, said in status.items() if said != "gone"}
+        events = []
+        for number in changed:
+            for worker in self._workers.page(number - 1, 1, gone=True):
+                events.append(Event("worker", _plain(worker), worker.device))
+        return events
+
+    def _campaign_statuses(self) -> bool:
+        """Whether a campaign was created, or has another status."""
+        with self._store.transaction() as session:
+            query = select(CampaignRow.id, CampaignRow.status).where(
+                or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(list(self._campaigns)))
+            )
+            return any(
+                number not in self._campaigns or orjson.loads(self._campaigns[number])["status"] != status
+                for number, status in session.execute(query)
+            )
+
+    def _campaigns_of(self, session: Session) -> Iterator[Event]:
+        query = select(CampaignRow.id, CampaignRow.name, CampaignRow.status).where(
+            or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(list(self._campaigns)))
+        )
+        rows = session.execute(query).all()
+        sums = func.sum(_Item.tried), func.sum(_Item.gpu_seconds)
+        totals = select(_Item.campaign_id, _Item.status, func.count(), *sums)
+        counted = session.execute(
+            totals.where(_Item.campaign_id.in_([row[0] for row in rows])).group_by(_Item.campaign_id, _Item.status)
+        ).all()
+        for number, name, status in rows:
+            problems, tried, seconds = Counter[str](), 0, 0.0
+            for campaign, each, count, tried_there, seconds_there in counted:
+                if campaign == number:
+                    problems[each] += count
+                    tried, seconds = tried + int(tried_there), seconds + float(seconds_there)
+            data = {"id": number, "name": name, "status": status, "problems": dict(problems), "tried": tried,
+                    "gpu_seconds": seconds}  # fmt: skip
+            text = orjson.dumps(data, option=orjson.OPT_SORT_KEYS)
+            if self._campaigns.get(number) != text:
+                self._campaigns[number] = text
+                yield Event("campaign", data, campaign=number)
+            if status in ("finished", "cancelled"):
+                del self._campaigns[number]
+
+
+def _plain(value: object) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(orjson.dumps(value))
+    return found
