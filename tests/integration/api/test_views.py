@@ -274,7 +274,7 @@ class TestFleet:
 def test_the_stream_begins_with_hello(http: TestClient) -> None:
     answered = http.get("/v1/events", params={"seconds": 0.05}, headers={"Last-Event-ID": HOSTILE})
     assert answered.headers["content-type"].startswith("text/event-stream")
-    assert 'event: hello\ndata: {"resumed":false' in answered.text
+    assert 'event: hello\ndata: {"resumed": false' in answered.text
     problem_of(http.get("/v1/events", params={"seconds": 0}), 422, "malformed-request")
 
 
