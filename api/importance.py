@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.answer_service import AnswerService
 from api.auth import require
@@ -32,7 +32,11 @@ class RunnerUpOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
-@fields_of(Why, problem=ProblemOut, winner=ConfigOut, runners_up=list[RunnerUpOut])
+@fields_of(
+    Why, problem=ProblemOut, winner=ConfigOut, runners_up=list[RunnerUpOut],
+    served=Annotated[bool, Field(description="whether the winner is what /v1/best answers")],
+    time_us=Annotated[float, Field(description="on the scale of the screening, like every other time here")],
+)
 class ImportanceOut(BaseModel):
     """Why a config won."""
 

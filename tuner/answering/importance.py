@@ -8,6 +8,7 @@ measured candidates (`tuner.prediction.correction`).
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -25,6 +26,7 @@ from space.problem import Problem
 from space.registry import family_named
 from tuner.errors import NothingMeasured
 from tuner.evidence.picks import LIBRARY
+from tuner.evidence.records import Best
 from tuner.evidence.store import Store
 from tuner.hints import tune_command
 from tuner.prediction.correction import Correction
@@ -32,7 +34,7 @@ from tuner.prediction.examples import settled
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.trials import distribution_of
-from workers.measurement import Measurement, Policy
+from workers.measurement import Measurement, Outcome, Policy
 
 #: Share of the measured candidates that count as good: their knobs are compared with those of all.
 GOOD: Final = 0.1
@@ -94,17 +96,25 @@ class Why:
     """Why the winner of one problem on one device won.
 
     Attributes:
-        time_us: the winner's, on the scale of the screening.
+        winner: the config that is served; the fastest one where none is.
+        served: whether it is served, and so what `best` answers.
+        time_us: the winner's, on the scale of the screening, like every other time here.
+        policy: what times of the screening stand for.
+        served_us, served_policy: the served time and what it stands for; None where nothing is served.
         measured: number of correct candidates in the study.
         importances: of the knobs that varied, most important first.
-        changes: of the winner, knob by knob, illegal ones included.
+        changes: of the winner, knob by knob, illegal ones included; none where the library won.
         runners_up: fastest first.
     """
 
     problem: Problem
     device: str
     winner: Config
+    served: bool
     time_us: float
+    policy: Policy
+    served_us: float | None
+    served_policy: Policy | None
     measured: int
     importances: tuple[KnobImportance, ...]
     changes: tuple[Change, ...]
@@ -112,39 +122,70 @@ class Why:
 
 
 def why(store: Store, problem: Problem, device: str, model: LearnedModel | None = None) -> Why:
-    """What the store's largest study of `problem` on `device` says.
+    """What the store says of the served config of `problem` on `device`, and of those that it beat.
+
+    It speaks of the study of the served config, or of the largest one if that one screened too few candidates.
 
     Raises:
-        NothingMeasured: it has none, or one with too few correct candidates.
+        NothingMeasured: no study has enough correct candidates.
         ProfileError: nothing was measured on the device, and no known card has this name.
     """
-    times = _times(store, problem, device)
-    if not times and device not in {name for name, _ in store.devices()}:
+    best, runs = store.best(problem, device), _runs(store, problem, device)
+    if not runs and device not in {name for name, _ in store.devices()}:
         profile_named(device)
-    if len(times) < LEAST:
+    run = max(runs, key=lambda each: each.rank(best), default=None)
+    if run is None or len(run.times) < LEAST:
         raise NothingMeasured(
-            f"{len(times)} correct candidates of {problem.title} were measured on "
+            f"{len(run.times) if run else 0} correct candidates of {problem.title} were measured on "
             f"{device}: {LEAST} are needed to tell why one won; run `{tune_command(problem)}`"
         )
-    best = store.best(problem, device)
-    # What is served, where its rivals are known; else the fastest.
-    served = best.config if best and best.config in times else None
-    winner = served or min(times, key=lambda config: (times[config], config.key))
-    family = family_named(winner.family)
+    times = run.times
+    winner = best.config if best else min(times, key=lambda config: (times[config], config.key))
+    time_us = times[winner] if winner in times or best is None else _on_scale(store, times, best)
+    own = family_named(winner.family).own
+    # The knobs of a library's config are not ours: they are compared with our fastest one.
+    centre = winner if own else min(times, key=lambda config: (times[config], config.key))
+    family = family_named(centre.family)
     alike = {config: us for config, us in times.items() if config.family == family.name}
+    alike.setdefault(centre, time_us)
     return Why(
-        problem, device, winner, times[winner], len(times), _importances(family, alike, winner),
-        tuple(_changes(family, problem, device, alike, winner, model)), tuple(_runners_up(times, winner)),
+        problem, device, winner, best is not None, time_us, run.policy, best.median_us if best else None,
+        best.policy if best else None, len(times), _importances(family, alike, centre),
+        tuple(_changes(family, problem, device, alike, centre, model)) if own else (),
+        tuple(_runners_up(times, winner, time_us)),
     )  # fmt: skip
 
 
-def _times(store: Store, problem: Problem, device: str) -> dict[Config, float]:
-    """Settled times of our own candidates under one policy in one study: those where there are most of them."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Settled times of our own candidates in one study under one policy."""
+
+    study_id: int
+    policy: Policy
+    times: dict[Config, float]
+
+    def rank(self, best: Best | None) -> tuple[bool, bool, bool, int]:
+        """Runs that say more of a best rank higher."""
+        ours = best is not None and self.study_id == best.winner.study_id
+        return len(self.times) >= LEAST, best is not None and best.config in self.times, ours, len(self.times)
+
+
+def _runs(store: Store, problem: Problem, device: str) -> list[_Run]:
     studies: dict[tuple[int, Policy], list[Measurement]] = {}
     for stored in store.every(device, problem):
         if stored.measurement.config.family != LIBRARY:
             studies.setdefault((stored.study_id, stored.measurement.policy), []).append(stored.measurement)
-    return max((settled(measured) for measured in studies.values()), key=len, default={})
+    return [_Run(*key, settled(measured)) for key, measured in studies.items()]
+
+
+def _on_scale(store: Store, times: dict[Config, float], best: Best) -> float:
+    """A served time on the scale of screenings that left it out: by its rivals in the finals that were screened."""
+    finals = (one.measurement for one in store.measurements_of(best.winner.study_id, "final"))
+    usual = [
+        times[one.config] / one.median_us for one in finals
+        if one.policy is best.policy and one.outcome is Outcome.CORRECT and one.config in times
+    ]  # fmt: skip
+    return best.median_us * (statistics.median(usual) if usual else 1.0)
 
 
 def _importances(family: Family, times: dict[Config, float], winner: Config) -> tuple[KnobImportance, ...]:
@@ -212,9 +253,9 @@ def _expected(
     return {config: (float(mean[row]), float(spread[row])) for row, config in enumerate(asked[known:])}
 
 
-def _runners_up(times: dict[Config, float], winner: Config) -> list[RunnerUp]:
+def _runners_up(times: dict[Config, float], winner: Config, time_us: float) -> list[RunnerUp]:
     fastest: dict[tuple[KnobValue, ...], Config] = {}
     for config in sorted(times, key=lambda each: (times[each], each.key)):
         fastest.setdefault(family_named(config.family).structure_of(config), config)
     behind = [config for config in fastest.values() if config != winner][:RUNNERS_UP]
-    return [RunnerUp(config, times[config], times[config] / times[winner]) for config in behind]
+    return [RunnerUp(config, times[config], times[config] / time_us) for config in behind]

@@ -22,11 +22,14 @@ def why(problem: Problem, device: DeviceName = DEFAULT_DEVICE, db: Db = None, as
 
 
 def _print(found: Why) -> None:
-    console.print(f"{found.problem.title} on {found.device}: {found.measured} correct candidates, the fastest takes "
+    what = f"the served one takes {found.served_us:.2f} µs under {found.served_policy}" if found.served_us else ""
+    console.print(f"{found.problem.title} on {found.device}: {found.measured} correct candidates, "
+                  f"{what or 'none is served, the fastest follows'}; screened under {found.policy}, it takes "
                   f"{found.time_us:.2f} µs")  # fmt: skip
     console.print(f"  {found.winner.key}")
+    own = dict(found.winner.values)
     rows = [
-        (each.knob, str(found.winner[each.knob]), f"{each.share:.0%}", f"{each.cost - 1:+.1%}" if each.cost else "–")
+        (each.knob, str(own.get(each.knob, "–")), f"{each.share:.0%}", f"{each.cost - 1:+.1%}" if each.cost else "–")
         for each in found.importances
     ]
     table(("knob", "winner's", "importance", "best of any other value"), rows)

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.importance import LEAST, Why, why
 from tuner.errors import NothingMeasured
@@ -51,6 +52,36 @@ def test_it_speaks_of_the_config_that_is_served(url: str) -> None:
         second = sorted(screened, key=lambda one: one.measurement.median_us)[1]
         store.set_bests([Best(PROBLEM, DEVICE, "cuda", second, None, None, None, 1, {})])
         assert why(store, PROBLEM, DEVICE).winner == second.measurement.config
+
+
+def test_it_speaks_of_the_served_study_though_another_is_larger(url: str) -> None:
+    with Store.open(url) as store:
+        study = store.begin_study(study_key(PROBLEM), fresh=True)
+        taken = [measured(config, 300.0 + place, PROBLEM) for place, config in enumerate(CONFIGS[:LEAST])]
+        screened = store.record_many(study.id, taken, PROVENANCE)
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", screened[3], None, None, None, 1, {})])
+        found = why(store, PROBLEM, DEVICE)
+        served = store.best(PROBLEM, DEVICE)
+    assert served is not None
+    assert (found.winner, found.measured, found.time_us) == (served.config, LEAST, 303.0)
+    assert (found.served, found.served_us, found.served_policy) == (True, served.median_us, served.policy)
+
+
+def test_where_the_library_won_it_is_the_winner(url: str) -> None:
+    with Store.open(url) as store:
+        study = store.begin_study(study_key(PROBLEM))
+        library = family_named("cublaslt").config({"rank": 0})
+        fastest = FAMILY.config({"tile_n": 128, "stages": 4, "raster": "along_m"})
+        finals = [measured(fastest, 220.0, PROBLEM, "final"), measured(library, 198.0, PROBLEM, "final")]
+        won = store.record_many(study.id, finals, PROVENANCE)[1]
+        store.set_bests([Best(PROBLEM, DEVICE, "cuda", won, None, None, None, 1, {})])
+        found = why(store, PROBLEM, DEVICE)
+    assert found.winner == library
+    # Finals ran a tenth slower than screenings.
+    assert found.time_us == pytest.approx(180.0)
+    assert found.changes == ()
+    assert found.runners_up[0].ratio == pytest.approx(200.0 / 180.0)
+    assert {each.knob for each in found.importances} == {"tile_n", "stages", "raster"}
 
 
 @pytest.fixture
