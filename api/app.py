@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from api import (
     best,
@@ -56,6 +59,18 @@ _ROUTERS: Final = (
 _SCHEMAS: Final = (http_errors.ProblemDocument, best.BatchIn)
 
 
+class _Service(FastAPI):
+    """FastAPI with one middleware around it, ours, which answers from memory before anything else runs.
+
+    FastAPI's own are left out: ours limits bodies and answers for unexpected exceptions.
+    """
+
+    around: Callable[[ASGIApp], RequestMiddleware]
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return self.around(ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers))
+
+
 def create_app(
     store: Store, access: AccessPolicy | None = None, log: TextIO | None = None, models: Path | None = None,
     timing: Timing = TIMING,
@@ -69,7 +84,7 @@ def create_app(
         timing: intervals of workers and rounds; whatever sweeps the store has to use the same ones.
     """
     access = access or AccessPolicy()
-    app = FastAPI(
+    app = _Service(
         title="gemmtune",
         version="1",
         description="The best proved-correct kernel configuration for a GEMM on a GPU, with its evidence.",
@@ -77,6 +92,8 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         lifespan=_lifespan,
+        # Looking for an exporter at every request costs as much as reading an answer; /metrics has ours.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     state = app.state
     state.store, state.metrics, state.token_cache = store, Metrics(), TokenCache(access.tokens)
@@ -93,10 +110,9 @@ def create_app(
     kept.install(app)
     state.request_log = RequestLog(log)
     fast_paths = {"/v1/best": best.fast_path(state.answer_service, state.metrics)}
-    app.add_middleware(
-        RequestMiddleware, access=access, token_cache=state.token_cache, metrics=state.metrics, log=state.request_log,
-        fast_paths=fast_paths,
-    )  # fmt: skip
+    app.around = lambda inner: RequestMiddleware(
+        inner, access, state.token_cache, state.metrics, state.request_log, fast_paths
+    )
     for module in _ROUTERS:
         app.include_router(module.router)
     state.routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]

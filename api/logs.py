@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any, Final, TextIO
 
 #: Parent logger of this package; its children inherit the handler.
@@ -61,8 +62,9 @@ class RequestLog:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         self._lines.append(
             f'{{"at": "{at}", "level": "info", "logger": "gemmtune.requests", "event": "request", '
-            f'"request_id": "{request_id}", "method": "{method}", "path": {json.dumps(path)}, "status": {status}, '
-            f'"ms": {seconds * 1e3:.3f}, "caller": {json.dumps(caller)}, "address": {json.dumps(address)}}}\n'
+            f'"request_id": "{request_id}", "method": "{method}", "path": {quoted(path)}, "status": {status}, '
+            f'"ms": {seconds * 1e3:.3f}, "caller": {quoted(caller) if caller else "null"}, '
+            f'"address": {quoted(address)}}}\n'
         )
 
     def write(self) -> None:

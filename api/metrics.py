@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, get_args
@@ -54,6 +55,31 @@ class RequestMetrics(Collector):
         yield times
 
 
+class AnswerMetrics(Collector):
+    """Answers by source; kept here for the same reason as `RequestMetrics`. Threads count, too."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys((*get_args(Source), "unanswered"), 0)
+
+    def count(self, source: str, count: int) -> None:
+        """Counts answers."""
+        with self._lock:
+            self._counts[source] += count
+
+    def hit_share(self) -> float:
+        """Share of the answers that were measured, which memory holds."""
+        answered = sum(self._counts.values())
+        return self._counts["measured"] / answered if answered else 0.0
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric, for the registry."""
+        counts = CounterMetricFamily("gemmtune_answers", "Answers by source.", labels=("source",))
+        for source, count in self._counts.items():
+            counts.add_metric((source,), count)
+        yield counts
+
+
 class Metrics:
     """One service's metrics, on a registry of their own, so that two services in one process don't mix.
 
@@ -66,16 +92,14 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = RequestMetrics()
         self.registry.register(self.requests)
-        answers = Counter("gemmtune_answers", "Answers by source.", ("source",), registry=self.registry)
-        # Looking up a child by its labels costs more than incrementing it.
-        self._answers = {source: answers.labels(source) for source in (*get_args(Source), "unanswered")}
+        self._answers = AnswerMetrics()
+        self.registry.register(self._answers)
         self.bests = Gauge("gemmtune_snapshot_bests", "Bests in memory.", registry=self.registry)
         self.snapshot_age = Gauge(
             "gemmtune_snapshot_age_seconds", "Time since the last successful poll of the store.", registry=self.registry
         )
-        self._answered = self._hits = 0
         share = Gauge("gemmtune_cache_hit_share", "Share of answers that came from memory.", registry=self.registry)
-        share.set_function(lambda: self._hits / self._answered if self._answered else 0.0)
+        share.set_function(self._answers.hit_share)
         self._builds = Counter(
             "gemmtune_builds_asked", "Builds that workers requested, by whether they were stored.", ("kept",),
             registry=self.registry,
@@ -83,9 +107,7 @@ class Metrics:
 
     def answered(self, source: str, count: int = 1) -> None:
         """Counts answers."""
-        self._answers[source].inc(count)
-        self._answered += count
-        self._hits += count if source == "measured" else 0
+        self._answers.count(source, count)
 
     def build_asked(self, kept: bool) -> None:
         """Counts a worker's request for a build."""

@@ -84,7 +84,6 @@ class RequestMiddleware:
         address = self._addresses.of(scope)
         # Callers without a valid token are counted by address, which slows down guessing tokens but not using them.
         who = f"address {address}" if isinstance(caller, HttpError) else f"caller {caller.name}"
-        scope.setdefault("state", {}).update(request_id=request_id, caller=caller, who=who)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -102,6 +101,7 @@ class RequestMiddleware:
             if text is not None and not isinstance(text, bytes):
                 text = await text
             if text is None:
+                scope.setdefault("state", {}).update(request_id=request_id, caller=caller, who=who)
                 check_query(scope["query_string"])
                 # Probes answer everybody, and read no body.
                 if scope["method"] not in _BODILESS and scope["path"] not in _PROBES:

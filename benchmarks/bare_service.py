@@ -1,13 +1,22 @@
-"""The baseline of the service: plain FastAPI with one endpoint that returns the same bytes."""
+"""The baseline of the service: plain FastAPI with one endpoint that returns the same bytes.
+
+    python -m benchmarks.bare_service FILE granian PORT
+
+granian runs it exactly as it runs the service; uvicorn runs it as FastAPI's own documentation does.
+"""
 
 from __future__ import annotations
 
-import socket
+import asyncio
+import gc
 import sys
 from pathlib import Path
 
 import uvicorn
+import uvloop
 from fastapi import FastAPI, Response
+
+from api.server import Server, listen
 
 
 def create_bare(text: bytes) -> FastAPI:
@@ -22,11 +31,17 @@ def create_bare(text: bytes) -> FastAPI:
 
 
 def main() -> None:
-    """Serves a file's content on a port: `python -m benchmarks.bare_service PORT FILE`."""
-    port, path = int(sys.argv[1]), Path(sys.argv[2])
-    listener = socket.create_server(("127.0.0.1", port))
-    config = uvicorn.Config(create_bare(path.read_bytes()), log_level="warning", access_log=False)
-    uvicorn.Server(config).run(sockets=[listener])
+    """Serves a file's content on a port, with one of the two servers."""
+    path, server, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    app, listener = create_bare(path.read_bytes()), listen("127.0.0.1", port)
+    if server == "granian":
+        gc.collect()
+        gc.freeze()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Server(app, listener).serve())
+    else:
+        config = uvicorn.Config(app, log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

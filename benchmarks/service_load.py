@@ -1,9 +1,11 @@
-"""Loads the service with many bests, and plain FastAPI on the same machine in the same run.
+"""Loads the service with many bests, and plain FastAPI in turn with it.
 
     python -m benchmarks.service_load --bests 100000 --out benchmarks/results/service_load.md
 
-The service runs as users run it: `gemmtune serve`, tokens asked for, requests logged and counted. wrk
-(Debian: apt install wrk) generates the load; at half load its connections pause at random between requests.
+The service runs as users run it: `gemmtune serve`, tokens asked for, requests logged and counted. Plain FastAPI runs
+under the same server, granian, and under uvicorn. Each server has one core to itself while it is loaded, and wrk
+(Debian: apt install wrk), which generates the load, another; at half load its connections pause at random between
+requests.
 """
 
 from __future__ import annotations
@@ -19,14 +21,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
 import httpx2
+import psutil
 
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
@@ -38,6 +43,13 @@ from tuner.evidence.store import Store
 from tuner.settings import database_url
 
 _CONNECTIONS: Final = 32
+#: Cores of the servers and of wrk.
+_SERVER_CORE, _WRK_CORE = 0, 1
+#: Servers of the bare endpoint.
+_BARE: Final = ("granian", "uvicorn")
+#: All answers are rendered before the load begins, or as many as this time suffices for.
+_RENDERING_SECONDS: Final = 120.0
+_IDLE_PERCENT: Final = 10.0
 #: Problems of one batch, the service's limit.
 _BATCH: Final = 10_000
 _LUA: Final = """
@@ -87,12 +99,27 @@ def stored_problems(store: Store) -> list[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a server.
+
+    Attributes:
+        rate: requests per second.
+        p50_ms, p99_ms: latency.
+        cpu_us: processor time of the server for one request.
+    """
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """All measured figures.
 
     Attributes:
-        service, plain: requests per second of our service and of the bare endpoint, by turn.
-        slow, plain_slow: requests per second, p50 and p99 in ms at half of our service's load.
+        full, half: turns of each server at full load, and at half of the service's; ours is `service`.
         batches: ms and bytes of each batch.
         fresh_ms: ms from a best's commit to its answer.
         answer_bytes: bytes of one answer.
@@ -100,10 +127,8 @@ class Figures:
     """
 
     seconds_to_ready: float
-    service: list[float]
-    plain: list[float]
-    slow: list[tuple[float, float, float]]
-    plain_slow: list[tuple[float, float, float]]
+    full: dict[str, list[Turn]]
+    half: dict[str, list[Turn]]
     batches: list[tuple[float, int]]
     fresh_ms: list[float]
     answer_bytes: int
@@ -111,15 +136,13 @@ class Figures:
     end_mb: float
     highest_mb: float
 
-    @property
-    def ratios(self) -> list[float]:
-        """Our service's requests a second over the bare endpoint's, turn by turn."""
-        return [ours / bare for ours, bare in zip(self.service, self.plain, strict=True)]
+    def median(self, turns: dict[str, list[Turn]], server: str, figure: str) -> float:
+        """Median of a server's turns."""
+        return float(statistics.median(getattr(turn, figure) for turn in turns[server]))
 
-    @property
-    def half(self) -> float:
-        """Half of our service's load."""
-        return statistics.median(self.service) / 2
+    def ratios(self, bare: str) -> list[float]:
+        """Our service's requests a second over those of a bare endpoint, turn by turn."""
+        return [ours.rate / other.rate for ours, other in zip(self.full["service"], self.full[bare], strict=True)]
 
 
 def measure(folder: Path, db: Path, problems: list[Problem], secret: str, seconds: float, turns: int) -> Figures:
@@ -127,47 +150,79 @@ def measure(folder: Path, db: Path, problems: list[Problem], secret: str, second
     paths = folder / "paths.txt"
     queries = [f"/v1/best?{urlencode(p.fields())}" for p in problems]
     paths.write_text("\n".join(queries))
-    with serving(folder, db) as ours:
+    with ExitStack() as servers:
+        ours = servers.enter_context(serving(folder, db))
         http = httpx2.Client(base_url=f"http://127.0.0.1:{ours.port}", headers={"Authorization": f"Bearer {secret}"})
         start_mb = ours.memory_mb("VmRSS")
         answer = http.get(queries[0]).content
         assert json.loads(answer)["source"] == "measured"
         (folder / "answer.json").write_bytes(answer)
-        with serving_bare(folder / "answer.json") as bare:
-            load = Load(paths, folder, secret, seconds)
-            pairs = [(load.run(bare.port)[0], load.run(ours.port)[0]) for _ in range(turns)]
-            plain, service = [turn[0] for turn in pairs], [turn[1] for turn in pairs]
-            half = statistics.median(service) / 2
-            slow = [(load.run(ours.port, half), load.run(bare.port, half)) for _ in range(turns)]
+        running = {"service": ours}
+        for name in _BARE:
+            running[name] = servers.enter_context(serving_bare(folder / "answer.json", name))
+        for server in running.values():
+            pin(server.pid)
+        wait_rendered(ours)
+        load = Load(paths, folder, secret, seconds)
+        full, half = defaultdict[str, list[Turn]](list), defaultdict[str, list[Turn]](list)
+        for _ in range(turns):
+            for name, server in running.items():
+                full[name].append(load.run(server))
+        rate = statistics.median(turn.rate for turn in full["service"]) / 2
+        for _ in range(turns):
+            for name in ("service", "granian"):
+                half[name].append(load.run(running[name], rate))
         return Figures(
-            ours.seconds_to_ready, service, plain, [turn[0] for turn in slow], [turn[1] for turn in slow],
-            [batch_ms(http, problems, turn) for turn in range(15)],
+            ours.seconds_to_ready, full, half, [batch_ms(http, problems, turn) for turn in range(15)],
             [freshness_ms(http, db, turn) for turn in range(10)],
             len(answer), start_mb, ours.memory_mb("VmRSS"), ours.memory_mb("VmHWM"),
         )  # fmt: skip
 
 
+def pin(pid: int) -> None:
+    """Gives a server's threads, and those that they start, one core."""
+    for thread in psutil.Process(pid).threads():
+        os.sched_setaffinity(thread.id, {_SERVER_CORE})
+
+
+def wait_rendered(service: Running) -> None:
+    """Waits until the service no longer renders answers: it then sleeps between two polls of its store."""
+    until, process = time.monotonic() + _RENDERING_SECONDS, psutil.Process(service.pid)
+    process.cpu_percent()
+    while time.monotonic() < until:
+        time.sleep(1.0)
+        if process.cpu_percent() < _IDLE_PERCENT:
+            return
+
+
 def report(found: Figures, bests: int) -> list[str]:
     """The table, as lines of Markdown."""
-    rate, p50, p99 = (statistics.median(run[place] for run in found.slow) for place in range(3))
-    bare99 = statistics.median(run[2] for run in found.plain_slow)
-    batches, fresh = found.batches, found.fresh_ms
-    load = os.getloadavg()[0]
-    return [
-        f"{bests:,} bests on {DEVICE} (made-up times), {os.cpu_count()} CPU cores shared with the "
-        f"load generators, load average {load:.1f}; answers of about {found.answer_bytes:,} bytes.",
+    batches, fresh, cores = found.batches, found.fresh_ms, os.cpu_count()
+    full, half = partial(found.median, found.full), partial(found.median, found.half)
+    lines = [
+        f"{bests:,} bests on {DEVICE} (made-up times), {cores} CPU cores, one for the server and one for wrk, load "
+        f"average {os.getloadavg()[0]:.1f}; answers of about {found.answer_bytes:,} bytes.",
         "",
         "| figure | value |",
         "| --- | --- |",
         f"| from start to ready | {found.seconds_to_ready:.1f} s |",
-        f"| GET /v1/best, random problems, {_CONNECTIONS} connections (median of {len(found.service)} turns) "
-        f"| {statistics.median(found.service):,.0f} requests/s |",
-        f"| bare FastAPI endpoint, in turn with it | {statistics.median(found.plain):,.0f} requests/s |",
-        f"| ratio (median of the turns' ratios; lowest {min(found.ratios):.2f}) "
-        f"| {statistics.median(found.ratios):.2f} |",
-        f"| latency at half that load (of {found.half:,.0f} requests/s, {rate:,.0f} came about): p50, p99 "
-        f"| {p50:.2f} ms, {p99:.2f} ms |",
-        f"| the bare endpoint's p99 at the same load | {bare99:.2f} ms |",
+        f"| GET /v1/best, random problems, {_CONNECTIONS} connections (median of {len(found.full['service'])} turns) "
+        f"| {full('service', 'rate'):,.0f} requests/s, {full('service', 'cpu_us'):.0f} µs of processor time each |",
+    ]
+    for bare in _BARE:
+        ratios = found.ratios(bare)
+        lines += [
+            f"| bare FastAPI endpoint under {bare}, in turn with it "
+            f"| {full(bare, 'rate'):,.0f} requests/s, {full(bare, 'cpu_us'):.0f} µs |",
+            f"| ratio (median of the turns' ratios; lowest, highest) "
+            f"| {statistics.median(ratios):.2f} ({min(ratios):.2f}, {max(ratios):.2f}) |",
+        ]
+    return [
+        *lines,
+        f"| latency at half the service's load, {half('service', 'rate'):,.0f} requests/s: p50, p99 "
+        f"| {half('service', 'p50_ms'):.2f} ms, {half('service', 'p99_ms'):.2f} ms |",
+        f"| the bare endpoint under granian at {half('granian', 'rate'):,.0f} requests/s: p50, p99 "
+        f"| {half('granian', 'p50_ms'):.2f} ms, {half('granian', 'p99_ms'):.2f} ms |",
         f"| POST /v1/best:batch, {min(_BATCH, bests):,} problems, {batches[0][1] / 1e6:.0f} MB of answers, to the last "
         f"byte: median, worst of {len(batches)} | {statistics.median(ms for ms, _ in batches):.0f} ms, "
         f"{max(ms for ms, _ in batches):.0f} ms |",
@@ -190,8 +245,8 @@ class Load:
         self._paths, self._folder, self._secret, self._seconds = paths, folder, secret, seconds
         self._runs = 0
 
-    def run(self, port: int, per_second: float | None = None) -> tuple[float, float, float]:
-        """Requests per second, p50 and p99 in ms, at full speed or at about `per_second`.
+    def run(self, server: Running, per_second: float | None = None) -> Turn:
+        """One turn, at full speed or at about `per_second`.
 
         Raises:
             RuntimeError: a response was not 2xx, or was missing.
@@ -202,14 +257,25 @@ class Load:
             text += _PAUSES % (_CONNECTIONS / per_second * 1e3)
         script = self._folder / f"{self._runs}.lua"
         script.write_text(text)
-        command = ["wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{self._seconds:.0f}s", "--latency", "-s", str(script), "-H",
-                   f"Authorization: Bearer {self._secret}", f"http://127.0.0.1:{port}"]  # fmt: skip
+        command = ["taskset", "-c", str(_WRK_CORE), "wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{self._seconds:.0f}s"]
+        command += ["--latency", "-s", str(script), "-H", f"Authorization: Bearer {self._secret}"]
+        command += [f"http://127.0.0.1:{server.port}"]
+        before = cpu_seconds(server.pid)
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         if "Non-2xx" in said or "Socket errors" in said:
             raise RuntimeError(said)
         rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
+        count = re.search(r"(\d+) requests in", said)
         assert rate is not None, said
-        return float(rate[1]), _ms(said, "50%"), _ms(said, "99%")
+        assert count is not None, said
+        spent = (cpu_seconds(server.pid) - before) / int(count[1])
+        return Turn(float(rate[1]), _ms(said, "50%"), _ms(said, "99%"), spent * 1e6)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process until now."""
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
 
 
 def _ms(said: str, line: str) -> float:
@@ -245,10 +311,10 @@ def freshness_ms(http: httpx2.Client, db: Path, place: int) -> float:
 
 
 @contextmanager
-def serving_bare(answer: Path) -> Iterator[Running]:
-    """The bare endpoint, ready."""
-    command = [sys.executable, "-m", "benchmarks.bare_service"]
-    with process(command, answer.with_suffix(".log"), str(answer)) as running:
+def serving_bare(answer: Path, server: str) -> Iterator[Running]:
+    """The bare endpoint under a server, ready."""
+    command = [sys.executable, "-m", "benchmarks.bare_service", str(answer), server]
+    with process(command, answer.with_name(f"{server}.log")) as running:
         yield running
 
 

@@ -90,7 +90,7 @@ class TestMiddleware:
             problem_of(asking(app).get("/healthz", headers={"Host": host}), 421, "wrong-host")
 
     def test_asking_too_often_is_refused_with_a_time_to_wait(self, store: Store) -> None:
-        http = asking(create_app(store, AccessPolicy(requests_per_second=2)))
+        http = asking(create_app(store, AccessPolicy(requests_per_second=0.1)))
         responses = [http.get("/openapi.json") for _ in range(8)]
         refused = [response for response in responses if response.status_code == 429]
         assert refused
