@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from api.answer_reader import AnswerReader
-from api.answers import document, render
+from api.answers import render
 from api.device_bests import CachedBest
 from api.http_errors import HttpError
 from api.snapshot import Snapshot
@@ -17,11 +17,12 @@ from api.snapshot_follower import SnapshotFollower
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
-from tuner.answering.answers import Source, answer
+from tuner.answering.answers import Bests, Source, answer
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
+from tuner.tables.answer_document import document
 from tuner.tables.entries import canonical
 
 #: Computed answers in the cache; each takes one to three KiB.
@@ -62,10 +63,14 @@ class AnswerService:
 
     Args:
         models: folder of locally trained models; a device without one uses the model that ships with gemmtune.
+        recordings: bests of recordings, which answer where the store has none of a problem.
     """
 
-    def __init__(self, follower: SnapshotFollower, models: Path | None = None) -> None:
+    def __init__(
+        self, follower: SnapshotFollower, models: Path | None = None, recordings: Bests | None = None
+    ) -> None:
         self._follower, self.models, self._reader = follower, models, AnswerReader()
+        self.recordings = recordings
         self._computed = lru_cache(_CACHED_ANSWERS)(self._compute)
 
     @property
@@ -120,7 +125,7 @@ class AnswerService:
         snapshot = self.snapshot
         if policy is not None:
             model = model_for(device, self.models).model
-            found = answer(_WithStore(snapshot, self._follower.store), problem, device, policy, model)
+            found = answer(_WithStore(snapshot, self._follower.store), problem, device, policy, model, self.recordings)
             return RenderedAnswer(canonical(document(found)), found.source)
         held = snapshot.held(problem.key, device)
         if held is not None:
@@ -147,7 +152,8 @@ class AnswerService:
         Args:
             version: of the device's bests; a cached answer of an earlier one is stale.
         """
-        found = answer(self.snapshot, problem, device, model=model_for(device, self.models).model)
+        found = answer(self.snapshot, problem, device, model=model_for(device, self.models).model,
+                       recordings=self.recordings)  # fmt: skip
         return RenderedAnswer(canonical(document(found)), found.source)
 
     def device(self, name: str | None) -> str:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import zstandard
 
-from space.devices import find_profile
-from space.rank import roofline_us
-from tuner.answering.answers import Answer, measured
+from tuner.answering.answers import measured
 from tuner.evidence.records import Best
-from tuner.hints import tune_command
-from tuner.tables.entries import canonical, config_document, entry, fields
+from tuner.tables.answer_document import document
+from tuner.tables.entries import canonical
 
 #: Placeholder for the evidence while the rest of an answer is rendered; none of our texts contains a NUL.
 _EVIDENCE: Final = "\0evidence"
@@ -26,18 +24,6 @@ _RENDERED_EVIDENCE: Final = canonical(_EVIDENCE)
 _DICTIONARY_BYTES: Final = 2**16
 #: Answers that a dictionary is trained on; training takes 0.1 s, and with more of them answers shrink little further.
 SAMPLES: Final = 200
-
-
-def document(answer: Answer) -> dict[str, Any]:
-    """An answer as `GET /v1/best` returns it; `schemas.BestOut` is its schema."""
-    problem, profile = answer.problem, find_profile(answer.device)
-    content = fields(answer) | {
-        "problem": problem.document(), "config": config_document(answer.config) if answer.config else None,
-        "tflops": answer.tflops, "roofline_us": roofline_us(problem, profile) if profile else None,
-        "evidence": entry(answer.best) if answer.best else None, "tune": tune_command(problem),
-    }  # fmt: skip
-    del content["best"]
-    return content
 
 
 def render(best: Best) -> tuple[bytes, int, int]:

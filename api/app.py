@@ -45,6 +45,7 @@ from api.streams import EventStreams
 from api.tables import TableViews
 from api.views import VIEWS, kept
 from api.write_probe import WriteProbe
+from tuner.answering.answers import Bests
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
 
@@ -73,7 +74,7 @@ class _Service(FastAPI):
 
 def create_app(
     store: Store, access: AccessPolicy | None = None, log: TextIO | None = None, models: Path | None = None,
-    timing: Timing = TIMING,
+    timing: Timing = TIMING, recordings: Bests | None = None,
 ) -> FastAPI:  # fmt: skip
     """The service on one store. The caller closes the store.
 
@@ -82,6 +83,7 @@ def create_app(
         log: stream for one line per request.
         models: folder of locally trained models; a device without one uses the model that ships with gemmtune.
         timing: intervals of workers and rounds; whatever sweeps the store has to use the same ones.
+        recordings: bests of recordings, which answer where the store has none of a problem.
     """
     access = access or AccessPolicy()
     app = _Service(
@@ -100,7 +102,7 @@ def create_app(
     # Before the first request, however long the snapshot takes to load: a valid token is never refused.
     state.token_cache.load(store)
     state.follower, state.write_probe = SnapshotFollower(store, state.token_cache), WriteProbe(store)
-    state.answer_service, state.views = AnswerService(state.follower, models), TableViews()
+    state.answer_service, state.views = AnswerService(state.follower, models, recordings), TableViews()
     state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
     #: Set when the service is told to stop: long polls and event streams then end.
     state.stopping = threading.Event()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
@@ -10,20 +10,36 @@ from pydantic import Field
 from api.auth import require
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
+from api.problem_schemas import ProblemFilter
 from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut
+from space.errors import ProblemError
+from space.problem import Problem
 from space.registry import problem_from_key
-from tuner.evidence.records import Outcome
+from tuner.evidence.records import Outcome, Policy
 from tuner.evidence.store import Store
 
 router = APIRouter(tags=["measurements"], dependencies=[Depends(require("read"))])
 
 
-class MeasurementsQuery(PageQuery):
-    """Filters, all optional."""
+class MeasurementsQuery(PageQuery, ProblemFilter):
+    """Filters, all optional: a problem by its key, or by the fields that `GET /v1/best` takes."""
 
     problem: Annotated[str, Field(max_length=300, pattern=PRINTABLE, description="problem key")] | Absent = None
     device: DeviceName | Absent = None
     outcome: Outcome | Absent = None
+    policy: Policy | Absent = None
+    stage: Literal["screen", "final"] | Absent = None
+
+    def asked(self) -> Problem | None:
+        """The problem that is asked for; None for all.
+
+        Raises:
+            ProblemError: it is named twice, or its fields are incomplete or wrong.
+        """
+        found = self.problem_or_none()
+        if found and self.problem:
+            raise ProblemError("problem=… and fields such as m both name a problem: give one of them")
+        return problem_from_key(self.problem) if self.problem else found
 
 
 class MeasurementsPage(Page[MeasurementOut]):
@@ -38,8 +54,9 @@ def list_measurements(
 ) -> dict[str, object]:
     """Measurements, including failed ones. A cursor stays valid while new measurements arrive."""
     store: Store = request.app.state.store
-    filters = {"problem": query.problem, "device": query.device, "outcome": query.outcome}
-    after, problem = query.after(filters), problem_from_key(query.problem) if query.problem else None
-    rows = store.page(after=after, limit=query.limit + 1, problem=problem, device=query.device, outcome=query.outcome)
+    problem = query.asked()
+    conditions = {"device": query.device, "outcome": query.outcome, "policy": query.policy, "stage": query.stage}
+    filters = conditions | {"problem": problem.key if problem else None}
+    rows = store.page(after=query.after(filters), limit=query.limit + 1, problem=problem, **conditions)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}

@@ -20,6 +20,9 @@ Absent = SkipJsonSchema[None]
 _MOST_TEXT: Final = 60
 
 
+_KIND = Annotated[str, Field(max_length=_MOST_TEXT, description=f"problem kind: {', '.join(KINDS)}")]
+
+
 def _asked() -> dict[str, Any]:
     """What a question says; a field that some kind lacks or has another default for may be absent."""
     uses: dict[str, list[problems.Field]] = {}
@@ -57,7 +60,7 @@ class ProblemQuery(BaseModel):
     # Unknown fields are rejected, so that a typo is not mistaken for a default.
     model_config = ConfigDict(extra="forbid")
 
-    kind: Annotated[str, Field(max_length=_MOST_TEXT, description=f"problem kind: {', '.join(KINDS)}")] = DEFAULT_KIND
+    kind: _KIND = DEFAULT_KIND
 
     def problem(self) -> Problem:
         """The problem.
@@ -78,6 +81,22 @@ class ProblemQuery(BaseModel):
 _FIELDS: Final = frozenset(ProblemQuery.model_fields) - {"kind"}
 #: Whether some kind lacks a field of another, so that absent ones must be left out.
 _OPTIONAL: Final = any(info.default is None for info in ProblemQuery.model_fields.values())
+
+
+@with_fields({name: (hint | Absent, None) for name, (hint, _) in (_asked() | {"kind": (_KIND, None)}).items()})
+class ProblemFilter(BaseModel):
+    """Fields of a problem, as a filter: all of them may be absent."""
+
+    def problem_or_none(self) -> Problem | None:
+        """The problem that the fields describe; None where none was given.
+
+        Raises:
+            ProblemError: the fields are incomplete or wrong.
+        """
+        given = {name: self.__dict__[name] for name in self.model_fields_set if name in _FIELDS}
+        words = {name: value.replace(" ", "+") if isinstance(value, str) else value for name, value in given.items()}
+        kind: str | None = self.__dict__["kind"]
+        return kind_named(kind or DEFAULT_KIND).of(words) if words or kind else None
 
 
 class ProblemIn(ProblemQuery):

@@ -139,12 +139,12 @@ class BestOut(BaseModel):
     problem: ProblemOut
     device: str
     policy: str
-    source: Literal["measured", "nearest", "predicted", "default", "none"]
+    source: Literal["measured", "recorded", "nearest", "predicted", "default", "none"]
     why: str
     config: ConfigOut | None
-    time_us: float | None = Field(description="measured median, or an estimate unless source is measured")
+    time_us: float | None = Field(description="median if source is measured or recorded, else an estimate")
     interval_us: tuple[float, float] | None = Field(
-        description="95 % interval of the median if source is measured, else 90 % interval of the estimate"
+        description="95 % interval of the median if source is measured or recorded, else 90 % interval of the estimate"
     )
     tflops: float | None
     roofline_us: float | None = Field(description="lower bound of any kernel's time; null for an unknown device")

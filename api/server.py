@@ -28,6 +28,7 @@ from granian.server import embed
 from api import logs
 from api.access import AccessPolicy
 from api.app import create_app
+from tuner.answering.answers import Bests
 from tuner.errors import SettingsError
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import TIMING, Timing
@@ -84,19 +85,18 @@ class Server(embed.Server):
 
 
 def serve(
-    store: Store, host: str, port: int, access: AccessPolicy, models: Path | None = None, timing: Timing = TIMING
-) -> None:
+    store: Store, listener: socket.socket, access: AccessPolicy, models: Path | None = None, timing: Timing = TIMING,
+    recordings: Bests | None = None,
+) -> None:  # fmt: skip
     """Serves until interrupted or terminated, and answers requests in progress before it returns.
 
     Args:
+        listener: of `listen`.
         timing: intervals of workers and rounds.
-
-    Raises:
-        SettingsError: the address is taken or not available.
+        recordings: bests of recordings, which answer where the store has none of a problem.
     """
-    listener = listen(host, port)
     logs.configure()
-    app = create_app(store, access, sys.stderr, models, timing)
+    app = create_app(store, access, sys.stderr, models, timing, recordings)
     # Everything allocated so far lives as long as the process. Traversing it would stall all requests for a sixth of a
     # second every few seconds.
     gc.collect()

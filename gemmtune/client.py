@@ -102,7 +102,7 @@ class Client(Reading):
         """
         asked = {"device": device, "policy": policy, "neighbours": neighbours}
         query = _problem(m, n, k, dtype, layout, kind, fields) | {name: word for name, word in asked.items() if word}
-        return BestAnswer.of(self._json("GET", "/v1/best", **query))
+        return BestAnswer.of(self._json("GET", "/v1/best", has="source", **query))
 
     def best_many(self, problems: Sequence[Mapping[str, int | str]], device: str | None = None) -> list[BestAnswer]:
         """The best known configs for any number of problems, in the same order.
@@ -118,7 +118,7 @@ class Client(Reading):
         while waiting:
             asked, waiting = waiting[:_MOST_PROBLEMS], waiting[_MOST_PROBLEMS:]
             body = {"problems": [dict(problems[place]) for place in asked]} | ({"device": device} if device else {})
-            items = self._json("POST", "/v1/best:batch", body)["items"]
+            items = self._json("POST", "/v1/best:batch", body, has="items")["items"]
             answers |= {place: BestAnswer.of(item) for place, item in zip(asked, items, strict=True) if item}
             # Not computed within the service's time limit; the service caches what it did compute.
             left = [place for place in asked if place not in answers]
@@ -134,7 +134,7 @@ class Client(Reading):
         Raises:
             GemmtuneError: the service can't be reached.
         """
-        return list(self._json("GET", "/v1/devices")["items"])
+        return list(self._json("GET", "/v1/devices", has="items")["items"])
 
     def explain(
         self, m: int, n: int, k: int, knobs: Mapping[str, int | str], dtype: str | None = None,
@@ -149,7 +149,7 @@ class Client(Reading):
             GemmtuneError: the problem or the config is malformed.
         """
         problem = _problem(m, n, k, dtype, layout, kind, fields)
-        return self._json("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)})
+        return self._json("POST", "/v1/explain", {"problem": problem, "knobs": dict(knobs)}, has="legal")
 
     def table(self, device: str, content: str | None = None) -> dict[str, Any] | None:
         """All bests of a device; None if the table's content hash still is `content`.
@@ -170,18 +170,19 @@ class Client(Reading):
         """
         return self._pages("/v1/bests", {"device": device})
 
-    def measurements(self, **filters: str) -> Iterator[dict[str, Any]]:
+    def measurements(self, **filters: str | int) -> Iterator[dict[str, Any]]:
         """Every measurement, page by page.
 
         Args:
-            filters: `problem` (a key), `device`, `outcome`.
+            filters: `device`, `outcome`, `policy`, `stage`, and a problem by its key (`problem`) or by the fields that
+                `best` takes: `m`, `n`, `k`, `dtype`, `layout`, ….
 
         Raises:
             GemmtuneError: a filter has an invalid value.
         """
         return self._pages("/v1/measurements", filters)
 
-    def _pages(self, path: str, filters: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    def _pages(self, path: str, filters: Mapping[str, str | int]) -> Iterator[dict[str, Any]]:
         return self._service.pages(path, filters, PAGE)
 
     def close(self) -> None:
@@ -194,8 +195,8 @@ class Client(Reading):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _json(self, method: str, path: str, body: object = None, **query: str | int) -> dict[str, Any]:
-        return dict(self._service.call(method, path, body, params=query or None))
+    def _json(self, method: str, path: str, body: object = None, *, has: str, **query: str | int) -> dict[str, Any]:
+        return dict(self._service.call(method, path, body, params=query or None, has=has))
 
 
 def _problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated, cast, get_args
 
 import typer
@@ -11,12 +12,15 @@ from tuner.cli.options import Db, open_store, timing_of
 from tuner.cli.output import notes
 from tuner.errors import SettingsError
 from tuner.settings import settings
+from tuner.tables.recorded import recorded_bests
 
 
 def serve(
     db: Db = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on. \\[default: GEMMTUNE_HOST]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on. \\[default: GEMMTUNE_PORT]")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65_535, help="Port to listen on. \\[default: GEMMTUNE_PORT]")
+    ] = None,
     auth: Annotated[
         str | None,
         typer.Option(help="on: requests need tokens; off: they don't; auto: off on loopback with SQLite, else on. "
@@ -28,8 +32,9 @@ def serve(
     host, port, mode = host or config.host, port or config.port, auth or config.auth
     if mode not in get_args(access.Mode):
         raise SettingsError(f"--auth {mode!r} is unknown: use auto, on or off")
-    with open_store(db) as store:
-        proxies = addresses.networks(config.trusted_proxies)
+    proxies = addresses.networks(config.trusted_proxies)
+    # A taken port is reported before a store is created and before anything is promised.
+    with closing(server.listen(host, port)) as listener, open_store(db) as store:
         policy = access.decide(
             cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second, proxies
         )
@@ -41,4 +46,6 @@ def serve(
         else:
             notes.print(f"serving on {address} for this machine only; tokens are off: every local user has full access")
             notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'")
-        server.serve(store, host, port, policy, config.model_dir, timing_of(config))
+        notes.print(f"the page: {address}/")
+        recordings = recorded_bests(config.recorded_dir)
+        server.serve(store, listener, policy, config.model_dir, timing_of(config), recordings)

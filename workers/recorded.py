@@ -20,21 +20,19 @@ from typing import Any, Final, Self
 
 from space.config import Config
 from space.problem import Problem
-from space.registry import families_for, family_named
+from space.registry import family_named
 from workers.build import BuildFailure
 from workers.builder import BuildCache, Builder
 from workers.errors import RecordingError
-from workers.kernels.source import sources_digest
 from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Program, Provenance
 from workers.ports import More, no_more
 from workers.recording import Recording, file_name, read_recording
+from workers.replays import replay_sentence, source_here
 
 #: A longer pause between two measurements is not the candidate's: the run was stopped meanwhile.
 MAX_SECONDS: Final = 60.0
 #: Time of a candidate where the recording does not say: verification, heat-up, five replays of 1.5 ms.
 USUAL_SECONDS: Final = 0.02
-#: Digits of a digest that are shown.
-SHOWN: Final = 12
 
 Sleep = Callable[[float], None]
 _NOTHING_MEASURED: Final[dict[str, Any]] = {"samples_us": (), "clocks": None, "verification": None}
@@ -52,9 +50,12 @@ class RecordedRound:
         self._screened: dict[str, Measurement] = {}
         self._seconds: dict[str, float] = {}
         self._final: dict[Policy, dict[str, Measurement]] = {}
-        today = sources_digest(families_for(recording.facts.arch, recording.problem))
-        for (measurement, by), seconds in zip(recording.measurements, seconds_taken(recording), strict=True):
-            told, key = _with_its_kernel(measurement, by.kernel_source_digest, today), measurement.config.key
+        here = source_here(recording.problem, recording.facts.arch)
+        moments = recording.taken_at or (None,) * len(recording.measurements)
+        taken = zip(recording.measurements, moments, seconds_taken(recording), strict=True)
+        for (measurement, by), moment, seconds in taken:
+            words = "; ".join(filter(None, (measurement.note, replay_sentence(measurement.config, by, moment, here))))
+            told, key = replace(measurement, note=words), measurement.config.key
             if measurement.stage == "screen":
                 self._screened[key], self._seconds[key] = told, seconds
             else:
@@ -136,14 +137,6 @@ class RecordedRound:
 
 def _is_library(measurement: Measurement) -> bool:
     return not family_named(measurement.config.family).own
-
-
-def _with_its_kernel(measurement: Measurement, recorded: str, today: str) -> Measurement:
-    """The measurement, whose note says which kernel source it was taken with where that is not today's."""
-    if recorded == today or _is_library(measurement):
-        return measurement
-    words = f"measured with kernel source {recorded[:SHOWN]}, which is {today[:SHOWN]} here"
-    return replace(measurement, note="; ".join(filter(None, (measurement.note, words))))
 
 
 def seconds_taken(recording: Recording) -> list[float]:

@@ -82,7 +82,7 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
     def make() -> Ladder:
         device = answer_service.device(query.device)
         model = model_for(device, answer_service.models).model
-        return ladder(answer_service.snapshot, query.problem(), device, ms, model)
+        return ladder(answer_service.snapshot, query.problem(), device, ms, model, answer_service.recordings)
 
     return await views.run(make)
 

@@ -17,10 +17,11 @@ from tuner.errors import TunerError
 from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
+from tuner.tables.recorded import recorded_bests
 from tuner.tables.tables import TableBests, read_table
 
 #: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
-TRUSTED: Final = ("measured", "nearest", "predicted")
+TRUSTED: Final = ("measured", "recorded", "nearest", "predicted")
 #: Whether the kernels around a product let the next one start early.
 NEIGHBOURS: Final = ("plain", "pdl")
 #: When configs that were not measured for exactly the problem are verified on this device.
@@ -64,7 +65,8 @@ class Bests:
     def find(self, problem: Problem, device: str) -> Found:
         try:
             model = model_for(device, settings().model_dir).model
-            said: Answer = answer(self.bests, problem, device, policy_of(None, self.neighbours), model)
+            asked, recordings = policy_of(None, self.neighbours), recorded_bests(settings().recorded_dir)
+            said: Answer = answer(self.bests, problem, device, asked, model, recordings)
         except (TunerError, SpaceError) as error:
             return Found(None, str(error))
         version = said.best.winner.provenance.cublaslt if said.best else ""
@@ -128,7 +130,7 @@ def configure(
     Args:
         source: a service's URL (`http://…`), a table from `gemmtune export --format json` (`….json`), or a
             database (a path or a SQLAlchemy URL). Default: the store of the settings.
-        trusted: sources of configs that may be launched, some of `measured`, `nearest` and `predicted`.
+        trusted: sources of configs that may be launched, some of `measured`, `recorded`, `nearest` and `predicted`.
         token: the service's token.
         verify: when a config is verified that was not measured for exactly the problem: `first_call`, before its first
             launch, or `background`, in a thread, while torch's own operator computes.

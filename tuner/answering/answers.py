@@ -1,25 +1,26 @@
 """Answers: the best config for a problem on a device, and where it comes from.
 
-Order of preference: `measured`, `nearest`, `predicted`, `default`. An untuned shape is neither an error nor a silent
-guess: every answer names its source and its evidence, and its config is legal at the requested shape. If no config is
-legal, the answer says so.
+Order of preference: `measured`, `recorded`, `nearest`, `predicted`, `default`. An untuned shape is neither an error
+nor a silent guess: every answer names its source and its evidence, and its config is legal at the requested shape. If
+no config is legal, the answer says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, Literal, Protocol
 
 from space.config import Config
 from space.devices import DeviceProfile, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError
-from space.explain import nearest_config
+from space.explain import is_legal, nearest_config
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
-from space.registry import family_for
+from space.registry import family_for, family_named
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best
@@ -29,8 +30,10 @@ from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
 from workers.measurement import Policy
 
-Source = Literal["measured", "nearest", "predicted", "default", "none"]
+Source = Literal["measured", "recorded", "nearest", "predicted", "default", "none"]
 
+#: Sources whose times were measured for exactly the problem, verified.
+MEASURED: Final = ("measured", "recorded")
 #: A neighbour's config was measured, verified and won. It is served unless the predicted first choice is faster than
 #: it by more than this factor.
 NEIGHBOURS_CREDIT: Final = 1.10
@@ -43,11 +46,11 @@ class Answer:
     Attributes:
         policy: what the time stands for.
         source: origin of `config`; `none` if no config of any family is legal.
-        time_us: measured median for `measured`, estimate otherwise; None if unknown.
-        best: evidence: the best itself for `measured`, the neighbour's best for `nearest`.
+        time_us: measured median for `measured` and `recorded`, estimate otherwise; None if unknown.
+        best: evidence: the best itself for `measured` and `recorded`, the neighbour's best for `nearest`.
         why: one sentence about the source.
-        interval_us: 95 % interval of the median for `measured`, 90 % interval of the estimate otherwise; None if
-            unknown.
+        interval_us: 95 % interval of the median for `measured` and `recorded`, 90 % interval of the estimate
+            otherwise; None if unknown.
         grounds: sentences that say what the estimate and its interval are based on.
     """
 
@@ -79,8 +82,9 @@ class Bests(Protocol):
 
 
 def answer(
-    bests: Bests, problem: Problem, device: str, policy: Policy | None = None, model: LearnedModel | None = None
-) -> Answer:
+    bests: Bests, problem: Problem, device: str, policy: Policy | None = None, model: LearnedModel | None = None,
+    recordings: Bests | None = None,
+) -> Answer:  # fmt: skip
     """The best known config for `problem` on a device.
 
     Args:
@@ -88,6 +92,7 @@ def answer(
         policy: what its time is to stand for; by default the policy that decides what is served. Where nothing was
             measured under it, the answer is what was measured, and says so.
         model: learned model of the device; without one the analytic model predicts.
+        recordings: bests of recordings, which answer where `bests` has nothing of the problem.
 
     Raises:
         ProfileError: the device is unknown.
@@ -98,9 +103,15 @@ def answer(
         return measured(best)
     if policy is not None and (best := bests.best(problem, device)):
         return _under_another(measured(best), policy)
-    policy = policy or verdicts(problem, device)[0]
     if profile is None:
         raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
+    if recordings and (best := recordings.best(problem, device)) and _still_legal(best, profile):
+        found = recorded(best)
+        return found if policy in (None, best.policy) else _under_another(found, policy)
+    policy = policy or verdicts(problem, device)[0]
+    if problem.min_bytes > profile.memory_bytes:
+        needs = f"the operands take {problem.min_bytes / 2**30:,.0f} GiB"
+        return _none(problem, device, policy, f"{needs}, {device} has {profile.memory_bytes / 2**30:,.0f} GiB")
     try:
         family = family_for(profile.arch.name, problem)
     except FamilyError as error:
@@ -112,9 +123,6 @@ def answer(
     predicted = asked.predicted()
     if neighbour and not (predicted and asked.beats(predicted, neighbour)):
         return asked.nearest(neighbour)
-    if predicted and problem.min_bytes > profile.memory_bytes:
-        needs = f"the operands take {problem.min_bytes / 2**30:,.0f} GiB"
-        return _none(problem, device, policy, f"{needs}, {device} has {profile.memory_bytes / 2**30:,.0f} GiB")
     return asked.from_prediction(predicted, neighbour)
 
 
@@ -129,7 +137,7 @@ def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:
 
 def measured(best: Best) -> Answer:
     """The answer for the problem of a best."""
-    replay = " (replayed from a recording)" if best.device_kind == "recorded" else ""
+    replay = " (replayed from a recording; no GPU was used)" if best.device_kind == "recorded" else ""
     why = (
         f"measured on {best.device}{replay} under {best.policy.value}: {best.tried} candidates tried, every element "
         f"verified"
@@ -140,6 +148,26 @@ def measured(best: Best) -> Answer:
         best.problem, best.device, winner.policy, "measured", best.config, best.median_us, best, why,
         order_interval_us(winner.samples_us), tuple(filter(None, grounds)),
     )  # fmt: skip
+
+
+def recorded(best: Best) -> Answer:
+    """The answer for the problem of a recording's best, which no store has."""
+    winner = best.winner.measurement
+    why = (
+        f"from a recording of a real {best.device} under {best.policy.value}, not measured here: {best.tried} "
+        "candidates tried, every element verified"
+    )
+    grounds = (f"{len(winner.samples_us)} samples of stage {winner.stage}", winner.note)
+    return Answer(
+        best.problem, best.device, winner.policy, "recorded", best.config, best.median_us, best, why,
+        order_interval_us(winner.samples_us), tuple(filter(None, grounds)),
+    )  # fmt: skip
+
+
+def _still_legal(best: Best, profile: DeviceProfile) -> bool:
+    """Whether today's rules accept a recorded config; the library checks its own."""
+    family = family_named(best.config.family)
+    return not family.own or is_legal(family, best.problem, best.config, profile)
 
 
 def _under_another(found: Answer, policy: Policy) -> Answer:
@@ -231,25 +259,30 @@ class _Question:
             f"{self.predictor} scales the time to the new shape",
             *self.grounds,
         )
-        return Answer(self.problem, self.profile.name, self.policy, "nearest", neighbour.config, neighbour.time_us,
-                      neighbour.best, why, self._above_bound(neighbour.interval_us), grounds)  # fmt: skip
+        time_us, interval_us = max(neighbour.time_us, self._bound_us), self._above_bound(neighbour.interval_us)
+        return Answer(self.problem, self.profile.name, self.policy, "nearest", neighbour.config, time_us,
+                      neighbour.best, why, interval_us, grounds)  # fmt: skip
 
     def from_prediction(self, predicted: _Prediction | None, neighbour: Neighbour | None) -> Answer:
         """The answer with a prediction, or the reason why no config is legal."""
         if predicted:
-            near = f"nothing near {self.problem.shape} was measured on {self.profile.name}"
+            near = f"the store has nothing near {self.problem.shape} on {self.profile.name}"
             if neighbour:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
             why = f"{near}; {self.predictor} ranks this config first"
             return Answer(self.problem, self.profile.name, self.policy, "predicted", predicted.config,
-                          predicted.time_us, None, why, self._above_bound(predicted.interval_us),
+                          max(predicted.time_us, self._bound_us), None, why, self._above_bound(predicted.interval_us),
                           self.grounds)  # fmt: skip
         return _none(self.problem, self.profile.name, self.policy, self._why_none())
 
     def _above_bound(self, interval_us: tuple[float, float] | None) -> tuple[float, float] | None:
         """The part of an interval that the device can reach: no kernel is faster than the roofline."""
-        bound_us = roofline_us(self.problem, self.profile)
+        bound_us = self._bound_us
         return (max(interval_us[0], bound_us), max(interval_us[1], bound_us)) if interval_us else None
+
+    @cached_property
+    def _bound_us(self) -> float:
+        return roofline_us(self.problem, self.profile)
 
     def _space(self) -> Space:
         return enumerate_space(self.family, self.problem, self.profile)

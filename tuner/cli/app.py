@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -18,12 +19,18 @@ from workers.errors import WorkerError
 _EXIT_CODES: Final[tuple[tuple[int, tuple[type[Exception], ...]], ...]] = (
     (exits.EXIT_NOTHING,
      (errors.NothingCorrect, errors.NothingMeasured, errors.UnknownDevice, errors.UnknownCampaign)),
-    (exits.EXIT_STORE, (errors.StoreError, errors.ExportError)),
+    (exits.EXIT_STORE, (errors.StoreError, errors.ExportError, errors.TableError)),
     (exits.EXIT_DEVICE, (errors.DeviceError, WorkerError)),
     (exits.EXIT_SERVICE, (errors.FleetError,)),
     (exits.EXIT_INPUT, (SpaceError, errors.SettingsError, errors.ModelError, errors.TokenError, errors.BuildRefused,
                         errors.CampaignError)),
 )  # fmt: skip
+
+
+#: A command line that Typer refuses; Typer exports no other class of its own Click.
+_UsageError: Final = typer.BadParameter.__mro__[1]
+#: Commands that go on where an earlier run of theirs stopped.
+_RESUMABLE: Final = (("tune",), ("record",), ("campaign", "run"))
 
 
 def create_app(commands: Sequence[Command]) -> typer.Typer:
@@ -60,19 +67,42 @@ def gemmtune(
 def run(app: typer.Typer) -> None:
     """Runs one command. An expected failure ends it with one sentence and its exit code."""
     try:
-        app()
+        # Typer returns the code of a command that exits, which is 130 where Ctrl-C ended it.
+        code = app(standalone_mode=False, prog_name="gemmtune")
     except KeyboardInterrupt:
-        _fail("interrupted; everything measured is kept, and the same command resumes")
-        sys.exit(exits.EXIT_INTERRUPTED)
+        code = exits.EXIT_INTERRUPTED
     except Exception as error:
+        if isinstance(error, _UsageError):
+            _refuse(error)
         code = next((code for code, kinds in _EXIT_CODES if isinstance(error, kinds)), None)
         if code is None:
             raise
         _fail(str(error))
         sys.exit(code)
+    if code == exits.EXIT_INTERRUPTED:
+        resumes = any(sys.argv[1 : 1 + len(words)] == list(words) for words in _RESUMABLE)
+        _fail("interrupted: everything measured is kept; the same command resumes" if resumes else "interrupted")
+    sys.exit(code or exits.EXIT_DONE)
+
+
+def _refuse(error: Any) -> NoReturn:  # noqa: ANN401  (a `_UsageError`)
+    """Ends the command: its command line is wrong, or asks for nothing, which shows the help text."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        command = error.ctx.command_path if error.ctx else "gemmtune"
+        said = error.format_message().rstrip(".")
+        # Typer names the option, but not the value that it refuses.
+        options = [option for option in getattr(getattr(error, "param", None), "opts", ()) if option in sys.argv[:-1]]
+        given = sys.argv[sys.argv.index(options[0]) + 1] if options else ""
+        if given not in said:
+            said = said.replace("Invalid value", f"{given!r} is an invalid value")
+        _fail(f"{said}: see `{command} --help`")
+    sys.exit(error.exit_code)
 
 
 def _fail(sentence: str) -> None:
-    from tuner.cli.output import fail  # imports rich, which help and version do not need
-
-    fail(sentence, as_json="--json" in sys.argv)
+    """Prints one sentence on standard error and, with `--json`, as JSON on standard output."""
+    if "--json" in sys.argv:
+        sys.stdout.write(json.dumps({"error": sentence}, indent=2, ensure_ascii=False) + "\n")
+    sys.stderr.write(f"gemmtune: {sentence}\n")

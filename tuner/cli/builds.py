@@ -33,7 +33,7 @@ def verify(
 
     Exits with code 1 if a build differs from what its source compiles to.
     """
-    with open_store(db) as store:
+    with open_store(db, create=False) as store:
         found = list(verify_builds(store, most, seed))
     wrong = [(build, why) for build, why in found if why]
     if as_json:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sized
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from space.devices import DEFAULT_DEVICE, identity_named
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
-from tuner.cli.options import Db, Device, Json, open_store, timing_of
+from tuner.cli.options import Db, Device, Json, existing_store, open_store, planning_store, timing_of
 from tuner.cli.output import show
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
+from tuner.exits import EXIT_NOTHING
 from tuner.fleet.campaigns import problems
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
 from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
@@ -31,6 +32,11 @@ from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.studying.open_worker import open_worker
 from workers.ports import Worker
+
+if TYPE_CHECKING:
+    from tuner.evidence.store import Store
+
+OpensStore: TypeAlias = "Callable[[str | None], AbstractContextManager[Store]]"
 
 app = group("Many problems with one budget: create, run, watch, pause, cancel.")
 
@@ -77,11 +83,16 @@ def create(
     devices = tuple(_device(word) for word in device or [DEFAULT_DEVICE])
     budget = CampaignBudget(candidates, turns, target, gpu_seconds)
     request = _request(file, ladder, name, devices, budget, priority)
-    with campaign_client_at(db, url, insecure) as client:
-        if dry_run:
-            show(client.estimate(request), as_json, shown.estimate)
-            return
+    # The estimate refuses what can't be created, before there is a store.
+    with campaign_client_at(db, url, insecure, planning_store) as client:
+        cost = client.estimate(request)
+    if dry_run:
+        show(cost, as_json, shown.estimate)
+        _end_with(cost["untunable"])
+        return
+    with campaign_client_at(db, url, insecure, open_store) as client:
         show(client.create(request, idempotency_key), as_json, shown.created)
+    shown.who_takes_it(cost, request.devices)
 
 
 @app.command()
@@ -105,14 +116,19 @@ def run(
     """
     config, budget = settings(), CampaignBudget(candidates, turns, target, gpu_seconds)
     timing = timing_of(config)
+    opened: list[Worker] = [open_worker(device, config)]
+    facts = opened[0].facts
+    request = _request(file, ladder, name, ((facts.name, facts.kind),), budget, 0)
+    if dry_run:
+        unmeasurable = _unmeasurable(opened[0], request)
+        opened.pop().close()
+        with planning_store(db) as store:
+            cost = LocalCampaigns(store, timing).estimate(request)
+        cost["untunable"] += [entry for entry in unmeasurable if entry not in cost["untunable"]]
+        show(cost, as_json, shown.estimate)
+        _end_with(cost["untunable"])
+        return
     with open_store(db) as store:
-        opened: list[Worker] = [open_worker(device, config)]
-        facts = opened[0].facts
-        request = _request(file, ladder, name, ((facts.name, facts.kind),), budget, 0)
-        if dry_run:
-            opened.pop().close()
-            show(LocalCampaigns(store, timing).estimate(request), as_json, shown.estimate)
-            return
         campaign, _ = Campaigns(store).create(request, None if again else request_key(request))
         say_device(facts)
         with shown.watching(quiet=as_json) as show_progress:
@@ -123,9 +139,11 @@ def run(
             )  # fmt: skip
             with leaving(here.stop, "the round is reported as it is") as asked:
                 here.run()
-        show(document(summary(store, campaign.id)), as_json, shown.summary)
+        found = document(summary(store, campaign.id))
+    show(found, as_json, shown.summary)
     if asked:
         raise KeyboardInterrupt
+    _end_with(found["parked"])
 
 
 @app.command("list")
@@ -151,6 +169,7 @@ def watch(number: Number, db: Db = None, url: Url = None, insecure: Insecure = F
             time.sleep(_WATCH_SECONDS)
         final = client.summary(number)
     show(final, as_json, shown.summary)
+    _end_with(final["parked"])
 
 
 @app.command("results")
@@ -190,6 +209,20 @@ def _change(number: int, change: Change, db: str | None, url: str | None, insecu
         show(client.change(number, change), as_json, shown.created)
 
 
+def _end_with(parked: Sized) -> None:
+    """Ends the command with the code for "nothing to serve" where problems are, or will be, parked."""
+    if len(parked):
+        raise typer.Exit(EXIT_NOTHING)
+
+
+def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, str]]:
+    """The problems that a device of recordings has no measurement of, each with the reason."""
+    return [
+        {"problem": problem.key, "rules": f"not recorded on {worker.facts.name}"} for problem in request.problems
+        if (known := worker.measurable(problem)) is not None and not known
+    ]  # fmt: skip
+
+
 def _request(
     file: Path | None, ladders: list[str] | None, name: str | None, devices: tuple[tuple[str, str], ...],
     budget: CampaignBudget, priority: int,
@@ -209,13 +242,19 @@ def _device(word: str) -> tuple[str, str]:
 
 
 @contextmanager
-def campaign_client_at(db: str | None, url: str | None, insecure: bool) -> Iterator[CampaignClient]:
-    """A client of the service that `--url` or the settings name, unless `--db` names a store."""
+def campaign_client_at(
+    db: str | None, url: str | None, insecure: bool, opened: OpensStore = existing_store
+) -> Iterator[CampaignClient]:
+    """A client of the service that `--url` or the settings name, unless `--db` names a store.
+
+    Args:
+        opened: opens that store.
+    """
     config = settings()
     address = url or (None if db else config.url)
     if address:
         with ServiceClient(address, config.secret, insecure=insecure) as service:
             yield HttpCampaigns(service)
         return
-    with open_store(db) as store:
+    with opened(db) as store:
         yield LocalCampaigns(store, timing_of(config))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from tuner.cli.live import live_line
 from tuner.cli.output import console, notes, table
+from tuner.evidence.picks import LIBRARY
 
 Document = dict[str, Any]
+#: Most notes about replays that are printed.
+_NOTES: Final = 3
+NO_WORKER: Final = "no live worker can take it now"
 
 
 @contextmanager
@@ -49,6 +53,15 @@ def created(campaign: Document) -> None:
         console.print(f"  to watch it: gemmtune campaign watch {campaign['id']}")
 
 
+def who_takes_it(cost: Document, devices: Sequence[tuple[str, str]]) -> None:
+    """Says at once that problems will be parked, or that no live worker takes a new campaign's rounds."""
+    if cost["untunable"]:
+        notes.print(f"{_problems(len(cost['untunable']))} will be parked: --dry-run lists them with the reasons")
+    if not cost["workers"]:
+        asked = " or ".join(f"{'recorded:' if kind == 'recorded' else ''}{name}" for name, kind in devices)
+        notes.print(f"{NO_WORKER}: it waits for a worker of {asked}; `gemmtune worker list` shows those that are live")
+
+
 def campaigns(document: Document) -> None:
     """All campaigns."""
     rows = [
@@ -73,8 +86,15 @@ def summary(document: Document) -> None:
             f"{gain['problems']}, {gain['least']:.3f} to {gain['most']:.3f}); {gain['faster']} faster, "
             f"{gain['tied']} tied, {gain['slower']} slower"
         )  # fmt: skip
+    elif document["library_won"]:
+        console.print("  against cuBLASLt's first choice: none of our kernels won")
     else:
         console.print("  against cuBLASLt's first choice: no comparison yet")
+    if document["library_won"]:
+        count = document["library_won"]
+        console.print(f"  cuBLASLt's own candidates won {_problems(count)}, which no number above counts as ours")
+    if document["replayed"]:
+        console.print(f"  times of {_problems(document['replayed'])} are replayed from recordings; no GPU was used")
     console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}")
     for reason, count in document["parked"].items():
         console.print(f"  parked: {count} × {reason}")
@@ -85,17 +105,34 @@ def results(document: Document) -> None:
     rows = []
     for entry in document["problems"]:
         problem, versus = entry["problem"], entry["versus_cublaslt_first"]
+        library = entry["config_key"].startswith(f"{LIBRARY}:")
+        replay = " (replay)" if entry["device_kind"] == "recorded" else ""
         rows.append(
             (
                 f"{problem['dtype']} {problem['layout']} {problem['m']}x{problem['n']}x{problem['k']}",
-                entry["device"], entry["status"], entry["tried"],
+                entry["device"] + replay, entry["status"], entry["tried"],
                 f"{entry['median_us']:.2f}" if entry["median_us"] else "–",
-                f"{entry['tflops']:.1f}" if entry["tflops"] else "–", f"{versus['value']:.3f}" if versus else "–",
-                entry["reason"],
+                f"{entry['tflops']:.1f}" if entry["tflops"] else "–", _versus(versus, library),
+                "" if entry["status"] == "done" else entry["reason"],
             )
         )  # fmt: skip
-    table(("problem", "device", "status", "tried", "µs", "TFLOP/s", "cuBLASLt / ours", "why it ended"), rows)
+    columns = ("problem", "device", "status", "tried", "µs", "TFLOP/s", "vs cuBLASLt", "why not done")
+    # Without any reason, its column is left out.
+    shown = len(columns) - (not any(row[-1] for row in rows))
+    table(columns[:shown], [row[:shown] for row in rows])
+    for note in sorted({entry["note"] for entry in document["problems"] if "replayed:" in entry["note"]})[:_NOTES]:
+        notes.print(note[note.index("replayed:"):])
     notes.print("configs: --json, or `gemmtune best` for one problem")
+
+
+def _versus(ratio: Document | None, library: bool) -> str:
+    if library:
+        return "library won"
+    return f"{ratio['value']:.3f}" if ratio else "–"
+
+
+def _problems(count: int) -> str:
+    return "1 problem" if count == 1 else f"{count:,} problems"
 
 
 def estimate(document: Document) -> None:
@@ -106,11 +143,11 @@ def estimate(document: Document) -> None:
     console.print(f"  GPU time: about {duration(found['gpu_seconds'])}, at {found['seconds_a_candidate']:.3f} s a "
                   f"candidate and {found['seconds_a_problem']:.1f} s a problem ({found['rate_source']})")  # fmt: skip
     if found["seconds"] is None:
-        console.print("  no worker for it is live now")
+        console.print(f"  {NO_WORKER}")
     else:
         console.print(f"  with the {found['workers']} workers that are live now: about {duration(found['seconds'])}")
     for entry in found["untunable"]:
-        console.print(f"  no config is legal for {entry['problem']}: {entry['rules']}")
+        console.print(f"  will be parked: {entry['problem']} ({entry['rules']})")
     if found["looked_at"] < found["problems"]:
         console.print(f"  {found['looked_at']} problems were examined in detail")
     console.print("  no campaign was created: leave out --dry-run to create it")

@@ -26,7 +26,7 @@ def export(
     """Writes all bests of one device as a table, atomically."""
     if format not in FORMATS:
         raise ConfigError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
-    with open_store(db) as store:
+    with open_store(db, create=False) as store:
         document = table(store, device)
     export_file(out, table_bytes(document))
     count = len(document["entries"])

@@ -11,13 +11,14 @@ from space.devices import DEFAULT_DEVICE
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.answering.ladder import MS
-from tuner.cli.options import Db, DeviceName, Json, open_store
+from tuner.cli.options import Db, DeviceName, Json, opened_bests
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_weight
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.tables.entries import fields
+from tuner.tables.recorded import recorded_bests
 from tuner.views import ladder as views
 from tuner.views.ladder import RungFacts
 
@@ -36,8 +37,9 @@ def ladder(
     longer than repeating a smaller one. If measurements contradict this, the configs to measure again are listed.
     """
     model = model_for(device, settings().model_dir).model
-    with open_store(db) as store:
-        found = views.ladder(store, problem, device, _numbers(ms) if ms else MS, model)
+    recordings = recorded_bests(settings().recorded_dir)
+    with opened_bests(db) as bests:
+        found = views.ladder(bests, problem, device, _numbers(ms) if ms else MS, model, recordings)
     if as_json:
         emit({
             "rungs": [{name: value for name, value in fields(each).items() if name not in ("problem", "roofline_us")}
@@ -46,7 +48,7 @@ def ladder(
         })  # fmt: skip
         return
     rows = [
-        (each.m, each.source, f"{each.time_us:.2f}" if each.time_us else "–",
+        (each.m, "measured (replay)" if each.replayed else each.source, f"{each.time_us:.2f}" if each.time_us else "–",
          f"{each.tflops:.0f}" if each.tflops else "–", _varied(each, found.varied))
         for each in found.rungs
     ]  # fmt: skip

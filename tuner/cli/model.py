@@ -11,7 +11,7 @@ import typer
 from space.devices import DEFAULT_DEVICE
 from space.registry import family_for
 from tuner.cli.commands import group
-from tuner.cli.options import Db, DeviceName, Json, open_store
+from tuner.cli.options import Db, DeviceName, Json, planning_store
 from tuner.cli.output import console, emit, notes
 from tuner.prediction import files
 from tuner.prediction.examples import Group, from_recordings, from_store
@@ -39,7 +39,7 @@ def train(
     family = family_for(limits_named(device).arch.name)
     groups: list[Group] = []
     if source != "recordings":
-        with open_store(db) as store:
+        with planning_store(db) as store:
             groups += from_store(store, device, family)
     if source != "store":
         folders = sorted({path.parent for path in settings().recorded_dir.glob("*/*.parquet")})

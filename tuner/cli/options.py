@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from tuner.evidence.store import Store
     from tuner.fleet.campaigns.records import Timing
     from tuner.settings import Settings
+    from tuner.tables.tables import TableBests
 
 Device = Annotated[str, typer.Option(help="auto, cuda:0 or recorded:h200.")]
 DeviceName = Annotated[
@@ -49,6 +52,53 @@ def open_store(db: str | None, create: bool = True) -> Store:
 
     config = settings()
     return Store.open(database_url(db) if db else config.db_url, create, config.db_connections)
+
+
+def existing_store(db: str | None) -> Store:
+    """Opens the store that `--db` or the settings name.
+
+    Raises:
+        StoreError: it is not there, or can't be opened.
+    """
+    return open_store(db, create=False)
+
+
+@contextmanager
+def opened_bests(db: str | None) -> Iterator[Store | TableBests]:
+    """The store that `--db` or the settings name, to read answers from; no bests where the settings' file is missing.
+
+    Raises:
+        StoreError: the store can't be read, or `--db` names a file that is missing.
+    """
+    from tuner.settings import settings
+    from tuner.tables.tables import TableBests
+
+    if db is None and not is_there(settings().db_url):
+        yield TableBests([])
+        return
+    with open_store(db, create=False) as store:
+        yield store
+
+
+@contextmanager
+def planning_store(db: str | None) -> Iterator[Store]:
+    """The store that `--db` or the settings name, to plan with; an empty one in memory where its file is missing."""
+    from tuner.evidence.store import Store
+    from tuner.settings import database_url, settings
+
+    url = database_url(db) if db else settings().db_url
+    if is_there(url):
+        with open_store(db, create=False) as store:
+            yield store
+        return
+    with Store.open("sqlite:///:memory:") as store:
+        yield store
+
+
+def is_there(url: str) -> bool:
+    """Whether a store's SQLite file exists; True for every other database."""
+    path = url.removeprefix("sqlite:///")
+    return path == url or Path(path).exists()
 
 
 def timing_of(config: Settings) -> Timing:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from space.config import Config
 from space.problem import Problem
+from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import Best, Ratio
 from tuner.tables.entries import config_document, entry, fields
 
@@ -20,6 +21,10 @@ from tuner.tables.entries import config_document, entry, fields
 notes = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 console = Console(highlight=False, soft_wrap=True, markup=False)
 Result = TypeVar("Result")
+#: Least width of tables where there is no terminal.
+PLAIN_COLUMNS: Final = 100
+#: Cells of up to this many characters are not wrapped while there are longer ones to wrap.
+SHORT: Final = 22
 
 #: Members of a table's entry that `best --json` leaves out.
 _IN_TABLES_ONLY: Final = ("runner_up", "samples_us", "note", "build_digest", "study_id")
@@ -43,22 +48,24 @@ def say(line: str, document: object, as_json: bool) -> None:
     show(document, as_json, lambda _: console.print(line))
 
 
-def fail(sentence: str, as_json: bool) -> None:
-    """Prints one sentence on standard error and, with `--json`, as JSON on standard output."""
-    if as_json:
-        emit({"error": sentence})
-    notes.print(f"gemmtune: {sentence}")
-
-
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Prints a table with right-aligned numbers."""
+    """Prints a table with right-aligned numbers. Where it is too wide, its longest columns wrap first."""
+    width = console.width if console.is_terminal else max(console.width, PLAIN_COLUMNS)
+    needed = [max(map(len, [name, *(str(row[place]) for row in rows)])) for place, name in enumerate(columns)]
+    whole = {place for place, one in enumerate(needed) if one <= SHORT}
+    left = width - sum(needed[place] + 2 for place in whole)
+    if left < SHORT * (len(columns) - len(whole)):
+        whole = set()
     grid = Table(box=None, pad_edge=False)
     for place, name in enumerate(columns):
         numeric = bool(rows) and all(str(row[place]).replace(",", "").replace(".", "").isdigit() for row in rows)
-        grid.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        grid.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=place in whole)
     for row in rows:
         grid.add_row(*(str(cell) for cell in row))
-    console.print(grid)
+    if console.is_terminal:
+        console.print(grid)
+    else:
+        Console(file=console.file, width=width, highlight=False, markup=False).print(grid)
 
 
 def ratio_text(ratio: Ratio | None) -> str:
@@ -67,6 +74,17 @@ def ratio_text(ratio: Ratio | None) -> str:
         return "not measured"
     how = "" if ratio.paired else ", unpaired"
     return f"{ratio.value:.3f} (95 % {ratio.low:.3f} to {ratio.high:.3f}{how})"
+
+
+def print_comparison(best: Best) -> None:
+    """Prints a best's ratios to cuBLASLt; where one of cuBLASLt's own candidates is the best, says so instead."""
+    if best.config.family == LIBRARY:
+        ratio = best.versus_first
+        ahead = f", {ratio.value:.3f} times as fast as its first choice" if ratio and ratio.low > 1 else ""
+        console.print(f"  cuBLASLt's own candidate wins here{ahead}; none of our kernels is surely faster")
+        return
+    console.print(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
+    console.print(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
 
 
 def best_json(best: Best) -> dict[str, Any]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
-from tuner.answering.answers import answer, policy_of
-from tuner.cli.options import Db, DeviceName, Json, open_store
-from tuner.cli.output import best_json, console, emit, ratio_text, show
+from tuner.answering.answers import MEASURED, answer, policy_of
+from tuner.answering.rivals import finals_of
+from tuner.cli.options import Db, DeviceName, Json, open_store, opened_bests
+from tuner.cli.output import console, emit, print_comparison, show
 from tuner.cli.problem_options import asks_problem
-from tuner.evidence.records import BestChange, Policy
+from tuner.evidence.records import BestChange, Policy, StoredMeasurement
+from tuner.evidence.stats import order_interval_us
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
-from tuner.tables.entries import fields
+from tuner.tables.answer_document import document
+from tuner.tables.recorded import recorded_bests
 
 AskedPolicy: TypeAlias = Annotated[
     Policy | None, typer.Option(help="What the time is to stand for. Default: what decides what is served.")
@@ -37,38 +41,60 @@ def best(
     rollback: Annotated[
         int | None, typer.Option(metavar="CHANGE", min=1, help="Undo a change: what was best before it is best again.")
     ] = None,
+    rivals: Annotated[
+        bool, typer.Option("--rivals", help="List the finals that it won instead; --json has their samples.")
+    ] = False,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
     """Prints the best known config: measured, else nearest, else predicted, else default, and says which."""
     asked = policy_of(policy, neighbours)
+    if rivals:
+        with open_store(db, create=False) as store:
+            _show_rivals(finals_of(store, problem, device, asked), as_json)
+        return
     if history or rollback:
-        with open_store(db) as store:
+        with open_store(db, create=False) as store:
             if rollback:
                 store.roll_back(problem, device, rollback)
             show({"changes": store.best_changes(problem, device)}, as_json, _show_changes)
         return
-    with open_store(db) as store:
-        found = answer(store, problem, device, asked, model_for(device, settings().model_dir).model)
+    config = settings()
+    with opened_bests(db) as bests:
+        found = answer(bests, problem, device, asked, model_for(device, config.model_dir).model,
+                       recorded_bests(config.recorded_dir))  # fmt: skip
     if as_json:
-        document = fields(found) | {"tflops": found.tflops, "evidence": best_json(found.best) if found.best else None}
-        del document["best"]
-        emit(document)
+        emit(document(found))
         return
     console.print(f"{found.source}: {found.why}")
     if found.config:
         console.print(f"  {found.config.family}: {found.config.knobs_text}")
     if found.time_us and found.tflops:
-        word = "" if found.source == "measured" else "estimated "
+        word = "" if found.source in MEASURED else "estimated "
         between = f" ({found.interval_us[0]:.2f} to {found.interval_us[1]:.2f})" if found.interval_us else ""
         console.print(f"  {word}{found.time_us:.2f} µs{between}, {found.tflops:.1f} TFLOP/s")
-    if found.best and found.source == "measured":
-        console.print(f"  against cuBLASLt's first choice     {ratio_text(found.best.versus_first)}")
-        console.print(f"  against the best of its candidates  {ratio_text(found.best.versus_best)}")
+    if found.best and found.source in MEASURED:
+        print_comparison(found.best)
     for ground in found.grounds:
         console.print(f"  {ground}")
     if found.source != "measured" and found.config:
         console.print(f"  to measure it: {tune_command(problem)}")
+
+
+def _show_rivals(found: Sequence[StoredMeasurement], as_json: bool) -> None:
+    rivals = [(each.id, each.measurement) for each in found]
+    if as_json:
+        names = ("config", "policy", "median_us", "samples_us", "clocks", "note")
+        emit({"rivals": [{"measurement_id": number} | {name: getattr(one, name) for name in names}
+                         for number, one in rivals]})  # fmt: skip
+        return
+    console.print(f"finals under {rivals[0][1].policy.value}, fastest first; a fixed rule orders those that tie")
+    for _, one in rivals:
+        low, high = order_interval_us(one.samples_us)
+        count = f"{len(one.samples_us)} samples"
+        console.print(f"{one.median_us:.2f} µs ({low:.2f} to {high:.2f}, {count})  {one.config.key}")
+    if found[0].device_kind == "recorded":
+        console.print("times are replayed from a recording; no GPU was used")
 
 
 def _show_changes(found: dict[str, list[BestChange]]) -> None:

@@ -47,7 +47,7 @@ def record(
     named = part_of(read_problems(problems, only), part)
     summary: list[dict[str, Any]] = []
     failed: list[str] = []
-    with open_store(db) as store, open_worker(device, settings()) as worker:
+    with open_worker(device, settings()) as worker, open_store(db) as store:
         say_device(worker.facts)
         for name, problem in named:
             if (out / file_name(problem)).exists():

@@ -14,12 +14,15 @@ from tuner.cli.output import console, emit, say
 from tuner.errors import ExportError
 from tuner.files import export_file
 from tuner.settings import settings
+from tuner.tables.from_recordings import table_of_recordings
+from tuner.tables.recorded import FILE
+from tuner.tables.tables import table_bytes
 from workers import t4
 from workers.errors import RecordingError
 from workers.measurement import Outcome
 from workers.recording import Recording, read_recording
 
-FORMATS: Final = ("t4",)
+FORMATS: Final = ("t4", "json")
 
 app = group("Recordings of real GPUs: list them, or export them for other tools.")
 
@@ -44,13 +47,22 @@ def list_(source: Source = None, as_json: Json = False) -> None:
 def export(
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     source: Source = None,
-    format: Annotated[str, typer.Option("--format", help="t4: results and metadata of T4 1.0.0.")] = "t4",
+    format: Annotated[str, typer.Option("--format", help="t4: results and metadata of T4 1.0.0; json: one "
+                     "table of all bests, which `gemmtune best` answers from.")] = "t4",
     as_json: Json = False,
-) -> None:
-    """Writes each recording in another tool's format; existing files are kept."""
+) -> None:  # fmt: skip
+    """Writes each recording in another tool's format, keeping files that exist, or the table of their bests."""
     if format not in FORMATS:
         raise ExportError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
     written: list[str] = []
+    if format == "json":
+        recordings = [read_recording(path) for path in _files(source)]
+        devices = sorted({recording.facts.name for recording in recordings})
+        if len(devices) > 1:
+            raise ExportError(f"{', '.join(devices)} were recorded there: name the folder of one of them")
+        export_file(out / FILE, table_bytes(table_of_recordings(recordings, devices[0])))
+        say(f"{out / FILE} holds the bests of {len(recordings)} recordings", {"written": [str(out / FILE)]}, as_json)
+        return
     for path in _files(source):
         recording = read_recording(path)
         for suffix, document in (("results", t4.results(recording)), ("metadata", t4.metadata(recording))):

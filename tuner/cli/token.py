@@ -41,22 +41,33 @@ def create(
 @app.command("list")
 def list_tokens(db: Db = None, as_json: Json = False) -> None:
     """Lists all tokens without their secrets."""
-    with open_store(db) as store:
+    with open_store(db, create=False) as store:
         found = tokens.tokens(store)
     if as_json:
         emit({"tokens": [_json(token) for token in found]})
         return
     now = datetime.now(UTC)
-    rows = [(token.name, ", ".join(sorted(token.scopes)), token.refusal(now) or "good") for token in found]
-    table(("name", "scopes", "state"), rows)
+    rows = [(token.name, ", ".join(sorted(token.scopes)), _moment(token.created_at), _moment(token.expires_at),
+             _state(token, now)) for token in found]  # fmt: skip
+    table(("name", "scopes", "created (UTC)", "expires (UTC)", "state"), rows)
 
 
 @app.command()
 def revoke(name: _Name, db: Db = None, as_json: Json = False) -> None:
     """Revokes a token. Running services refuse it within a second."""
-    with open_store(db) as store:
+    with open_store(db, create=False) as store:
         token = tokens.revoke(store, name)
     say(f"token {token.name} is revoked", _json(token), as_json)
+
+
+def _moment(when: datetime | None) -> str:
+    return f"{when:%Y-%m-%d %H:%M}" if when else "never"
+
+
+def _state(token: Token, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return f"revoked {_moment(token.revoked_at)}"
+    return "expired" if token.refusal(now) else "good"
 
 
 def _json(token: Token) -> dict[str, object]:

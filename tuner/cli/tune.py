@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import typer
@@ -10,17 +11,20 @@ from space.devices import find_profile
 from space.problem import Problem
 from space.rank import roofline_us
 from tuner.cli.live import live_line
-from tuner.cli.options import Db, Device, Json, NoRule, open_store
-from tuner.cli.output import best_json, console, emit, notes, ratio_text
+from tuner.cli.options import Db, Device, Json, NoRule, is_there, open_store
+from tuner.cli.output import best_json, console, emit, notes, print_comparison
 from tuner.cli.problem_options import asks_problem
 from tuner.evidence.picks import LIBRARY
+from tuner.evidence.store import Store
 from tuner.hints import flags_of
-from tuner.settings import settings
+from tuner.settings import database_url, settings
 from tuner.studying import study
+from tuner.studying.candidates import candidates_for
 from tuner.studying.guidance import guidance_for
 from tuner.studying.open_worker import open_worker
 from tuner.studying.study import Budget, Progress, Report
 from workers.measurement import DeviceFacts
+from workers.ports import Worker
 
 #: Without a terminal, one line is printed per this many candidates.
 _LINE_EVERY = 8
@@ -54,7 +58,7 @@ def tune(
     budget = Budget(candidates, seconds, turns, gain=gain)
     if sampler is not None or seed is not None:
         notes.print(_NO_SAMPLER)
-    with open_store(db) as store, open_worker(device, settings()) as worker:
+    with open_worker(device, settings()) as worker, _store_for(worker, problem, no_rule or (), db) as store:
         say_device(worker.facts)
         guidance = guidance_for(worker.facts.name, settings().model_dir)
         if not as_json:
@@ -66,6 +70,17 @@ def tune(
             emit(_report_json(report))
         else:
             _print_report(report, worker.facts)
+
+
+def _store_for(worker: Worker, problem: Problem, without: Collection[str], db: str | None) -> Store:
+    """The store, created only if the worker has candidates of the problem.
+
+    Raises:
+        NothingCorrect, FamilyError: it has none, or `without` names no worth rule.
+    """
+    if not is_there(database_url(db) if db else settings().db_url):
+        candidates_for(problem, worker, without)
+    return open_store(db)
 
 
 def say_device(facts: DeviceFacts) -> None:
@@ -83,7 +98,8 @@ def _line(problem: Problem, progress: Progress) -> str:
         parts.append(f"{progress.resumed} from earlier runs")
     parts.append("failed " + (", ".join(f"{n} {kind}" for kind, n in progress.failed.items()) or "none"))
     if progress.best:
-        parts.append(f"best {progress.best.median_us:.1f} µs, {problem.tflops(progress.best.median_us):.0f} TFLOP/s")
+        best_us = progress.best.median_us
+        parts.append(f"best in screening {best_us:.1f} µs, {problem.tflops(best_us):.0f} TFLOP/s")
     if progress.phase == "finals":
         parts.append("finals: in turn with cuBLASLt")
     elif progress.seconds_left is not None:
@@ -107,16 +123,19 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
     if measurement.note:
         out(f"  {measurement.note}")
     out(f"  {best.median_us:.2f} µs, {best.tflops:.1f} TFLOP/s{share}")
-    out(f"  against cuBLASLt's first choice     {ratio_text(best.versus_first)}")
-    out(f"  against the best of its candidates  {ratio_text(best.versus_best)}")
+    print_comparison(best)
     if best.config.family == LIBRARY:
-        own = min((m for m in report.finals if m.config.family != LIBRARY), key=lambda m: m.median_us)
-        out(f"  the library wins here; the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}")
+        own = min((m for m in report.finals if m.config.family != LIBRARY and m.policy is best.policy),
+                  key=lambda m: m.median_us)  # fmt: skip
+        out(f"  the fastest of ours takes {own.median_us:.2f} µs: {own.config.key}")
     if check := measurement.verification:
         out(f"  correct: all {check.elements:,} elements within the bound ({check.reference}), "
             f"largest error {check.worst_ratio:.2f} of it")  # fmt: skip
-    out(f"  confidence: {report.chance:.0%} that no finalist is more than 2 % faster; {best.tried} of "
-        f"{report.candidates:,} candidates worth trying were tried; {report.stopped_because}")  # fmt: skip
+    if report.screened_us:
+        out(f"  screening showed {report.screened_us:.2f} µs for it: screening times each candidate briefly, to rank "
+            f"them; finals time the leaders as long as it takes ({best.policy.value}), and only their times count")
+    out(f"  confidence: {report.chance:.0%} that no finalist is more than 2 % faster; {_tried(report, facts)}; "
+        f"{report.stopped_because}")  # fmt: skip
     if outlook := report.outlook:
         out(f"  left: {outlook.chance:.0%} chance that an untried candidate is more than {outlook.margin:.0%} faster; "
             f"trying all of them is expected to gain {outlook.gain:.2%}")  # fmt: skip
@@ -133,17 +152,26 @@ def _print_report(report: Report, facts: DeviceFacts) -> None:
     out("  gemmtune export --format json --out table.json")
 
 
+def _tried(report: Report, facts: DeviceFacts) -> str:
+    if facts.kind == "recorded":
+        return (f"{report.best.tried} of {report.candidates:,} recorded candidates were tried; "
+                f"{report.worth_trying:,} are worth trying on a GPU")  # fmt: skip
+    return f"{report.best.tried} of {report.candidates:,} candidates worth trying were tried"
+
+
 def _report_json(report: Report) -> dict[str, Any]:
     return best_json(report.best) | {
         "chance_within_2_percent": report.chance,
-        "candidates_worth_trying": report.candidates,
+        "candidates_worth_trying": report.worth_trying,
+        "candidates_measurable": report.candidates,
+        "screened_us": report.screened_us,
         "measured_by_this_run": report.new,
         "stopped_because": report.stopped_because,
         "outlook": report.outlook,
         "seconds": report.seconds,
         "finals": [
             {"config": m.config.key, "median_us": m.median_us, "tflops": report.best.problem.tflops(m.median_us),
-             "note": m.note}
+             "policy": m.policy.value, "samples_us": m.samples_us, "note": m.note}
             for m in report.finals
         ],
     }  # fmt: skip

@@ -16,7 +16,7 @@ from tuner.settings import settings
 @asks_problem
 def why(problem: Problem, device: DeviceName = DEFAULT_DEVICE, db: Db = None, as_json: Json = False) -> None:
     """Explains why a tuned problem's winner won, from the measurements in the store."""
-    with open_store(db) as store:
+    with open_store(db, create=False) as store:
         found = importance.why(store, problem, device, model=model_for(device, settings().model_dir).model)
     show(found, as_json, _print)
 

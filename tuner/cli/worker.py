@@ -18,7 +18,7 @@ from tuner.cli.options import Db, Json
 from tuner.cli.output import notes, say, show
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
-from tuner.errors import SettingsError
+from tuner.errors import CampaignError, SettingsError
 from tuner.fleet.agent.agent import Agent
 from tuner.fleet.agent.build_cache import HttpBuildCache
 from tuner.fleet.agent.coordinator import HttpCoordinator
@@ -176,6 +176,8 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Takes what a worker or a token measured out of the running, and serves the best of what remains."""
+    if bool(name) == bool(token):
+        raise CampaignError("nobody, or two, are named: give the worker's name, or --token NAME")
     with campaign_client_at(db, url, insecure) as client:
         found = client.revoke(name, token, since.replace(tzinfo=UTC) if since else None, reason)
     line = f"{found['measurements']:,} measurements of {name or f'token {token}'} are out of the running"

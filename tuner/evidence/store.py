@@ -140,6 +140,8 @@ class Store:
         problem: Problem | None = None,
         device: str | None = None,
         outcome: str | None = None,
+        policy: str | None = None,
+        stage: str | None = None,
     ) -> list[StoredMeasurement]:
         """Measurements with an id above `after`, ordered by id."""
         query = select(MeasurementRow)
@@ -149,6 +151,10 @@ class Store:
             query = query.where(MeasurementRow.device.has(name=device))
         if outcome is not None:
             query = query.where(MeasurementRow.outcome == outcome)
+        if policy is not None:
+            query = query.where(MeasurementRow.policy == policy)
+        if stage is not None:
+            query = query.where(MeasurementRow.stage == stage)
         with self.transaction() as session:
             return measurements.page(session, query, after, limit)
 

@@ -88,9 +88,12 @@ class ServiceClient:
 
     def call(
         self, method: str, path: str, body: object = None, *, params: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None, seconds: float | None = None,
+        headers: Mapping[str, str] | None = None, seconds: float | None = None, has: str = "",
     ) -> Any:  # noqa: ANN401  (JSON)  # fmt: skip
         """The response's JSON; None if its body is empty.
+
+        Args:
+            has: a member that the JSON has if a gemmtune service answers.
 
         Raises:
             Unreachable: no response, or a temporary refusal.
@@ -107,17 +110,20 @@ class ServiceClient:
             raise self._error_of(0, "unreachable", detail) from error
         if response.status_code >= 400:
             raise self._refusal(response.status_code, response.content)
+        other = f"{self.url} answers, but not as gemmtune does: check the URL and its port"
         try:
-            return response.json() if response.content else None
+            document = response.json() if response.content else None
         except ValueError as error:
-            detail = f"{self.url} answers, but not as gemmtune does: check the URL and its port"
-            raise self._error_of(0, "not-gemmtune", detail) from error
+            raise self._error_of(0, "not-gemmtune", other) from error
+        if has and not (isinstance(document, dict) and has in document):
+            raise self._error_of(0, "not-gemmtune", other)
+        return document
 
     def pages(self, path: str, params: Mapping[str, Any], limit: int) -> Iterator[Any]:
         """The items of a list, fetched in pages of `limit`."""
         query = {"limit": limit, **params}
         while True:
-            page = self.call("GET", path, params=query)
+            page = self.call("GET", path, params=query, has="items")
             yield from page["items"]
             if page["next"] is None:
                 return
@@ -138,5 +144,6 @@ class ServiceClient:
             document = json.loads(content)
             kind, detail = str(document["type"]), str(document["detail"])
         except (ValueError, KeyError, TypeError):
-            kind, detail = "unknown", content[:200].decode(errors="replace") or f"the service answered {status}"
+            kind = "not-gemmtune"
+            detail = f"{self.url} answers with status {status}, but not as gemmtune does: check the URL and its port"
         return self._error_of(status, kind, detail)

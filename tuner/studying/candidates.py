@@ -62,6 +62,16 @@ def candidates_for(
     return listed if predicted[0] in listed else [*listed, predicted[0]]
 
 
+def count_worth_trying(problem: Problem, worker: Worker, without: Collection[str] = ()) -> int:
+    """Number of legal candidates that the worth rules leave, measurable or not.
+
+    Raises:
+        FamilyError: `without` names no worth rule.
+    """
+    families = families_for(worker.facts.arch, problem)
+    return sum(map(len, enumerate_all(families, problem, worker.facts.profile, without=without)))
+
+
 def spread(ranked: Sequence[Config], most: int) -> list[Config]:
     """`most` of the ranked candidates: half from the top, half by taking turns among structures."""
     chosen = dict.fromkeys(ranked[: most // 2])

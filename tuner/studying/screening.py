@@ -202,7 +202,7 @@ class Search:
             self._optuna.enqueue_trial(params_of(config))
             self._pending[config] = self._optuna.ask(distributions_of(family_named(config.family)))
         if not fresh and not self._pending:
-            self.ended = "every candidate worth trying was tried"
+            self.ended = "every candidate was tried"
         return fresh
 
     def tell(self, measurement: Measurement) -> None:
@@ -256,7 +256,7 @@ class Search:
         if len(self.tried) < self.total:
             return self._too_little_to_gain()
         if len(self._candidates) <= self._budget.candidates:
-            return "every candidate worth trying was tried"
+            return "every candidate was tried"
         return f"the budget of {self._budget.candidates} candidates is spent"
 
     def _too_little_to_gain(self) -> str:

@@ -21,7 +21,7 @@ from tuner.evidence.picks import TIE_BAND, bests_of
 from tuner.evidence.records import Best, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.stats import chance_within
 from tuner.evidence.store import Store
-from tuner.studying.candidates import candidates_for
+from tuner.studying.candidates import candidates_for, count_worth_trying
 from tuner.studying.guidance import Guidance
 from tuner.studying.order import Outlook
 from tuner.studying.screening import Budget as Budget  # part of what `tune` takes
@@ -65,7 +65,10 @@ class Report:
         best: the winner that is served, with its evidence.
         chance: probability that the winner is within the tie band of the fastest finalist, by paired bootstrap.
         finals: all correct final measurements under every policy, including the library's.
-        candidates: number of candidates worth trying; `best.tried` of them were tried.
+        candidates: number of candidates that the device could measure; `best.tried` of them were tried.
+        screened_us: the winner's time in screening; None where it was not screened, as cuBLASLt's candidates.
+        worth_trying: number of legal candidates that the worth rules leave. A recording holds fewer; on a GPU, those
+            expected to be far slower than the best are no candidates.
         stopped_because: the reason, as one sentence.
         outlook: expected gain of further measurements; None before the first correct candidate.
         new: number of candidates that this run measured.
@@ -80,6 +83,8 @@ class Report:
     outlook: Outlook | None
     new: int
     seconds: float
+    worth_trying: int
+    screened_us: float | None
     remarks: tuple[str, ...] = ()
 
 
@@ -122,7 +127,7 @@ def tune(
     search = Search(problem, facts.name, candidates, budget, tried, guided)
     run = _Run(store, round_, search, budget, watch, record)
     because = run.screen()
-    return run.conclude(problem, len(candidates), because)
+    return run.conclude(problem, len(candidates), count_worth_trying(problem, worker, without), because)
 
 
 def names_of(families: Sequence[Family]) -> str:
@@ -154,7 +159,7 @@ class _Run:
             self._tell_watch("screen", measurement)
         return self._search.ended or f"the time budget of {self._budget.seconds:g} s is spent"
 
-    def conclude(self, problem: Problem, candidates: int, because: str) -> Report:
+    def conclude(self, problem: Problem, candidates: int, worth_trying: int, because: str) -> Report:
         """Runs the finals, picks the winner and stores it as the best."""
         finalists = self._search.finalists()
         if not finalists:
@@ -171,8 +176,12 @@ class _Run:
         chance = chance_within([rival.samples_us for rival in field], winner, TIE_BAND)
         new = len(self._search.tried) - self._resumed
         return Report(
-            best, chance, tuple(rivals), candidates, because, self._search.outlook(), new, self._seconds(), remarks
-        )
+            best, chance, tuple(rivals), candidates, because, self._search.outlook(), new, self._seconds(),
+            worth_trying, self._screened_us(best.config), remarks,
+        )  # fmt: skip
+
+    def _screened_us(self, config: Config) -> float | None:
+        return next((entry.median_us for entry in self._search.tried if entry.config == config), None)
 
     def _reopen(self, stage: Stage, batch: Sequence[Config]) -> None:
         if self._record.status is StudyStatus.FINISHED:

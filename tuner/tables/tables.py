@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from space.errors import SpaceError
 from space.problem import Problem
 from tuner.errors import TableError, UnknownDevice
 from tuner.evidence.records import Best
-from tuner.evidence.store import Store
 from tuner.tables.entries import best_of, canonical, entry
 from workers.measurement import Policy
+
+# Reading a table needs no database.
+if TYPE_CHECKING:
+    from tuner.evidence.store import Store
 
 SCHEMA: Final = "gemmtune.table/1"
 
@@ -38,10 +41,15 @@ def table(store: Store, device: str) -> dict[str, Any]:
         raise UnknownDevice(
             f"nothing was tuned on {device!r}: the store has bests of {known}; tune it with `gemmtune tune`"
         )
+    return table_of(chosen.values(), device)
+
+
+def table_of(bests: Iterable[Best], device: str) -> dict[str, Any]:
+    """The table of these bests, one a problem, of one device model."""
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "device": device,
-        "entries": [entry(chosen[key]) for key in sorted(chosen)],
+        "entries": [entry(best) for best in sorted(bests, key=lambda best: best.problem.key)],
     }
     return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
 

@@ -17,7 +17,11 @@ from tuner.prediction.learned import LearnedModel
 
 @dataclass(frozen=True, slots=True)
 class RungFacts:
-    """The answer for one M."""
+    """The answer for one M.
+
+    Attributes:
+        replayed: its time is measured, but not here: it was replayed from a recording.
+    """
 
     m: int
     problem: str
@@ -28,6 +32,7 @@ class RungFacts:
     roofline_us: float | None
     config: Config | None
     why: str
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +62,19 @@ class Ladder:
 
 
 def ladder(
-    bests: Bests, weight: Problem, device: str, ms: Sequence[int] = MS, model: LearnedModel | None = None
-) -> Ladder:
+    bests: Bests, weight: Problem, device: str, ms: Sequence[int] = MS, model: LearnedModel | None = None,
+    recordings: Bests | None = None,
+) -> Ladder:  # fmt: skip
     """The answers for every M of the weight that `weight` multiplies with.
+
+    Args:
+        recordings: bests of recordings, which answer where `bests` has nothing of a problem.
 
     Raises:
         ProblemError: there is no M, or an M is not a valid extent.
         ProfileError: the device is unknown.
     """
-    answers = [answer(bests, problem, device, model=model) for problem in problems(weight, ms)]
+    answers = [answer(bests, problem, device, model=model, recordings=recordings) for problem in problems(weight, ms)]
     known = [
         Rung(found.problem, found.config, found.time_us, found.best.runner_up if found.best else None)
         for found in answers if found.source == "measured" and found.config and found.time_us
@@ -81,8 +90,9 @@ def ladder(
 def _rung(found: Answer) -> RungFacts:
     profile = find_profile(found.device)
     bound = roofline_us(found.problem, profile) if profile else None
+    replayed = found.source == "measured" and found.best is not None and found.best.device_kind == "recorded"
     return RungFacts(found.problem.extents[0], found.problem.key, found.source, found.time_us, found.interval_us,
-                     found.tflops, bound, found.config, found.why)  # fmt: skip
+                     found.tflops, bound, found.config, found.why, replayed)  # fmt: skip
 
 
 def _varied(configs: Sequence[Config]) -> list[str]:

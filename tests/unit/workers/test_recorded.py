@@ -109,21 +109,22 @@ def test_a_finalist_that_was_only_screened_is_told_as_finals_find_it(
 
 
 def test_a_replay_with_another_kernel_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "sources_digest", lambda _: "b" * 64)
+    monkeypatch.setattr(recorded, "source_here", lambda problem, arch: "b" * 64)
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
         round_ = worker.begin(PROBLEM)
         (ours,), (theirs,) = round_.screen(CONFIGS[:1]), round_.screen(LIBRARY[:1])
         (final,) = round_.finals(CONFIGS[:1], 5)
     assert round_.provenance.kernel_source_digest == PROVENANCE.kernel_source_digest
-    words = f"measured with kernel source {PROVENANCE.kernel_source_digest[:12]}, which is bbbbbbbbbbbb here"
+    when = "replayed: a GPU measured this on 2026-01-01 at 00:00 UTC"
+    words = f"{when} with kernel source {PROVENANCE.kernel_source_digest[:12]}, which is bbbbbbbbbbbb here"
     assert ours.note == words
     assert final.note.startswith(f"{words}; screened only")
-    assert theirs.note == ""
+    assert theirs.note == "replayed: a GPU measured this on 2026-01-01 at 01:00 UTC"
 
 
-def test_a_replay_with_the_same_kernel_says_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorded, "sources_digest", lambda _: PROVENANCE.kernel_source_digest)
+def test_a_replay_with_the_same_kernel_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "source_here", lambda problem, arch: PROVENANCE.kernel_source_digest)
     worker, _ = opened(folder, monkeypatch, real_time=False)
     with worker:
-        assert [one.note for one in worker.begin(PROBLEM).screen(CONFIGS)] == [""] * len(CONFIGS)
+        assert all(one.note.endswith(", the same as here") for one in worker.begin(PROBLEM).screen(CONFIGS))

@@ -136,6 +136,7 @@ class CampaignProblem:
         rounds, tried, gpu_seconds: totals so far; `tried` includes earlier studies.
         failed: number of candidates by outcome, `correct` excluded.
         measurement_id: the winner's; None unless done.
+        note: the winner's; of a replay it says when the GPU measured, and by which kernel source.
     """
 
     id: int
@@ -157,6 +158,7 @@ class CampaignProblem:
     versus_first: Ratio | None
     versus_best: Ratio | None
     ended_at: datetime | None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +355,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Speedup of a campaign over cuBLASLt's first choice, over the problems with both times.
+    """Speedup of our kernels over cuBLASLt's first choice, over the problems that they won and that have both times.
 
     Attributes:
         problems: their number.
@@ -379,12 +381,16 @@ class Summary:
         gain: None while no problem has a baseline.
         failed: number of candidates by outcome, `correct` excluded.
         parked: number of problems by reason, shortened to its first clause.
+        library_won: problems whose best is one of cuBLASLt's own candidates; `gain` leaves them out.
+        replayed: problems whose times were replayed from a recording.
     """
 
     progress: Progress
     gain: Gain | None
     failed: dict[str, int]
     parked: dict[str, int] = field(default_factory=dict)
+    library_won: int = 0
+    replayed: int = 0
 
 
 def gain_of(ratios: Sequence[Ratio]) -> Gain | None:

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session, joinedload
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, CampaignRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
-from tuner.evidence.models import ConfigRow, MeasurementRow
+from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow
+from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import campaign_of, row_of
 from tuner.fleet.campaigns.clock import now
@@ -56,12 +57,23 @@ def summary(store: Store, campaign_id: int) -> Summary:
     """
     with store.transaction() as session:
         campaign = campaign_of(row_of(session, campaign_id))
-        of_campaign = select(Item.versus_first).where(Item.campaign_id == campaign_id, Item.status == "done")
-        ratios = [ratio for found in session.scalars(of_campaign) if (ratio := codec.ratio(found))]
+        of_campaign = (
+            select(Item.versus_first, ConfigRow.family, DeviceRow.kind)
+            .join(DeviceRow, DeviceRow.id == Item.device_id)
+            .join(MeasurementRow, MeasurementRow.id == Item.measurement_id)
+            .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+            .where(Item.campaign_id == campaign_id, Item.status == "done")
+        )
+        done = session.execute(of_campaign).all()
+        ratios = [ratio for found, family, _ in done if family != LIBRARY and (ratio := codec.ratio(found))]
+        library_won = sum(family == LIBRARY for _, family, _ in done)
+        replayed = sum(kind == "recorded" for _, _, kind in done)
         parked = select(Item.reason).where(Item.campaign_id == campaign_id, Item.status == "parked")
         reasons = Counter(reason.partition(":")[0] for reason in session.scalars(parked))
         stands = _progress(session, campaign)
-        return Summary(stands, gain_of(ratios), stands.failed, dict(reasons.most_common()))
+        return Summary(
+            stands, gain_of(ratios), stands.failed, dict(reasons.most_common()), library_won, replayed
+        )
 
 
 def problems(
@@ -81,7 +93,7 @@ def problems(
         UnknownCampaign: no campaign has this id.
     """
     query = (
-        select(Item, ConfigRow.key, MeasurementRow.median_us)
+        select(Item, ConfigRow.key, MeasurementRow.median_us, MeasurementRow.note)
         .outerjoin(MeasurementRow, MeasurementRow.id == Item.measurement_id)
         .outerjoin(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
         .where(Item.campaign_id == campaign_id, Item.id > after)
@@ -95,7 +107,7 @@ def problems(
     with store.transaction() as session:
         row_of(session, campaign_id)
         rows = session.execute(query.options(joinedload(Item.problem), joinedload(Item.device))).all()
-        return [_problem(row, config_key or "", median_us) for row, config_key, median_us in rows]
+        return [_problem(row, config_key or "", median_us, note or "") for row, config_key, median_us, note in rows]
 
 
 def _progress(session: Session, campaign: Campaign) -> Progress:
@@ -138,10 +150,10 @@ def _rate(session: Session, campaign: Campaign) -> float | None:
     return float(measured) / seconds if seconds > 0 else None
 
 
-def _problem(row: CampaignProblemRow, config_key: str, median_us: float | None) -> CampaignProblem:
+def _problem(row: CampaignProblemRow, config_key: str, median_us: float | None, note: str) -> CampaignProblem:
     return CampaignProblem(
         row.id, row.campaign_id, codec.problem_of(row.problem.key), row.device.name, row.device.kind,
         ProblemStatus(row.status), row.attempts, row.reason, row.failing_config, row.rounds, row.tried,
         dict(row.failed), row.gpu_seconds, row.measurement_id, config_key, median_us, codec.ratio(row.versus_first),
-        codec.ratio(row.versus_best), utc(row.ended_at) if row.ended_at else None,
+        codec.ratio(row.versus_best), utc(row.ended_at) if row.ended_at else None, note,
     )  # fmt: skip

@@ -1,0 +1,27 @@
+"""Rivals: the finals that a best won."""
+
+from __future__ import annotations
+
+from space.problem import Problem
+from tuner.errors import NothingMeasured
+from tuner.evidence.records import StoredMeasurement
+from tuner.evidence.store import Store
+from tuner.hints import tune_command
+from workers.measurement import Policy
+
+
+def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None = None) -> list[StoredMeasurement]:
+    """The correct finals of a best's study under the best's policy, fastest first.
+
+    Args:
+        policy: whose best; by default the served one.
+
+    Raises:
+        NothingMeasured: there is no such best, or its study has newer screenings and no finals after them.
+    """
+    best = store.best(problem, device, policy)
+    finals = store.final_series(best.winner.study_id) if best else []
+    under = [one for one in finals if best and one.measurement.policy is best.policy]
+    if not under:
+        raise NothingMeasured(f"no finals of {problem.title} on {device} are stored: run `{tune_command(problem)}`")
+    return sorted(under, key=lambda one: one.measurement.median_us)

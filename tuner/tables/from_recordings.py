@@ -1,0 +1,33 @@
+"""The table of the bests of recordings: `gemmtune recordings export --format json` writes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tuner.evidence.picks import LIBRARY, bests_of
+from tuner.evidence.records import Best, StoredMeasurement
+from tuner.tables.tables import table_of
+from workers.measurement import Outcome
+from workers.recording import Recording
+
+#: Id of rows that no store has.
+_NO_ROW: Final = 0
+
+
+def table_of_recordings(recordings: Iterable[Recording], device: str) -> dict[str, Any]:
+    """The bests of recordings of one device model as a table."""
+    return table_of([_best(recording) for recording in recordings], device)
+
+
+def _best(recording: Recording) -> Best:
+    moments = recording.taken_at or (None,) * len(recording.measurements)
+    screened = [one for one, _ in recording.measurements if one.stage == "screen" and one.config.family != LIBRARY]
+    failed = Counter(one.outcome.value for one in screened if one.outcome is not Outcome.CORRECT)
+    finals = [
+        StoredMeasurement(_NO_ROW, _NO_ROW, recording.facts.name, "recorded", moment, by, one)
+        for (one, by), moment in zip(recording.measurements, moments, strict=True)
+        if one.stage == "final" and moment is not None
+    ]
+    return bests_of(recording.problem, finals, len(screened), dict(failed))[0]

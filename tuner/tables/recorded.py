@@ -1,0 +1,56 @@
+"""Bests of recordings, read from a table beside the Parquet files: an answer needs no PyArrow.
+
+A store without a best of a problem is answered from them. `tuner.tables.from_recordings` makes the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from space.devices import find_profile
+from space.problem import Problem
+from tuner.evidence.records import Best
+from tuner.tables.tables import TableBests, read_table
+from workers.measurement import Policy
+from workers.replays import replay_sentence, source_here
+
+#: The table's file name, in the folder of the recordings.
+FILE: Final = "bests.json"
+
+
+class RecordedBests:
+    """The bests in tables of recordings, with the interface of a store (`tuner.answering.answers.Bests`).
+
+    Each says in its note when the GPU measured it, and by which kernels.
+    """
+
+    def __init__(self, tables: Iterable[Path]) -> None:
+        self._bests = TableBests([best for path in tables for best in read_table(path)])
+
+    def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
+        """The best of one problem on a device model."""
+        found, profile = self._bests.best(problem, device, policy), find_profile(device)
+        if found is None or profile is None:
+            return None
+        winner, here = found.winner, source_here(problem, profile.arch.name)
+        said = replay_sentence(found.config, winner.provenance, winner.taken_at, here)
+        note = "; ".join(filter(None, (winner.measurement.note, said)))
+        return replace(found, winner=replace(winner, measurement=replace(winner.measurement, note=note)))
+
+    def neighbours(self, problem: Problem, device: str, policy: Policy | None = None) -> list[Best]:
+        """Bests on `device` of problems that differ from `problem` only in extents, nearest first."""
+        return self._bests.neighbours(problem, device, policy)
+
+
+@lru_cache(maxsize=8)
+def recorded_bests(folder: Path) -> RecordedBests:
+    """The bests of every device whose recordings lie in a folder of `folder`.
+
+    Raises:
+        TableError: a table was changed or can't be read.
+    """
+    return RecordedBests(sorted(folder.glob(f"*/{FILE}")))

@@ -1,0 +1,36 @@
+"""What a replayed time says of itself: when a GPU measured it, and by which kernels."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from space.config import Config
+from space.problem import Problem
+from space.registry import families_for, family_named
+from workers.kernels.source import sources_digest
+from workers.measurement import Provenance
+
+#: Digits of a digest that are shown.
+SHOWN: Final = 12
+
+
+def source_here(problem: Problem, arch: str) -> str:
+    """Digest of this version's kernels for a problem: the source of every family that competes for it."""
+    return sources_digest(families_for(arch, problem))
+
+
+def replay_sentence(config: Config, by: Provenance, moment: datetime | None, here: str) -> str:
+    """When the GPU measured a recorded time, and by which kernel source.
+
+    Args:
+        moment: UTC; None where the recording does not say.
+        here: what `source_here` returns.
+    """
+    when = f"on {moment:%Y-%m-%d at %H:%M} UTC" if moment else "at an unrecorded time"
+    sentence = f"replayed: a GPU measured this {when}"
+    if not family_named(config.family).own:
+        return sentence
+    then = by.kernel_source_digest
+    now = "the same as here" if then == here else f"which is {here[:SHOWN]} here"
+    return f"{sentence} with kernel source {then[:SHOWN]}, {now}"
