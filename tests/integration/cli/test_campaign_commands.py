@@ -19,6 +19,7 @@ from gemmtune.command import main
 from space.kinds.gemm import Gemm
 from tests.fleet import eventually
 from tests.support import FAMILY, record_problem
+from tuner.evidence.store import Store
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 64, "producer_registers": 0}
 CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
@@ -61,6 +62,7 @@ class Shell:
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     folder = tmp_path_factory.mktemp("campaigns")
+    Store.open(f"sqlite:///{folder}/store.db").close()
     return Shell(folder, str(folder / "store.db"))
 
 
