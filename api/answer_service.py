@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -64,13 +64,15 @@ class AnswerService:
     Args:
         models: folder of locally trained models; a device without one uses the model that ships with gemmtune.
         recordings: bests of recordings, which answer where the store has none of a problem.
+        missed: told the key and the device of each question that has no measured answer.
     """
 
     def __init__(
-        self, follower: SnapshotFollower, models: Path | None = None, recordings: Bests | None = None
-    ) -> None:
+        self, follower: SnapshotFollower, models: Path | None = None, recordings: Bests | None = None,
+        missed: Callable[[str, str], None] = lambda key, device: None,
+    ) -> None:  # fmt: skip
         self._follower, self.models, self._reader = follower, models, AnswerReader()
-        self.recordings = recordings
+        self.recordings, self._missed = recordings, missed
         self._computed = lru_cache(_CACHED_ANSWERS)(self._compute)
 
     @property
@@ -126,12 +128,17 @@ class AnswerService:
         if policy is not None:
             model = model_for(device, self.models).model
             found = answer(_WithStore(snapshot, self._follower.store), problem, device, policy, model, self.recordings)
+            if found.source != "measured":
+                self._missed(problem.key, device)
             return RenderedAnswer(canonical(document(found)), found.source)
         held = snapshot.held(problem.key, device)
         if held is not None:
             return held
         known = snapshot.devices.get(device)
-        return self._computed(problem, device, known.version if known else 0)
+        computed = self._computed(problem, device, known.version if known else 0)
+        if computed.source != "measured":
+            self._missed(problem.key, device)
+        return computed
 
     def is_measured(self, problem: Problem, device: str) -> bool:
         """Whether a best of the problem is served."""

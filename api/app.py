@@ -27,6 +27,7 @@ from api import (
     http_errors,
     importance,
     measurements,
+    misses,
     rounds,
     tables,
     workers,
@@ -40,8 +41,10 @@ from api.fleet_metrics import FleetMetrics
 from api.logs import RequestLog
 from api.metrics import Metrics
 from api.middleware import RequestMiddleware
+from api.miss_counter import MissCounter
 from api.snapshot_follower import SnapshotFollower
 from api.streams import EventStreams
+from api.table_formats import TableFormats
 from api.tables import TableViews
 from api.views import VIEWS, kept
 from api.write_probe import WriteProbe
@@ -53,8 +56,8 @@ from tuner.fleet.campaigns.records import TIMING, Timing
 _FIRST_READING_SECONDS: Final = 2.0
 #: Routes are matched in this order: those that a large fleet requests all the time come first.
 _ROUTERS: Final = (
-    workers, rounds, best, history, tables, devices, measurements, campaigns, builds, explain, importance, *VIEWS,
-    health, routes,
+    workers, rounds, best, history, tables, devices, measurements, campaigns, builds, explain, importance, misses,
+    *VIEWS, health, routes,
 )  # fmt: skip
 #: Schemas that appear in no endpoint's signature.
 _SCHEMAS: Final = (http_errors.ProblemDocument, best.BatchIn)
@@ -102,7 +105,9 @@ def create_app(
     # Before the first request, however long the snapshot takes to load: a valid token is never refused.
     state.token_cache.load(store)
     state.follower, state.write_probe = SnapshotFollower(store, state.token_cache), WriteProbe(store)
-    state.answer_service, state.views = AnswerService(state.follower, models, recordings), TableViews()
+    state.misses, state.table_formats = MissCounter(store), TableFormats()
+    state.answer_service = AnswerService(state.follower, models, recordings, state.misses.count)
+    state.views = TableViews()
     state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
     #: Set when the service is told to stop: long polls and event streams then end.
     state.stopping = threading.Event()
@@ -127,6 +132,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     follower: SnapshotFollower = app.state.follower
     follower.start()
     app.state.write_probe.start()
+    app.state.misses.start()
     follower.loaded.wait(_FIRST_READING_SECONDS)
     try:
         yield
@@ -134,6 +140,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.stopping.set()
         await app.state.hub.close()
         app.state.write_probe.stop()
+        app.state.misses.stop()
         follower.stop()
         app.state.request_log.close()
 

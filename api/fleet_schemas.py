@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field
@@ -12,8 +13,9 @@ from api.problem_schemas import ProblemIn, ProblemOut
 from api.schemas import PRINTABLE, WITHOUT_NUL, Body, Strict
 from space.devices import identity_named
 from space.errors import ProblemError
+from space.problem import Problem
 from tuner.fleet.campaigns.documents import document
-from tuner.fleet.campaigns.problems import MOST_PROBLEMS, distinct, from_fields, ladder
+from tuner.fleet.campaigns.gain import Gain, Won
 from tuner.fleet.campaigns.records import (
     MOST_NAME,
     PRIORITIES,
@@ -21,11 +23,11 @@ from tuner.fleet.campaigns.records import (
     CampaignBudget,
     CampaignProblem,
     CampaignRequest,
-    Gain,
     Progress,
     Summary,
     Worker,
 )
+from tuner.tables.problems import MOST_COUNT, MOST_PROBLEMS, distinct, from_fields, ladder
 
 #: Row ids; larger numbers can't exist.
 Number = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -52,11 +54,17 @@ class BudgetIn(Strict):
         return CampaignBudget(**self.model_dump())
 
 
+class CountedProblemIn(ProblemIn):
+    """A problem, and how often it runs in the program that is tuned."""
+
+    count: Annotated[int, Field(ge=1, le=MOST_COUNT, description="runs; what tuning may save orders the campaign")] = 1
+
+
 class CampaignIn(Body):
     """A campaign to create, with problems listed one by one, as ladders, or both."""
 
     name: Annotated[str, Field(min_length=1, max_length=MOST_NAME, pattern=PRINTABLE)]
-    problems: Annotated[list[ProblemIn], Field(max_length=MOST_PROBLEMS, default_factory=list)]
+    problems: Annotated[list[CountedProblemIn], Field(max_length=MOST_PROBLEMS, default_factory=list)]
     ladders: Annotated[
         list[Annotated[str, Field(max_length=1_000, examples=["m=1..8192:x2 n=4096 k=4096 dtype=bf16"])]],
         Field(
@@ -77,12 +85,18 @@ class CampaignIn(Body):
         """
         listed = [entry.given() | {"kind": entry.kind} for entry in self.problems]
         problems = [from_fields(entry, f"problem {n}") for n, entry in enumerate(listed, 1)]
+        counts: Counter[Problem] = Counter()
+        for problem, entry in zip(problems, self.problems, strict=True):
+            counts[problem] += entry.count
         for expression in self.ladders:
             problems += ladder(expression)
             if len(problems) > 10 * MOST_PROBLEMS:
                 raise ProblemError(f"the ladders expand to more than {10 * MOST_PROBLEMS:,} problems: shorten them")
         devices = tuple((device.name, str(device.kind)) for device in self.devices)
-        return CampaignRequest(self.name, distinct(problems), devices, self.budget.value(), self.priority)
+        found, budget = distinct(problems), self.budget.value()
+        counted = any(entry.count > 1 for entry in self.problems)
+        runs = tuple(counts[problem] or 1 for problem in found) if counted else ()
+        return CampaignRequest(self.name, found, devices, budget, self.priority, runs)
 
 
 class RecordOut(BaseModel):
@@ -118,7 +132,12 @@ class GainOut(BaseModel):
     """The gain over cuBLASLt's first choice; ratios are its time over ours."""
 
 
-@fields_of(Summary, progress=ProgressOut, gain=GainOut | None)
+@fields_of(Won)
+class WonOut(BaseModel):
+    """Share of a program's GEMM time that tuning won, each problem as often as it runs."""
+
+
+@fields_of(Summary, progress=ProgressOut, gain=GainOut | None, won=WonOut | None)
 class SummaryOut(RecordOut):
     """A campaign's results so far."""
 

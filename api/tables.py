@@ -7,8 +7,9 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
+import orjson
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
@@ -21,7 +22,10 @@ from api.encoding import matches
 from api.http_errors import HttpError, responses
 from api.schemas import DeviceName, EvidenceOut
 from api.snapshot import Snapshot
+from api.table_formats import TableFormats, TableQuery
+from tuner.evidence.store import Store
 from tuner.tables.entries import canonical
+from tuner.tables.library import library_table
 from tuner.tables.tables import SCHEMA
 
 router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
@@ -118,10 +122,26 @@ class BestsPage(pages.Page[EvidenceOut]):
     responses={**responses(404), **_NOT_MODIFIED},
 )  # fmt: skip
 def get_table(
-    request: Request, device: DevicePath, if_none_match: Annotated[str | None, Header(max_length=4000)] = None
+    request: Request,
+    device: DevicePath,
+    query: Annotated[TableQuery, Query()],
+    if_none_match: Annotated[str | None, Header(max_length=4000)] = None,
 ) -> Response:
-    """The same bytes that `gemmtune export --format json` writes, with a strong ETag."""
+    """A device's table in one of the formats of `gemmtune export`, with an ETag for each.
+
+    Without parameters it has the bytes of `--format json`, and its strong ETag is the content hash. Every other answer
+    is guarded by `min_gain`.
+    """
     view = request.app.state.views.of(request.app.state.answer_service.snapshot, device)
+    if not query.whole:
+        store: Store = request.app.state.store
+
+        def read() -> dict[str, Any]:
+            of_library = query.format == "tunableop"
+            return library_table(store, device) if of_library else orjson.loads(b"".join(rendered(view)))
+
+        formats: TableFormats = request.app.state.table_formats
+        return formats.of(device, view.content, query, read).response(request)
     etag = f'"{view.content}"'
     headers = {"ETag": etag, "Cache-Control": "private, max-age=0, must-revalidate"}
     if if_none_match and matches(if_none_match, etag):

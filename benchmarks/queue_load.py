@@ -38,8 +38,8 @@ from tuner.evidence import tokens
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.campaigns import Campaigns
-from tuner.fleet.campaigns.problems import MOST_PROBLEMS
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
+from tuner.tables.problems import MOST_PROBLEMS
 from workers.measurement import DeviceFacts, Provenance
 
 _CANDIDATES: Final = 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
+from urllib.parse import quote
 
 import httpx2
 
@@ -161,6 +162,31 @@ class Client(Reading):
         # 304 Not Modified has no body.
         document = self._service.call("GET", f"/v1/tables/{device}", headers=headers)
         return None if document is None else dict(document)
+
+    def table_as(
+        self, device: str, format: str, *, min_gain: float | None = None, torch: str | None = None
+    ) -> bytes:
+        """A device's table as a file: `csv`, `parquet`, `tunableop`, or `json`.
+
+        Args:
+            min_gain: least gain over the library's first choice that is in it.
+            torch: PyTorch's version, which `tunableop` needs.
+
+        Raises:
+            GemmtuneError: the service has no best of that device, or can't write the format.
+        """
+        asked = {"format": format, "min_gain": min_gain, "torch": torch}
+        query = {name: value for name, value in asked.items() if value is not None}
+        return self._service.fetch(f"/v1/tables/{quote(device)}", query)
+
+    def misses(self, device: str | None = None, limit: int = 1_000) -> list[dict[str, Any]]:
+        """Questions that had no measured answer, those asked most often first.
+
+        Raises:
+            GemmtuneError: the service can't be reached.
+        """
+        query: dict[str, str | int] = {"limit": limit} | ({"device": device} if device else {})
+        return list(self._json("GET", "/v1/misses", **query)["items"])
 
     def bests(self, device: str) -> Iterator[dict[str, Any]]:
         """The entries of a device's table, page by page.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -54,5 +55,31 @@ def export_file(path: Path, content: bytes) -> None:
     """
     try:
         write_whole(path, content)
+    except OSError as error:
+        raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error
+
+
+def export_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """Writes a folder that appears complete or not at all.
+
+    Args:
+        path: must not exist, or be empty.
+        files: contents by path in the folder.
+
+    Raises:
+        ExportError: it exists, or can't be written.
+    """
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ExportError(f"{path} exists: an export replaces no folder; delete it or give another path")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial"))
+        try:
+            for name, content in files.items():
+                write_whole(partial / name, content)
+            partial.chmod(0o755)
+            os.replace(partial, path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise ExportError(f"{path} can't be written ({error.strerror}): free space or choose another path") from error

@@ -26,9 +26,10 @@ from tuner.answering.answers import answer
 from tuner.evidence.backup import restore_backup
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
-from tuner.fleet.campaigns.problems import from_csv, from_json, ladder
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
 from tuner.hints import tune_command
+from tuner.tables.importers import shapes_of
+from tuner.tables.problems import ladder
 from workers.errors import RecordingError
 from workers.recording import read_recording, write_recording
 
@@ -133,10 +134,12 @@ def test_the_service_spells_it(database_url: str) -> None:
     assert openapi["components"]["schemas"]["ProblemIn"]["properties"]["scale"]["description"].startswith("What one")
 
 
-def test_lists_and_ladders_name_it_beside_other_kinds() -> None:
+def test_lists_and_ladders_name_it_beside_other_kinds(tmp_path: Path) -> None:
     text = "kind,m,n,k,scale,dtype\nscaled_gemm,64,128,256,per_row,\n,64,128,256,,fp16\n"
-    assert from_csv(text) == [ASKED, Gemm.of(64, 128, 256, "fp16")]
-    assert from_json(json.dumps([{"kind": "scaled_gemm"} | ASKED.fields()])) == [ASKED]
+    (tmp_path / "list.csv").write_text(text)
+    (tmp_path / "list.json").write_text(json.dumps([{"kind": "scaled_gemm"} | ASKED.fields()]))
+    assert list(shapes_of([tmp_path / "list.csv"]).counts) == [ASKED, Gemm.of(64, 128, 256, "fp16")]
+    assert list(shapes_of([tmp_path / "list.json"]).counts) == [ASKED]
     found = ladder("kind=scaled_gemm m=64..128:x2 n=128 k=256 scale=per_row,per_tensor")
     assert (len(found), found[0]) == (4, ASKED)
     with pytest.raises(ProblemError, match=r"'layout=nt' .* any of scale, dtype"):

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from space.devices import DEFAULT_DEVICE, identity_named
+from space.problem import Problem
+from space.registry import problem_from_key
 from tuner.cli import campaign_output as shown
 from tuner.cli.commands import group
 from tuner.cli.options import Db, Device, Json, existing_store, open_store, planning_store, timing_of
-from tuner.cli.output import show
+from tuner.cli.output import notes, show
+from tuner.cli.shape_options import Ms, Sources, Tf32, Tp, asked_of
 from tuner.cli.signals import leaving
 from tuner.cli.tune import say_device
 from tuner.exits import EXIT_NOTHING
-from tuner.fleet.campaigns import problems
 from tuner.fleet.campaigns.campaigns import Campaigns, request_key
 from tuner.fleet.campaigns.client import CampaignClient, Change, HttpCampaigns, LocalCampaigns
 from tuner.fleet.campaigns.documents import document
@@ -31,6 +33,9 @@ from tuner.fleet.service_client import ServiceClient
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.studying.open_worker import open_worker
+from tuner.tables import problems
+from tuner.tables.importers import shapes_of
+from tuner.tables.importers.source import Asked
 from workers.ports import Worker
 
 if TYPE_CHECKING:
@@ -43,12 +48,11 @@ app = group("Many problems with one budget: create, run, watch, pause, cancel.")
 Url = Annotated[str | None, typer.Option(help="Service to use instead of the store. \\[default: GEMMTUNE_URL]")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Send the token over plain HTTP in a private network.")]
 Number = Annotated[int, typer.Argument(help="The campaign's number.", min=1)]
-File = Annotated[Path | None, typer.Argument(help="List of problems as CSV or JSON: m, n, k, dtype, layout, …")]
 Ladder = Annotated[
     list[str] | None,
     typer.Option("--ladder", help="m=1..8192:x2 n=4096 k=4096,8192 dtype=bf16; repeatable."),
 ]
-Name = Annotated[str | None, typer.Option(help="Name of the campaign. \\[default: the file or the ladders]")]
+Name = Annotated[str | None, typer.Option(help="Name of the campaign. \\[default: the files or the ladders]")]
 Candidates = Annotated[int, typer.Option(help="Most candidates per problem, including earlier studies.")]
 Turns = Annotated[int, typer.Option("--turns", "--rounds", help="Turns that each problem's finalists take, at least.")]
 Target = Annotated[float | None, typer.Option(help="Stop a problem at this share of its roofline bound, as in 0.9.")]
@@ -56,13 +60,22 @@ GpuSeconds = Annotated[float | None, typer.Option(help="Limit on the GPU time of
 Priority = Annotated[int, typer.Option(help="-100 to 100; higher goes first.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Estimate the cost without creating a campaign.")]
 
+#: A name, and problems with their counts.
+Listed = tuple[str, dict[Problem, int]]
+
 _WATCH_SECONDS = 1.0
 
 
 @app.command()
 def create(
-    file: File = None,
+    sources: Sources = None,
     ladder: Ladder = None,
+    ms: Ms = None,
+    tp: Tp = 1,
+    tf32: Tf32 = False,
+    misses: Annotated[
+        bool, typer.Option("--misses", help="Also what the service was asked for and had not measured, with counts.")
+    ] = False,
     device: Annotated[
         list[str] | None, typer.Option("--device", help="GPU model, as in 'NVIDIA H200' or 'recorded:NVIDIA H200'.")
     ] = None,
@@ -82,7 +95,11 @@ def create(
     """Creates a campaign for the workers of a service or of this store."""
     devices = tuple(_device(word) for word in device or [DEFAULT_DEVICE])
     budget = CampaignBudget(candidates, turns, target, gpu_seconds)
-    request = _request(file, ladder, name, devices, budget, priority)
+    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, ""))
+    if misses:
+        with campaign_client_at(db, url, insecure, planning_store) as client:
+            listed = _with_misses(listed, client, [model for model, _ in devices], bool(sources or ladder))
+    request = _request(listed, name, devices, budget, priority)
     # The estimate refuses what can't be created, before there is a store.
     with campaign_client_at(db, url, insecure, planning_store) as client:
         cost = client.estimate(request)
@@ -97,8 +114,11 @@ def create(
 
 @app.command()
 def run(
-    file: File = None,
+    sources: Sources = None,
     ladder: Ladder = None,
+    ms: Ms = None,
+    tp: Tp = 1,
+    tf32: Tf32 = False,
     device: Device = "auto",
     name: Name = None,
     candidates: Candidates = 96,
@@ -116,9 +136,10 @@ def run(
     """
     config, budget = settings(), CampaignBudget(candidates, turns, target, gpu_seconds)
     timing = timing_of(config)
+    listed = _listed(sources, ladder, asked_of(ms, tp, tf32, ""))
     opened: list[Worker] = [open_worker(device, config)]
     facts = opened[0].facts
-    request = _request(file, ladder, name, ((facts.name, facts.kind),), budget, 0)
+    request = _request(listed, name, ((facts.name, facts.kind),), budget, 0)
     if dry_run:
         unmeasurable = _unmeasurable(opened[0], request)
         opened.pop().close()
@@ -223,15 +244,35 @@ def _unmeasurable(worker: Worker, request: CampaignRequest) -> list[dict[str, st
     ]  # fmt: skip
 
 
-def _request(
-    file: Path | None, ladders: list[str] | None, name: str | None, devices: tuple[tuple[str, str], ...],
-    budget: CampaignBudget, priority: int,
-) -> CampaignRequest:  # fmt: skip
-    found = problems.from_file(file) if file else []
+def _listed(sources: list[Path] | None, ladders: list[str] | None, asked: Asked) -> Listed:
+    """The problems of files and ladders, with their counts."""
+    found = shapes_of(sources or [], asked)
+    counts = dict(found.counts)
     for expression in ladders or ():
-        found += problems.ladder(expression)
-    called = name or (file.name if file else " + ".join(ladders or ["campaign"]))[:200]
-    return CampaignRequest(called, problems.distinct(found), devices, budget, priority)
+        for problem in problems.ladder(expression):
+            counts.setdefault(problem, 1)
+    for reason, count in found.left_out.items():
+        notes.print(f"left out {count:,} ×: {reason}")
+    return " + ".join([path.name for path in sources or ()] or ladders or ["campaign"])[:200], counts
+
+
+def _with_misses(listed: Listed, client: CampaignClient, models: list[str], more: bool) -> Listed:
+    """The list, and the questions about these GPU models that had no measured answer."""
+    called, counts = listed
+    for model in models:
+        for miss in client.misses(model):
+            problem = problem_from_key(miss["problem"]["key"])
+            counts[problem] = counts.get(problem, 0) + int(miss["count"])
+    return (f"{called} + misses"[:200] if more else "misses"), counts
+
+
+def _request(
+    listed: Listed, name: str | None, devices: tuple[tuple[str, str], ...], budget: CampaignBudget, priority: int
+) -> CampaignRequest:
+    called, counts = listed
+    found = problems.distinct(counts)
+    weighty = tuple(counts.values()) if any(count != 1 for count in counts.values()) else ()
+    return CampaignRequest(name or called, found, devices, budget, priority, weighty)
 
 
 def _device(word: str) -> tuple[str, str]:

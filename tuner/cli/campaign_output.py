@@ -95,6 +95,11 @@ def summary(document: Document) -> None:
         console.print(f"  cuBLASLt's own candidates won {_problems(count)}, which no number above counts as ours")
     if document["replayed"]:
         console.print(f"  times of {_problems(document['replayed'])} are replayed from recordings; no GPU was used")
+    if won := document["won"]:
+        console.print(
+            f"  {won['share']:.1%} of the program's GEMM time won, over {won['problems']} problems as often as each "
+            f"runs: {duration_us(won['library_us'])} with cuBLASLt's first choices, {duration_us(won['ours_us'])} now"
+        )
     console.print(f"  candidates that failed: {_counts(document['failed']) or 'none'}")
     for reason, count in document["parked"].items():
         console.print(f"  parked: {count} × {reason}")
@@ -168,6 +173,13 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
+def duration_us(time_us: float) -> str:
+    """`48.0 µs`, `12.0 ms`, `3.5 s`."""
+    if time_us < 1_000:
+        return f"{time_us:.1f} µs"
+    return f"{time_us / 1e3:.1f} ms" if time_us < 1e6 else f"{time_us / 1e6:.1f} s"
 
 
 def _counts(found: dict[str, int]) -> str:

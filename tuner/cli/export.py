@@ -1,34 +1,76 @@
-"""`gemmtune export`: a device's bests as a table."""
+"""`gemmtune export`: a device's bests as a table in one of several formats."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from space.devices import DEFAULT_DEVICE
-from space.errors import ConfigError
 from tuner.cli.options import Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import say
-from tuner.files import export_file
+from tuner.files import export_file, export_folder
+from tuner.settings import settings
+from tuner.tables.exporters import exporter_named
+from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
+from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.importers import shapes_of
+from tuner.tables.library import library_table
+from tuner.tables.programs import programs_of
 from tuner.tables.tables import table, table_bytes
-
-FORMATS = ("json",)
 
 
 def export(
     out: Out,
-    format: Annotated[str, typer.Option("--format", help="json.")] = "json",
+    format: Annotated[str, typer.Option("--format", help="json, csv, parquet, tunableop or bundle.")] = "json",
     device: DeviceName = DEFAULT_DEVICE,
+    min_gain: Annotated[
+        float | None,
+        typer.Option(help="Export only what is surely this many times as fast as the library's first choice. "
+                          f"\\[default: {MIN_GAIN}; json: everything]"),
+    ] = None,
+    problems: Annotated[
+        list[Path] | None, typer.Option(help="Only the problems in this file, as for `gemmtune shapes`; repeatable.")
+    ] = None,
+    torch: Annotated[str, typer.Option(help="tunableop: PyTorch's version, as in 2.14.1.")] = "",
+    gpus: Annotated[int, typer.Option(help="tunableop: GPUs of the machine, each of which reads its own file.")] = 1,
     db: Db = None,
     as_json: Json = False,
-) -> None:
-    """Writes all bests of one device as a table, atomically."""
-    if format not in FORMATS:
-        raise ConfigError(f"format {format!r} is unknown: use one of {', '.join(FORMATS)}")
+) -> None:  # fmt: skip
+    """Writes the bests of one device as a table, atomically.
+
+    Whatever leaves is measured: a problem is in csv, parquet, tunableop and bundle, and in json with --min-gain, only
+    if the low end of its paired interval against the library's first choice lies above --min-gain. The others say null:
+    the library won, keep it.
+    """
+    exporter = exporter_named(format)
+    keys = {problem.key for problem in shapes_of(problems).counts} if problems else None
     with open_store(db, create=False) as store:
-        document = table(store, device)
-    export_file(out, table_bytes(document))
-    count = len(document["entries"])
-    line = f"{out}: {count} {'best' if count == 1 else 'bests'} of {device}, content {document['content'][:12]}"
-    say(line, {"out": str(out), "entries": count, "content": document["content"]}, as_json)
+        document = library_table(store, device) if format == "tunableop" else table(store, device)
+    if format == "json" and min_gain is None and keys is None:
+        # The whole table, with its evidence: the same bytes as over HTTP.
+        export_file(out, table_bytes(document))
+        count = len(document["entries"])
+        line = f"{out}: {count} {'best' if count == 1 else 'bests'} of {device}, content {document['content'][:12]}"
+        say(line, {"out": str(out), "entries": count, "content": document["content"]}, as_json)
+        return
+    least = MIN_GAIN if min_gain is None else min_gain
+    chosen = guarded(document, least, keys)
+    wanted = Wanted(str(out), gpus, torch, programs_of(device, settings().cache_dir))
+    files = exporter.files(chosen, wanted)
+    if format == "bundle":
+        export_folder(out, files)
+    else:
+        for name, content in files.items():
+            export_file(Path(name), content)
+    report = {"out": str(out), "files": sorted(files), "entries": len(chosen.entries), "min_gain": least,
+              "library": len(chosen.library), "left_out": dict(chosen.left_out)}  # fmt: skip
+    say(_report(chosen, out, exporter.next_step(chosen, wanted)), report, as_json)
+
+
+def _report(chosen: Guarded, out: Path, next_step: str) -> str:
+    count = len(chosen.entries)
+    lines = [f"{out}: {count} {'best' if count == 1 else 'bests'} of {chosen.device}"]
+    lines += [f"left to the library {found:,} ×: {reason}" for reason, found in chosen.left_out.items()]
+    return "\n".join([*lines, next_step] if next_step else lines)

@@ -16,10 +16,10 @@ from tuner.cli.options import Db, Device, Json, open_store
 from tuner.cli.output import notes, say
 from tuner.cli.tune import say_device
 from tuner.errors import NothingCorrect
-from tuner.fleet.campaigns.problems import from_fields
 from tuner.settings import settings
 from tuner.studying import recorder
 from tuner.studying.open_worker import open_worker
+from tuner.tables.problems import from_fields
 from workers.measurement import Measurement
 from workers.recording import file_name
 

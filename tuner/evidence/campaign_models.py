@@ -34,6 +34,19 @@ _RUNNING = text("status = 'running'")
 _PRESENT = text("status <> 'gone'")
 
 
+class MissRow(Numbered, Base):
+    """A question that had no measured answer, and how often it was asked."""
+
+    __tablename__ = "miss"
+    __table_args__ = (UniqueConstraint("key", "device"), Index("ix_miss_device", "device", "count", "id"))
+
+    key: Mapped[str] = mapped_column(Line(200))
+    device: Mapped[str] = mapped_column(Line(100))
+    count: Mapped[int] = mapped_column(BigInteger)
+    first_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    last_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+
+
 class WorkerRow(Numbered, Base):
     """A worker: one process on one device. No two live workers share a `slot`, the GPU's UUID.
 
@@ -120,6 +133,8 @@ class CampaignProblemRow(Numbered, Base):
     versus_first: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     versus_best: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    # How often the problem runs in the program that the campaign tunes.
+    count: Mapped[int] = mapped_column(BigInteger, server_default="1")
 
     campaign: Mapped[CampaignRow] = relationship(lazy="raise")
     problem: Mapped[ProblemRow] = relationship(lazy="raise")

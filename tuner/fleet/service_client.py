@@ -119,6 +119,21 @@ class ServiceClient:
             raise self._error_of(0, "not-gemmtune", other)
         return document
 
+    def fetch(self, path: str, params: Mapping[str, Any]) -> bytes:
+        """A response's body that is no JSON.
+
+        Raises:
+            Unreachable, FleetError: as `call`.
+        """
+        try:
+            response = self._http.request("GET", path, params=params)
+        except httpx2.TransportError as error:
+            detail = f"{self.url} does not answer ({error}): start it with `gemmtune serve`"
+            raise self._error_of(0, "unreachable", detail) from error
+        if response.status_code >= 400:
+            raise self._refusal(response.status_code, response.content)
+        return bytes(response.content)
+
     def pages(self, path: str, params: Mapping[str, Any], limit: int) -> Iterator[Any]:
         """The items of a list, fetched in pages of `limit`."""
         query = {"limit": limit, **params}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +32,15 @@ def table(store: Store, device: str) -> dict[str, Any]:
     Raises:
         UnknownDevice: the store has no best of the device.
     """
+    return table_of(chosen_bests(store, device), device)
+
+
+def chosen_bests(store: Store, device: str) -> list[Best]:
+    """The served bests of one device model by problem key; a GPU's own best takes precedence over a replayed one.
+
+    Raises:
+        UnknownDevice: the store has no best of the device.
+    """
     chosen: dict[str, Best] = {}
     for best in store.bests(device):
         # `bests` orders by problem, then by kind: `cuda` comes before `recorded`.
@@ -41,7 +50,7 @@ def table(store: Store, device: str) -> dict[str, Any]:
         raise UnknownDevice(
             f"nothing was tuned on {device!r}: the store has bests of {known}; tune it with `gemmtune tune`"
         )
-    return table_of(chosen.values(), device)
+    return [chosen[key] for key in sorted(chosen)]
 
 
 def table_of(bests: Iterable[Best], device: str) -> dict[str, Any]:
@@ -60,16 +69,37 @@ def read_table(path: Path) -> list[Best]:
     Raises:
         TableError: the file is missing, is not a table of this version, or was changed.
     """
+    return bests_in(read_document(path), path)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A table file's document, whose schema and hash are checked.
+
+    Raises:
+        TableError: the file is missing, is not a table of this version, or was changed.
+    """
     try:
-        document = json.loads(path.read_bytes())
+        document: dict[str, Any] = json.loads(path.read_bytes())
         known = {name: value for name, value in document.items() if name != "content"}
         if document["schema"] != SCHEMA:
             raise TableError(f"{path} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
         if hashlib.sha256(canonical(known)).hexdigest() != document["content"]:
             raise TableError(f"{path} was changed: its content does not match its hash; export it again")
-        return [best_of(document["device"], content) for content in document["entries"]]
+        return document
     except OSError as error:
         raise TableError(f"{path} can't be read ({error.strerror}): export it with `gemmtune export`") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export --format json`") from error
+
+
+def bests_in(document: Mapping[str, Any], path: Path) -> list[Best]:
+    """The bests of a table's document.
+
+    Raises:
+        TableError: an entry is malformed.
+    """
+    try:
+        return [best_of(document["device"], content) for content in document["entries"]]
     except (ValueError, KeyError, TypeError, AttributeError, SpaceError) as error:
         raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export --format json`") from error
 

@@ -23,6 +23,7 @@ from tuner.evidence.rows import ids_by_key
 from tuner.evidence.store import Store
 from tuner.evidence.studies import device_id, problem_columns
 from tuner.fleet.campaigns.clock import now
+from tuner.fleet.campaigns.gains import by_gain
 from tuner.fleet.campaigns.records import Campaign, CampaignBudget, CampaignRequest, CampaignStatus
 from tuner.fleet.queue.choice import queue_of
 from tuner.fleet.queue.in_table import queue_name
@@ -183,7 +184,10 @@ def _add_problems(
     }  # fmt: skip
     for queue, name, kind in queues:
         common = blank | {"queue": queue, "device_id": device_id(session, name, kind)}
-        rows = [common | {"problem_id": problems[problem.key]} for problem in request.problems]
+        rows = [
+            common | {"problem_id": problems[problem.key], "count": count}
+            for problem, count in by_gain(session, request, name)
+        ]
         session.execute(insert(CampaignProblemRow), rows)
 
 
@@ -198,6 +202,8 @@ def digest_of(request: CampaignRequest) -> str:
         "name": request.name, "problems": [problem.key for problem in request.problems], "devices": request.devices,
         "budget": asdict(request.budget), "priority": request.priority,
     }  # fmt: skip
+    if request.counts:
+        document["counts"] = request.counts
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

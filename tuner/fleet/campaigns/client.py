@@ -10,7 +10,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Final, Literal
 
-from tuner.evidence import revocations
+from tuner.evidence import misses, revocations
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
@@ -60,6 +60,11 @@ class LocalCampaigns:
         changes = {"pause": self._campaigns.pause, "resume": self._campaigns.resume, "cancel": self._campaigns.cancel}
         return document(changes[change](campaign_id))
 
+    def misses(self, device: str) -> list[Document]:
+        """Questions about a GPU model that had no measured answer, those asked most often first."""
+        found, _ = misses.page(self._store, device)
+        return [asdict(miss) | {"problem": miss.problem.document()} for miss in found]
+
     def workers(self, gone: bool) -> Iterator[Document]:
         """Registered workers; with `gone`, also those that left or were lost."""
         return _pages(lambda after: self._workers.page(after, PAGE, gone))
@@ -102,6 +107,10 @@ class HttpCampaigns:
     def change(self, campaign_id: int, change: Change) -> Document:
         return dict(self._service.call("POST", f"/v1/campaigns/{campaign_id}:{change}", has="id"))
 
+    def misses(self, device: str) -> list[Document]:
+        query = {"device": device, "limit": misses.MOST_MISSES}
+        return list(self._service.call("GET", "/v1/misses", params=query)["items"])
+
     def workers(self, gone: bool) -> Iterator[Document]:
         return self._service.pages("/v1/workers", {"gone": "true" if gone else "false"}, PAGE)
 
@@ -125,9 +134,13 @@ def _pages(page_after: Callable[[int], Sequence[Campaign | CampaignProblem | Wor
 
 
 def _body(request: CampaignRequest) -> Document:
+    counts = [{"count": count} if count > 1 else {} for count in request.counts or (1,) * len(request.problems)]
     return {
         "name": request.name,
-        "problems": [problem.fields() | {"kind": problem.kind} for problem in request.problems],
+        "problems": [
+            problem.fields() | {"kind": problem.kind} | count
+            for problem, count in zip(request.problems, counts, strict=True)
+        ],
         "devices": [{"name": name, "kind": kind} for name, kind in request.devices],
         "budget": asdict(request.budget),
         "priority": request.priority,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +12,9 @@ from space.config import Config
 from space.errors import ProblemError
 from space.problem import Problem
 from tuner.evidence.records import Ratio
+from tuner.fleet.campaigns.gain import Gain, Won
 from tuner.studying.screening import FINALISTS, Budget, Trial
+from tuner.tables.problems import MOST_COUNT
 from workers.measurement import Clocks as Clocks  # what reports are made of
 from workers.measurement import DeviceFacts as DeviceFacts
 from workers.measurement import Measurement as Measurement
@@ -91,6 +92,8 @@ class CampaignRequest:
         problems: distinct.
         devices: GPU models, each with its kind: `cuda`, or `recorded` for replays.
         priority: -100 … 100; higher ones go first.
+        counts: how often each problem runs in the program that is tuned; empty if nobody knows. What tuning may gain
+            decides the order of problems with counts.
     """
 
     name: str
@@ -98,10 +101,15 @@ class CampaignRequest:
     devices: tuple[tuple[str, str], ...]
     budget: CampaignBudget = CampaignBudget()
     priority: int = 0
+    counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= MOST_NAME or not self.name.isprintable():
             raise ProblemError(f"name {self.name[:80]!r} is invalid: give 1 to {MOST_NAME} printable characters")
+        if self.counts and (
+            len(self.counts) != len(self.problems) or min(self.counts) < 1 or max(self.counts) > MOST_COUNT
+        ):
+            raise ProblemError(f"counts must be 1 to {MOST_COUNT:,}, one for each problem")
         if self.priority not in PRIORITIES:
             raise ProblemError(f"priority = {self.priority}: give {PRIORITIES.start} to {PRIORITIES.stop - 1}")
         for kind, entries in (("problem", self.problems), ("device", self.devices)):
@@ -137,6 +145,7 @@ class CampaignProblem:
         failed: number of candidates by outcome, `correct` excluded.
         measurement_id: the winner's; None unless done.
         note: the winner's; of a replay it says when the GPU measured, and by which kernel source.
+        count: how often the problem runs in the program that is tuned; 1 if nobody knows.
     """
 
     id: int
@@ -159,6 +168,7 @@ class CampaignProblem:
     versus_best: Ratio | None
     ended_at: datetime | None
     note: str = ""
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,26 +364,6 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """Speedup of our kernels over cuBLASLt's first choice, over the problems that they won and that have both times.
-
-    Attributes:
-        problems: their number.
-        geometric_mean: of the ratios library time / our time.
-        faster, tied, slower: counts; a tie has 1 within its 95 % interval.
-        least, most: extremes of the ratios.
-    """
-
-    problems: int
-    geometric_mean: float
-    faster: int
-    tied: int
-    slower: int
-    least: float
-    most: float
-
-
-@dataclass(frozen=True, slots=True)
 class Summary:
     """What a campaign achieved.
 
@@ -383,6 +373,7 @@ class Summary:
         parked: number of problems by reason, shortened to its first clause.
         library_won: problems whose best is one of cuBLASLt's own candidates; `gain` leaves them out.
         replayed: problems whose times were replayed from a recording.
+        won: None while no problem has a baseline, or if no counts were given.
     """
 
     progress: Progress
@@ -391,19 +382,4 @@ class Summary:
     parked: dict[str, int] = field(default_factory=dict)
     library_won: int = 0
     replayed: int = 0
-
-
-def gain_of(ratios: Sequence[Ratio]) -> Gain | None:
-    """The gain over these ratios; None without any."""
-    if not ratios:
-        return None
-    values = [ratio.value for ratio in ratios]
-    return Gain(
-        len(values),
-        math.exp(sum(map(math.log, values)) / len(values)),
-        sum(ratio.low > 1 for ratio in ratios),
-        sum(ratio.low <= 1 <= ratio.high for ratio in ratios),
-        sum(ratio.high < 1 for ratio in ratios),
-        min(values),
-        max(values),
-    )
+    won: Won | None = None

@@ -17,6 +17,7 @@ from tuner.evidence.picks import LIBRARY
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import campaign_of, row_of
 from tuner.fleet.campaigns.clock import now
+from tuner.fleet.campaigns.gain import gain_of, won_of
 from tuner.fleet.campaigns.records import (
     Campaign,
     CampaignProblem,
@@ -24,7 +25,6 @@ from tuner.fleet.campaigns.records import (
     ProblemStatus,
     Progress,
     Summary,
-    gain_of,
 )
 
 #: Rates cover the rounds that ended within this time, so they follow workers that come and go.
@@ -58,21 +58,28 @@ def summary(store: Store, campaign_id: int) -> Summary:
     with store.transaction() as session:
         campaign = campaign_of(row_of(session, campaign_id))
         of_campaign = (
-            select(Item.versus_first, ConfigRow.family, DeviceRow.kind)
+            select(Item.versus_first, ConfigRow.family, DeviceRow.kind, Item.count, MeasurementRow.median_us)
             .join(DeviceRow, DeviceRow.id == Item.device_id)
             .join(MeasurementRow, MeasurementRow.id == Item.measurement_id)
             .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
             .where(Item.campaign_id == campaign_id, Item.status == "done")
         )
         done = session.execute(of_campaign).all()
-        ratios = [ratio for found, family, _ in done if family != LIBRARY and (ratio := codec.ratio(found))]
-        library_won = sum(family == LIBRARY for _, family, _ in done)
-        replayed = sum(kind == "recorded" for _, _, kind in done)
+        compared = [
+            (ratio, family, count, median_us)
+            for found, family, _, count, median_us in done
+            if (ratio := codec.ratio(found))
+        ]
+        gain = gain_of([ratio for ratio, family, _, _ in compared if family != LIBRARY])
+        library_won = sum(family == LIBRARY for _, family, _, _, _ in done)
+        replayed = sum(kind == "recorded" for _, _, kind, _, _ in done)
+        most = session.scalar(select(func.max(Item.count)).where(Item.campaign_id == campaign_id)) or 1
+        won = won_of([(ratio, count, median_us) for ratio, _, count, median_us in compared]) if most > 1 else None
         parked = select(Item.reason).where(Item.campaign_id == campaign_id, Item.status == "parked")
         reasons = Counter(reason.partition(":")[0] for reason in session.scalars(parked))
         stands = _progress(session, campaign)
         return Summary(
-            stands, gain_of(ratios), stands.failed, dict(reasons.most_common()), library_won, replayed
+            stands, gain, stands.failed, dict(reasons.most_common()), library_won, replayed, won
         )
 
 
@@ -155,5 +162,5 @@ def _problem(row: CampaignProblemRow, config_key: str, median_us: float | None, 
         row.id, row.campaign_id, codec.problem_of(row.problem.key), row.device.name, row.device.kind,
         ProblemStatus(row.status), row.attempts, row.reason, row.failing_config, row.rounds, row.tried,
         dict(row.failed), row.gpu_seconds, row.measurement_id, config_key, median_us, codec.ratio(row.versus_first),
-        codec.ratio(row.versus_best), utc(row.ended_at) if row.ended_at else None, note,
+        codec.ratio(row.versus_best), utc(row.ended_at) if row.ended_at else None, note, row.count,
     )  # fmt: skip

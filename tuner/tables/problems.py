@@ -1,15 +1,11 @@
-"""Problem lists, read from JSON, CSV and ladder expressions."""
+"""Problems from fields and from ladder expressions. `tuner.tables.importers` reads files."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from math import prod
-from pathlib import Path
 from typing import Any, Final
 
 from space.errors import ProblemError
@@ -19,9 +15,12 @@ from space.registry import DEFAULT_KIND, KINDS, kind_named
 #: Most problems per campaign: as many as one request creates in a few seconds.
 MOST_PROBLEMS: Final = 20_000
 #: Fields of a list entry that are ignored, for its human readers.
-_REMARKS: Final = frozenset({"name", "class", "source", "comment", "key"})
+_REMARKS: Final = frozenset({"name", "class", "source", "comment", "key", "count"})
+#: Most runs of one problem.
+MOST_COUNT: Final = 10**12
 #: No digits of other scripts, and no overlong numbers.
 _NUMBER: Final = re.compile("[0-9]{1,10}")
+_COUNT: Final = re.compile("[0-9]{1,13}")
 _STEPS: Final = re.compile(r"([0-9]{1,10})\.\.([0-9]{1,10})(?::([x+])([0-9]{1,10}))?")
 
 
@@ -58,7 +57,7 @@ def _values(kind: ProblemKind, name: str, text: str, expression: str) -> Sequenc
             f"{part[:80]!r} in {expression[:120]!r} is not part of a ladder: write {kind.shape[0]}=1..8192:x2 "
             f"{example}, and any of {others}"
         )
-    return _numbers(part, text) if field.type is int else text.split(",")
+    return numbers(part, text) if field.type is int else text.split(",")
 
 
 def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
@@ -80,54 +79,19 @@ def from_fields(entry: Mapping[str, Any], where: str) -> Problem:
         raise ProblemError(f"{where}: {error}") from error
 
 
-def from_csv(text: str, where: str = "the CSV") -> list[Problem]:
-    """Problems from CSV with a header that names the fields.
+def count_of(entry: Mapping[str, Any], where: str) -> int:
+    """How often an entry says that its problem runs; 1 if it says nothing.
 
     Raises:
-        ProblemError: the text is not CSV, or a row is invalid.
+        ProblemError: it says no whole number from 1 to `MOST_COUNT`.
     """
-    problems: list[Problem] = []
-    try:
-        for row in csv.DictReader(io.StringIO(text, newline=""), strict=True):
-            place = f"{where}, row {len(problems) + 1}"
-            if None in row or None in row.values():
-                raise ProblemError(f"{place} and the header differ in length: give every field, or leave it empty")
-            numbers = _number_fields(row.get("kind"))
-            fields: dict[str, Any] = {
-                name: _number(value.strip()) if name in numbers else value.strip() for name, value in row.items()
-            }
-            problems.append(from_fields(fields, place))
-    except csv.Error as error:
-        raise ProblemError(f"{where} is not valid CSV ({error}): give a header that names the fields") from error
-    return problems
-
-
-def from_json(text: str, where: str = "the JSON") -> list[Problem]:
-    """Problems from a JSON list of objects with the fields of a problem.
-
-    Raises:
-        ProblemError: the text is not such a list, or an entry is invalid.
-    """
-    try:
-        entries = json.loads(text)
-    except ValueError as error:
-        raise ProblemError(f"{where} is not valid JSON ({error}): give a list of objects with m, n and k") from error
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ProblemError(f"{where} is not a list of problems: give a list of objects with m, n and k")
-    return [from_fields(entry, f"{where}, entry {place}") for place, entry in enumerate(entries, 1)]
-
-
-def from_file(path: Path) -> list[Problem]:
-    """Problems of a `.csv` or `.json` file.
-
-    Raises:
-        ProblemError: the file cannot be read, or is invalid.
-    """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(f"{path} cannot be read ({error}): give a CSV or JSON file of problems") from error
-    return from_csv(text, str(path)) if path.suffix.lower() == ".csv" else from_json(text, str(path))
+    said = entry.get("count")
+    if said in (None, ""):
+        return 1
+    found = number(said, _COUNT) if isinstance(said, str) else said
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_COUNT:
+        raise ProblemError(f"{where}: count = {repr(said)[:80]} is not a count: give a whole number from 1 on")
+    return found
 
 
 def distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -144,29 +108,31 @@ def distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return found
 
 
-def _number_fields(kind: str | None) -> set[str]:
-    """Names of the whole-number fields of a row's kind; none if the kind is unknown, which `from_fields` reports."""
-    known = KINDS.get((kind or DEFAULT_KIND).strip())
-    return {field.name for field in known.fields if field.type is int} if known else set()
-
-
-def _number(text: str) -> int | str:
+def number(text: str, pattern: re.Pattern[str] = _NUMBER) -> int | str:
     """The number that a text spells; otherwise the text itself, for the error message."""
-    return int(text) if _NUMBER.fullmatch(text) else text
+    return int(text) if pattern.fullmatch(text) else text
 
 
-def _numbers(part: str, text: str) -> list[int]:
-    numbers: list[int] = []
+def numbers(part: str, text: str) -> list[int]:
+    """The numbers of a list such as `64,128`, `1..8192:x2` or `64..512:+64`.
+
+    Args:
+        part: the list as messages name it.
+
+    Raises:
+        ProblemError: it is malformed or too long.
+    """
+    found: list[int] = []
     for piece in text.split(","):
-        if isinstance(number := _number(piece), int):
-            numbers.append(number)
+        if isinstance(spelled := number(piece), int):
+            found.append(spelled)
         elif steps := _STEPS.fullmatch(piece):
-            numbers += _steps(part, int(steps[1]), int(steps[2]), steps[3] or "+", int(steps[4] or 1))
+            found += _steps(part, int(steps[1]), int(steps[2]), steps[3] or "+", int(steps[4] or 1))
         else:
             raise ProblemError(f"{part[:80]!r} is not a list of numbers: write 64, 64,128 or 1..8192:x2 or 64..512:+64")
-        if len(numbers) > MOST_PROBLEMS:
+        if len(found) > MOST_PROBLEMS:
             raise ProblemError(f"{part[:80]!r} means more than {MOST_PROBLEMS:,} numbers: give fewer")
-    return list(dict.fromkeys(numbers))
+    return list(dict.fromkeys(found))
 
 
 def _steps(part: str, first: int, last: int, how: str, by: int) -> list[int]:
@@ -177,7 +143,7 @@ def _steps(part: str, first: int, last: int, how: str, by: int) -> list[int]:
         )
     if how == "+":
         return list(range(first, last + 1, by)[: MOST_PROBLEMS + 1])
-    numbers = [first]
-    while numbers[-1] * by <= last:
-        numbers.append(numbers[-1] * by)
-    return numbers
+    found = [first]
+    while found[-1] * by <= last:
+        found.append(found[-1] * by)
+    return found

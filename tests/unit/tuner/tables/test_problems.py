@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
-from tuner.fleet.campaigns.problems import MOST_PROBLEMS, distinct, from_csv, from_file, from_json, ladder
+from space.problem import Problem
+from tuner.tables.importers import shapes_of
+from tuner.tables.problems import MOST_PROBLEMS, distinct, ladder
+
+
+def listed(path: Path, text: str) -> list[Problem]:
+    path.write_text(text)
+    return list(shapes_of([path]).counts)
 
 
 def shapes(expression: str) -> list[str]:
@@ -76,7 +83,9 @@ def test_csv_and_json_mean_the_same(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text(
         '[{"name": "one", "m": 64, "n": 128, "k": 256, "dtype": "fp16"}, {"m": 1, "n": 2, "k": 3, "layout": "nn"}]'
     )
-    assert from_file(tmp_path / "list.csv") == from_file(tmp_path / "list.json")
+    (tmp_path / "noted.csv").write_text("m,n,k,count\n64,128,256,\n64,128,256,7\n")
+    assert shapes_of([tmp_path / "list.csv"]) == shapes_of([tmp_path / "list.json"])
+    assert shapes_of([tmp_path / "noted.csv"]).counts == {Gemm(64, 128, 256): 8}
 
 
 @pytest.mark.parametrize(
@@ -90,12 +99,14 @@ def test_csv_and_json_mean_the_same(tmp_path: Path) -> None:
         ("m,n,k\n1,2,-3\n", "k = '-3'"),
         ("m,n,k\n1,2,³\n", "k = '³'"),
         (f"m,n,k\n1,2,{'9' * 5_000}\n", "k = '9999"),
+        ("m,n,k,count\n1,2,3,0\n", "line 2: count = '0'|line 2: count = 0"),
+        ("m,n,k,count\n1,2,3,many\n", "line 2: count = 'many'"),
         ('m,n,k\n"1,2,3\n', "not valid CSV"),
     ],
 )
-def test_bad_csv_is_named_with_its_row(text: str, said: str) -> None:
+def test_bad_csv_is_named_with_its_row(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match=said):
-        from_csv(text)
+        listed(tmp_path / "list.csv", text)
 
 
 @pytest.mark.parametrize(
@@ -110,17 +121,17 @@ def test_bad_csv_is_named_with_its_row(text: str, said: str) -> None:
         ('[{"m": 1, "n": 2, "k": 3, "dtype": 7}]', "entry 1"),
     ],
 )
-def test_bad_json_is_named_with_its_entry(text: str, said: str) -> None:
+def test_bad_json_is_named_with_its_entry(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match=said):
-        from_json(text)
+        listed(tmp_path / "list.json", text)
 
 
 def test_a_file_that_can_not_be_read_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ProblemError, match=r"nothing\.csv"):
-        from_file(tmp_path / "nothing.csv")
+        shapes_of([tmp_path / "nothing.csv"])
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ProblemError, match="cannot be read"):
-        from_file(tmp_path / "bytes.csv")
+        shapes_of([tmp_path / "bytes.csv"])
 
 
 def test_repeats_are_dropped_and_numbers_are_limited() -> None:

@@ -1,0 +1,51 @@
+"""GET /v1/misses: the questions without a measured answer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import BaseModel, Field
+
+from api.auth import require
+from api.derived import fields_of
+from api.http_errors import responses
+from api.problem_schemas import ProblemOut
+from api.schemas import Absent, DeviceName, Strict
+from tuner.evidence.misses import MOST_MISSES, Miss, page
+
+router = APIRouter(tags=["misses"], dependencies=[Depends(require("read"))])
+
+
+class MissesQuery(Strict):
+    """Selects misses."""
+
+    device: DeviceName | Absent = None
+    limit: Annotated[int, Field(ge=1, le=MOST_MISSES)] = 1_000
+
+
+@fields_of(Miss, problem=ProblemOut)
+class MissOut(BaseModel):
+    """A question that had no measured answer, and how often it was asked."""
+
+
+class MissesOut(BaseModel):
+    """Misses, those asked most often first."""
+
+    items: list[MissOut]
+    total: int = Field(description="all that match, listed or not")
+
+
+@router.get("/v1/misses", operation_id="listMisses", responses=responses())
+def list_misses(request: Request, query: Annotated[MissesQuery, Query()]) -> MissesOut:
+    """Questions to /v1/best and /v1/best:batch that had no measured answer and still have none.
+
+    What was asked within the last seconds may be missing.
+    """
+    found, total = page(request.app.state.store, query.device, query.limit)
+    items = [
+        {"problem": miss.problem.document(), "device": miss.device, "count": miss.count, "first_at": miss.first_at,
+         "last_at": miss.last_at}
+        for miss in found
+    ]  # fmt: skip
+    return MissesOut.model_validate({"items": items, "total": total})

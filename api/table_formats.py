@@ -1,0 +1,80 @@
+"""Tables in other formats than the canonical JSON, rendered once per content."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from api.encoding import Rendered
+from api.http_errors import HttpError
+from api.schemas import Absent, Strict
+from space.errors import ConfigError
+from tuner.tables.exporters import exporter_named
+from tuner.tables.exporters.guard import MIN_GAIN, guarded
+from tuner.tables.exporters.wanted import Wanted
+
+#: Renderings kept: a few formats of a few devices.
+_MOST_KEPT: Final = 16
+
+
+class TableQuery(Strict):
+    """The format of a table, and the guard before it."""
+
+    format: Literal["json", "csv", "parquet", "tunableop"] = "json"
+    min_gain: (
+        Annotated[
+            float,
+            Field(ge=1.0, le=100.0, description=f"least gain that leaves; {MIN_GAIN} by default, none for json"),
+        ]
+        | Absent
+    ) = None
+    torch: Annotated[str, Field(max_length=20, description="PyTorch's version, for tunableop")] = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole table is asked for, with its evidence."""
+        return self.format == "json" and self.min_gain is None
+
+
+class TableFormats:
+    """Renderings of tables by what was asked, the latest ones."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[object, ...], Rendered] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, device: str, content: object, query: TableQuery, read: Callable[[], dict[str, Any]]) -> Rendered:
+        """A table in a format.
+
+        Args:
+            content: changes whenever the table does.
+            read: the table's document.
+
+        Raises:
+            HttpError: 422, the format needs something that the query does not say.
+        """
+        key = (device, content, query.format, query.min_gain, query.torch)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = _rendered(device, query, read())
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+def _rendered(device: str, query: TableQuery, document: dict[str, Any]) -> Rendered:
+    exporter = exporter_named(query.format)
+    table = guarded(document, MIN_GAIN if query.min_gain is None else query.min_gain)
+    try:
+        files = exporter.files(table, Wanted(f"{device}.{query.format}", torch=query.torch))
+    except ConfigError as error:
+        raise HttpError(422, "bad-input", str(error)) from error
+    return Rendered(next(iter(files.values())), exporter.MEDIA_TYPE)

@@ -1,0 +1,140 @@
+"""Questions without a measured answer are counted and become campaigns; tables leave in formats behind a guard."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from pyarrow import parquet
+
+from api.app import create_app
+from gemmtune import Client
+from space.kinds.gemm import Gemm
+from tests.integration.api.asking import ASKED, problem_of, serving
+from tests.support import DEVICE, PROBLEM, keep_best
+from tuner.evidence import misses
+from tuner.evidence.records import Ratio
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.client import LocalCampaigns
+from tuner.fleet.campaigns.records import TIMING, CampaignRequest
+
+OTHER = {"m": 300, "n": 512, "k": 320}
+
+
+def ask(http: TestClient, *questions: dict[str, int]) -> None:
+    for question in questions:
+        http.get("/v1/best", params=question | {"device": DEVICE}).raise_for_status()
+
+
+def listed(http: TestClient, **query: str) -> list[tuple[int, int]]:
+    """M and count of every miss, after writing them down."""
+    app: Any = http.app
+    app.state.misses.write()
+    items = http.get("/v1/misses", params=query).raise_for_status().json()["items"]
+    return [(item["problem"]["m"], item["count"]) for item in items]
+
+
+def follow(http: TestClient) -> None:
+    app: Any = http.app
+    app.state.follower.poll()
+
+
+class TestMisses:
+    def test_they_are_counted_until_they_are_measured(self, http: TestClient, store: Store) -> None:
+        ask(http, ASKED, OTHER, OTHER)
+        batch = {"device": DEVICE, "problems": [OTHER, ASKED | {"k": 999}]}
+        http.post("/v1/best:batch", json=batch).raise_for_status()
+        assert listed(http) == [(300, 3), (256, 1), (256, 1)]
+        keep_best(store, PROBLEM, DEVICE)
+        follow(http)
+        ask(http, ASKED)
+        assert listed(http, limit="1") == [(300, 3)]
+        assert http.get("/v1/misses", params={"limit": "1"}).json()["total"] == 2
+        assert listed(http, device="NVIDIA L40S") == []
+
+    def test_those_asked_least_are_dropped(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(misses, "MOST_MISSES", 2)
+        keys = [Gemm(m, 64, 64).key for m in (1, 2, 3)]
+        misses.add(store, {(keys[0], DEVICE): 5, (keys[1], DEVICE): 1})
+        misses.add(store, {(keys[2], DEVICE): 3, (keys[1], DEVICE): 1})
+        found, total = misses.page(store)
+        assert ([miss.count for miss in found], total) == ([5, 3], 2)
+
+    def test_a_wrong_query_is_refused(self, http: TestClient) -> None:
+        problem_of(http.get("/v1/misses", params={"limit": "0"}), 422, "malformed-request")
+
+    def test_a_client_and_a_campaign_read_them(self, http: TestClient, store: Store) -> None:
+        ask(http, OTHER)
+        assert listed(http) == [(300, 1)]
+        (local,) = LocalCampaigns(store, TIMING).misses(DEVICE)
+        with serving(create_app(store)) as url, Client(url) as client:
+            (remote,) = client.misses(DEVICE)
+        assert (local["problem"]["key"], local["count"]) == (remote["problem"]["key"], remote["count"])
+
+
+class TestCounts:
+    def test_counts_order_a_campaign_by_what_it_may_gain(self, http: TestClient) -> None:
+        small, often, large = ({"m": m, "n": 256, "k": 256} for m in (16, 32, 8192))
+        body = {"name": "counted", "devices": [{"name": DEVICE}],
+                "problems": [small, often | {"count": 10_000}, large | {"count": 2}]}  # fmt: skip
+        campaign = http.post("/v1/campaigns", json=body).raise_for_status().json()["id"]
+        found = http.get(f"/v1/campaigns/{campaign}/problems").json()["items"]
+        assert [(item["problem"]["m"], item["count"]) for item in found] == [(32, 10_000), (8192, 2), (16, 1)]
+        assert http.get(f"/v1/campaigns/{campaign}/summary").json()["won"] is None
+
+    def test_without_counts_the_order_stays(self, store: Store) -> None:
+        problems = tuple(Gemm(m, 64, 64) for m in (1, 512, 2))
+        request = CampaignRequest("plain", problems, ((DEVICE, "cuda"),))
+        campaign, _ = Campaigns(store).create(request)
+        rows = LocalCampaigns(store, TIMING).problems(campaign.id, None)
+        assert [row["problem"]["m"] for row in rows] == [1, 512, 2]
+
+
+class TestFormats:
+    @pytest.fixture(autouse=True)
+    def bests(self, http: TestClient, store: Store) -> None:
+        """One that is surely faster, one that is not."""
+        keep_best(store, PROBLEM, DEVICE)
+        slow = keep_best(store, Gemm.parse("512x512x512"), DEVICE)
+        store.set_bests([replace(slow, versus_first=Ratio(1.0, 0.9, 1.1, True))])
+        follow(http)
+
+    def test_csv_and_parquet_say_what_the_library_keeps(self, http: TestClient) -> None:
+        text = http.get(f"/v1/tables/{DEVICE}", params={"format": "csv", "min_gain": "1.0"})
+        assert text.headers["content-type"].startswith("text/csv")
+        rows = list(csv.DictReader(io.StringIO(text.text)))
+        assert len(rows) == 2
+        packed = http.get(f"/v1/tables/{DEVICE}", params={"format": "parquet"})
+        assert parquet.read_table(io.BytesIO(packed.content)).num_rows == 2
+        assert text.headers["etag"] != packed.headers["etag"]
+
+    def test_guarded_json_counts_what_it_leaves_out(self, http: TestClient) -> None:
+        document = http.get(f"/v1/tables/{DEVICE}", params={"min_gain": "1.02"}).json()
+        assert len(document["entries"]) + len(document["library"]) == 2
+        assert sum(document["left_out"].values()) == len(document["library"])
+        assert "library" not in http.get(f"/v1/tables/{DEVICE}").json()
+
+    def test_each_format_has_an_etag_until_the_table_changes(self, http: TestClient, store: Store) -> None:
+        about = {"format": "csv"}
+        etag = http.get(f"/v1/tables/{DEVICE}", params=about).headers["etag"]
+        again = http.get(f"/v1/tables/{DEVICE}", params=about, headers={"If-None-Match": etag})
+        assert (again.status_code, again.content) == (304, b"")
+        keep_best(store, Gemm.parse("1024x512x512"), DEVICE)
+        follow(http)
+        assert http.get(f"/v1/tables/{DEVICE}", params=about, headers={"If-None-Match": etag}).status_code == 200
+
+    def test_what_a_format_needs_is_named(self, http: TestClient) -> None:
+        params = {"format": "tunableop"}
+        problem_of(http.get(f"/v1/tables/{DEVICE}", params=params), 404, "unknown-device")
+        problem_of(http.get(f"/v1/tables/{DEVICE}", params={"format": "xml"}), 422, "malformed-request")
+        problem_of(http.get("/v1/tables/nothing", params={"format": "csv"}), 404, "unknown-device")
+
+    def test_a_client_gets_files(self, store: Store) -> None:
+        with serving(create_app(store)) as url, Client(url) as client:
+            assert json.loads(client.table_as(DEVICE, "json", min_gain=1.02))["min_gain"] == 1.02

@@ -1,0 +1,267 @@
+"""Exporters: what leaves is not noise, each format is what its consumer reads, and bundles are checked whole."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from space.errors import ConfigError
+from space.kinds.gemm import Gemm
+from space.registry import family_named
+from tuner.errors import ExportError, TableError
+from tuner.files import export_folder
+from tuner.tables.bundles import read_bundle
+from tuner.tables.entries import canonical
+from tuner.tables.exporters import EXPORTERS, exporter_named
+from tuner.tables.exporters.guard import Guarded, guarded
+from tuner.tables.exporters.tunableop import listed, operation_of, with_ordinal
+from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.importers import shapes_of
+from tuner.tables.tables import read_table
+
+DEVICE = "NVIDIA H200"
+ALGORITHM = {
+    "algorithm": 66, "tile": 20, "stages": 36, "split_k": 1, "reduction": 0, "swizzle": 0, "custom": 0,
+    "inner_shape": 0, "cluster": 7, "workspace_bytes": 0,
+}  # fmt: skip
+#: An ELF header of a CUDA program for sm_90.
+CUBIN = b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H28xI", 190, 90 << 8).ljust(60, b"\0")
+DIGEST = "5" * 64
+
+
+def entry(problem: Gemm, low: float = 1.05, family: str = "sm90_wgmma", **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    config = family_named(family).config(ALGORITHM if family == "cublaslt" else {})
+    return {
+        "problem": problem.document(),
+        "config": {"family": config.family, "knobs": config.knobs, "key": config.key},
+        "runner_up": None, "policy": "sustained", "device_kind": "cuda", "median_us": 10.7, "tflops": 700.0,
+        "samples_us": [10.6, 10.7, 10.8], "stage": "final", "product_joules": None, "note": "",
+        "versus_cublaslt_first": {"value": low + 0.01, "low": low, "high": low + 0.02, "paired": True},
+        "versus_cublaslt_best": None,
+        "verification": {"elements": 65536, "mismatches": 0, "worst_ratio": 0.1, "reference": "float64"},
+        "clocks": None,
+        "build_digest": "" if family == "cublaslt" else DIGEST,
+        "provenance": {
+            "kernel_source_digest": "k", "driver": "580.1", "nvrtc": "13.0", "gemmtune": "0.1", "seed": 1,
+            "cublaslt": "130101", "device": DEVICE, "device_uuid": "GPU-1",
+        },
+        "measurement_id": 1, "study_id": 1, "taken_at": "2026-11-23T00:00:00+00:00", "tried": 9, "failed": {},
+    } | more  # fmt: skip
+
+
+def table(*entries: dict[str, Any]) -> dict[str, Any]:
+    document = {"schema": "gemmtune.table/1", "device": DEVICE, "entries": list(entries)}
+    return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
+
+
+WON, TIED = Gemm.of(16, 4096, 4096), Gemm.of(32, 4096, 4096)
+UNPAIRED = {"value": 2.0, "low": 1.9, "high": 2.1, "paired": False}
+
+
+def test_only_what_is_surely_faster_leaves_and_the_rest_is_counted() -> None:
+    document = table(
+        entry(WON), entry(TIED, 1.01), entry(Gemm.of(1, 64, 64), policy="rounds"),
+        entry(Gemm.of(2, 64, 64), versus_cublaslt_first=UNPAIRED),
+        entry(Gemm.of(3, 64, 64), versus_cublaslt_first=None),
+    )  # fmt: skip
+    found = guarded(document)
+    assert [each["problem"]["key"] for each in found.entries] == [WON.key]
+    assert sorted(found.left_out.values()) == [1, 1, 1, 1]
+    assert len(found.library) == 4
+    assert len(guarded(document, 1.0).entries) == 2
+    assert (guarded(document, 1.0, {TIED.key}).library, len(guarded(document, 1.0, {TIED.key}).entries)) == ([], 1)
+
+
+def test_the_low_end_must_exceed_the_margin() -> None:
+    assert guarded(table(entry(WON, 1.02)), 1.02).entries == []
+
+
+def written(format: str, found: Guarded, **wanted: Any) -> dict[str, bytes]:  # noqa: ANN401
+    return dict(exporter_named(format).files(found, Wanted(**{"name": f"t.{format}"} | wanted)))
+
+
+def test_json_keeps_null_for_what_the_library_won_and_is_read_back(tmp_path: Path) -> None:
+    (content,) = written("json", guarded(table(entry(WON), entry(TIED, 1.0)))).values()
+    document = json.loads(content)
+    assert document["library"] == {TIED.key: None}
+    assert document["left_out"] == {"not surely more than 1.02 times as fast as the library's first choice": 1}
+    path = tmp_path / "t.json"
+    path.write_bytes(content)
+    assert [best.problem for best in read_table(path)] == [WON]
+
+
+def test_csv_and_parquet_have_the_same_rows(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    found = guarded(table(entry(WON), entry(TIED, 1.0)))
+    (tmp_path / "t.csv").write_bytes(written("csv", found)["t.csv"])
+    first, second = parquet.read_table(io.BytesIO(written("parquet", found)["t.parquet"])).to_pylist()
+    assert (first["m"], first["gain_low"], first["config"][:10]) == (16, 1.05, "sm90_wgmma")
+    assert (second["m"], second["config"], second["time_us"]) == (32, None, None)
+    header, *rows = (tmp_path / "t.csv").read_text().splitlines()
+    assert header.startswith("kind,m,n,k,dtype")
+    assert [row.split(",")[1] for row in rows] == ["16", "32"]
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "json"])
+def test_an_empty_table_is_written_too(name: str) -> None:
+    assert written(name, guarded(table()))
+
+
+@pytest.mark.parametrize("name", sorted(EXPORTERS))
+def test_the_same_table_gives_the_same_bytes(name: str) -> None:
+    found = guarded(table(entry(WON, family="cublaslt")))
+    assert written(name, found, torch="2.14.1", program=lambda _: CUBIN) == written(
+        name, found, torch="2.14.1", program=lambda _: CUBIN
+    )
+
+
+def test_an_unknown_format_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean parquet"):
+        exporter_named("parket")
+
+
+# ------------------------------------------------------------------------------------------------ TunableOp
+
+#: As torch's GemmCublaslt.h prints a solution, and reads it.
+SOLUTION = re.compile(
+    r"Gemm_Cublaslt_id_-?\d+_tile_\d+_stages_\d+_splitk_-?\d+_red_\d+_swizzle_\d+_custom_\d+_inner_\d+_cluster_\d+"
+)
+
+
+def test_rows_are_those_that_torch_reads() -> None:
+    found = guarded(table(entry(WON, family="cublaslt")))
+    files = written("tunableop", found, name="dir/table.csv", torch="2.14.1", gpus=2)
+    assert list(files) == ["dir/table0.csv", "dir/table1.csv"]
+    assert files["dir/table0.csv"] == files["dir/table1.csv"]
+    assert files["dir/table0.csv"].decode() == (
+        "Validator,PT_VERSION,2.14.1\nValidator,CUBLASLT_VERSION,130101\nValidator,CUDA_DEVICE,9.0:NVIDIA H200\n"
+        "GemmTunableOp_BFloat16_TN,tn_4096_16_4096_ld_4096_4096_4096,Gemm_Cublaslt_id_66_tile_20_stages_36_splitk_1_"
+        "red_0_swizzle_0_custom_0_inner_0_cluster_7,0.0107\n"
+    )
+    rows, _ = listed(found)
+    assert all(SOLUTION.fullmatch(row.split(",")[2]) for row in rows)
+
+
+@pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
+@pytest.mark.parametrize(
+    ("dtype", "batch", "epilogue"), [("bf16", 1, "none"), ("fp16", 4, "none"), ("bf16", 1, "bias")]
+)
+def test_a_row_means_the_problem_that_it_was_made_of(
+    tmp_path: Path, layout: str, dtype: str, batch: int, epilogue: str
+) -> None:
+    problem = Gemm.of(24, 4096, 2048, dtype, layout, batch, epilogue)
+    said = operation_of(problem)
+    assert said
+    (tmp_path / "untuned.csv").write_text(",".join(said) + "\n")
+    assert list(shapes_of([tmp_path / "untuned.csv"]).counts) == [problem]
+
+
+def test_what_torch_can_not_run_is_left_out_with_its_reason() -> None:
+    big = {"family": "cublaslt", "knobs": ALGORITHM | {"rank": 0, "workspace_bytes": 64 << 20}, "key": "k"}
+    ranked = {"family": "cublaslt", "knobs": ALGORITHM | {"algorithm": -1}, "key": "k"}
+    other = {"provenance": {"cublaslt": "130000"}}
+    found = guarded(table(
+        entry(WON, family="cublaslt"), entry(TIED, family="cublaslt"), entry(WON, family="cublaslt", config=big),
+        entry(WON, family="cublaslt", config=ranked), entry(WON, family="cublaslt", **other),
+        entry(Gemm.of(16, 64, 64, epilogue="bias+gelu"), family="cublaslt"), entry(WON),
+    ))  # fmt: skip
+    rows, left_out = listed(found)
+    assert (len(rows), sum(left_out.values())) == (2, 5)
+    step = exporter_named("tunableop").next_step(found, Wanted("t.csv", torch="2.14.1"))
+    assert "PYTORCH_TUNABLEOP_TUNING=0" in step
+    assert "workspace" in step
+
+
+@pytest.mark.parametrize("version", ["", "2.14", "2.14.1+cu130", "new"])
+def test_torch_must_have_a_version(version: str) -> None:
+    with pytest.raises(ConfigError, match="--torch"):
+        written("tunableop", guarded(table(entry(WON, family="cublaslt"))), torch=version)
+
+
+def test_the_ordinal_stands_where_torch_puts_it() -> None:
+    assert with_ordinal("a.b/table.csv", 3) == "a.b/table3.csv"
+    assert with_ordinal("gpu%d_table.csv", 3) == "gpu3_table.csv"
+
+
+# ------------------------------------------------------------------------------------------------ bundles
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    found = guarded(table(entry(WON), entry(TIED, 1.0), entry(Gemm.of(8, 64, 64), family="cublaslt")))
+    export_folder(tmp_path / "bundle", written("bundle", found, program=lambda _: CUBIN))
+    return tmp_path / "bundle"
+
+
+def test_a_bundle_is_read_back_with_its_programs(bundle: Path) -> None:
+    found = read_bundle(bundle)
+    assert (found.device, found.arch, found.library) == (DEVICE, "sm_90a", {TIED.key})
+    assert found.program(WON) == CUBIN
+    assert found.program(Gemm.of(8, 64, 64)) == b""
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    assert (manifest["multiprocessors"], manifest["driver"], manifest["nvrtc"]) == (132, ["580.1"], ["13.0"])
+    assert sorted(manifest["files"]) == [f"cubins/{DIGEST}.cubin", "table.json"]
+    assert [path.name for path in bundle.parent.iterdir()] == ["bundle"]
+
+
+def test_a_bundle_replaces_nothing(bundle: Path) -> None:
+    with pytest.raises(ExportError, match="exists"):
+        export_folder(bundle, {"manifest.json": b"{}"})
+    read_bundle(bundle)
+
+
+def test_what_has_no_program_is_left_to_the_library() -> None:
+    found = guarded(table(entry(WON), entry(TIED)))
+    files = written("bundle", found, program=lambda each: "gone" if each["problem"]["m"] == 16 else CUBIN)
+    document = json.loads(files["table.json"])
+    assert (document["library"], document["left_out"]) == ({WON.key: None}, {"gone": 1})
+
+
+def manifest_with(bundle: Path, **changed: Any) -> None:  # noqa: ANN401
+    path = bundle / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changed))
+
+
+def listing(bundle: Path, name: str) -> None:
+    (bundle.parent / "outside").write_bytes(b"x")
+    manifest_with(bundle, files={name: hashlib.sha256(b"x").hexdigest()})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda folder: listing(folder, "../outside"), "which no bundle has"),
+        (lambda folder: listing(folder, "cubins/../../outside"), "which no bundle has"),
+        (lambda folder: listing(folder, str(folder.parent / "outside")), "which no bundle has"),
+        (lambda folder: manifest_with(folder, schema="gemmtune.bundle/2"), "gemmtune.bundle/2"),
+        (lambda folder: manifest_with(folder, arch="sm_100a"), "no program for sm_100a"),
+        (lambda folder: manifest_with(folder, device="NVIDIA L40S"), "no table of 'NVIDIA L40S'"),
+        (lambda folder: manifest_with(folder, files={}), "no table of"),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "no manifest"),
+        (lambda folder: (folder / "manifest.json").unlink(), "can't be read"),
+        (lambda folder: (folder / f"cubins/{DIGEST}.cubin").write_bytes(CUBIN + b"!"), "was changed"),
+        (lambda folder: (folder / f"cubins/{DIGEST}.cubin").unlink(), "can't be read"),
+        (lambda folder: (folder / "table.json").write_text("{}"), "was changed"),
+    ],
+)  # fmt: skip
+def test_a_bundle_that_is_not_what_it_says_is_refused_whole(bundle: Path, change: Any, said: str) -> None:  # noqa: ANN401
+    change(bundle)
+    with pytest.raises(TableError, match=said):
+        read_bundle(bundle)
+
+
+def test_a_program_that_is_a_link_is_refused(bundle: Path) -> None:
+    program = bundle / "cubins" / f"{DIGEST}.cubin"
+    (bundle.parent / "elsewhere").write_bytes(CUBIN)
+    program.unlink()
+    program.symlink_to(bundle.parent / "elsewhere")
+    with pytest.raises(TableError, match="is a link"):
+        read_bundle(bundle)

@@ -1,0 +1,224 @@
+"""Importers: shapes from files that other programs write, and hostile files, which are refused whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from space.errors import ProblemError
+from space.kinds.gemm import Gemm
+from space.problem import Problem
+from tuner.tables.importers import shapes_of
+from tuner.tables.importers.source import Asked
+from tuner.tables.shapes import Shapes, as_csv
+
+Read = Callable[..., Shapes]
+BF16 = "c10::BFloat16"
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    def read(name: str, content: str | bytes, **asked: Any) -> Shapes:  # noqa: ANN401
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return shapes_of([path], Asked(**asked))
+
+    return read
+
+
+def event(name: str, shapes: list[Any], strides: list[Any], types: list[str], **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    args = {"Input Dims": shapes, "Input Strides": strides, "Input type": types, **more}
+    return {"ph": "X", "cat": "cpu_op", "name": name, "ts": 1, "dur": 2, "args": args}
+
+
+MM = event("aten::mm", [[16, 64], [64, 128]], [[64, 1], [1, 64]], [BF16, BF16])
+
+
+def trace(*events: dict[str, Any]) -> str:
+    return json.dumps({"schemaVersion": 1, "deviceProperties": [{"name": "a [card]"}], "traceEvents": list(events)})
+
+
+# ------------------------------------------------------------------------------------------------ TunableOp
+
+UNTUNED = """GemmTunableOp_BFloat16_TN,tn_4096_16_2048_ld_2048_2048_4096
+GemmTunableOp_Half_NN,nn_4096_16_2048_ld_4096_2048_4096
+GemmTunableOp_BFloat16_NT,nt_4096_16_2048_ld_4096_16_4096
+GemmTunableOp_BFloat16_TT,tt_4096_16_2048_ld_2048_16_4096
+GemmAndBiasTunableOp_BFloat16_TN,tn_64_8_32_ld_32_32_64
+GemmStridedBatchedTunableOp_BFloat16_NN,nn_64_8_32_B_4_ld_64_32_64
+GemmTunableOp_float_TN,tn_64_8_32_ld_32_32_64
+GemmTunableOp_tf32_TN,tn_64_8_32_ld_32_32_64
+GemmTunableOp_double_TN,tn_64_8_32_ld_32_32_64
+"""
+SCALED = (
+    "ScaledGemmTunableOp_Float8_e4m3fn_Float8_e4m3fn_BFloat16_TN,tn_64_16_128_ld_128_128_64_a_Float8_e4m3fn_b_"
+    "Float8_e4m3fn_c_BFloat16_as_float_bs_float_ast_{scale}_bst_{scale}_dscale_0_fast_{fast}_bias_{bias}\n"
+)
+
+
+def test_untuned_products_are_read_with_their_layouts(read: Read) -> None:
+    found = read("tunableop_untuned0.csv", UNTUNED)
+    assert list(found.counts.items()) == [
+        (Gemm.of(16, 4096, 2048), 1), (Gemm.of(16, 4096, 2048, "fp16", "nn"), 1),
+        (Gemm.of(16, 4096, 2048, layout="tn"), 1), (Gemm.of(16, 4096, 2048, layout="tt"), 1),
+        (Gemm.of(8, 64, 32, epilogue="bias"), 1), (Gemm.of(8, 64, 32, layout="nn", batch=4), 1),
+        (Gemm.of(8, 64, 32, "tf32"), 1),
+    ]  # fmt: skip
+    assert [count for reason, count in found.left_out.items() if "f32" in reason or "double" in reason] == [1, 1]
+    assert any("how often" in note for note in found.notes)
+    assert len(read("t.csv", UNTUNED, tf32=True).counts) == 7
+
+
+def test_scaled_products_and_results_are_read(read: Read) -> None:
+    rows = SCALED.format(scale=0, fast=1, bias="None") + SCALED.format(scale=0, fast=0, bias="BFloat16")
+    results = "Validator,PT_VERSION,2.14.1\n" + rows.replace("\n", ",Gemm_Cublaslt_id_66,0.01\n")
+    found = read("results.csv", results + SCALED.format(scale=1, fast=1, bias="None"))
+    first, second = found.counts
+    assert first == Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "bf16", "f32", "nt", 1, "alpha")
+    assert second == Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted", "nt", 1, "alpha+bias")
+    assert list(found.left_out.values()) == [1]
+
+
+def test_rows_apart_count_as_dense_ones_and_are_said(read: Read) -> None:
+    found = read("t.csv", "GemmTunableOp_BFloat16_TN,tn_64_8_32_ld_32_96_64\n")
+    assert list(found.counts) == [Gemm.of(8, 64, 32)]
+    assert any("apart" in note for note in found.notes)
+
+
+# ------------------------------------------------------------------------------------------------ traces
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_trace_counts_every_run(read: Read, packed: bool) -> None:
+    bias = event("aten::addmm", [[128], [16, 64], [64, 128], [], []], [[1], [64, 1], [128, 1], [], []], [BF16] * 3)
+    batch = event("aten::bmm", [[4, 16, 64], [4, 64, 32]], [[1024, 64, 1], [2048, 1, 64]], [BF16, BF16])
+    none = event("aten::mm", [[0, 64], [64, 128]], [[64, 1], [1, 64]], [BF16, BF16])
+    f32 = event("aten::mm", [[16, 64], [64, 128]], [[64, 1], [1, 64]], ["float", "float"])
+    grouped = event("aten::_grouped_mm", [[16, 64], [8, 64, 128]], [[64, 1], [8192, 128, 1]], [BF16, BF16])
+    other = {"ph": "i", "name": "aten::mm"}
+    text = trace(MM, bias, other, MM, batch, none, f32, grouped, MM).encode()
+    found = read("trace.json.gz", gzip.compress(text)) if packed else read("trace.json", text)
+    assert found.counts == {
+        Gemm.of(16, 128, 64): 3, Gemm.of(16, 128, 64, layout="nn", epilogue="bias"): 1, Gemm.of(16, 32, 64, batch=4): 1,
+    }  # fmt: skip
+    assert sum(found.left_out.values()) == 3
+    assert any("graph" in note for note in found.notes)
+
+
+def test_8_bit_products_of_a_trace_know_their_scales_and_output(read: Read) -> None:
+    types = ["c10::Float8_e4m3fn", "c10::Float8_e4m3fn", "float", "float", "", "", "Scalar", "Scalar"]
+    shapes: list[Any] = [[16, 64], [64, 128], [], [], [], [], [], []]
+    strides: list[Any] = [[64, 1], [1, 64], [], [], [], [], [], []]
+    inputs = ["", "", "", "", "", "", "15", "False"]
+    scaled = event("aten::_scaled_mm", shapes, strides, types, **{"Concrete Inputs": inputs})
+    rowwise = event("aten::_scaled_mm", [*shapes[:2], [16, 1], [1, 128], *shapes[4:]],
+                    [*strides[:2], [1, 1], [128, 1], *strides[4:]], types, **{"Concrete Inputs": inputs})  # fmt: skip
+    found = read("trace.json", trace(scaled, rowwise))
+    assert list(found.counts) == [Gemm(16, 128, 64, "fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted", "nt", 1, "alpha")]
+    assert ["a scale for each row" in reason for reason in found.left_out] == [True]
+
+
+def test_a_trace_is_read_event_by_event_across_chunks(read: Read) -> None:
+    events = [MM | {"name": "x" * 200_000}] * 12 + [MM]
+    assert read("trace.json", trace(*events)).counts == {Gemm.of(16, 128, 64): 1}
+
+
+# ------------------------------------------------------------------------------------------------ engines, CUTLASS
+
+VLLM = (
+    "(EngineCore pid=7) WARNING 11-23 10:00:01 [fp8_utils.py:512] Using default W8A8 Block FP8 kernel config. "
+    "Performance might be sub-optimal! Config file not found at /opt/vllm/configs/N=1536,K=7168,device_name=NVIDIA_H200"
+    ",dtype=fp8_w8a8,block_shape=[128,128].json\n"
+)
+SGLANG = (
+    "[2026-11-23 10:00:01] Using default MoE kernel config. Performance might be sub-optimal! Config file not found at "
+    "/sgl/configs/triton_3_9_0/E=128,N=768,device_name=NVIDIA_H200,block_shape=[128, 128].json, you can create them\n"
+)
+
+
+def test_a_log_says_what_is_missing_and_lists_nothing_by_default(read: Read) -> None:
+    log = "INFO starting\n" * 3 + VLLM * 8 + SGLANG
+    found = read("server.log", log)
+    assert (found.counts, len(found.left_out)) == ({}, 2)
+    assert any("N = 1536 and K = 7168" in reason for reason in found.left_out)
+    assert any("128 experts" in reason for reason in found.left_out)
+    listed = read("server.log", log, block_scaled_as="fp8_e4m3", ms=(1, 64))
+    assert listed.counts == {Gemm.of(1, 1536, 7168, "fp8_e4m3"): 1, Gemm.of(64, 1536, 7168, "fp8_e4m3"): 1}
+
+
+def test_the_name_of_an_engines_table_says_its_shapes(read: Read) -> None:
+    name = "N=1536,K=7168,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128, 128].json"
+    found = read(name, '{"1": {"BLOCK_SIZE_M": 64}, "64": null}', block_scaled_as="fp8_e4m3")
+    assert [problem.m for problem in found.counts if isinstance(problem, Gemm)] == [1, 64]
+
+
+def test_cutlass_problems_are_read_with_their_letters(read: Read) -> None:
+    base: dict[str, Any] = {"m": 16, "n": 128, "k": 64, "batch_count": 1, "layout": "tnt", "beta": 0.0}
+    base |= dict.fromkeys(("dtype_a", "dtype_b", "dtype_c", "dtype_d"), "bf16") | {"dtype_acc": "f32"}
+    eight = {"dtype_a": "e4m3", "dtype_b": "e4m3", "use_fast_acc": False, "batch_count": 2}
+    entries = [base, base | {"layout": "ttt"}, base | {"layout": "tnn"}, base | eight, base | {"dtype_a": "s4"}]
+    found = read("problems.json", json.dumps(entries))
+    assert list(found.counts) == [
+        Gemm.of(16, 128, 64), Gemm.of(16, 128, 64, layout="nn"), Gemm.of(128, 16, 64),
+        Gemm.of(16, 128, 64, "fp8_e4m3_promoted", batch=2),
+    ]  # fmt: skip
+    assert list(found.left_out.values()) == [1]
+
+
+# ------------------------------------------------------------------------------------------------ our own
+
+
+def test_what_is_written_is_read_back(read: Read) -> None:
+    listed: list[tuple[Problem, int]] = [(Gemm.of(16, 128, 64, epilogue="bias+gelu"), 7), (Gemm.of(1, 2, 3, "int8"), 1)]
+    assert list(read("shapes.csv", as_csv(listed)).counts.items()) == listed
+
+
+def test_several_files_add_up(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("m,n,k,count\n16,128,64,2\n")
+    (tmp_path / "b.json").write_text(trace(MM))
+    assert shapes_of([tmp_path / "a.csv", tmp_path / "b.json"]).counts == {Gemm.of(16, 128, 64): 3}
+
+
+# ------------------------------------------------------------------------------------------------ hostile files
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t.csv", "GemmTunableOp_BFloat16_TN,tn_64_8_32_ld_32_32_64\nGemmTunableOp_BFloat16_TN,tn_64_8\n", "line 2"),
+        ("t.csv", "m,n,k\n" + "".join(f"{m},64,64\n" for m in range(1, 20_003)), r"line 20002: more than 20,000"),
+        ("t.csv", "m,n,k\n" + "1" * 2_000_000, "line 2: longer than"),
+        ("t.csv", "m,n,k,count\n" + "1,2,3,9999999999999\n", "count"),
+        ("t.csv.gz", gzip.compress(b"m,n,k\n" + b"1,2,3\n" * 100_000)[:-40], "gzip file is broken"),
+        ("t.csv", b"\x1f\x8b\x08\x00not gzip at all", "gzip file is broken"),
+        ("t.csv", b"m,n,k\n1,2,\xff\n", "not UTF-8"),
+        ("trace.json", trace(MM)[:-30], "cut off"),
+        ("trace.json", '{"traceEvents": [{"name": "' + "a" * 3_000_000, "can't be read"),
+        ("trace.json", '{"traceEvents": [' + "[" * 100_000, "nested too deeply|can't be read|cut off"),
+        ("trace.json", trace({"name": "aten::mm", "args": {"Ev Idx": 1}}), "record_shapes"),
+        ("trace.json", trace(event("aten::mm", [[-1, 2], [2, 2]], [[1, 1], [1, 1]], [BF16, BF16])), "event 1"),
+        ("p.json", json.dumps([{"m": 1, "n": 2, "layout": "tnt", "dtype_a": "bf16"}]), "entry 1"),
+        ("table.json", '{"schema": "gemmtune.table/9", "entries": []}', "not a 'gemmtune.table/1'"),
+        ("table.json", '{"schema": "gemmtune.table/1", "entries": [7]}', "not a table"),
+        ("server.log", "INFO nothing to see\n", "nothing is missing"),
+        ("picture.png", b"\x89PNG\r\n\x1a\n", "not UTF-8"),
+        ("notes.md", "# Notes\nNothing here.\n", "none of the formats"),
+        ("config.json", '{"model_type": "llama", "num_hidden_layers": 100000}', "100,000 is more than"),
+        ("config.json", '{"model_type": "llama", "hidden_size": 99999999999}', "beyond 31 bits"),
+    ],
+)  # fmt: skip
+def test_what_breaks_a_format_is_refused_with_its_place(read: Read, name: str, content: str | bytes, said: str) -> None:
+    with pytest.raises(ProblemError, match=said):
+        read(name, content)
+
+
+def test_a_gzip_bomb_ends_at_the_limit(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.tables.importers.source.MOST_BYTES", 8 << 20)
+    blank = gzip.compress(b'{"traceEvents": [' + b" " * (16 << 20), compresslevel=1)
+    with pytest.raises(ProblemError, match="more than 8 MiB"):
+        read("trace.json.gz", blank)

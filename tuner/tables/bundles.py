@@ -1,0 +1,125 @@
+"""Bundles read back: every file is checked before anything of it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from space.problem import Problem
+from tuner.errors import TableError
+from tuner.evidence.records import Best
+from tuner.tables.exporters.bundle import SCHEMA
+from tuner.tables.tables import bests_in, read_document
+
+#: The only names that a manifest may list.
+_NAMES: Final = re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin", re.ASCII)
+_MOST_MANIFEST_BYTES: Final = 64 << 20
+#: Twenty times our largest kernel.
+_MOST_CUBIN_BYTES: Final = 2 << 20
+#: ELF of 64 bits, little-endian; machine 190 is CUDA (elf.h: EM_CUDA).
+_ELF: Final = b"\x7fELF\x02\x01"
+_CUDA: Final = 190
+_HEADER: Final = struct.Struct("<18xH28xI")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle whose files are what its manifest says.
+
+    Attributes:
+        device, arch: what it was measured on and compiled for.
+        document: the table.
+        bests: by problem key.
+        library: keys of problems whose library kernel is to be kept.
+        programs: cubins by build digest.
+    """
+
+    device: str
+    arch: str
+    document: Mapping[str, Any]
+    bests: Mapping[str, Best]
+    library: frozenset[str]
+    programs: Mapping[str, bytes]
+
+    def program(self, problem: Problem) -> bytes:
+        """The measured program of a problem; empty if the library runs it."""
+        best = self.bests.get(problem.key)
+        return self.programs.get(best.winner.measurement.build_digest, b"") if best else b""
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """A bundle that `gemmtune export --format bundle` wrote.
+
+    Raises:
+        TableError: a file is missing, changed, of another version or arch, or lies outside of the folder.
+    """
+    manifest = _manifest(folder)
+    contents = {name: _file(folder, name, digest) for name, digest in manifest["files"].items()}
+    document = read_document(folder / "table.json")
+    if "table.json" not in contents or document["device"] != manifest["device"]:
+        raise TableError(f"{folder} has no table of {manifest['device']!r}: export it again")
+    programs = {}
+    for name, content in contents.items():
+        if name.startswith("cubins/"):
+            _check_program(folder / name, content, str(manifest["arch"]))
+            programs[Path(name).stem] = content
+    bests = {best.problem.key: best for best in bests_in(document, folder / "table.json")}
+    for key, best in bests.items():
+        digest = best.winner.measurement.build_digest
+        if digest and digest not in programs:
+            raise TableError(f"{folder} lacks the program {digest[:12]} of {key}: export it again")
+    library = frozenset(map(str, document.get("library", ())))
+    return Bundle(str(manifest["device"]), str(manifest["arch"]), document, bests, library, programs)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / "manifest.json"
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_MANIFEST_BYTES + 1)
+        manifest = json.loads(text)
+        if not isinstance(manifest, dict) or len(text) > _MOST_MANIFEST_BYTES:
+            raise TableError(f"{path} is no manifest: export the bundle again")
+        if manifest.get("schema") != SCHEMA:
+            raise TableError(f"{path} is a {manifest.get('schema')!r}, not a {SCHEMA!r}: export the bundle again")
+        files = manifest["files"]
+        for name, digest in files.items():
+            if not _NAMES.fullmatch(name) or not isinstance(digest, str):
+                raise TableError(f"{path} lists {name[:120]!r}, which no bundle has: nothing of it is used")
+        return manifest
+    except OSError as error:
+        raise TableError(f"{path} can't be read ({error.strerror}): give a folder of `--format bundle`") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise TableError(f"{path} is no manifest ({error}): export the bundle again") from error
+
+
+def _file(folder: Path, name: str, digest: str) -> bytes:
+    path = folder / name
+    try:
+        if path.is_symlink() or path.parent.is_symlink():
+            raise TableError(f"{path} is a link: a bundle has files of its own")
+        content = path.read_bytes()
+    except OSError as error:
+        raise TableError(f"{path} can't be read ({error.strerror}): copy the whole bundle") from error
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise TableError(f"{path} was changed: its SHA-256 is not that of manifest.json; copy the bundle again")
+    return content
+
+
+def _check_program(path: Path, content: bytes, arch: str) -> None:
+    """Checks that a file is a program for the manifest's arch."""
+    if len(content) > _MOST_CUBIN_BYTES or len(content) < _HEADER.size or not content.startswith(_ELF):
+        raise TableError(f"{path} is no CUDA program: export the bundle again")
+    machine, flags = _HEADER.unpack_from(content)
+    number = re.sub(r"\D", "", arch)
+    # The second byte of the flags is the SM number, as in 90.
+    if machine != _CUDA or str(flags >> 8 & 0xFF) != number:
+        raise TableError(f"{path} is no program for {arch}: export the bundle on a machine that has one")
+
+

@@ -1,0 +1,55 @@
+"""Exporters: a guarded table as the files of one format. Each module writes one format.
+
+They are pure functions of one table document. A new format is a module with `NAME`, `MEDIA_TYPE`, `WRITES` and `files`,
+and one entry of `EXPORTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final, Protocol
+
+from space.errors import ConfigError
+from tuner.tables.exporters import bundle, csv_rows, json_table, parquet, tunableop
+from tuner.tables.exporters.guard import Guarded
+from tuner.tables.exporters.wanted import Wanted
+
+
+class Exporter(Protocol):
+    """A module that writes one format."""
+
+    #: As `--format` and `?format=` spell it.
+    NAME: str
+    #: Of its only, or first, file.
+    MEDIA_TYPE: str
+    #: What it writes, as help texts say it.
+    WRITES: str
+
+    def files(self, table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
+        """The files by name.
+
+        Raises:
+            ConfigError: the format needs something that is not wanted.
+        """
+
+    def next_step(self, table: Guarded, wanted: Wanted) -> str:
+        """What a user does with the files; lines, or empty."""
+
+
+EXPORTERS: Final[dict[str, Exporter]] = {
+    exporter.NAME: exporter for exporter in (json_table, csv_rows, parquet, tunableop, bundle)
+}
+
+
+def exporter_named(name: str) -> Exporter:
+    """The exporter of a format.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    if name not in EXPORTERS:
+        near = get_close_matches(name, EXPORTERS, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ConfigError(f"format {name[:80]!r} is unknown: {hint}use one of {', '.join(EXPORTERS)}")
+    return EXPORTERS[name]

@@ -1,0 +1,73 @@
+"""Bundle: a folder with the table and its programs, for machines without compiler, store or service."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from space.devices import profile_named
+from space.errors import ConfigError
+from tuner.tables.entries import canonical
+from tuner.tables.exporters import json_table
+from tuner.tables.exporters.guard import Guarded
+from tuner.tables.exporters.wanted import Program, Wanted
+
+NAME: Final = "bundle"
+MEDIA_TYPE: Final = "application/json"
+WRITES: Final = "a folder with manifest.json, table.json and the compiled programs"
+SCHEMA: Final = "gemmtune.bundle/1"
+
+
+def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
+    """The files of the folder by their paths in it. The manifest names the SHA-256 of every other one.
+
+    Raises:
+        ConfigError: nothing can provide programs.
+    """
+    if wanted.program is None:
+        raise ConfigError("a bundle ships programs, which this place doesn't have: write it with `gemmtune export`")
+    kept, programs = with_programs(table, wanted.program)
+    profile = profile_named(table.device)
+    found = {"table.json": canonical(json_table.document(kept)) + b"\n"}
+    found |= {f"cubins/{digest}.cubin": cubin for digest, cubin in programs.items()}
+    manifest: dict[str, Any] = {
+        "schema": SCHEMA,
+        "device": table.device,
+        "arch": profile.arch.name,
+        "multiprocessors": profile.sm_count,
+        "programs": {entry["problem"]["key"]: entry["build_digest"] for entry in kept.entries if _own(entry)},
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in sorted(found.items())},
+        "left_out": dict(kept.left_out),
+    }
+    for name in ("driver", "nvrtc", "cublaslt"):
+        manifest[name] = sorted({entry["provenance"][name] for entry in kept.entries})
+    return {"manifest.json": canonical(manifest) + b"\n"} | found
+
+
+def next_step(table: Guarded, wanted: Wanted) -> str:
+    """How torch programs use the folder."""
+    return f"to use it in a torch program: gemmtune.torch.configure({wanted.name!r}), or install({wanted.name!r})"
+
+
+def with_programs(table: Guarded, program: Program) -> tuple[Guarded, dict[str, bytes]]:
+    """The entries whose measured programs are there, and these programs by build digest."""
+    entries, library, programs = [], list(table.library), dict[str, bytes]()
+    reasons = Counter(table.left_out)
+    for entry in table.entries:
+        found = program(entry) if _own(entry) else b""
+        if isinstance(found, str):
+            library.append(entry["problem"]["key"])
+            reasons[found] += 1
+            continue
+        entries.append(entry)
+        if found:
+            programs[entry["build_digest"]] = found
+    return replace(table, entries=entries, library=library, left_out=dict(reasons.most_common())), programs
+
+
+def _own(entry: Mapping[str, Any]) -> bool:
+    """Whether a program of ours runs; the library's are on the user's machine."""
+    return bool(entry["build_digest"])

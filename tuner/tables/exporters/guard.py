@@ -1,0 +1,72 @@
+"""Guard: an entry leaves only where its gain over the library is not noise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+#: Least gain over the library's first choice that is exported: below it a user gains nothing worth a change.
+MIN_GAIN: Final = 1.02
+#: Policies that say what a program sees; the others are instruments.
+DEPLOYED: Final = frozenset({"sustained", "chain", "chain_pdl", "burst"})
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A table behind the guard.
+
+    Attributes:
+        document: the whole table.
+        entries: those that leave, in order.
+        library: keys of the other problems, whose library kernel is to be kept; exports say `null` for them.
+        left_out: how many, by reason.
+        min_gain: the least gain.
+    """
+
+    document: Mapping[str, Any]
+    entries: Sequence[Mapping[str, Any]]
+    library: Sequence[str]
+    left_out: Mapping[str, int]
+    min_gain: float
+
+    @property
+    def device(self) -> str:
+        """The device model."""
+        return str(self.document["device"])
+
+
+def guarded(document: Mapping[str, Any], min_gain: float = MIN_GAIN, keys: Collection[str] | None = None) -> Guarded:
+    """The entries whose paired interval lies above `min_gain`, under a policy that says what programs see.
+
+    Args:
+        document: a table (`tuner.tables.tables.table`).
+        keys: of the only problems to export; None for all.
+    """
+    entries, library = [], []
+    reasons: Counter[str] = Counter()
+    for entry in document["entries"]:
+        key = entry["problem"]["key"]
+        if keys is not None and key not in keys:
+            continue
+        if reason := doubt(entry, min_gain):
+            library.append(key)
+            reasons[reason] += 1
+        else:
+            entries.append(entry)
+    return Guarded(document, entries, library, dict(reasons.most_common()), min_gain)
+
+
+def doubt(entry: Mapping[str, Any], min_gain: float) -> str:
+    """Why an entry does not leave; empty if it does."""
+    ratio = entry["versus_cublaslt_first"]
+    if ratio is None:
+        return "never compared with the library"
+    if entry["policy"] not in DEPLOYED:
+        return f"measured under {entry['policy']}, which no program runs under: tune again"
+    if not ratio["paired"]:
+        return "compared with another run of the library: tune again"
+    if ratio["low"] <= min_gain:
+        return f"not surely more than {min_gain:g} times as fast as the library's first choice"
+    return ""

@@ -1,0 +1,34 @@
+"""Rows: a guarded table as plain columns, for formats without nesting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from space.registry import problem_from_key
+from tuner.tables.exporters.guard import Guarded
+
+#: Columns behind those of the problem.
+COLUMNS: Final = (
+    "family", "config", "time_us", "tflops", "gain", "gain_low", "gain_high", "policy", "driver", "nvrtc", "cublaslt",
+    "taken_at",
+)  # fmt: skip
+
+
+def rows(table: Guarded) -> Iterator[dict[str, Any]]:
+    """One row per problem: the entries, then those whose library kernel is to be kept, without a config."""
+    for entry in table.entries:
+        ratio, provenance = entry["versus_cublaslt_first"], entry["provenance"]
+        yield _problem(entry["problem"]["key"]) | {
+            "family": entry["config"]["family"], "config": entry["config"]["key"], "time_us": entry["median_us"],
+            "tflops": entry["tflops"], "gain": ratio["value"], "gain_low": ratio["low"], "gain_high": ratio["high"],
+            "policy": entry["policy"], "driver": provenance["driver"], "nvrtc": provenance["nvrtc"],
+            "cublaslt": provenance["cublaslt"], "taken_at": entry["taken_at"],
+        }  # fmt: skip
+    for key in table.library:
+        yield _problem(key) | dict.fromkeys(COLUMNS)
+
+
+def _problem(key: str) -> dict[str, Any]:
+    problem = problem_from_key(key)
+    return {"kind": problem.kind} | problem.fields()

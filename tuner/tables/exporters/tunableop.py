@@ -1,0 +1,139 @@
+"""PyTorch TunableOp's results: the library's best algorithms, which any torch program from 2.14 on runs by itself.
+
+A row names an algorithm by its nine attributes. torch compares the validators as text and refuses the whole file where
+one differs; an algorithm that it can't set up falls back to its default (torch's ATen/cuda/tunable headers, 2.15).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+from space.devices import profile_named
+from space.errors import ConfigError
+from space.families.cublaslt import BY_RANK
+from space.kinds.gemm import Gemm
+from space.problem import Problem
+from space.registry import problem_from_key
+from tuner.tables.exporters.guard import Guarded
+from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.importers.tunableop import LAYOUTS, leading_dimensions
+
+NAME: Final = "tunableop"
+MEDIA_TYPE: Final = "text/csv; charset=utf-8"
+WRITES: Final = "the library's best algorithms for PyTorch TunableOp, one file for each GPU of a machine"
+
+_LETTERS: Final = {ours: theirs for theirs, ours in LAYOUTS.items()}
+_DTYPES: Final = {"bf16": ("BFloat16", "bf16"), "fp16": ("Half", "fp16"), "tf32": ("tf32", "f32")}
+#: Attributes by TunableOp's words, in its order, as `space.families.cublaslt` names them.
+_ATTRIBUTES: Final = (
+    ("id", "algorithm"), ("tile", "tile"), ("stages", "stages"), ("splitk", "split_k"), ("red", "reduction"),
+    ("swizzle", "swizzle"), ("custom", "custom"), ("inner", "inner_shape"), ("cluster", "cluster"),
+)  # fmt: skip
+#: Workspace that torch gives cuBLASLt on Hopper unless CUBLASLT_WORKSPACE_SIZE says otherwise.
+TORCH_WORKSPACE_BYTES: Final = 32 << 20
+_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+#: What an identity adds to the driver's name.
+_SUFFIX: Final = re.compile(r" \(.*\)$")
+MOST_GPUS: Final = 1024
+
+
+def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
+    """One file for each device ordinal, all alike.
+
+    Args:
+        table: of the library's candidates (`tuner.tables.library.library_table`).
+
+    Raises:
+        ConfigError: torch's version is missing, or malformed.
+    """
+    if not _VERSION.fullmatch(wanted.torch):
+        raise ConfigError(
+            f"torch = {wanted.torch!r} is not a version: PyTorch refuses files of any other one; say --torch 2.14.1, "
+            f"as python -c 'import torch; print(torch.__version__)' prints it, without what follows +"
+        )
+    if not 1 <= wanted.gpus <= MOST_GPUS:
+        raise ConfigError(f"gpus = {wanted.gpus} is not a number of GPUs: give 1 to {MOST_GPUS:,}")
+    rows, _ = listed(table)
+    profile = profile_named(table.device)
+    major, minor = profile.compute_capability
+    lines = [
+        f"Validator,PT_VERSION,{wanted.torch}",
+        f"Validator,CUBLASLT_VERSION,{version_of(table)}",
+        f"Validator,CUDA_DEVICE,{major}.{minor}:{_SUFFIX.sub('', profile.name)}",
+        *rows,
+    ]
+    content = ("\n".join(lines) + "\n").encode()
+    return {with_ordinal(wanted.name, ordinal): content for ordinal in range(wanted.gpus)}
+
+
+def next_step(table: Guarded, wanted: Wanted) -> str:
+    """The environment variables, and what was left out."""
+    rows, left_out = listed(table)
+    said = [f"{len(rows)} rows for torch {wanted.torch} with cuBLASLt {version_of(table)}; run any torch program with",
+            "PYTORCH_TUNABLEOP_ENABLED=1 PYTORCH_TUNABLEOP_TUNING=0 "
+            f"PYTORCH_TUNABLEOP_FILENAME={wanted.name}"]  # fmt: skip
+    return "\n".join(said + [f"left out {count} ×: {reason}" for reason, count in left_out.items()])
+
+
+def listed(table: Guarded) -> tuple[list[str], dict[str, int]]:
+    """The rows, and how many entries have none, by reason."""
+    found, left_out = [], Counter[str]()
+    version = version_of(table)
+    for entry in table.entries:
+        said = _row(problem_from_key(entry["problem"]["key"]), entry, version)
+        if isinstance(said, str):
+            left_out[said] += 1
+        else:
+            found.append(",".join(said))
+    return found, dict(left_out.most_common())
+
+
+def version_of(table: Guarded) -> str:
+    """The version of cuBLASLt that most entries were measured with."""
+    versions = Counter(entry["provenance"]["cublaslt"] for entry in table.entries if entry["provenance"]["cublaslt"])
+    return str(versions.most_common(1)[0][0]) if versions else ""
+
+
+def with_ordinal(name: str, ordinal: int) -> str:
+    """The file that torch reads on a device: the ordinal stands where `%d` does, or before the last dot."""
+    if "%d" in name:
+        return name.replace("%d", str(ordinal), 1)
+    path = PurePath(name)
+    return str(path.with_name(f"{path.stem}{ordinal}{path.suffix}"))
+
+
+def _row(problem: Problem, entry: Mapping[str, Any], version: str) -> tuple[str, str, str, str] | str:
+    """Operation, parameters, solution and milliseconds; or why torch has no such row."""
+    knobs = entry["config"]["knobs"]
+    if entry["config"]["family"] != "cublaslt" or knobs["algorithm"] == BY_RANK:
+        return "no algorithm of the library whose attributes are known: tune again"
+    if entry["provenance"]["cublaslt"] != version:
+        return f"measured with cuBLASLt {entry['provenance']['cublaslt']}, not {version}"
+    if knobs["workspace_bytes"] > TORCH_WORKSPACE_BYTES:
+        return f"needs more workspace than torch's {TORCH_WORKSPACE_BYTES >> 20} MiB"
+    said = operation_of(problem)
+    if said is None:
+        return "no operation of TunableOp: it knows bf16, fp16 and tf32, alone, in batches, or with a bias"
+    solution = "Gemm_Cublaslt_" + "_".join(f"{word}_{knobs[name]}" for word, name in _ATTRIBUTES)
+    return *said, solution, f"{entry['median_us'] / 1e3:.6g}"
+
+
+def operation_of(problem: Problem) -> tuple[str, str] | None:
+    """TunableOp's words for a product: operation and parameters; None if it has none."""
+    if not isinstance(problem, Gemm) or problem.dtype_a not in _DTYPES or problem.epilogue not in ("none", "bias"):
+        return None
+    word, output = _DTYPES[problem.dtype_a]
+    if (problem.dtype_b, problem.dtype_c) != (problem.dtype_a, output):
+        return None
+    letters, batched = _LETTERS[problem.layout], problem.batch > 1
+    if batched and problem.epilogue == "bias":
+        return None
+    operator = "GemmStridedBatched" if batched else "GemmAndBias" if problem.epilogue == "bias" else "Gemm"
+    ldb, lda, ldc = leading_dimensions(problem)
+    batch = f"_B_{problem.batch}" if batched else ""
+    parameters = f"{letters.lower()}_{problem.n}_{problem.m}_{problem.k}{batch}_ld_{ldb}_{lda}_{ldc}"
+    return f"{operator}TunableOp_{word}_{letters}", parameters

@@ -1,0 +1,27 @@
+"""Wanted: what a caller says of an export beside its table and format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: The measured program of a table's entry, or why there is none.
+Program = Callable[[Mapping[str, Any]], bytes | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Options of exporters.
+
+    Attributes:
+        name: file name that the caller asked for.
+        gpus: device ordinals that get a file of their own, where a consumer reads one each.
+        torch: PyTorch's version, as in `2.14.1`, where a consumer compares it.
+        program: finds programs, where a format ships them.
+    """
+
+    name: str
+    gpus: int = 1
+    torch: str = ""
+    program: Program | None = None

@@ -1,0 +1,55 @@
+"""Importers: shapes from files that users have. Each module reads one format and recognizes it by its content.
+
+A new format is a module with `READS`, `recognizes` and `read`, and one entry of `IMPORTERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+from space.errors import ProblemError
+from tuner.tables.importers import cutlass, engines, huggingface, json_list, profiler, rows, tunableop
+from tuner.tables.importers.source import Asked, Source
+from tuner.tables.shapes import Shapes, merged
+
+
+class Importer(Protocol):
+    """A module that reads one format."""
+
+    #: What it reads, as messages name it.
+    READS: str
+
+    def recognizes(self, source: Source) -> bool:
+        """Whether a file has the format, by its first characters."""
+
+    def read(self, source: Source, asked: Asked) -> Shapes:
+        """The shapes of a whole file.
+
+        Raises:
+            ProblemError: the file breaks a rule of its format; with the line.
+        """
+
+
+#: The first that recognizes a file reads it: formats that say what they are precede those that are only text.
+IMPORTERS: Final[tuple[Importer, ...]] = (
+    tunableop, profiler, huggingface, cutlass, rows, engines, json_list,
+)  # fmt: skip
+
+
+def shapes_of(paths: Iterable[Path], asked: Asked = Asked()) -> Shapes:  # noqa: B008  (frozen)
+    """The shapes of all files together; one that breaks a rule refuses them all.
+
+    Raises:
+        ProblemError: a file can't be read, or no importer recognizes it.
+    """
+    return merged(_of_file(Source(path), asked) for path in paths)
+
+
+def _of_file(source: Source, asked: Asked) -> Shapes:
+    importer = next((each for each in IMPORTERS if each.recognizes(source)), None)
+    if importer is None:
+        known = "; ".join(each.READS for each in IMPORTERS)
+        raise ProblemError(f"{source.path} has none of the formats that list shapes: {known}")
+    return importer.read(source, asked)

@@ -1,0 +1,245 @@
+"""Capture: a model without weights runs once on the meta device, and its products become those of a serving engine.
+
+Needs PyTorch and transformers. Engines merge the projections of one module that read the same activations (q, k and v;
+gate and up), and cut N of projections that open a block, and K of those that close it, by the tensor-parallel degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import torch
+import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from space.errors import ProblemError
+from tuner.tables.importers.products import GROUPED, OPERATORS, Array, count_product
+from tuner.tables.shapes import Tally
+
+#: Tokens of the captured pass: a prime that is no extent of a model, so that an M that scales with tokens shows.
+TOKENS: Final = 61
+#: Last part of the names of projections that close a block, in models without a tensor-parallel plan.
+_CLOSING: Final = frozenset({
+    "o_proj", "out_proj", "down_proj", "dense_4h_to_h", "c_proj", "fc2", "fc_out", "wo", "w2", "out_lin", "lin2",
+})  # fmt: skip
+#: Modules whose weight is the vocabulary, alone or shared with the embedding; engines pad it to multiples of this.
+_VOCABULARY: Final = ("lm_head", "embed_out", "embed_tokens", "wte", "embed_in", "word_embeddings")
+_VOCABULARY_STEP: Final = 64
+_PASSING: Final = "products of two activations, as in attention: engines run fused kernels for them"
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One call of an operator.
+
+    Attributes:
+        weight: dotted name of the parameter that it multiplies by; empty without one.
+        reads: identity of A's memory.
+    """
+
+    operator: str
+    arrays: tuple[Array | None, ...]
+    weight: str
+    reads: int
+
+    @property
+    def module(self) -> str:
+        """Dotted name of the projection."""
+        return self.weight.rpartition(".")[0]
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """Records every product that runs while it is active.
+
+    Args:
+        weights: names of parameters by the identity of their memory.
+    """
+
+    def __init__(self, weights: Mapping[int, str]) -> None:
+        super().__init__()
+        self.products: list[Product] = []
+        self.grouped = 0
+        self._weights = weights
+        # Memory that is freed could be given to another tensor, which would look like the same one.
+        self._held: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        operator = func.overloadpacket.__name__
+        if operator in OPERATORS:
+            first = OPERATORS[operator]
+            self._held.append(args[first])
+            weight = self._weights.get(_memory(args[first + 1]), "")
+            self.products.append(Product(operator, tuple(map(_array, args)), weight, _memory(args[first])))
+        elif operator in GROUPED:
+            self.grouped += 1
+        elif operator == "_local_scalar_dense" and args[0].is_meta:
+            # Models ask whether all of a mask holds; without data it does.
+            return args[0].dtype is torch.bool
+        return func(*args, **(kwargs or {}))
+
+
+def captured(config: dict[str, Any], ms: tuple[int, ...], tp: int, tf32: bool, tally: Tally, where: str) -> None:
+    """Counts the products of one forward pass for each M.
+
+    Raises:
+        ProblemError: transformers can't build or run the model, or `tp` does not divide an extent.
+    """
+    model = _model(config, where)
+    weights = {_memory(parameter): name for name, parameter in model.named_parameters()}
+    recorder = Recorder(weights)
+    try:
+        with torch.no_grad(), recorder:
+            model(torch.zeros((1, TOKENS), dtype=torch.long, device="meta"), **_switches(model))
+    except Exception as error:  # whatever a model's code raises
+        said = f"{type(error).__name__}: {error}"
+        raise ProblemError(f"{where}: the model can't run on the meta device ({said})") from error
+    if recorder.grouped:
+        tally.leave_out("grouped products of experts: gemmtune tunes none yet", recorder.grouped)
+    plan = _Plan(model, tp, where)
+    for product in _merged(recorder.products, plan, tally):
+        for m in ms:
+            count_product(tally, product.operator, _with_rows(product, m), "", f"{where}, {product.module}", tf32)
+
+
+def _model(config: dict[str, Any], where: str) -> Any:  # noqa: ANN401  (a transformers model)
+    kind = config.pop("model_type")
+    dtype = getattr(torch, str(config.pop("torch_dtype", None) or config.pop("dtype", None) or "bfloat16"), None)
+    try:
+        made = transformers.AutoConfig.for_model(kind, **config)
+        causal = type(made) in transformers.AutoModelForCausalLM._model_mapping
+        factory = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
+        with torch.device("meta"):
+            return factory.from_config(made, dtype=dtype).eval()
+    except Exception as error:  # whatever transformers raises
+        version = transformers.__version__
+        raise ProblemError(f"{where}: transformers {version} can't build {kind!r} ({error})") from error
+
+
+def _switches(model: Any) -> dict[str, bool]:  # noqa: ANN401
+    return {"use_cache": False} if hasattr(model.config, "use_cache") else {}
+
+
+class _Plan:
+    """How tensor parallelism cuts a model's projections."""
+
+    def __init__(self, model: Any, tp: int, where: str) -> None:  # noqa: ANN401
+        self._tp, self._where = tp, where
+        plan = getattr(model, "tp_plan", None) or getattr(model, "_tp_plan", None) or {}
+        self._styles = {_pattern(name): style for name, style in plan.items()}
+        text = model.config.get_text_config()
+        self._kv_heads = getattr(text, "num_key_value_heads", None) or tp
+        self._planned = bool(self._styles)
+
+    def cut(self, product: Product) -> Product:
+        """One GPU's part of a product.
+
+        Raises:
+            ProblemError: the extent is not a multiple of the GPUs.
+        """
+        style = self._style(product.module)
+        if product.module.endswith(_VOCABULARY):
+            return self._cut_vocabulary(product)
+        if self._tp == 1 or not style:
+            return product
+        first = OPERATORS[product.operator]
+        a, b = product.arrays[first : first + 2]
+        assert a is not None
+        assert b is not None
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        if style == "row":
+            return _with_extents(product, m, n, self._part(k, product))
+        if product.module.endswith(("k_proj", "v_proj")) and self._kv_heads < self._tp:
+            return _with_extents(product, m, n // self._kv_heads, k)
+        return _with_extents(product, m, self._part(n, product), k)
+
+    def _cut_vocabulary(self, product: Product) -> Product:
+        """Logits, whose N engines pad to whole parts."""
+        first = OPERATORS[product.operator]
+        a, b = product.arrays[first : first + 2]
+        assert a is not None
+        assert b is not None
+        padded = -(-b.shape[-1] // _VOCABULARY_STEP) * _VOCABULARY_STEP
+        return _with_extents(product, a.shape[-2], self._part(padded, product), a.shape[-1])
+
+    def _style(self, module: str) -> str:
+        if self._planned:
+            said = str(self._styles.get(_pattern(module), ""))
+            return "row" if "row" in said else "column" if "col" in said else ""
+        return "row" if module.rpartition(".")[2] in _CLOSING else "column"
+
+    def _part(self, extent: int, product: Product) -> int:
+        if extent % self._tp:
+            raise ProblemError(f"{self._where}: {extent} of {product.module} is not a multiple of --tp {self._tp}")
+        return extent // self._tp
+
+
+def _pattern(name: str) -> str:
+    """A dotted name with `*` for numbers and without the model's own prefix."""
+    parts = ["*" if part.isdigit() else part for part in name.split(".")]
+    return ".".join(parts[1:] if parts[0] in ("model", "transformer") else parts)
+
+
+def _merged(products: list[Product], plan: _Plan, tally: Tally) -> Iterator[Product]:
+    """One GPU's products, those of one module that read the same memory as one."""
+    groups: dict[tuple[object, ...], list[Product]] = {}
+    for place, product in enumerate(products):
+        if not product.weight:
+            tally.leave_out(_PASSING)
+            continue
+        first = OPERATORS[product.operator]
+        a, b = product.arrays[first], product.arrays[first + 1]
+        if a is None or b is None or len(a.shape) != 2:
+            groups[(place,)] = [product]
+            continue
+        parent = product.module.rpartition(".")[0]
+        key = product.reads, parent, product.operator, a.shape, b.strides == (1, b.shape[0])
+        groups.setdefault(key, []).append(product)
+    for members in groups.values():
+        cut = [plan.cut(member) for member in members]
+        first = OPERATORS[cut[0].operator]
+        a = cut[0].arrays[first]
+        if len(cut) == 1 or a is None:
+            yield cut[0]
+            continue
+        n = sum(_columns(member) for member in cut)
+        yield _with_extents(cut[0], a.shape[0], n, a.shape[1])
+
+
+def _columns(product: Product) -> int:
+    b = product.arrays[OPERATORS[product.operator] + 1]
+    return b.shape[-1] if b is not None else 0
+
+
+def _with_rows(product: Product, m: int) -> tuple[Array | None, ...]:
+    """The arguments for `m` tokens; unchanged where the rows are no tokens."""
+    a = product.arrays[OPERATORS[product.operator]]
+    if a is None or len(a.shape) != 2 or a.shape[0] != TOKENS:
+        return product.arrays
+    return _with_extents(product, m, _columns(product), a.shape[1]).arrays
+
+
+def _with_extents(product: Product, m: int, n: int, k: int) -> Product:
+    """The product with other extents, dense."""
+    first = OPERATORS[product.operator]
+    arrays = list(product.arrays)
+    a, b = arrays[first : first + 2]
+    assert a is not None
+    assert b is not None
+    by_column = b.strides[-1] != 1 or (b.strides[-2] == 1 and b.shape[-1] == 1)
+    arrays[first] = replace(a, shape=(m, k), strides=(k, 1))
+    arrays[first + 1] = replace(b, shape=(k, n), strides=(1, k) if by_column else (n, 1))
+    if product.operator == "addmm" and (added := arrays[0]) is not None and len(added.shape) == 1:
+        arrays[0] = replace(added, shape=(n,), strides=(1,))
+    return replace(product, arrays=tuple(arrays))
+
+
+def _array(value: Any) -> Array | None:  # noqa: ANN401
+    if not isinstance(value, torch.Tensor):
+        return None
+    return Array(tuple(value.shape), tuple(value.stride()), str(value.dtype).removeprefix("torch."))
+
+
+def _memory(tensor: Any) -> int:  # noqa: ANN401
+    return int(tensor.untyped_storage()._cdata)

@@ -1,0 +1,80 @@
+"""Logs of vLLM and SGLang: the configs of their Triton kernels that they miss, and those configs' files.
+
+The names say N and K of products with a scale for each block, or of grouped products. gemmtune has kernels for
+neither, so nothing is listed unless the caller says under which dtype.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from space.errors import ProblemError
+from space.kinds.gemm import Gemm
+from tuner.tables.importers.source import Asked, Source
+from tuner.tables.shapes import Shapes, Tally
+
+READS: Final = "a log of vLLM or SGLang with `Config file not found at …`, or one of their N=…,K=….json configs"
+_MISSING: Final = re.compile(r"[Cc]onfig file not found at (.*)")
+_PATH: Final = re.compile(r"[^/\s'\"]*(?:N=|E=)[^/'\"]*?\.json")
+_LINEAR: Final = re.compile(
+    r"N=([0-9]{1,10}),K=([0-9]{1,10}),device_name=([^,]+),dtype=(\w+)(?:,block_shape=.*)?\.json"
+)
+_EXPERTS: Final = re.compile(r"E=([0-9]{1,10}),N=([0-9]{1,10}),device_name=[^,]+(?:,.*)?\.json")
+_KEY: Final = re.compile(r'"([0-9]{1,10})"\s*:\s*[{n]')
+#: M of products whose name says only N and K: the batches that engines tune for.
+_MS: Final = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
+_MOST_CONFIG: Final = 16 << 20
+
+
+def recognizes(source: Source) -> bool:
+    """Whether the file's name is that of a config, or it is text that may be a log."""
+    if _LINEAR.fullmatch(source.path.name) or _EXPERTS.fullmatch(source.path.name):
+        return True
+    named = source.path.suffix.lower() in (".log", ".txt", ".out", ".err", "")
+    return not source.head.lstrip().startswith(("{", "[")) and (
+        bool(_MISSING.search(source.head)) or named or bool(re.search(r"\b(INFO|WARNING)\b", source.head))
+    )
+
+
+def read(source: Source, asked: Asked) -> Shapes:
+    """The products of a config's name, or of every line that misses one.
+
+    Raises:
+        ProblemError: the file has none.
+    """
+    tally, name = Tally(), source.path.name
+    if _LINEAR.fullmatch(name) or _EXPERTS.fullmatch(name):
+        ms = tuple(int(key) for key in _KEY.findall(source.whole(_MOST_CONFIG)))
+        _count(tally, name, ms, asked, str(source.path))
+        return tally.shapes()
+    seen: set[str] = set()
+    for number, line in source.lines(most=None):
+        missing = _MISSING.search(line)
+        for path in _PATH.findall(missing[1]) if missing else ():
+            # The same file is looked for at several places, by every process.
+            if path not in seen and len(seen) < 100_000:
+                seen.add(path)
+                _count(tally, path, asked.ms or _MS, asked, f"{source.path}, line {number}")
+    if not seen:
+        raise ProblemError(f"{source.path} has no line `Config file not found at …N=…,K=….json`: nothing is missing")
+    return tally.shapes()
+
+
+def _count(tally: Tally, name: str, ms: tuple[int, ...], asked: Asked, place: str) -> None:
+    linear, experts = _LINEAR.fullmatch(name), _EXPERTS.fullmatch(name)
+    if experts:
+        tally.leave_out(f"grouped products of {experts[1]} experts with N = {experts[2]}: gemmtune tunes none yet")
+    elif linear and not asked.block_scaled_as:
+        tally.leave_out(
+            f"products with a scale for each block, N = {linear[1]} and K = {linear[2]} ({linear[4]}): gemmtune has "
+            f"no kernels for them; --block-scaled-as fp8_e4m3 lists plain ones of the same extents"
+        )
+    elif linear:
+        for m in ms:
+            try:
+                tally.add(Gemm.of(m, int(linear[1]), int(linear[2]), asked.block_scaled_as), 1, place)
+            except ProblemError as error:
+                raise ProblemError(f"{place}: {error}") from error
+    else:
+        tally.leave_out(f"configs with names of another form, as in {name[:120]!r}")

@@ -1,0 +1,65 @@
+"""Hugging Face's `config.json`: the products of one forward pass, captured on the meta device without weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from space.errors import ProblemError
+from tuner.tables.importers.source import Asked, Source
+from tuner.tables.problems import numbers
+from tuner.tables.shapes import Shapes, Tally
+
+READS: Final = "a Hugging Face config.json"
+#: M where the caller says none: decoding and prefill.
+DEFAULT_MS: Final = "1..8192:x2"
+_MOST_CHARACTERS: Final = 4 << 20
+#: A model with more layers or experts takes minutes to build.
+_MOST_LAYERS: Final = 1024
+_COUNTS: Final = re.compile("(num_|n_)?(hidden_)?(layers?|experts|heads)|.*(layers|experts)", re.ASCII)
+
+
+def recognizes(source: Source) -> bool:
+    """Whether the file is an object that names the type of a model."""
+    return source.head.lstrip().startswith("{") and bool(re.search(r'"model_type"\s*:\s*"', source.head))
+
+
+def read(source: Source, asked: Asked) -> Shapes:
+    """The products that a serving engine runs for each M: those that read the same activations are merged.
+
+    Raises:
+        ProblemError: PyTorch or transformers is missing, or transformers can't build such a model.
+    """
+    where = str(source.path)
+    try:
+        config = json.loads(source.whole(_MOST_CHARACTERS))
+    except (ValueError, RecursionError) as error:
+        raise ProblemError(f"{where} is not valid JSON: {error}") from error
+    _check(config, where)
+    try:
+        from tuner.tables.importers.capture import captured
+    except ImportError as error:
+        raise ProblemError(
+            f"{where} is a model's config, which PyTorch and transformers turn into shapes ({error}): pip install "
+            f"torch transformers; their CPU builds suffice"
+        ) from error
+    tally = Tally()
+    if config.pop("quantization_config", None):
+        tally.note("the checkpoint is quantized: its products are listed in the dtype of its activations")
+    ms = asked.ms or tuple(numbers("--m", DEFAULT_MS))
+    captured(config, ms, asked.tp, asked.tf32, tally, where)
+    return tally.shapes()
+
+
+def _check(config: Any, where: str) -> None:  # noqa: ANN401  (any JSON)
+    """Refuses what no model has, before anything is built from it."""
+    if not isinstance(config, dict):
+        raise ProblemError(f"{where} is not a model's config: it is no object")
+    for name, value in config.items():
+        if isinstance(value, dict):
+            _check(value, where)
+        elif isinstance(value, int) and not isinstance(value, bool) and not -(2**31) <= value < 2**31:
+            raise ProblemError(f"{where}: {name} = {value} is beyond 31 bits")
+        elif isinstance(value, int) and _COUNTS.fullmatch(name) and value > _MOST_LAYERS:
+            raise ProblemError(f"{where}: {name} = {value:,} is more than {_MOST_LAYERS:,}")

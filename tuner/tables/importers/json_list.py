@@ -1,0 +1,61 @@
+"""Our JSON: a list of objects with the fields of a problem, or an exported table."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from space.errors import ProblemError
+from space.registry import problem_from_key
+from tuner.tables.importers.source import Asked, Source
+from tuner.tables.problems import count_of, from_fields
+from tuner.tables.shapes import Shapes, Tally
+
+READS: Final = "a JSON list of objects with the fields of a problem, or a table that `gemmtune export` wrote"
+_MOST_CHARACTERS: Final = 256 << 20
+_SCHEMA: Final = "gemmtune.table/1"
+
+
+def recognizes(source: Source) -> bool:
+    """Whether the file is a JSON list, or an object that names our schema."""
+    return source.head.lstrip().startswith("[") or (
+        source.head.lstrip().startswith("{") and ('"gemmtune.table/' in source.head or _is_named_json(source))
+    )
+
+
+def read(source: Source, asked: Asked) -> Shapes:
+    """The problems of all entries, in order.
+
+    Raises:
+        ProblemError: the file is not JSON of this form, or an entry is invalid.
+    """
+    where = str(source.path)
+    try:
+        document = json.loads(source.whole(_MOST_CHARACTERS))
+    except (ValueError, RecursionError) as error:
+        raise ProblemError(f"{where} is not valid JSON ({error}): give a list of objects with m, n and k") from error
+    if isinstance(document, dict) and "schema" in document:
+        return _of_table(document, where)
+    if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
+        raise ProblemError(f"{where} is not a list of problems: give a list of objects with m, n and k")
+    tally = Tally()
+    for number, entry in enumerate(document, 1):
+        place = f"{where}, entry {number}"
+        tally.add(from_fields(entry, place), count_of(entry, place), place)
+    return tally.shapes()
+
+
+def _of_table(document: dict[str, Any], where: str) -> Shapes:
+    if document["schema"] != _SCHEMA:
+        raise ProblemError(f"{where} is a {document['schema']!r}, not a {_SCHEMA!r}: export it again")
+    tally = Tally()
+    try:
+        for number, entry in enumerate(document["entries"], 1):
+            tally.add(problem_from_key(entry["problem"]["key"]), 1, f"{where}, entry {number}")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ProblemError(f"{where} is not a table ({error!r}): export it again") from error
+    return tally.shapes()
+
+
+def _is_named_json(source: Source) -> bool:
+    return source.path.suffix.lower() == ".json"

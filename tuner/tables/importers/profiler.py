@@ -1,0 +1,125 @@
+"""torch profiler traces: matrix products with extents, strides and dtypes, as often as they ran."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from space.errors import ProblemError
+from tuner.tables.importers.products import GROUPED, OPERATORS, Array, count_product
+from tuner.tables.importers.source import MOST_LINE, Asked, Source
+from tuner.tables.shapes import Shapes, Tally
+
+READS: Final = "a torch profiler trace (.json, .json.gz) that was recorded with record_shapes=True"
+_EVENTS: Final = re.compile(r'"traceEvents"\s*:\s*\[')
+_NUMBER: Final = range(2**62)
+#: Last argument of `_scaled_mm` that says how 8-bit floats are summed.
+_FAST: Final = 7
+_GAP: Final = re.compile(r"[ \t\r\n,]*")
+
+
+def recognizes(source: Source) -> bool:
+    """Whether the file is a Chrome trace."""
+    text = source.head.lstrip()
+    return text.startswith("{") and ('"traceEvents"' in text or '"traceName"' in text or '"deviceProperties"' in text)
+
+
+def read(source: Source, asked: Asked) -> Shapes:
+    """The products of all events.
+
+    Raises:
+        ProblemError: the file is no trace, is cut off, or has no shapes.
+    """
+    tally, named, shaped = Tally(), 0, 0
+    for number, event in enumerate(_events(source), 1):
+        operator = str(event.get("name", "")).removeprefix("aten::")
+        arguments = event.get("args")
+        if not str(event.get("name", "")).startswith("aten::") or not isinstance(arguments, dict):
+            continue
+        if operator in GROUPED:
+            tally.leave_out("grouped products: gemmtune tunes no experts yet")
+        if operator not in OPERATORS:
+            continue
+        named += 1
+        place = f"{source.path}, event {number}"
+        arrays = _arrays(arguments, place)
+        if arrays:
+            shaped += 1
+            concrete = arguments.get("Concrete Inputs", [])
+            fast = len(concrete) <= _FAST or str(concrete[_FAST]) == "True"
+            output = _output(operator, concrete)
+            count_product(tally, operator, arrays, output, place, asked.tf32, fast=fast)
+    if named and not shaped:
+        raise ProblemError(f"{source.path} has {named:,} products without shapes: record with record_shapes=True")
+    tally.note("replayed CUDA graphs do not appear in a trace: record with graphs off")
+    return tally.shapes()
+
+
+def _events(source: Source) -> Iterator[dict[str, Any]]:
+    """The members of `traceEvents`, one by one, with one event and one chunk in memory."""
+    decoder, text, chunks = json.JSONDecoder(), "", source.chunks()
+    while (found := _EVENTS.search(text)) is None:
+        piece = next(chunks, "")
+        if not piece or len(text) > 16 * MOST_LINE:
+            raise ProblemError(f"{source.path} is not a trace: it has no traceEvents")
+        text += piece
+    place, done = found.end(), False
+    while not done:
+        gap = _GAP.match(text, place)
+        place = gap.end() if gap else place
+        if text[place : place + 1] == "]":
+            return
+        try:
+            event, place = decoder.raw_decode(text, place)
+        except RecursionError as error:
+            raise ProblemError(f"{source.path} is not a trace: an event is nested too deeply") from error
+        except ValueError as error:
+            left = text[place:]
+            if len(left) > MOST_LINE:
+                raise ProblemError(f"{source.path} is not a trace: an event can't be read ({error})") from error
+            piece = next(chunks, "")
+            if not piece:
+                raise ProblemError(f"{source.path} is cut off: its events have no end") from error
+            text, place = left + piece, 0
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _arrays(arguments: dict[str, Any], place: str) -> list[Array | None]:
+    """The arguments of an operator; empty without shapes."""
+    dims, strides, types = (arguments.get(name) for name in ("Input Dims", "Input Strides", "Input type"))
+    if not isinstance(dims, list) or not isinstance(types, list):
+        return []
+    if not isinstance(strides, list):
+        strides = [_dense_strides(each) for each in dims]
+    found: list[Array | None] = []
+    for shape, steps, word in zip(dims, strides, types, strict=False):
+        if not isinstance(shape, list) or not isinstance(word, str) or not shape:
+            found.append(None)
+        elif not isinstance(steps, list) or len(steps) != len(shape) or not _whole(shape) or not _whole(steps):
+            raise ProblemError(f"{place}: {str(shape)[:80]} and {str(steps)[:80]} are not extents with strides")
+        else:
+            found.append(Array(tuple(shape), tuple(steps), word))
+    return found
+
+
+def _dense_strides(shape: object) -> list[int]:
+    strides, step = [], 1
+    for extent in reversed(shape if isinstance(shape, list) and _whole(shape) else []):
+        strides.append(step)
+        step *= extent
+    return strides[::-1]
+
+
+def _whole(numbers: list[Any]) -> bool:
+    return all(isinstance(each, int) and not isinstance(each, bool) and each in _NUMBER for each in numbers)
+
+
+def _output(operator: str, concrete: object) -> str:
+    """Dtype of C that `_scaled_mm` was asked for, which traces spell as a number of c10::ScalarType."""
+    if operator != "_scaled_mm" or not isinstance(concrete, list) or len(concrete) < _FAST:
+        return ""
+    return {"5": "float16", "6": "float32", "15": "bfloat16"}.get(str(concrete[_FAST - 1]), "")

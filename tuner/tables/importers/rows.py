@@ -1,0 +1,67 @@
+"""Our CSV: a header that names the fields of a problem, and optionally `count`."""
+
+from __future__ import annotations
+
+import csv
+from typing import Any, Final
+
+from space.errors import ProblemError
+from space.problem import Problem
+from space.registry import DEFAULT_KIND, KINDS
+from tuner.tables.importers.source import Asked, Source
+from tuner.tables.problems import count_of, from_fields, number
+from tuner.tables.shapes import Shapes, Tally
+
+READS: Final = "a CSV list with a header that names the fields of a problem (m,n,k,dtype,layout,…,count)"
+#: Different rows whose problems are remembered: long lists repeat few.
+_MOST_KNOWN: Final = 100_000
+
+
+def recognizes(source: Source) -> bool:
+    """Whether the first line is a header with an extent, or a file named `.csv` that nothing else recognizes."""
+    header = source.head.partition("\n")[0]
+    return not source.head.lstrip().startswith(("{", "[")) and (
+        "k" in [name.strip() for name in header.split(",")] or source.path.suffix.lower() == ".csv"
+    )
+
+
+def read(source: Source, asked: Asked) -> Shapes:
+    """The problems of all rows, in order.
+
+    Raises:
+        ProblemError: the file is not CSV, or a row is invalid.
+    """
+    tally, where = Tally(), str(source.path)
+    lines = (line for _, line in source.lines())
+    known: dict[tuple[str, ...], tuple[Problem, int]] = {}
+    rows = csv.reader(lines, strict=True)
+    try:
+        header = next(rows, [])
+        for row in rows:
+            if not row:
+                continue
+            place = f"{where}, line {rows.line_num}"
+            found = known.get(tuple(row))
+            if found is None:
+                found = _problem(header, row, place)
+                if len(known) < _MOST_KNOWN:
+                    known[tuple(row)] = found
+            tally.add(*found, place)
+    except csv.Error as error:
+        raise ProblemError(f"{where} is not valid CSV ({error}): give a header that names the fields") from error
+    return tally.shapes()
+
+
+def _problem(header: list[str], row: list[str], place: str) -> tuple[Problem, int]:
+    if len(row) != len(header):
+        raise ProblemError(f"{place} and the header differ in length: give every field, or leave it empty")
+    texts = {name.strip(): value.strip() for name, value in zip(header, row, strict=True)}
+    numbers = _number_fields(texts.get("kind"))
+    fields: dict[str, Any] = {name: number(text) if name in numbers else text for name, text in texts.items()}
+    return from_fields(fields, place), count_of(texts, place)
+
+
+def _number_fields(kind: str | None) -> set[str]:
+    """Names of the whole-number fields of a row's kind; none if the kind is unknown, which `from_fields` reports."""
+    known = KINDS.get(kind or DEFAULT_KIND)
+    return {field.name for field in known.fields if field.type is int} if known else set()

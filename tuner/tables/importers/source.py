@@ -1,0 +1,141 @@
+"""Source: a file as a stream of text, plain or gzip, within limits that hold for hostile files too."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final, cast
+
+from space.errors import ProblemError
+
+#: What a source may contain once it is unpacked. A profiler trace of a long run has a few hundred MB.
+MOST_BYTES: Final = 2 << 30
+#: Characters of a line, and of one event of a trace.
+MOST_LINE: Final = 1 << 20
+#: Lines of a list.
+MOST_LINES: Final = 1_000_000
+_HEAD_CHARACTERS: Final = 1 << 16
+_CHUNK: Final = 1 << 20
+_GZIP: Final = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller wants of sources that leave it open.
+
+    Attributes:
+        ms: values of M of a model, which runs with any number of tokens.
+        tp: GPUs that share every layer of a model, as tensor parallelism cuts it.
+        tf32: count f32 products as tf32, which programs may allow.
+        block_scaled_as: dtype word under which products with a scale for each block are listed; empty to leave them
+            out.
+    """
+
+    ms: tuple[int, ...] = ()
+    tp: int = 1
+    tf32: bool = False
+    block_scaled_as: str = ""
+
+
+class Source:
+    """One file.
+
+    Attributes:
+        path: as messages name it.
+        head: its first characters, by which importers recognize their own.
+
+    Raises:
+        ProblemError: it can't be read, is not text, or is broken.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._opened() as text:
+            self.head = text.read(_HEAD_CHARACTERS).removeprefix("\ufeff")
+
+    def lines(self, most: int | None = MOST_LINES) -> Iterator[tuple[int, str]]:
+        """Numbered lines without their ends.
+
+        Args:
+            most: lines that the file may have.
+
+        Raises:
+            ProblemError: a limit is exceeded, or the file is broken; with the line.
+        """
+        number = 0
+        with self._opened(lambda: f"{self.path}, line {number + 1}") as text:
+            while line := text.readline(MOST_LINE + 1):
+                number += 1
+                if len(line) > MOST_LINE:
+                    raise ProblemError(f"{self.path}, line {number}: longer than {MOST_LINE:,} characters")
+                if most is not None and number > most:
+                    raise ProblemError(f"{self.path}, line {number:,}: more than {most:,} lines: give a shorter list")
+                yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
+
+    def chunks(self) -> Iterator[str]:
+        """The text in pieces.
+
+        Raises:
+            ProblemError: a limit is exceeded, or the file is broken.
+        """
+        with self._opened() as text:
+            while piece := text.read(_CHUNK):
+                yield piece
+
+    def whole(self, most: int) -> str:
+        """All text.
+
+        Raises:
+            ProblemError: it has more than `most` characters, or the file is broken.
+        """
+        with self._opened() as text:
+            found = text.read(most + 1)
+        if len(found) > most:
+            raise ProblemError(f"{self.path} has more than {most:,} characters: give a shorter list")
+        return found.removeprefix("\ufeff")
+
+    @contextmanager
+    def _opened(self, place: object = None) -> Iterator[IO[str]]:
+        where = place if callable(place) else lambda: str(self.path)
+        try:
+            with self.path.open("rb") as raw:
+                packed = raw.peek(2).startswith(_GZIP)
+                plain = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else raw
+                counted = io.BufferedReader(_Counted(plain), _CHUNK)
+                yield io.TextIOWrapper(counted, encoding="utf-8", newline=None)
+        except _TooLarge as error:
+            raise ProblemError(f"{where()}: the file has more than {MOST_BYTES >> 20:,} MiB") from error
+        except UnicodeDecodeError as error:
+            raise ProblemError(f"{where()} cannot be read: it is not UTF-8 ({error.reason})") from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ProblemError(f"{where()} cannot be read: the gzip file is broken ({error})") from error
+        except OSError as error:
+            raise ProblemError(f"{self.path} cannot be read ({error.strerror}): give a file of shapes") from error
+
+
+class _TooLarge(Exception):
+    """The file exceeds `MOST_BYTES`."""
+
+
+class _Counted(io.RawIOBase):
+    """Bytes of a file, up to `MOST_BYTES`."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._left = file, MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: object) -> int:
+        view = memoryview(room).cast("B")  # type: ignore[arg-type]
+        piece = self._file.read(len(view))
+        self._left -= len(piece)
+        if self._left < 0:
+            raise _TooLarge
+        view[: len(piece)] = piece
+        return len(piece)

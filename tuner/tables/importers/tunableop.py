@@ -1,0 +1,112 @@
+"""PyTorch TunableOp's CSV files: the products that a program asked its BLAS for, each once, and tuned results.
+
+`tuner.tables.exporters.tunableop` writes the same words; the format is that of torch's ATen/cuda/tunable headers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from space.errors import ProblemError
+from space.kinds.gemm import Gemm
+from tuner.tables.importers.products import APART, DTYPES
+from tuner.tables.importers.source import Asked, Source
+from tuner.tables.shapes import Shapes, Tally
+
+READS: Final = "PyTorch TunableOp's list of untuned products (PYTORCH_TUNABLEOP_RECORD_UNTUNED=1) or its results"
+#: Our layout by TunableOp's letters, which name B first.
+LAYOUTS: Final = {"TN": "nt", "NN": "nn", "NT": "tn", "TT": "tt"}
+_OPERATION: Final = re.compile(r"(Gemm|GemmAndBias|GemmStridedBatched|ScaledGemm)TunableOp_(\w+)_([NT]{2})")
+_EXTENT: Final = "([0-9]{1,10})"
+_PARAMETERS: Final = re.compile(
+    rf"[nt]{{2}}_{_EXTENT}_{_EXTENT}_{_EXTENT}(?:_B_{_EXTENT})?_ld_{_EXTENT}_{_EXTENT}_{_EXTENT}(_.*)?"
+)
+_SCALED: Final = re.compile(
+    r"_a_(\w+?)_b_(\w+?)_c_(\w+?)_as_\w+?_bs_\w+?_ast_([0-9])_bst_([0-9])_dscale_[01]_fast_([01])_bias_(\w+)"
+)
+_ONCE: Final = "TunableOp lists each product once: its counts say nothing of how often each runs"
+
+
+def recognizes(source: Source) -> bool:
+    """Whether the first line is a row of TunableOp, or one of the lines that validate its results."""
+    first = source.head.partition("\n")[0]
+    return first.startswith("Validator,") or bool(_OPERATION.match(first.partition(",")[0]))
+
+
+def read(source: Source, asked: Asked) -> Shapes:
+    """The products of all rows.
+
+    Raises:
+        ProblemError: a line has another form.
+    """
+    tally = Tally()
+    tally.note(_ONCE)
+    for number, line in source.lines():
+        if not line.strip() or line.startswith("Validator,"):
+            continue
+        place = f"{source.path}, line {number}"
+        operation, _, rest = line.partition(",")
+        parameters = rest.partition(",")[0]
+        kind, shape = _OPERATION.fullmatch(operation), _PARAMETERS.fullmatch(parameters)
+        if kind is None or shape is None:
+            raise ProblemError(f"{place}: {line[:120]!r} is not a row of TunableOp: operation,parameters")
+        _count(tally, kind, shape, asked, place)
+    return tally.shapes()
+
+
+def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked, place: str) -> None:
+    operator, words, letters = kind.groups()
+    n, m, k, batch, ldb, lda, ldc = (int(text or 1) for text in shape.groups()[:7])
+    if min(m, n, k, batch) < 1:
+        tally.leave_out("products without elements")
+        return
+    layout = LAYOUTS[letters]
+    scaled = _SCALED.fullmatch(shape[8] or "") if operator == "ScaledGemm" else None
+    if operator == "ScaledGemm":
+        if scaled is None:
+            raise ProblemError(f"{place}: {shape[0][:120]!r} does not say how the product is scaled")
+        found = _scaled_dtypes(scaled)
+        epilogue = "alpha" if scaled[7] in ("None", "none") else "alpha+bias"
+    else:
+        found = _dtypes(words, asked.tf32)
+        epilogue = "bias" if operator == "GemmAndBias" else "none"
+    if isinstance(found, str):
+        tally.leave_out(found)
+        return
+    try:
+        problem = Gemm(m, n, k, *found, layout=layout, batch=batch, epilogue=epilogue)
+    except ProblemError as error:
+        tally.leave_out(f"products that gemmtune has no kernels for: {error}")
+        return
+    tally.add(problem, 1, place)
+    if (ldb, lda, ldc) != leading_dimensions(problem):
+        tally.note(APART)
+
+
+def leading_dimensions(problem: Gemm) -> tuple[int, int, int]:
+    """Leading dimensions of dense B, A and C, as TunableOp orders them."""
+    ldb = problem.k if problem.layout[1] == "t" else problem.n
+    lda = problem.k if problem.layout[0] == "n" else problem.m
+    return ldb, lda, problem.n
+
+
+def _dtypes(word: str, tf32: bool) -> tuple[str, str, str, str] | str:
+    dtype = DTYPES.get(word)
+    if dtype == "f32":
+        if not tf32:
+            return "f32 products in full precision: say --tf32 if the program allows tf32"
+        dtype = "tf32"
+    if dtype not in ("bf16", "fp16", "tf32"):
+        return f"{word} products: gemmtune has no kernels for them"
+    return dtype, dtype, "f32" if dtype == "tf32" else dtype, "f32"
+
+
+def _scaled_dtypes(scaled: re.Match[str]) -> tuple[str, str, str, str] | str:
+    second, first, output, scale_a, scale_b, fast, _ = scaled.groups()
+    if (scale_a, scale_b) != ("0", "0"):
+        return "8-bit floats with a scale for each row or block: gemmtune's kernels have one scale for all"
+    found = [DTYPES.get(word) for word in (first, second, output)]
+    if None in found:
+        return f"{first} × {second} → {output} products: gemmtune has no kernels for them"
+    return str(found[0]), str(found[1]), str(found[2]), "f32" if fast == "1" else "f32_promoted"

@@ -1,0 +1,45 @@
+"""The library's table: for every served best, the fastest of cuBLASLt's candidates in the same finals."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tuner.errors import UnknownDevice
+from tuner.evidence.picks import LIBRARY, paired
+from tuner.evidence.records import Best, Outcome
+from tuner.evidence.stats import ratio
+from tuner.evidence.store import Store
+from tuner.tables.entries import canonical, entry
+from tuner.tables.tables import SCHEMA, chosen_bests
+
+
+def library_table(store: Store, device: str) -> dict[str, Any]:
+    """A table whose configs are the library's algorithms, each compared with its first choice of the same turns.
+
+    Raises:
+        UnknownDevice: the store has no best of the device, or none with a candidate of the library.
+    """
+    entries = [entry(found) for best in chosen_bests(store, device) if (found := library_best(store, best))]
+    if not entries:
+        raise UnknownDevice(f"no best on {device!r} was compared with cuBLASLt's candidates: tune with the extra `gpu`")
+    document: dict[str, Any] = {"schema": SCHEMA, "device": device, "entries": entries}
+    return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
+
+
+def library_best(store: Store, best: Best) -> Best | None:
+    """The fastest candidate of the library in a best's finals, with its ratio to the library's first choice."""
+    finals = [
+        final
+        for final in store.final_series(best.winner.study_id)
+        if final.measurement.config.family == LIBRARY
+        and final.measurement.outcome is Outcome.CORRECT
+        and final.measurement.policy is best.policy
+    ]
+    if not finals:
+        return None
+    # Stored in order: the library's first choice precedes its other candidates.
+    first = finals[0].measurement
+    fastest = min(finals, key=lambda final: final.measurement.median_us)
+    versus = ratio(*paired(first, fastest.measurement))
+    return Best(best.problem, best.device, best.device_kind, fastest, versus, None, None, best.tried, best.failed)

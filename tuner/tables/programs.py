@@ -1,0 +1,45 @@
+"""Programs of measured bests: from the build cache, or compiled again and found to be the same build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from space.devices import profile_named
+from space.errors import SpaceError
+from space.registry import config_named, problem_from_key
+from tuner.tables.exporters.wanted import Program
+from workers.build import BuildFailure, compile_source, kept_cubin
+from workers.builder import source_of
+from workers.errors import CacheError
+
+
+def programs_of(device: str, cache_dir: Path) -> Program:
+    """Finds the programs of a table's entries.
+
+    Args:
+        device: GPU model.
+        cache_dir: the build cache.
+    """
+    return partial(_program, profile_named(device).arch.name, cache_dir)
+
+
+def _program(arch: str, cache_dir: Path, entry: Mapping[str, Any]) -> bytes | str:
+    """The measured program of an entry, or why it can't be had."""
+    digest = str(entry["build_digest"])
+    try:
+        return kept_cubin(cache_dir, digest)
+    except CacheError:
+        pass  # NVRTC gives the same bytes for the same source
+    try:
+        problem, config = problem_from_key(entry["problem"]["key"]), config_named(entry["config"]["key"])
+        built = compile_source(source_of(problem, config, arch), arch, cache_dir)
+    except SpaceError as error:
+        return f"its kernel can't be built any more: {error}"
+    if isinstance(built, BuildFailure):
+        return f"its kernel can't be built any more: {built.reason}"
+    if built.digest != digest:
+        return "its program is another one today: tune it again, or export on a machine with the NVRTC that built it"
+    return built.cubin
