@@ -186,7 +186,7 @@ class Client(Reading):
             GemmtuneError: the service can't be reached.
         """
         query: dict[str, str | int] = {"limit": limit} | ({"device": device} if device else {})
-        return list(self._json("GET", "/v1/misses", **query)["items"])
+        return list(self._json("GET", "/v1/misses", has="items", **query)["items"])
 
     def bests(self, device: str) -> Iterator[dict[str, Any]]:
         """The entries of a device's table, page by page.
