@@ -16,7 +16,7 @@ GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
 JOBS ?= 3
 ARGS ?=
 
-.PHONY: help tune test test-torch check test-gpu serve lock clean
+.PHONY: help tune test test-torch check test-gpu serve demo lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ test-gpu: $(READY)  ## Run the tests that need a GPU
 
 serve: $(READY)  ## Serve the store over HTTP
 	$(BIN)/gemmtune serve $(ARGS)
+
+demo: $(READY)  ## Watch a recorded campaign in the dashboard as if live; needs no GPU
+	$(BIN)/gemmtune serve --demo $(ARGS)
 
 lock: $(READY)  ## Resolve the lock files anew
 	$(BIN)/pip install --quiet uv

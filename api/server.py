@@ -14,7 +14,8 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
 
@@ -87,6 +88,7 @@ class Server(embed.Server):
 def serve(
     store: Store, listener: socket.socket, access: AccessPolicy, models: Path | None = None, timing: Timing = TIMING,
     recordings: Bests | None = None,
+    beside: Callable[[FastAPI], AbstractContextManager[object]] = nullcontext,
 ) -> None:  # fmt: skip
     """Serves until interrupted or terminated, and answers requests in progress before it returns.
 
@@ -94,6 +96,7 @@ def serve(
         listener: of `listen`.
         timing: intervals of workers and rounds.
         recordings: bests of recordings, which answer where the store has none of a problem.
+        beside: what runs in this process as long as the service does.
     """
     logs.configure()
     app = create_app(store, access, sys.stderr, models, timing, recordings)
@@ -103,7 +106,9 @@ def serve(
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    with Maintenance(store, timing), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        Maintenance(store, timing), beside(app), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):  # fmt: skip
         runner.run(_until_told(Server(app, listener), app.state.stopping))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from tempfile import TemporaryDirectory
 from typing import Annotated, cast, get_args
 
 import typer
@@ -26,15 +27,25 @@ def serve(
         typer.Option(help="on: requests need tokens; off: they don't; auto: off on loopback with SQLite, else on. "
                      "\\[default: GEMMTUNE_AUTH]"),
     ] = None,
+    demo: Annotated[
+        bool,
+        typer.Option("--demo", help="Replay a recorded campaign as if live, in a store that is deleted at the end."),
+    ] = False,
 ) -> None:  # fmt: skip
     """Serves the store over HTTP: best, explain, measurements, tables, campaigns and their workers."""
     config = settings()
     host, port, mode = host or config.host, port or config.port, auth or config.auth
     if mode not in get_args(access.Mode):
         raise SettingsError(f"--auth {mode!r} is unknown: use auto, on or off")
+    if demo and db is not None:
+        raise SettingsError("--demo has a store of its own: leave out --db")
     proxies = addresses.networks(config.trusted_proxies)
-    # A taken port is reported before a store is created and before anything is promised.
-    with closing(server.listen(host, port)) as listener, open_store(db) as store:
+    with ExitStack() as stack:
+        # A taken port is reported before a store is created and before anything is promised.
+        listener = stack.enter_context(closing(server.listen(host, port)))
+        if demo:
+            db = f"{stack.enter_context(TemporaryDirectory(prefix='gemmtune-demo-'))}/demo.db"
+        store = stack.enter_context(open_store(db))
         policy = access.decide(
             cast(access.Mode, mode), host, store.embedded, config.hosts, config.requests_per_second, proxies
         )
@@ -47,5 +58,13 @@ def serve(
             notes.print(f"serving on {address} for this machine only; tokens are off: every local user has full access")
             notes.print(f"try curl '{address}/v1/best?m=4096&n=4096&k=4096'")
         notes.print(f"the page: {address}/")
-        recordings = recorded_bests(config.recorded_dir)
-        server.serve(store, listener, policy, config.model_dir, timing_of(config), recordings)
+        if not demo:
+            recordings = recorded_bests(config.recorded_dir)
+            server.serve(store, listener, policy, config.model_dir, timing_of(config), recordings)
+            return
+        from gemmtune.demo import TIMING, replaying
+
+        notes.print("demonstration: a campaign recorded on an H200 is replayed as if live")
+        folder = config.recorded_dir / "h200"
+        server.serve(store, listener, policy, config.model_dir, TIMING,
+                     beside=lambda app: replaying(app, store, folder))  # fmt: skip

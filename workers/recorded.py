@@ -38,6 +38,19 @@ Sleep = Callable[[float], None]
 _NOTHING_MEASURED: Final[dict[str, Any]] = {"samples_us": (), "clocks": None, "verification": None}
 
 
+class NoBuilder:
+    """Stands in for a builder where nothing has to be compiled: a demonstration shows times, and runs no kernel."""
+
+    arch = ""
+
+    def builds(self, problem: Problem, candidates: Sequence[Config]) -> Iterator[tuple[Config, None]]:
+        """Each candidate, without a build."""
+        return ((config, None) for config in candidates)
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
 class RecordedRound:
     """One recorded problem; see `workers.ports.Round`.
 
@@ -45,7 +58,7 @@ class RecordedRound:
         sleep: waits for as long as the candidate took; None replays at full speed.
     """
 
-    def __init__(self, recording: Recording, builder: Builder, sleep: Sleep | None = None) -> None:
+    def __init__(self, recording: Recording, builder: Builder | NoBuilder, sleep: Sleep | None = None) -> None:
         self._recording, self._builder, self._sleep = recording, builder, sleep
         self._screened: dict[str, Measurement] = {}
         self._seconds: dict[str, float] = {}
@@ -163,18 +176,20 @@ class RecordedWorker:
     Args:
         real_time: whether candidates take as long as they took on the GPU; at full speed only the builds take time.
         build_cache: builds of other machines.
+        compiles: whether candidates are compiled before they are replayed.
     """
 
     def __init__(
-        self, folder: Path, cache_dir: Path | None, real_time: bool = False, build_cache: BuildCache | None = None
-    ) -> None:
+        self, folder: Path, cache_dir: Path | None, real_time: bool = False, build_cache: BuildCache | None = None,
+        compiles: bool = True,
+    ) -> None:  # fmt: skip
         """Opens a folder.
 
         Raises:
             RecordingError: it holds no recording.
         """
         self._folder = folder
-        self._builder = Builder(cache_dir, build_cache=build_cache)
+        self._builder = Builder(cache_dir, build_cache=build_cache) if compiles else NoBuilder()
         self._sleep = time.sleep if real_time else None
         self._files = sorted(folder.glob("*.parquet"))
         if not self._files:

@@ -30,7 +30,7 @@ FLOORS: Final = {
     "space": {"space"},
 }
 #: Modules of `gemmtune` that may import `api`.
-COMPOSITION_ROOT: Final = {"gemmtune.serve"}
+COMPOSITION_ROOT: Final = {"gemmtune.serve", "gemmtune.demo"}
 #: The rooms of `tuner`, from bottom to top; its loose modules stand below all of them.
 TUNER_ROOMS: Final = ("evidence", "prediction", "answering", "studying", "tables", "fleet", "views", "cli")
 #: Of `workers`, the tuner may import ports, values and errors. Only these modules import implementations.

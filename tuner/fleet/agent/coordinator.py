@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -34,15 +34,24 @@ _MOST_TEXT: Final = 4_000
 
 
 class LocalCoordinator:
-    """A coordinator on a store in this process."""
+    """A coordinator on a store in this process.
 
-    def __init__(self, store: Store, timing: Timing = TIMING) -> None:
+    Args:
+        watch: takes the progress of a round, with its id, at every heartbeat.
+    """
+
+    def __init__(
+        self, store: Store, timing: Timing = TIMING, watch: Callable[[int, RoundProgress], None] | None = None
+    ) -> None:
+        self._watch = watch
         self._workers, self._rounds = Workers(store, timing), Rounds(store, timing)
         self.register, self.leave = self._workers.register, self._workers.leave
         self.claim = self._rounds.claim
 
     def beat(self, worker_id: int, round_id: int | None, progress: RoundProgress | None = None) -> HeartbeatReply:
-        """Records a heartbeat. Nobody in this process shows the progress of a round."""
+        """Records a heartbeat."""
+        if self._watch and round_id is not None and progress:
+            self._watch(round_id, progress)
         return self._workers.beat(worker_id, round_id)
 
     def begin(self, task: RoundTask, provenance: Provenance) -> StudyHistory:
