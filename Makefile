@@ -8,6 +8,8 @@ READY := .venv/.ready
 # The tests on torch tensors run in an environment of their own, which also sees the packages of .venv/.
 TORCH := .venv-torch
 TORCH_READY := $(TORCH)/.ready
+# The compiler that checks the types of the pages' modules. Nothing that is served needs it.
+TSC_READY := .tsc/.ready
 SITE := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 # A machine with a GPU also gets cuBLASLt, the baseline.
 GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
@@ -16,7 +18,7 @@ GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
 JOBS ?= 3
 ARGS ?=
 
-.PHONY: help tune test test-torch check test-gpu serve demo lock clean
+.PHONY: help tune test test-torch check check-pages test-gpu serve demo pictures lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -33,6 +35,12 @@ test-torch: $(TORCH_READY)  ## Run the tests on torch tensors, with the CPU buil
 check: $(READY)  ## Run lint and type checks only
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+check-pages: $(TSC_READY)  ## Check the types of the pages' modules, with the TypeScript compiler from npm
+	.tsc/node_modules/.bin/tsc --project api/dashboard/jsconfig.json
+
+pictures: $(READY)  ## Draw the pages' pictures in docs/pictures/ anew, with the machine's chromium
+	$(BIN)/python -m benchmarks.dashboard.pictures
 
 test-gpu: $(READY)  ## Run the tests that need a GPU
 	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
@@ -51,7 +59,7 @@ lock: $(READY)  ## Resolve the lock files anew
 		--no-emit-index-url --python-version 3.11 --quiet --constraint requirements.lock --output-file requirements-gpu.lock
 
 clean:  ## Remove the environment
-	rm -rf .venv $(TORCH)
+	rm -rf .venv $(TORCH) .tsc
 
 $(READY): pyproject.toml requirements.lock requirements-gpu.lock
 	@test -n "$(PYTHON)" \
@@ -61,6 +69,10 @@ $(READY): pyproject.toml requirements.lock requirements-gpu.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary=:all: \
 		-r $(if $(GPU),requirements-gpu.lock,requirements.lock)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TSC_READY):
+	@npm install --silent --no-audit --no-fund --no-save --prefix .tsc typescript@7.0.2
 	@touch $@
 
 $(TORCH_READY): $(READY) requirements-torch.txt

@@ -21,6 +21,7 @@ const PAGES = {
   "/ladder": () => import("./pages/ladder.js"),
   "/devices": () => import("./pages/devices.js"),
   "/device": () => import("./pages/device.js"),
+  "/layouts": () => import("./pages/layouts.js"),
   "/problem": () => import("./pages/problem.js"),
   "/problems": () => import("./pages/problems.js"),
 };
@@ -92,6 +93,12 @@ export async function go(url) {
   main.focus({ preventScroll: true });
 }
 
+// What fails in the background: the page keeps what it shows, unless it needs a token.
+addEventListener("unhandledrejection", (event) => {
+  const { reason } = event;
+  if (reason instanceof Refusal || reason instanceof Gone || reason?.name === "AbortError") event.preventDefault();
+  if (reason instanceof Refusal && reason.status === 401) shown?.show(() => tokenForm(reason));
+});
 document.addEventListener("click", followLink);
 document.addEventListener("gemmtune:go", (event) => void go(new URL(/** @type {CustomEvent} */ (event).detail, location.href)));
 addEventListener("popstate", () => void open(new URL(location.href)));

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +15,9 @@ import pytest
 import zstandard
 from fastapi.testclient import TestClient
 
-import api.dashboard
 from api.access import AccessPolicy
 from api.app import create_app
+from api.dashboard import types
 from api.dashboard.assets import assets
 from api.dashboard.routes import PAGES
 from tests.integration.api.asking import problem_of
@@ -22,7 +25,8 @@ from tests.support import keep_best
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
 
-STATIC = Path(api.dashboard.__file__).parent / "static"
+ROOT = Path(__file__).resolve().parents[3]
+STATIC = ROOT / "api" / "dashboard" / "static"
 MODULES = [path for path in sorted(STATIC.rglob("*.js")) if path.parent.name != "vendor"]
 
 
@@ -110,6 +114,20 @@ class TestModules:
         for path in MODULES:
             for name in re.findall(r'(?:from|import\(|^import) ?"(\.[^"]+)"', path.read_text(), re.MULTILINE):
                 assert (path.parent / name).is_file(), f"{path} imports {name}"
+
+    def test_types_are_those_of_the_api(self) -> None:
+        current = types.FILE.read_text() == types.declarations(types.document())
+        assert current, "the API's description has changed: run python -m api.dashboard.types"
+
+    def test_types_hold(self) -> None:
+        compiler = shutil.which(
+            "tsc", path=f"{ROOT / '.tsc' / 'node_modules' / '.bin'}{os.pathsep}{os.environ['PATH']}"
+        )
+        if compiler is None:
+            pytest.skip("no tsc: `make check-pages` installs it where npm is")
+        project = ROOT / "api" / "dashboard" / "jsconfig.json"
+        checked = subprocess.run([compiler, "--project", str(project)], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stdout
 
     def test_libraries_are_the_ones_that_the_table_names(self) -> None:
         rows = re.findall(r"\| `([\w-]+\.js)` \|.*`([0-9a-f]{64})` \|", (STATIC / "vendor" / "README.md").read_text())

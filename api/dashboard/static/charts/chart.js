@@ -28,6 +28,7 @@ export class Chart extends HTMLElement {
   /** @param {CanvasRenderingContext2D} _pen @param {number} _width @param {number} _height */
   draw(_pen, _width, _height) {}
   count() { return 0; } // points that the keyboard walks through
+  get walkable() { return this.count() > 0; }
   /** @param {number} _place @returns {Point | null} */
   point(_place) { return null; }
   /** The point under the mouse. @param {number} _x @param {number} _y @returns {number} */
@@ -69,7 +70,6 @@ export class Chart extends HTMLElement {
     theme.removeEventListener("change", this.#restyle);
   }
 
-  /** Draws before the next frame. */
   later() {
     if (this.#waiting) return;
     this.#waiting = true;
@@ -81,10 +81,10 @@ export class Chart extends HTMLElement {
 
   #update() {
     const { title, sentence } = this.words();
-    const walk = this.count() ? " Arrow keys walk through the points, Enter opens one, Escape leaves." : "";
+    const walk = this.walkable ? " Arrow keys walk through the points, Enter opens one, Escape leaves." : "";
     render(html`<figure>
       <figcaption><h2>${title}</h2>${this.legend()}</figcaption>
-      <div class="plot" tabindex=${this.count() ? 0 : nothing} role=${this.count() ? "application" : "img"} aria-label=${`${title}. ${sentence}${walk}`}
+      <div class="plot" tabindex=${this.walkable ? 0 : nothing} role=${this.walkable ? "application" : "img"} aria-label=${`${title}. ${sentence}${walk}`}
         @pointermove=${this.#moved} @pointerleave=${() => this.go(-1)} @click=${this.#clicked} @keydown=${this.#pressed}>
         <div class="ring" hidden></div><div class="tip" hidden></div></div>
       <p class="says">${sentence}</p><p class="visually-hidden" aria-live="polite"></p>

@@ -72,7 +72,7 @@ export class ForestChart extends HTMLElement {
       <i .style=${`left:${at(value)}%`}>${value}×</i>`)}</span>` : nothing;
     return html`<div role="columnheader" class=${`c${place}`} aria-sort=${column.key ? sorted : nothing}>${column.key
       ? html`<button type="button" class="sort" @click=${() => data.sorted(String(next))}>${column.name}<span aria-hidden="true">${
-        sorted === "none" ? "" : sorted === "ascending" ? " ↑" : " ↓"}</span></button>` : column.name}${scaleOf}</div>`;
+        sorted === "none" ? "" : sorted === "ascending" ? " ↑" : " ↓"}</span></button>` : html`<span class="visually-hidden">${column.name}</span>`}${scaleOf}</div>`;
   }
 
   /** @param {Forest} data @param {number} place @param {any} at */

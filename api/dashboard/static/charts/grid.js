@@ -32,7 +32,7 @@ export function grid({ title, sentence, x, y, columns, rows, cell, legend, contr
 }
 
 /** @param {number | undefined} value */
-const heat = (value) => (value === undefined ? "" : `--heat:${Math.round(value * 100)}%`);
+const heat = (value) => (value === undefined ? "" : `--heat:${Math.round(Math.min(0.42, value) * 100)}%`);
 
 /** @param {Cell | null} cell */
 function drawn(cell) {

@@ -47,6 +47,7 @@ export class ScatterChart extends Chart {
 
   table() { return this.#spec.rows(); }
   count() { return this.#order.length; }
+  get walkable() { return this.#spec.x.length > 0; }
 
   /** @param {number} place */
   point(place) {

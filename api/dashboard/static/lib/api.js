@@ -57,8 +57,9 @@ export async function send(path, init = {}) {
 async function refusal(response) {
   const problem = await response.json().catch(() => ({}));
   const scope = /scope="(\w+)"/.exec(response.headers.get("WWW-Authenticate") ?? "")?.[1] ?? "";
-  const fields = (problem.errors ?? []).map((/** @type {any} */ error) => error.detail).join("; ");
-  const detail = [problem.detail, fields].filter(Boolean).join(": ") || `the service answered ${response.status}`;
+  const said = String(problem.detail ?? `the service answered ${response.status}`).replace("; see /openapi.json for the schema", "");
+  const more = (problem.errors ?? []).map((/** @type {any} */ error) => error.detail).filter((/** @type {string} */ text) => !said.includes(text));
+  const detail = [said, ...more].join("; ");
   return new Refusal(response.status, String(problem.type ?? "").replace("/problems/", ""), detail, scope);
 }
 
@@ -71,15 +72,43 @@ export function address(path, params = {}) {
   return query.size ? `${path}?${query}` : path;
 }
 
-/** @param {string} path @param {Record<string, unknown>} [params] @param {AbortSignal} [signal] @returns {Promise<any>} */
+/**
+ * @template {string} P
+ * @param {P} path @param {Record<string, unknown>} [params] @param {AbortSignal} [signal]
+ * @returns {Promise<Api.Got<P>>}
+ */
 export async function get(path, params, signal) {
   return (await send(address(path, params), { signal })).json();
 }
 
-/** @param {string} path @param {unknown} [body] @param {AbortSignal} [signal] @returns {Promise<any>} */
+/**
+ * @template {string} P
+ * @param {P} path @param {unknown} [body] @param {AbortSignal} [signal]
+ * @returns {Promise<Api.Posted<P>>}
+ */
 export async function post(path, body, signal) {
   const init = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
   return (await send(path, { method: "POST", signal, ...init })).json();
+}
+
+/**
+ * A picture of the service. A request for a document parses it: making one from a string is forbidden here.
+ * @param {string} path @returns {Promise<SVGElement>}
+ */
+export function picture(path) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open("GET", path);
+    request.responseType = "document";
+    if (token.get()) request.setRequestHeader("Authorization", `Bearer ${token.get()}`);
+    request.addEventListener("load", () => {
+      const root = request.responseXML?.documentElement;
+      if (request.status === 200 && root?.localName === "svg") resolve(/** @type {any} */ (document.importNode(root, true)));
+      else send(path).then(() => reject(new Error("the picture can't be read")), reject);
+    });
+    request.addEventListener("error", () => { lost(); reject(new Gone("the service does not answer")); });
+    request.send();
+  });
 }
 
 /** Called when a request or a stream finds that the service is gone. */

@@ -58,12 +58,12 @@ export class Page {
     this.redraw();
   }
 
-  /** @param {string} path @param {Record<string, unknown>} [params] */
+  /** @template {string} P @param {P} path @param {Record<string, unknown>} [params] */
   get(path, params) {
     return get(path, params, this.signal);
   }
 
-  /** @param {string} path @param {unknown} [body] */
+  /** @template {string} P @param {P} path @param {unknown} [body] */
   post(path, body) {
     return post(path, body, this.signal);
   }

@@ -5,7 +5,8 @@ import { clock, duration } from "./format.js";
 import { scheme, turn } from "./theme.js";
 import { html, nothing, render } from "./view.js";
 
-const LINKS = [["/", "Ask"], ["/problems", "Problems"], ["/space", "Space"], ["/explain", "Explain"], ["/ladder", "Ladders"], ["/devices", "Devices"]];
+const LINKS = [["/", "Ask"], ["/problems", "Problems"], ["/space", "Space"], ["/explain", "Explain"], ["/campaigns", "Campaigns"], ["/fleet", "Fleet"],
+  ["/failures", "Failures"], ["/ladder", "Ladders"], ["/devices", "Devices"]];
 /** Pages that belong to another one's entry. */
 const UNDER = /** @type {Record<string, string>} */ ({
   "/problem": "/problems", "/compare": "/problems", "/rules": "/space", "/campaign": "/campaigns", "/device": "/devices",

@@ -15,9 +15,10 @@ export async function follow(path, params, handlers, signal) {
     try {
       const headers = last ? { "Last-Event-ID": last } : undefined;
       const response = await send(address(path, params), { signal, headers });
+      const first = !last;
       for await (const event of events(response.body, signal)) {
         if (event.id) last = event.id;
-        if (event.name === "hello" && (!last || event.data.resumed !== false)) continue;
+        if (event.name === "hello" && (first || event.data.resumed)) continue;
         handlers[event.name]?.(event.data);
         if (event.name === "end") return;
       }

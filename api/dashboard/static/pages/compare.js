@@ -39,7 +39,7 @@ function head(a, b) {
 function diff(title, left, right, same) {
   const names = [...new Set([...Object.keys(left), ...Object.keys(right)])];
   const differing = names.filter((name) => String(left[name] ?? "–") !== String(right[name] ?? "–"));
-  return html`<h2>${title}</h2>${differing.length ? html`<table><caption class="visually-hidden">${title}: what differs</caption><thead><tr><th scope="col"></th><th scope="col">A</th><th scope="col">B</th></tr></thead>
+  return html`<h2>${title}</h2>${differing.length ? html`<table><caption class="visually-hidden">${title}: what differs</caption><thead><tr><th scope="col">What</th><th scope="col">A</th><th scope="col">B</th></tr></thead>
     <tbody>${differing.map((name) => html`<tr><th scope="row">${name}</th><td class="mono long">${left[name] ?? "–"}</td><td class="mono long">${right[name] ?? "–"}</td></tr>`)}</tbody></table>` : nothing}
     <p class="says">${differing.length ? `${names.length - differing.length} of ${names.length} are the same and left out.` : `Nothing: ${same}.`}</p>`;
 }

@@ -17,6 +17,8 @@ export async function open(page) {
   const load = async () => {
     const since = new Date(Date.now() - minutes() * 60_000).toISOString();
     const [fleet, rounds] = await Promise.all([page.get("/v1/fleet"), page.get("/v1/rounds", { since, limit: 1000 })]);
+    fleet.items = fleet.items.map((/** @type {any} */ item) => ({ ...item.worker, ...item }));
+    fleet.workers = { live: 0, draining: 0, gone: 0, ...fleet.workers };
     Object.assign(got, { fleet, rounds: rounds.items });
     got.lanes = lanes(got, minutes());
     page.redraw();

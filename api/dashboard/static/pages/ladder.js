@@ -15,7 +15,7 @@ export async function open(page) {
   const { items: weights } = await page.get("/v1/weights", { device });
   const fields = ["n", "k", "dtype", "layout", "batch", "epilogue"];
   const asked = Object.fromEntries(fields.map((name) => [name, page.param(name)]));
-  const example = weights[0];
+  const example = /** @type {any} */ (weights[0]);
   if (!asked.n && !example) return page.show(() => html`<h1>Does one weight behave at every M?</h1><p class="sentence">Nothing is measured yet. A ladder: <code>gemmtune campaign run --ladder 'm=1..8192:x2 n=4096 k=4096'</code></p>`);
   if (!asked.n) Object.assign(asked, Object.fromEntries(fields.map((name) => [name, example[name] ?? example.example?.[name] ?? ""])));
   page.show(() => html`<h1>Does one weight behave at every M?</h1>`);

@@ -96,7 +96,7 @@ function head(page, answer, got) {
       ${ratioFact(evidence?.versus_cublaslt_first, "cuBLASLt’s first choice")}${ratioFact(evidence?.versus_cublaslt_best, "the best of its candidates")}
       ${evidence?.verification ? fact(`${evidence.verification.mismatches} of ${number(evidence.verification.elements)}`, `elements wrong; largest error ${evidence.verification.worst_ratio.toFixed(2)} of the bound`) : nothing}
     </dl>
-    ${answer.config ? html`<h3 class="mono">${answer.config.family}</h3>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
+    ${answer.config ? html`<h2 class="mono">${answer.config.family}</h2>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
     <p class="row centre"><a href=${`/?${new URLSearchParams(stringed({ ...parameters(got.fields), device: answer.device }))}`}>Copy it as code</a>
       ${answer.config ? html`<a href=${`/explain?${new URLSearchParams({ problem: got.key, device: answer.device, family: answer.config.family, knobs })}`}>Change it and see what breaks</a>
         <a href=${`/layouts?${new URLSearchParams({ kind: "swizzle", problem: got.key, family: answer.config.family, knobs })}`}>Its layouts</a>` : nothing}

@@ -36,7 +36,7 @@ export function forestOf(page, table, rows, device, against) {
   return {
     rows: rows.length, label: "Speed-ups, a row a problem", sort: page.param("sort", "-ratio"), sorted: (/** @type {string} */ key) => page.set({ sort: key }),
     span: spanOf(rows.map((row) => columns[against][row])),
-    columns: [{ name: "Problem", key: "key" }, { name: "" }, { name: "Speed-up", key: "ratio" }, ...shown, { name: "µs", key: "time" }, { name: "% bound", key: "bound" }],
+    columns: [{ name: "Problem", key: "key" }, { name: "Interval" }, { name: "Speed-up", key: "ratio" }, ...shown, { name: "µs", key: "time" }, { name: "% bound", key: "bound" }],
     row: (/** @type {number} */ place) => {
       const row = rows[place];
       return {

@@ -1,0 +1,112 @@
+"""A chromium, and a service on a store filled from recordings. Without a browser these tests are skipped."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from api.app import create_app
+from tests.browser.filled import fill
+from tests.integration.api.asking import serving
+from tuner.evidence.store import Store
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+#: Nothing may call out: neither updates nor its own hosts can be reached from everywhere.
+FLAGS: Final = (
+    "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-gpu", "--no-first-run",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = None if CHROMIUM else "no chromium on the PATH (Debian: apt-get install chromium)"
+    if find_spec("playwright") is None:
+        missing = "playwright is not installed (it is in the extra `test`)"
+    if missing:
+        for item in items:
+            if Path(__file__).parent in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(f"sqlite:///{tmp_path_factory.mktemp('filled')}/store.db") as store:
+        fill(store)
+        yield store
+
+
+@pytest.fixture(scope="session")
+def url(filled: Store) -> Iterator[str]:
+    """The service on the filled store; its address."""
+    with serving(create_app(filled)) as address:
+        yield address
+
+
+Opener = Callable[..., "Page"]
+
+
+@pytest.fixture
+def opened(browser: Browser, url: str) -> Iterator[Opener]:
+    """Opens a path in a tab of its own and waits until its charts are drawn.
+
+    At the end of the test the consoles of all tabs must have been silent, but for messages that `allowed` is part of.
+    """
+    contexts = []
+    said: list[str] = []
+    expected: list[str] = []
+
+    def open_page(path: str, allowed: str = "", at: str = "", **options: Any) -> Page:  # noqa: ANN401
+        context = browser.new_context(
+            **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
+        )
+        contexts.append(context)
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: said.append(f"error: {error}"))
+        expected.append(allowed)
+        page.goto((at or url) + path)
+        page.wait_for_selector("main h1")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    wrong = [line for line in said if not any(part and part in line for part in expected)]
+    assert wrong == []
+
+
+def settled(page: Page) -> None:
+    """Waits until all requests but the event stream have been answered, and what they changed is drawn."""
+    # `wait_for_function` evaluates strings in the page, which the page's policy forbids.
+    page.evaluate(
+        """() => new Promise((done) => {
+            let quiet = 0, count = -1;
+            const look = () => {
+                const requests = performance.getEntriesByType('resource').length;
+                const now = requests + document.querySelectorAll('main *').length;
+                quiet = now === count ? quiet + 1 : 0;
+                count = now;
+                quiet > 12 ? done(true) : requestAnimationFrame(look);
+            };
+            look();
+        })"""
+    )

@@ -1,0 +1,83 @@
+"""What moves: a stream that is cut and resumed, a service that goes away, tokens, an empty store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from api.access import AccessPolicy
+from api.app import create_app
+from space.kinds.gemm import Gemm
+from tests.browser.conftest import Opener, settled
+from tests.fleet import PROBLEMS, Fleet, Listening
+from tests.integration.api.asking import serving
+from tests.support import keep_best
+from tuner.evidence import tokens
+from tuner.evidence.store import Store
+
+
+def test_a_new_best_appears_and_typed_text_stays(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store)
+        with serving(create_app(store)) as url:
+            page = opened("/problems", at=url)
+            page.wait_for_selector(".forest-row a")
+            page.focus("input[type=search]")
+            page.keyboard.type("2")
+            keep_best(store, Gemm(512, 256, 256))
+            page.wait_for_selector(".forest[aria-rowcount='3']")
+            assert page.input_value("input[type=search]") == "2"
+            assert page.evaluate("document.activeElement.type") == "search"
+
+
+def test_a_service_that_goes_away_is_named_and_the_page_resumes(opened: Opener, tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path}/store.db"
+    with Store.open(database) as store:
+        Fleet(store).campaign(PROBLEMS[:3])
+    service = Listening(database)
+    service.start()
+    try:
+        page = opened("/campaign?id=1", at=service.url, allowed="ERR_")
+        page.wait_for_selector("chart-cells figure")
+        service.stop()
+        page.wait_for_selector(".banner:has-text('has not answered since')")
+        assert page.is_visible("chart-cells")
+    finally:
+        service.start()
+    page.wait_for_selector(".banner", state="detached")
+    page.wait_for_selector("chart-cells figure")
+    fleet = Fleet(service.store)
+    hand = fleet.hand()
+    hand.work(hand.claimed())
+    page.wait_for_selector("dd:text-is('1')")
+    page.close()
+    service.stop()
+
+
+def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store)
+        _, reader = tokens.make(store, "reader <b>", ["read"])
+        with serving(create_app(store, AccessPolicy(tokens=True))) as url:
+            page = opened("/problems", at=url, allowed="401")
+            for secret, shown in (("wrong", "The token is unknown"), (reader, "")):
+                page.fill("input[name=secret]", secret)
+                page.click("button:text-is('Go on')")
+                if shown:
+                    page.wait_for_selector(f"text={shown}")
+            page.wait_for_selector(".forest-row a")
+            assert "reader <b> · sign out" in page.inner_text("header")
+            page.click("nav a:text-is('Campaigns')")
+            page.wait_for_selector("text=lacks the scope submit")
+            assert page.is_disabled("button:text-is('Create')")
+            assert page.evaluate("document.cookie + localStorage.length") == "0"
+
+
+def test_an_empty_store_says_how_to_begin(opened: Opener, tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, serving(create_app(store)) as url:
+        for path, said in (("/", "gemmtune tune"), ("/problems", "gemmtune tune"), ("/campaigns", "no campaigns yet"),
+                           ("/fleet", "gemmtune worker run"), ("/failures", "nothing is measured yet"),
+                           ("/ladder", "gemmtune campaign run")):  # fmt: skip
+            page = opened(path, at=url)
+            page.wait_for_selector(f"main :text('{said}')")
+            settled(page)
+            page.close()

@@ -1,0 +1,192 @@
+"""Every page on a filled store: what it shows equals what the API says, and its address holds its whole state."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+import urllib.request
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Opener
+from tests.browser.filled import BESTS, FIRST, NASTY
+
+PROBLEM = f"/problem?key={FIRST}&device=NVIDIA+H200"
+ROWS = ".forest-row a"
+
+
+def api(url: str, path: str) -> Any:  # noqa: ANN401
+    with urllib.request.urlopen(url + path) as answer:
+        return json.load(answer)
+
+
+class TestAsk:
+    def test_it_answers_while_one_types_and_keeps_the_question_in_the_url(self, opened: Opener, url: str) -> None:
+        page = opened("/")
+        page.fill("#shape", "4096x4096x4096")
+        page.wait_for_selector(".answer .measured")
+        best = api(url, "/v1/best?m=4096&n=4096&k=4096")
+        assert f"{best['time_us']:.1f}" in page.inner_text(".answer dl")
+        assert f"{best['evidence']['versus_cublaslt_first']['value']:.3f}×" in page.inner_text(".answer dl")
+        assert urllib.parse.parse_qs(urllib.parse.urlsplit(page.url).query)["m"] == ["4096"]
+        again = opened(page.url.removeprefix(url))
+        again.wait_for_selector(".answer .measured")
+        assert again.inner_text(".answer dl") == page.inner_text(".answer dl")
+
+    def test_it_reads_what_people_write(self, opened: Opener) -> None:
+        page = opened("/")
+        page.fill("#shape", "7 4096 4096 fp8 nn b8")
+        page.wait_for_selector(".answer .predicted, .answer .nearest, .answer .default")
+        assert "fp8_e4m3 nn 7×4096×4096 ×8" in page.inner_text(".answer h2")
+
+    def test_a_wrong_question_is_answered_by_a_sentence(self, opened: Opener) -> None:
+        page = opened("/", allowed="422")
+        for text, said in (
+            ("4096", "Write M, N and K"),
+            ("1x2x3 bf17", "no dtype"),
+            ("0x4x4", "greater than or equal to 1"),
+        ):
+            page.fill("#shape", text)
+            page.wait_for_selector(f"#shape-note:has-text('{said}')")
+
+    def test_it_is_copied_as_code(self, opened: Opener, url: str) -> None:
+        page = opened("/?m=4096&n=4096&k=4096")
+        parts = {
+            "curl": f"{url}/v1/best?m=4096", "Python": "client.best(4096, 4096, 4096", "torch": "gemm(a, b)",
+            "C++": "struct Best", "command line": "gemmtune best",
+        }  # fmt: skip
+        for name, part in parts.items():
+            page.click(f".snippets button:text-is('{name}')")
+            assert part in page.inner_text(".snippets pre")
+
+
+class TestProblems:
+    def test_its_headline_is_of_the_selection_and_not_of_the_view(self, opened: Opener, url: str) -> None:
+        page = opened("/problems")
+        page.wait_for_selector(ROWS)
+        gain = api(url, "/v1/bests:columns?device=NVIDIA%20H200")["gain"]["first"]
+        assert f"{gain['geometric_mean']:.3f}×" in page.inner_text("#headline")
+        page.click("button.chip:has-text('fp8_e4m3')")
+        page.wait_for_selector(".forest[aria-rowcount='2']")
+        assert "dtype=fp8_e4m3" in page.url
+        assert "selected" in page.inner_text("#headline")
+        page.go_back()
+        page.wait_for_selector(f".forest[aria-rowcount='{BESTS + 1}']")
+
+    def test_its_rows_are_those_of_the_api_in_the_order_asked(self, opened: Opener, url: str) -> None:
+        page = opened("/problems?sort=time")
+        page.wait_for_selector(ROWS)
+        columns = api(url, "/v1/bests:columns?device=NVIDIA%20H200")["columns"]
+        keys = [key for _, key in sorted(zip(columns["time_us"], columns["key"], strict=True))]
+        links = [urllib.parse.parse_qs(urllib.parse.urlsplit(str(link.get_attribute("href"))).query)["key"][0]
+                 for link in page.query_selector_all(ROWS)]  # fmt: skip
+        assert links == keys
+
+    def test_keys_walk_its_rows_and_open_one(self, opened: Opener) -> None:
+        page = opened("/problems")
+        page.wait_for_selector(ROWS)
+        page.focus(".forest-body")
+        for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowUp"):
+            page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.dataset.place") == "1"
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/problem?**")
+
+
+class TestProblem:
+    def test_its_numbers_are_those_of_the_api(self, opened: Opener, url: str) -> None:
+        page = opened(PROBLEM)
+        page.wait_for_selector("#finals chart-strips figure")
+        best = api(url, "/v1/best?m=4096&n=4096&k=4096")
+        study = api(url, f"/v1/studies/{best['evidence']['study_id']}")
+        page.click("#finals button:text-is('As a table')")
+        rows = page.query_selector_all("#finals tbody tr")
+        policy = next(final["policy"] for final in study["finals"] if final["served"])
+        assert len(rows) == sum(final["policy"] == policy for final in study["finals"])
+        assert f"{best['time_us']:.1f} µs" in page.inner_text("main dl")
+        assert best["evidence"]["build_digest"][:20] in page.inner_text("#provenance")
+        assert str(len(best["evidence"]["samples_us"])) in page.inner_text("#provenance")
+
+    def test_a_cell_of_the_tiles_finds_its_candidates_in_the_search(self, opened: Opener) -> None:
+        page = opened(PROBLEM)
+        page.click("#tiles button.cell >> nth=0")
+        page.wait_for_selector("#tiles button[aria-pressed=true]")
+        assert "cell=" in page.url
+
+    def test_the_one_that_is_compared_differs_only_in_what_is_shown(self, opened: Opener) -> None:
+        page = opened(PROBLEM)
+        page.click("text=Compare it with the next")
+        page.wait_for_selector("h1:text('What differs?')")
+        for row in page.query_selector_all("tbody tr"):
+            cells = [cell.inner_text() for cell in row.query_selector_all("td")]
+            assert len(cells) < 2 or cells[0] != cells[1]
+
+    @pytest.mark.parametrize("key", ["nonsense", "gemm:bf16,bf16,bf16,f32:nt:0x4x4:b1:none", NASTY])
+    def test_an_unknown_problem_is_a_sentence(self, opened: Opener, key: str) -> None:
+        page = opened(f"/problem?key={urllib.parse.quote(key)}", allowed="the server responded with a status of 4")
+        page.wait_for_selector("main .sentence")
+        assert len(page.inner_text("main .sentence")) > 20
+        assert page.evaluate("window.broken") is None
+
+    def test_an_untuned_one_says_so(self, opened: Opener) -> None:
+        page = opened("/problem?key=gemm:bf16,bf16,bf16,f32:nt:100x200x304:b1:none", allowed="404")
+        page.wait_for_selector(".badge.predicted, .badge.nearest, .badge.default")
+
+
+class TestExplain:
+    def test_values_are_struck_out_before_they_are_picked(self, opened: Opener) -> None:
+        page = opened("/explain?knobs=tile_n=256,epilogue=direct")
+        page.wait_for_selector("#verdict h2")
+        assert "Legal" in page.inner_text("#verdict h2")
+        stage = page.locator("fieldset:has(code:text-is('stages')) button.illegal").first
+        assert "smem.capacity" in str(stage.get_attribute("title"))
+        stage.click()
+        page.wait_for_selector("#verdict h2:has-text('Illegal')")
+        assert "smem.capacity" in page.inner_text("#verdict")
+        page.click("button:text-is('Take it')")
+        page.wait_for_selector("#verdict h2:has-text('Legal')")
+
+
+OTHERS = [
+    ("/space", ".bars a:text('smem.capacity')"), ("/rules?id=smem.capacity", "h1:text('smem.capacity')"),
+    ("/campaigns", "progress"), ("/campaign?id=1", "chart-cells figure"), ("/fleet", "chart-lanes figure"),
+    ("/failures", ".bars"), ("/ladder?n=6144&k=4096", "chart-lines figure"), ("/devices", "tbody a"),
+    ("/device?name=NVIDIA+H200", ".bars"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "shown"), OTHERS, ids=[path for path, _ in OTHERS])
+def test_every_other_page_shows_what_it_is_for(opened: Opener, path: str, shown: str) -> None:
+    page = opened(path)
+    page.wait_for_selector(shown)
+    assert re.search(r"\S", page.title())
+    assert not re.search(r"undefined|NaN|\[object", page.inner_text("main"))
+
+
+def test_hostile_names_are_text(opened: Opener) -> None:
+    for path in ("/campaigns", "/campaign?id=1"):
+        page = opened(path)
+        page.wait_for_selector(f"text={NASTY[:12]}")
+        assert page.evaluate("window.broken") is None
+        assert page.query_selector("main img, main script") is None
+
+
+@pytest.mark.parametrize("path", ["/problems?device=H2000", "/device?name=X", "/campaign?id=99", "/campaign?id=x",
+                                  "/compare?a=1", "/rules?id=smem.capacty", "/compare?a=99999&b=1"])  # fmt: skip
+def test_unknown_things_are_sentences(opened: Opener, path: str) -> None:
+    page = opened(path, allowed="the server responded with a status of 4")
+    page.wait_for_selector("main .sentence")
+    assert len(page.inner_text("main .sentence")) > 20
+
+
+def test_links_open_in_the_same_document_and_back_returns(opened: Opener) -> None:
+    page = opened("/problems")
+    page.evaluate("window.same = true")
+    page.click(f"{ROWS} >> nth=0")
+    page.wait_for_selector("#finals")
+    page.go_back()
+    page.wait_for_selector(ROWS)
+    assert page.evaluate("window.same")
+    assert len(page.query_selector_all(ROWS)) == BESTS

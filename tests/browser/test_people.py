@@ -1,0 +1,96 @@
+"""People: every chart has ink, a table and a way through by keyboard; axe finds nothing; nothing scrolls sideways."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import Opener, settled
+from tests.browser.filled import FIRST
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+PROBLEM = f"/problem?key={FIRST}"
+PAGES = [
+    "/?m=4096&n=4096&k=4096", "/problems", PROBLEM, "/compare?a=1&b=2", "/space", "/rules", "/explain", "/campaigns",
+    "/campaign?id=1", "/fleet", "/failures", "/ladder?n=6144&k=4096", "/devices", "/device?name=NVIDIA+H200",
+]  # fmt: skip
+#: Colours in the pixels of a canvas that are neither transparent nor the most frequent one.
+INKS = """canvas => {
+    const {width, height} = canvas;
+    const data = canvas.getContext('2d').getImageData(0, 0, width, height).data;
+    const seen = new Map();
+    for (let at = 0; at < data.length; at += 4) {
+        if (data[at + 3] < 40) continue;
+        const colour = (data[at] >> 4) * 256 + (data[at + 1] >> 4) * 16 + (data[at + 2] >> 4);
+        seen.set(colour, (seen.get(colour) ?? 0) + 1);
+    }
+    return [...seen.values()].filter((count) => count > 8).length;
+}"""
+CHARTS = [("/problems", "chart-scatter"), (PROBLEM, "#finals chart-strips"), (PROBLEM, "#search chart-scatter"),
+          (PROBLEM, "#changes chart-changes"), (PROBLEM, "#clocks chart-lines"), ("/campaign?id=1", "chart-cells"),
+          ("/fleet", "chart-lanes"), ("/ladder?n=6144&k=4096", "chart-lines")]  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("path", "chart"), CHARTS, ids=[f"{path[:9]}-{chart}" for path, chart in CHARTS])
+def test_every_chart_has_ink_a_table_and_a_walk(opened: Opener, path: str, chart: str, scheme: str) -> None:
+    page = opened(path, color_scheme=scheme)
+    canvas = page.wait_for_selector(f"{chart} canvas")
+    settled(page)
+    assert canvas is not None
+    assert canvas.evaluate(INKS) >= 3
+    assert page.inner_text(f"{chart} .says").strip().endswith(".")
+    page.focus(f"{chart} .plot")
+    page.keyboard.press("Home")
+    first = page.inner_text(f"{chart} .tip")
+    page.keyboard.press("End")
+    assert first
+    assert page.inner_text(f"{chart} .tip") != first
+    assert page.inner_text(f"{chart} [aria-live]")
+    page.keyboard.press("Escape")
+    assert page.is_hidden(f"{chart} .tip")
+    page.click(f"{chart} button:text-is('As a table')")
+    assert len(page.wait_for_selector(f"{chart} table tbody").query_selector_all("tr")) > 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("path", PAGES)
+def test_axe_finds_nothing_and_nothing_scrolls_sideways(opened: Opener, path: str, width: int, scheme: str) -> None:
+    page = opened(path, color_scheme=scheme, viewport={"width": width, "height": 844})
+    settled(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert violations(page) == []
+    # The other scheme in the same tab: colours are all that changes.
+    page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
+    assert violations(page, only="color-contrast") == []
+
+
+def violations(page: Page, only: str = "") -> list[str]:
+    """What axe finds: rule, and the first element."""
+    source = (files("axe_playwright_python") / "axe.min.js").read_text()
+    page.evaluate(f"globalThis.axe || (() => {{ {source} }})()")
+    options = (
+        {"runOnly": [only]}
+        if only
+        else {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
+    )
+    found = page.evaluate("options => axe.run(document, options)", options)["violations"]
+    return [f"{entry['id']}: {entry['nodes'][0]['html'][:160]} ({len(entry['nodes'])})" for entry in found]
+
+
+def test_the_keyboard_reaches_the_page_and_the_scheme(opened: Opener) -> None:
+    page = opened("/problems")
+    page.wait_for_selector(".forest-row a")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    page.focus("header button:has-text('Scheme')")
+    before = page.evaluate("getComputedStyle(document.body).color")
+    for _ in range(2):
+        page.keyboard.press("Enter")
+    assert page.inner_text("header button:has-text('Scheme')").endswith("dark")
+    assert page.evaluate("getComputedStyle(document.body).color") != before
