@@ -150,7 +150,8 @@ def heading(turns: int) -> list[str]:
         f"starts, imports of the process included; made-up times.",
         "",
         "| store | bests | first exact answer | ready (processor time) | exact answers until then: p50, worst "
-        f"| in the {_AFTER_SECONDS:.0f} s after it: p50, p99 | first page at once: JSON, HTML | again | memory when ready, highest |",
+        f"| in the {_AFTER_SECONDS:.0f} s after it: p50, p99 | first page at once: JSON, HTML | again "
+        "| memory when ready, highest |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
 
