@@ -4,7 +4,10 @@
 
 Each flood hits a service of its own, run as users run it. Another client with another token asks for stored bests, a
 hundred times a second, and opens a new connection for every twentieth question. Its times count from when a question
-was due, so that a pause of the service is seen as often as questions fall into it.
+was due, so that a pause of the service is seen as often as questions fall into it. A worker sends heartbeats meanwhile.
+
+The service has one core to itself. The attacker, niced, shares the other with the clients, as long as it is on this
+machine; two controls tell what that alone costs them: no attacker, and one that only keeps its core busy.
 """
 
 from __future__ import annotations
@@ -31,12 +34,23 @@ from benchmarks.attacks import ATTACKS
 from benchmarks.ports import free_port
 from benchmarks.published import ROOT, add_out, publish
 from benchmarks.serving import Running, wait_ready
+from tuner.fleet.campaigns.records import TIMING
 
 _BESTS: Final = 5_000
 _PATIENCE_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.01
 _QUESTIONS_PER_CONNECTION: Final = 20
 #: Fills a store: of this commit, or of one in which these modules had other names.
+#: Cores of the service, and of the attacker and the clients.
+_SERVICE_CORE, _CLIENT_CORE = 0, 1
+#: What is done in place of an attack.
+_CONTROLS: Final = {
+    "none": "Control: nobody attacks",
+    "busy": "Control: the attacker keeps its core busy and sends nothing",
+}
+_BEAT_SECONDS: Final = 0.5
+_FACTS: Final = {"name": "NVIDIA H200", "arch": "sm_90a", "kind": "recorded", "uuid": "made-up", "driver": "made up",
+                 "sm_count": 132, "l2_bytes": 62_914_560}  # fmt: skip
 _PREPARE: Final = """
 import sys
 from benchmarks.service_table import fill
@@ -49,7 +63,7 @@ except ImportError:
 with Store.open(f"sqlite:///{sys.argv[1]}") as store:
     for problem in fill(store, int(sys.argv[2])):
         print(f"/v1/best?m={problem.m}&n={problem.n}&k={problem.k}&dtype={problem.dtype}&layout={problem.layout}")
-    for name, scopes in (("attacker", ["read", "submit"]), ("other", ["read"])):
+    for name, scopes in (("attacker", ["read", "submit"]), ("other", ["read"]), ("worker", ["work"])):
         print(tokens.make(store, name, scopes)[1])
 """
 
@@ -63,6 +77,7 @@ class Prepared:
     paths: tuple[str, ...]
     attacker: str
     other: str
+    worker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,8 @@ class Effect:
     Attributes:
         most_mb: the service's highest resident memory.
         seen: what the attacker saw.
+        beats, missed: heartbeats sent, and those that were refused or not acknowledged before the next one was due.
+        slowest_beat_ms: time of the slowest acknowledged one.
     """
 
     p50_ms: float
@@ -80,6 +97,49 @@ class Effect:
     failed: int
     most_mb: float
     seen: dict[str, Any]
+    beats: int
+    missed: int
+    slowest_beat_ms: float
+
+
+class Heartbeats:
+    """A worker's heartbeats between `__enter__` and `__exit__`, more of them than a worker sends.
+
+    Attributes:
+        took_ms: time of each acknowledged one.
+        missed: those that were refused, or not acknowledged in the interval of workers.
+    """
+
+    def __init__(self, port: int, prepared: Prepared) -> None:
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._http = httpx2.Client(
+            base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {prepared.worker}"},
+            timeout=TIMING.heartbeat_seconds,
+        )  # fmt: skip
+        worker = self._http.post("/v1/workers", json={"name": f"worker-{port}", "facts": _FACTS})
+        worker.raise_for_status()
+        self._path = f"/v1/workers/{worker.json()['worker_id']}:heartbeat"
+        self.took_ms: list[float] = []
+        self.missed = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._http.close()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_BEAT_SECONDS):
+            begin = time.perf_counter()
+            try:
+                self._http.post(self._path, json={}).raise_for_status()
+                self.took_ms.append((time.perf_counter() - begin) * 1e3)
+            except httpx2.HTTPError:
+                self.missed += 1
 
 
 class Bystander:
@@ -105,10 +165,13 @@ class Bystander:
         self._ended.set()
         self._thread.join()
 
-    def effect(self, most_mb: float, seen: dict[str, Any]) -> Effect:
-        """Its percentiles."""
-        ms = sorted(self.took_ms)
-        return Effect(ms[len(ms) // 2], ms[int(len(ms) * 0.99)], ms[-1], self.failed, most_mb, seen)
+    def effect(self, most_mb: float, seen: dict[str, Any], worker: Heartbeats) -> Effect:
+        """Its percentiles, beside what the attacker and a worker saw."""
+        ms, beats = sorted(self.took_ms), worker.took_ms
+        return Effect(
+            ms[len(ms) // 2], ms[int(len(ms) * 0.99)], ms[-1], self.failed, most_mb, seen, len(beats) + worker.missed,
+            worker.missed, max(beats, default=0.0),
+        )  # fmt: skip
 
     def _run(self) -> None:
         connection, count, due = None, 0, time.perf_counter()
@@ -148,7 +211,9 @@ def main() -> None:
     options.add_argument("--streams", type=int, nargs="+", default=[40, 500], help="readers of event streams")
     add_out(options)
     given = options.parse_args()
-    floods = [(name, count) for name in given.attacks for count in (given.streams if name == "streams" else [None])]
+    os.sched_setaffinity(0, {_CLIENT_CORE})
+    floods: list[tuple[str, int | None]] = [(name, None) for name in _CONTROLS]
+    floods += [(name, count) for name in given.attacks for count in (given.streams if name == "streams" else [None])]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         trees = {"now": ROOT} if given.before is None else {given.before: checkout(given.before, folder), "now": ROOT}
@@ -176,10 +241,10 @@ def floods_on(
     for name, count in floods:
         with serving(prepared, folder / "service.log") as service:
             make_campaign(service.port, prepared)
-            with Bystander(service.port, prepared) as other:
+            with Heartbeats(service.port, prepared) as worker, Bystander(service.port, prepared) as other:
                 time.sleep(1.0)
                 seen = attack(name, service.port, prepared, seconds, count)
-            effect = other.effect(service.memory_mb("VmHWM"), seen)
+            effect = other.effect(service.memory_mb("VmHWM"), seen, worker)
         print(name, count or "", effect, file=sys.stderr, flush=True)
         yield effect
 
@@ -188,8 +253,8 @@ def prepare(tree: Path, db: Path) -> Prepared:
     """A filled store."""
     command = [*_python(tree), "-c", _PREPARE, str(db), str(_BESTS)]
     done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True)
-    *paths, attacker, other = done.stdout.split()
-    return Prepared(tree, db, tuple(paths), attacker, other)
+    *paths, attacker, other, worker = done.stdout.split()
+    return Prepared(tree, db, tuple(paths), attacker, other, worker)
 
 
 @contextmanager
@@ -197,7 +262,8 @@ def serving(prepared: Prepared, log: Path) -> Iterator[Running]:
     """The service of a tree, ready; it is killed if a flood left it unable to stop."""
     port, begin = free_port(), time.monotonic()
     module = "gemmtune" if (prepared.tree / "gemmtune" / "__main__.py").exists() else "tuner.cli"
-    command = [*_python(prepared.tree), "-m", module, "serve", "--db", str(prepared.db), "--auth", "on"]
+    command = ["taskset", "-c", str(_SERVICE_CORE), *_python(prepared.tree), "-m", module, "serve"]
+    command += ["--db", str(prepared.db), "--auth", "on"]
     command += ["--port", str(port)]
     with log.open("ab") as out, subprocess.Popen(command, cwd=prepared.tree, stdout=out, stderr=out) as child:
         try:
@@ -216,7 +282,14 @@ def make_campaign(port: int, prepared: Prepared) -> None:
 
 
 def attack(name: str, port: int, prepared: Prepared, seconds: float, count: int | None) -> dict[str, Any]:
-    """Runs one attack in its own process; what it saw. Elsewhere an attacker takes no CPU time from the service."""
+    """Runs one attack, or control, in its own process; what it saw."""
+    if name == "none":
+        time.sleep(seconds)
+        return {}
+    if name == "busy":
+        spinning = ["nice", "-n", "19", "timeout", str(seconds), sys.executable, "-c", "while True: pass"]
+        subprocess.run(spinning, check=False)
+        return {}
     command = ["nice", "-n", "19", sys.executable, "-m", "benchmarks.attacks", name, "--port", str(port)]
     command += ["--seconds", str(seconds), "--secret", prepared.attacker, "--path", prepared.paths[0]]
     command += ["--count", str(count)] if count else []
@@ -227,22 +300,31 @@ def attack(name: str, port: int, prepared: Prepared, seconds: float, count: int 
 
 def report(floods: list[tuple[str, int | None]], found: dict[str, list[Effect]], seconds: float) -> list[str]:
     """The tables, as lines of Markdown."""
-    columns = [f"{label}: {figure}" for label in found for figure in ("p50, p99, worst of others, ms", "memory, MB")]
+    figures = ("p50, p99, worst of others, ms", "heartbeats missed, slowest", "memory, MB")
+    columns = [f"{label}: {figure}" for label in found for figure in figures]
     lines = [
-        f"{seconds:.0f} s of each flood; {_BESTS:,} bests in SQLite; {os.cpu_count()} CPU cores shared with "
-        f"attacker and bystander; load average {os.getloadavg()[0]:.1f}. In brackets: questions without an answer.",
+        f"{seconds:.0f} s of each flood; {_BESTS:,} bests in SQLite; {os.cpu_count()} CPU cores, one for the service "
+        f"and one for attacker and clients; load average {os.getloadavg()[0]:.1f}. "
+        "In brackets: questions without an answer.",
         "",
         f"| flood | {' | '.join(columns)} | what the attacker saw now |",
         f"| --- |{' --- |' * (len(columns) + 1)}",
     ]
     for place, (name, count) in enumerate(floods):
         effects = [effects[place] for effects in found.values()]
-        cells = [cell for effect in effects for cell in (_latency(effect), f"{effect.most_mb:,.0f}")]
+        cells = [cell for effect in effects for cell in _cells(effect)]
         lines.append(f"| {_title(name, count)} | {' | '.join(cells)} | {_seen(effects[-1].seen)} |")
     return lines
 
 
+def _cells(effect: Effect) -> tuple[str, str, str]:
+    beats = f"{effect.missed} of {effect.beats}, {effect.slowest_beat_ms:.0f} ms"
+    return _latency(effect), beats, f"{effect.most_mb:,.0f}"
+
+
 def _title(name: str, count: int | None) -> str:
+    if name in _CONTROLS:
+        return _CONTROLS[name]
     told = (ATTACKS[name].__doc__ or "").strip().rstrip(".")
     return f"`{name}`: {told.replace('500', str(count), 1) if count else told}"
 
@@ -253,6 +335,8 @@ def _latency(effect: Effect) -> str:
 
 
 def _seen(seen: dict[str, Any]) -> str:
+    if not seen:
+        return ""
     statuses = ", ".join(f"{count}× {status}" for status, count in seen["statuses"].items())
     answer = f"; largest answer {seen['most_answer_bytes']:,} bytes" if seen["most_answer_bytes"] else ""
     took = f"{seen['sent_bytes'] / 2**20:,.0f} MiB taken"
