@@ -37,6 +37,7 @@ from api.answer_service import AnswerService
 from api.auth import TokenCache
 from api.concurrency import CONCURRENT_BATCHES, ConcurrencyLimit
 from api.dashboard import routes
+from api.dashboard.assets import assets
 from api.fleet_metrics import FleetMetrics
 from api.logs import RequestLog
 from api.metrics import Metrics
@@ -133,6 +134,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     follower.start()
     app.state.write_probe.start()
     app.state.misses.start()
+    # Compresses the pages' files, which takes a tenth of a second: no request has to wait for it.
+    assets()
     follower.loaded.wait(_FIRST_READING_SECONDS)
     try:
         yield
