@@ -60,7 +60,7 @@ class Server(embed.Server):
     """granian on a socket that is already open.
 
     Args:
-        listener: has to stay open while the server runs.
+        listener: granian takes over its descriptor, and closes it at the end.
     """
 
     def __init__(self, app: FastAPI, listener: socket.socket) -> None:
@@ -81,7 +81,7 @@ class Server(embed.Server):
 
     def _init_shared_socket(self) -> None:
         # granian's own socket would share its port with every process that asks for the same one.
-        holder = SocketHolder(self._listener.fileno(), False, _BACKLOG)  # type: ignore[call-arg]
+        holder = SocketHolder(self._listener.detach(), False, _BACKLOG)  # type: ignore[call-arg]
         self._ssp, self._shd = None, holder  # type: ignore[assignment]
 
 
