@@ -87,7 +87,7 @@ class AnswerService:
             raise HttpError(503, "starting", detail, {"Retry-After": "1"})
         return self._follower.snapshot
 
-    def measured(self, query: bytes) -> bytes | Awaitable[bytes | None] | None:
+    def measured(self, query: bytes) -> CachedBest | Awaitable[CachedBest | None] | None:
         """The answer to the query string of `GET /v1/best`, if the query is plainly spelled and the problem measured.
 
         It has to be awaited if it is not rendered. None means only that the framework has to handle the request: the
@@ -111,19 +111,22 @@ class AnswerService:
         held = snapshot.find(key, known) if known else None
         if known is None or held is None:
             return None
-        return self._read(snapshot, key, known) if isinstance(held, str) else held.answer
+        if isinstance(held, str):
+            return self._read(snapshot, key, known, required)
+        return held if required in ("any", held.source) else None
 
-    async def _read(self, snapshot: Snapshot, key: str, device: str) -> bytes | None:
+    async def _read(self, snapshot: Snapshot, key: str, device: str, required: str) -> CachedBest | None:
         try:
             held = await self._reader.read(snapshot, key, device)
         except StoreError:
             return None
-        return held.answer if held else None
+        return held if held and required in ("any", held.source) else None
 
     def answer(self, problem: Problem, device: str, policy: Policy | None = None) -> CachedBest | RenderedAnswer:
         """The best known config for a problem on a device; the snapshot has none of a policy that is asked for."""
         if not self._follower.loaded.is_set() and (best := self._stored(problem, device, policy)):
-            return RenderedAnswer(render(best)[0], "measured")
+            rendered = render(best)
+            return RenderedAnswer(rendered.text, rendered.source)
         snapshot = self.snapshot
         if policy is not None:
             model = model_for(device, self.models).model
@@ -141,10 +144,12 @@ class AnswerService:
         return computed
 
     def is_measured(self, problem: Problem, device: str) -> bool:
-        """Whether a best of the problem is served."""
+        """Whether a best of the problem is served whose kernel is today's."""
         if not self._follower.loaded.is_set():
-            return self._stored(problem, device, None) is not None
-        return self.snapshot.held(problem.key, device) is not None
+            best = self._stored(problem, device, None)
+            return best is not None and render(best).source == "measured"
+        held = self.snapshot.held(problem.key, device)
+        return held is not None and held.source == "measured"
 
     def _stored(self, problem: Problem, device: str, policy: Policy | None) -> Best | None:
         """The store's best, until the snapshot has it."""

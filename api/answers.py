@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import zstandard
 
-from tuner.answering.answers import measured
+from tuner.answering.answers import Source, measured
 from tuner.evidence.records import Best
 from tuner.tables.answer_document import document
 from tuner.tables.entries import canonical
@@ -26,15 +26,22 @@ _DICTIONARY_BYTES: Final = 2**16
 SAMPLES: Final = 200
 
 
-def render(best: Best) -> tuple[bytes, int, int]:
-    """The answer to the question for a best's own problem as canonical JSON, with start and stop of its evidence.
+class Rendered(NamedTuple):
+    """An answer as canonical JSON, and the slice of it that holds the evidence: the table's entry, byte for byte."""
 
-    The evidence is the table's entry, byte for byte.
-    """
-    content = document(measured(best))
+    text: bytes
+    start: int
+    stop: int
+    source: Source
+
+
+def render(best: Best) -> Rendered:
+    """The answer to the question for a best's own problem."""
+    answer = measured(best)
+    content = document(answer)
     evidence = canonical(content["evidence"])
     before, _, after = canonical(content | {"evidence": _EVIDENCE}).partition(_RENDERED_EVIDENCE)
-    return before + evidence + after, len(before), len(before) + len(evidence)
+    return Rendered(before + evidence + after, len(before), len(before) + len(evidence), answer.source)
 
 
 class AnswerCompressor(threading.local):

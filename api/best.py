@@ -70,16 +70,16 @@ class BatchOut(BaseModel):
 def get_best(request: Request, query: Annotated[BestQuery, Query()]) -> Response:
     """The best known config for a problem on a device.
 
-    An untuned shape gets an answer, too: `source` says whether the config was `measured`, comes from the `nearest`
-    measured shape, is `predicted`, or is the `default`. With `require=measured` anything but a measured config is a
-    404. `policy` says what the time is to stand for; `neighbours=pdl` asks for the config among kernels that let the
-    next one start early.
+    An untuned shape gets an answer, too: `source` says whether the config was `measured`, was measured with a kernel
+    that has changed since (`stale`), comes from the `nearest` measured shape, is `predicted`, or is the `default`. With
+    `require=measured` anything but a measured config is a 404. `policy` says what the time is to stand for;
+    `neighbours=pdl` asks for the config among kernels that let the next one start early.
     """
     answer_service: AnswerService = request.app.state.answer_service
     problem, device = query.problem(), answer_service.device(query.device)
     if query.require == "measured" and not answer_service.is_measured(problem, device):
-        detail = (f"{problem.shape} was not measured on {device}: run `{tune_command(problem)}`, or leave out "
-                  "require=measured for an answer from what is known")  # fmt: skip
+        detail = (f"{problem.shape} was not measured with today's kernels on {device}: run `{tune_command(problem)}`, "
+                  "or leave out require=measured for an answer from what is known")  # fmt: skip
         raise HttpError(404, "not-measured", detail)
     found = answer_service.answer(problem, device, policy_of(query.policy, query.neighbours))
     request.app.state.metrics.answered(found.source)
@@ -90,16 +90,18 @@ def fast_path(answer_service: AnswerService, metrics: Metrics) -> FastPath:
     """`GET /v1/best` for a measured problem, answered before the framework sees it: the same bytes, sooner."""
 
     def measured(query: bytes, caller: Caller) -> bytes | Awaitable[bytes | None] | None:
-        text = answer_service.measured(query) if caller.may(Scope.READ) else None
-        if isinstance(text, bytes):
-            metrics.answered("measured")
-            return text
-        return text and counted(text)
+        found = answer_service.measured(query) if caller.may(Scope.READ) else None
+        if isinstance(found, CachedBest):
+            return counted(found)
+        return None if found is None else read(found)
 
-    async def counted(reading: Awaitable[bytes | None]) -> bytes | None:
-        if text := await reading:
-            metrics.answered("measured")
-        return text
+    async def read(reading: Awaitable[CachedBest | None]) -> bytes | None:
+        found = await reading
+        return counted(found) if found else None
+
+    def counted(found: CachedBest) -> bytes:
+        metrics.answered(found.source)
+        return found.answer
 
     return measured
 

@@ -7,7 +7,7 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, Literal
+from typing import Final
 
 import numpy as np
 import orjson
@@ -17,6 +17,7 @@ from api.answers import AnswerCompressor
 from space.errors import SpaceError
 from space.problem import DISTANCE_DIGITS, Problem
 from space.registry import DEFAULT_KIND, problem_from_key
+from tuner.answering.answers import Source
 from tuner.evidence.records import Best, Removed
 from tuner.tables.entries import best_of
 
@@ -33,7 +34,7 @@ class CachedBest:
         kind: kind of the device: `cuda`, or `recorded`; a GPU's own best takes precedence over a replayed one.
         compressed: the rendered answer, compressed by `compressor`.
         start, stop: slice of the answer that holds the evidence.
-        source: of every answer from here.
+        source: `measured`, or `stale`.
     """
 
     kind: str
@@ -41,7 +42,7 @@ class CachedBest:
     compressor: AnswerCompressor
     start: int
     stop: int
-    source: ClassVar[Literal["measured"]] = "measured"
+    source: Source
 
     @property
     def answer(self) -> bytes:

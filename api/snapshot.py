@@ -126,13 +126,13 @@ class Snapshot:
         return found
 
     def _cached(self, best: Best) -> CachedBest:
-        text, start, stop = render(best)
+        text, start, stop, source = render(best)
         if (samples := self._samples) is not None:
             samples.append(text)
             if len(samples) >= SAMPLES:
                 self._compressor, self._samples = AnswerCompressor(dictionary_for(samples)), None
         compressor = self._compressor
-        return CachedBest(best.device_kind, compressor.compress(text), compressor, start, stop)
+        return CachedBest(best.device_kind, compressor.compress(text), compressor, start, stop, source)
 
     def _keep(self, of_device: DeviceBests, key: str) -> None:
         """Counts a rendered best, and drops the oldest beyond `MOST_RENDERED`."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from space.config import Config
+from space.devices import find_profile
 from space.kinds.gemm import Gemm
-from space.registry import family_named
+from space.registry import families_for, family_named
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
+from workers.kernels.source import sources_digest
 from workers.measurement import (
     RECORDED_SCREENING,
     SCREENING,
@@ -28,7 +31,12 @@ from workers.recording import file_name, write_recording
 FAMILY = family_named("sm90_wgmma")
 PROBLEM = Gemm.parse("256x256x256")
 DEVICE = "NVIDIA H200"
-PROVENANCE = Provenance(DEVICE, "GPU-0", "580.1", "13.5", "d" * 64, "130100", "0.1.0", 7)
+#: Of measurements of `PROBLEM` with today's kernels.
+PROVENANCE = Provenance(
+    DEVICE, "GPU-0", "580.1", "13.5", sources_digest(families_for("sm_90a", PROBLEM)), "130100", "0.1.0", 7
+)
+#: Of recordings, which are older.
+RECORDED_PROVENANCE = replace(PROVENANCE, kernel_source_digest="d" * 64)
 FACTS = DeviceFacts(DEVICE, "sm_90a", "cuda", "GPU-0", "580.1", 132, 60 * 2**20, 140 * 2**30)
 CLOCKS = Clocks(1980, 3201, 400.0, 50, ("sw_power_cap",))
 
@@ -55,10 +63,21 @@ def study_key(problem: Gemm = PROBLEM, device: str = DEVICE) -> StudyKey:
     return StudyKey(problem, device, "cuda", SCREENING, FAMILY.name, "source")
 
 
-def keep_best(store: Store, problem: Gemm = PROBLEM, device: str = DEVICE, us: float = 10.0) -> Best:
-    """A best in the store, with the measurement behind it."""
+def today(problem: Gemm = PROBLEM, device: str = DEVICE) -> Provenance:
+    """Provenance with today's kernels for a problem on a device."""
+    profile = find_profile(device)
+    if profile is None or profile.arch.name not in FAMILY.targets:
+        return PROVENANCE
+    competing = families_for(profile.arch.name, problem)
+    return replace(PROVENANCE, kernel_source_digest=sources_digest(competing))
+
+
+def keep_best(
+    store: Store, problem: Gemm = PROBLEM, device: str = DEVICE, us: float = 10.0, by: Provenance | None = None
+) -> Best:
+    """A best in the store, with the measurement behind it; by today's kernels unless `by` says otherwise."""
     study = store.begin_study(study_key(problem, device), fresh=True)
-    stored = store.record(study.id, measured(FAMILY.config({}), us, problem), PROVENANCE)
+    stored = store.record(study.id, measured(FAMILY.config({}), us, problem), by or today(problem, device))
     best = Best(problem, device, "cuda", stored, Ratio(1.1, 1.05, 1.15, True), None, None, 1, {"compile": 2})
     store.set_bests([best])
     return best
@@ -70,11 +89,12 @@ def record_problem(folder: Path, configs: Sequence[Config], problem: Gemm = PROB
     rows = []
     for place, config in enumerate(configs):
         outcome = Outcome.TIMEOUT if place % 7 == 6 else Outcome.CORRECT
-        rows.append((recorded(config, 10.0 + place, problem, outcome=outcome), PROVENANCE))
-    rows += [(recorded(config, 10.0 + place, problem, "final", samples=11), PROVENANCE) for place, config in
+        rows.append((recorded(config, 10.0 + place, problem, outcome=outcome), RECORDED_PROVENANCE))
+    rows += [(recorded(config, 10.0 + place, problem, "final", samples=11), RECORDED_PROVENANCE) for place, config in
              enumerate(configs[:finals])]  # fmt: skip
     library = family_named("cublaslt")
-    rows += [(recorded(library.config({"rank": rank}), 12.0 - rank / 10, problem, "final", samples=11), PROVENANCE)
+    rows += [(recorded(library.config({"rank": rank}), 12.0 - rank / 10, problem, "final", samples=11),
+              RECORDED_PROVENANCE)
              for rank in (0, 3)]  # fmt: skip
     path = folder / file_name(problem)
     write_recording(path, problem, FACTS, rows)

@@ -311,18 +311,19 @@ def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.
         return f"{family.name} is built for {', '.join(sorted(family.targets))}, {about.name} is {arch}"
     if broken := explain(family, problem, config, profile).broken:
         return f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}"
-    loaded = _loaded(problem, config, device, profile) if family.own else _of_library(problem, found, device)
-    if isinstance(loaded, str):
-        return loaded
+    made = _loaded(problem, config, device, profile) if family.own else _of_library(problem, found, device)
+    if isinstance(made, str):
+        return made
+    loaded, build_digest = made
     zeroed = {name: one.size_bytes for name, one in loaded.scratch.items() if one.zeroed}
     passing = {name: one.size_bytes for name, one in loaded.scratch.items() if not one.zeroed}
     aligned = tuple((name, loaded.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
-    proved = found.source == "measured"
+    proved = found.source == "measured" and build_digest == found.build_digest
     return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved)
 
 
-def _loaded(problem: Gemm, config: Config, device: int, profile: DeviceProfile) -> Any | str:  # noqa: ANN401
-    """A kernel of ours, built and loaded; or why it can't be."""
+def _loaded(problem: Gemm, config: Config, device: int, profile: DeviceProfile) -> tuple[Any, str] | str:
+    """A kernel of ours, built and loaded, and the digest of its build; or why it can't be."""
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.calls import Call
     from workers.cuda.driver import CudaError
@@ -334,13 +335,13 @@ def _loaded(problem: Gemm, config: Config, device: int, profile: DeviceProfile) 
     if isinstance(built, BuildFailure):
         return f"{config.key} does not compile: {built.reason}"
     try:
-        return Call(problem, config, built.cubin, profile, streams.allocated(1024, device).data_ptr())
+        return Call(problem, config, built.cubin, profile, streams.allocated(1024, device).data_ptr()), built.digest
     except CudaError as error:
         return f"{config.key} can't be loaded: {error}"
 
 
-def _of_library(problem: Gemm, found: sources.Found, device: int) -> Any | str:  # noqa: ANN401
-    """An algorithm of cuBLASLt, rebuilt; or why it can't be."""
+def _of_library(problem: Gemm, found: sources.Found, device: int) -> tuple[Any, str] | str:
+    """An algorithm of cuBLASLt, rebuilt, which has no build; or why it can't be."""
     from workers.cuda.calls import LibraryCall
     from workers.cuda.driver import CudaError
     from workers.cuda.families.cublaslt import opened
@@ -355,6 +356,6 @@ def _of_library(problem: Gemm, found: sources.Found, device: int) -> Any | str: 
             f"tune again with it"
         )
     try:
-        return LibraryCall(problem, found.config, library)
+        return LibraryCall(problem, found.config, library), ""
     except CudaError as error:
         return f"{found.config.key} can't be rebuilt: {error}"

@@ -21,7 +21,7 @@ from tuner.tables.recorded import recorded_bests
 from tuner.tables.tables import TableBests, read_table
 
 #: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
-TRUSTED: Final = ("measured", "recorded", "nearest", "predicted")
+TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
 #: Whether the kernels around a product let the next one start early.
 NEIGHBOURS: Final = ("plain", "pdl")
 #: When configs that were not measured for exactly the problem are verified on this device.
@@ -35,8 +35,8 @@ class Found:
     Attributes:
         config: the config to launch; None if there is none.
         why: the reason, as one sentence.
-        source: `measured` if the config was verified for exactly this problem on this device model; any other is
-            verified here before its first launch.
+        build_digest: of the kernel that was verified for exactly this problem on this device model; any other is
+            verified here before its first launch. Empty if none was.
         cublaslt: version of cuBLASLt that a config of the library was measured with; empty if unknown.
     """
 
@@ -44,6 +44,7 @@ class Found:
     why: str
     source: str = ""
     cublaslt: str = ""
+    build_digest: str = ""
 
 
 class Source(Protocol):
@@ -69,8 +70,9 @@ class Bests:
             said: Answer = answer(self.bests, problem, device, asked, model, recordings)
         except (TunerError, SpaceError) as error:
             return Found(None, str(error))
-        version = said.best.winner.provenance.cublaslt if said.best else ""
-        return _trusted(said.source, said.config, said.why, self.trusted, version)
+        winner = said.best.winner if said.best else None
+        version, built = (winner.provenance.cublaslt, winner.measurement.build_digest) if winner else ("", "")
+        return _trusted(said.source, said.config, said.why, self.trusted, version, built)
 
 
 @dataclass
@@ -88,19 +90,23 @@ class Service:
             config = family_named(said.family).config(said.knobs) if said.family else None
         except (GemmtuneError, SpaceError) as error:
             return Found(None, str(error))
-        return _trusted(said.source, config, said.why, self.trusted, _version_in(said.document))
+        version = _text_in(said.document, "evidence", "provenance", "cublaslt")
+        built = _text_in(said.document, "evidence", "build_digest")
+        return _trusted(said.source, config, said.why, self.trusted, version, built)
 
 
-def _trusted(source: str, config: Config | None, why: str, trusted: Sequence[str], cublaslt: str) -> Found:
+def _trusted(
+    source: str, config: Config | None, why: str, trusted: Sequence[str], cublaslt: str, build_digest: str
+) -> Found:
     if config is not None and source not in trusted:
         return Found(None, f"the answer is {source}, not {' or '.join(trusted)} ({why})")
-    return Found(config, f"{source}: {why}", source, cublaslt)
+    return Found(config, f"{source}: {why}", source, cublaslt, build_digest)
 
 
-def _version_in(document: Mapping[str, Any]) -> str:
-    """The version of cuBLASLt in a service's answer; empty if it names none."""
+def _text_in(document: Mapping[str, Any], *path: str) -> str:
+    """A text in a service's answer; empty if it has none there."""
     found: Any = document
-    for name in ("evidence", "provenance", "cublaslt"):
+    for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
     return found if isinstance(found, str) else ""
 
@@ -130,7 +136,7 @@ def configure(
     Args:
         source: a service's URL (`http://…`), a table from `gemmtune export --format json` (`….json`), or a
             database (a path or a SQLAlchemy URL). Default: the store of the settings.
-        trusted: sources of configs that may be launched, some of `measured`, `recorded`, `nearest` and `predicted`.
+        trusted: sources of configs that may be launched, some of `measured`, `stale`, `recorded`, `nearest` and `predicted`.
         token: the service's token.
         verify: when a config is verified that was not measured for exactly the problem: `first_call`, before its first
             launch, or `background`, in a thread, while torch's own operator computes.

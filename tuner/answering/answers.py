@@ -22,6 +22,7 @@ from space.problem import Problem
 from space.rank import rank, roofline_us
 from space.registry import family_for, family_named
 from tuner.answering.neighbours import Judge, Neighbour, best_neighbour
+from tuner.answering.staleness import staleness
 from tuner.evidence.picks import verdicts
 from tuner.evidence.records import Best
 from tuner.evidence.stats import order_interval_us
@@ -30,10 +31,10 @@ from tuner.prediction.learned import LearnedModel
 from tuner.prediction.portfolio import first_choice
 from workers.measurement import Policy
 
-Source = Literal["measured", "recorded", "nearest", "predicted", "default", "none"]
+Source = Literal["measured", "stale", "recorded", "nearest", "predicted", "default", "none"]
 
 #: Sources whose times were measured for exactly the problem, verified.
-MEASURED: Final = ("measured", "recorded")
+MEASURED: Final = ("measured", "stale", "recorded")
 #: A neighbour's config was measured, verified and won. It is served unless the predicted first choice is faster than
 #: it by more than this factor.
 NEIGHBOURS_CREDIT: Final = 1.10
@@ -45,12 +46,13 @@ class Answer:
 
     Attributes:
         policy: what the time stands for.
-        source: origin of `config`; `none` if no config of any family is legal.
-        time_us: measured median for `measured` and `recorded`, estimate otherwise; None if unknown.
-        best: evidence: the best itself for `measured` and `recorded`, the neighbour's best for `nearest`.
+        source: origin of `config`; `stale` if it was measured and its kernel has changed since, `none` if no config of
+            any family is legal.
+        time_us: measured median for `MEASURED` sources, estimate otherwise; None if unknown.
+        best: evidence: the best itself for `MEASURED` sources, the neighbour's best for `nearest`.
         why: one sentence about the source.
-        interval_us: 95 % interval of the median for `measured` and `recorded`, 90 % interval of the estimate
-            otherwise; None if unknown.
+        interval_us: 95 % interval of the median for `MEASURED` sources, 90 % interval of the estimate otherwise; None
+            if unknown.
         grounds: sentences that say what the estimate and its interval are based on.
     """
 
@@ -136,16 +138,18 @@ def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:
 
 
 def measured(best: Best) -> Answer:
-    """The answer for the problem of a best."""
+    """The answer for the problem of a best: `measured`, or `stale`."""
+    changed = staleness(best)
     replay = " (replayed from a recording; no GPU was used)" if best.device_kind == "recorded" else ""
     why = (
         f"measured on {best.device}{replay} under {best.policy.value}: {best.tried} candidates tried, every element "
-        f"verified"
+        f"verified{'; ' if changed else ''}{changed}"
     )
     winner = best.winner.measurement
     grounds = (f"{len(winner.samples_us)} samples of stage {winner.stage}", winner.note if replay else "")
     return Answer(
-        best.problem, best.device, winner.policy, "measured", best.config, best.median_us, best, why,
+        best.problem, best.device, winner.policy, "stale" if changed else "measured", best.config, best.median_us, best,
+        why,
         order_interval_us(winner.samples_us), tuple(filter(None, grounds)),
     )  # fmt: skip
 

@@ -31,9 +31,9 @@ def staleness(best: Best, nvrtc: str | None = None) -> str:
     if best.device_kind == "recorded" or not family.own or profile is None:
         return ""
     by, arch = best.winner.provenance, profile.arch.name
-    if nvrtc in (None, by.nvrtc) and by.kernel_source_digest == _digest_of_all(families_for(arch, best.problem)):
-        return ""
     try:
+        if nvrtc in (None, by.nvrtc) and by.kernel_source_digest == _digest_of_all(families_for(arch, best.problem)):
+            return ""
         constants = family.compile_constants(best.problem, best.config, reference_profile(arch))
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"

@@ -20,6 +20,7 @@ from sqlalchemy import text, update
 from api.answer_service import AnswerService
 from api.app import create_app
 from api.best import MOST_PROBLEMS, BatchOut
+from api.device_bests import CachedBest
 from api.schemas import BestOut
 from api.tables import TableOut
 from space.kinds.gemm import Gemm
@@ -133,7 +134,7 @@ class TestTheShortWay:
         if short is not None:
             # An empty parameter at the end bypasses the fast path and changes nothing.
             long = http.get(f"/v1/best?{query}&")
-            assert (long.status_code, long.content) == (200, short)
+            assert (long.status_code, long.content) == (200, short.answer)
 
     def test_measured_problems_do_take_it(self, http: TestClient) -> None:
         answerer = http.app.state.answer_service  # type: ignore[attr-defined]
@@ -292,8 +293,9 @@ class TestMoreThanFitsInMemory:
             monkeypatch.setattr(service.snapshot, "_load", counted)
 
             async def ask(m: int) -> bytes | None:
-                text = service.measured(f"m={m}&n=256&k=256".encode())
-                return text if text is None or isinstance(text, bytes) else await text
+                found = service.measured(f"m={m}&n=256&k=256".encode())
+                held = found if found is None or isinstance(found, CachedBest) else await found
+                return held.answer if held else None
 
             async def ask_all() -> list[bytes | None]:
                 return await asyncio.gather(*map(ask, [*range(64, 64 * 12, 64)] * 2))
@@ -341,3 +343,17 @@ class TestMoreThanFitsInMemory:
                 assert (found.status_code, found.json()["time_us"]) == (200, best.median_us)
             assert client.get("/v1/best?m=1&n=8&k=8").status_code == 503
             assert client.get("/v1/best?m=1&n=8&k=8&require=measured").status_code == 404
+
+
+def test_a_best_of_an_older_kernel_is_stale_and_not_measured(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/s.db") as store:
+        keep_best(store, by=replace(PROVENANCE, kernel_source_digest="older"))
+        with TestClient(create_app(store)) as http:
+            asked = {"m": 256, "n": 256, "k": 256}
+            for spelling in ("", "&"):  # the fast path, and the framework
+                said = http.get(f"/v1/best?m=256&n=256&k=256{spelling}").json()
+                assert said["source"] == "stale"
+                assert "its kernel has changed since: build unknown then" in said["why"]
+                assert said["evidence"]["build_digest"] == ""
+            refused = http.get("/v1/best", params=asked | {"require": "measured"})
+            assert (refused.status_code, refused.json()["type"]) == (404, "/problems/not-measured")

@@ -210,7 +210,8 @@ def test_the_librarys_algorithm_runs_on_the_current_stream_in_the_streams_worksp
     state: State, library: Recorder
 ) -> None:
     config = LIBRARY.config({"algorithm": 39, "tile": 15, "split_k": -1, "workspace_bytes": 4096})
-    call = kernels._of_library(SQUARE, Found(config, "planted", "measured", "130200"), 0)
+    call, build_digest = kernels._of_library(SQUARE, Found(config, "planted", "measured", "130200"), 0)
+    assert build_digest == ""
     aligned = tuple((name, call.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
     passing = {name: one.size_bytes for name, one in call.scratch.items()}
     ready = kernels.Kernel(config, 0, call, (64, 64), torch.bfloat16, aligned, {}, passing)

@@ -224,13 +224,14 @@ def test_what_a_service_says_is_checked_like_everything_over_a_wire() -> None:
 
     service = sources.Service(Client("http://somewhere", transport=httpx2.MockTransport(reply)))
     said: dict[str, object] = {"family": "gemv", "knobs": config.knobs}
-    evidence: object = {"provenance": {"cublaslt": "130200"}}
+    evidence: object = {"provenance": {"cublaslt": "130200"}, "build_digest": "b" * 64}
     assert service.find(Gemm.parse("1x64x64"), DEVICE) == sources.Found(
-        config, "measured: because", "measured", "130200"
+        config, "measured: because", "measured", "130200", "b" * 64
     )
-    for unknown in (None, {}, {"provenance": None}, {"provenance": {"cublaslt": 7}}):
+    for unknown in (None, {}, {"provenance": None}, {"provenance": {"cublaslt": 7}, "build_digest": None}):
         evidence = unknown
-        assert service.find(Gemm.parse("1x64x64"), DEVICE).cublaslt == ""
+        found = service.find(Gemm.parse("1x64x64"), DEVICE)
+        assert (found.cublaslt, found.build_digest) == ("", "")
     said = {"family": "gemv", "knobs": {"lanes": 7}}
     assert "lanes = 7" in service.find(Gemm.parse("1x64x64"), DEVICE).why
     said = {"family": "gem", "knobs": {}}
