@@ -35,7 +35,7 @@ class BestAnswer:
     """The best known config for a problem.
 
     Attributes:
-        source: `measured`, `nearest`, `predicted`, `default` or `none`.
+        source: `measured`, `stale` (its kernel has changed since), `nearest`, `predicted`, `default` or `none`.
         family, knobs: the config to run; None and empty if no config is legal.
         time_us, tflops: measured if `source` is `measured`, else estimated.
         why: one sentence that explains the source.
