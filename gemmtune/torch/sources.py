@@ -136,7 +136,8 @@ def configure(
     Args:
         source: a service's URL (`http://…`), a table from `gemmtune export --format json` (`….json`), or a
             database (a path or a SQLAlchemy URL). Default: the store of the settings.
-        trusted: sources of configs that may be launched, some of `measured`, `stale`, `recorded`, `nearest` and `predicted`.
+        trusted: sources of configs that may be launched, some of `measured`, `stale`, `recorded`, `nearest` and
+            `predicted`.
         token: the service's token.
         verify: when a config is verified that was not measured for exactly the problem: `first_call`, before its first
             launch, or `background`, in a thread, while torch's own operator computes.
