@@ -108,6 +108,18 @@ class Reading:
         """A campaign's problems, column by column."""
         return self._ask(f"/v1/campaigns/{campaign_id}/problems:columns")
 
+    def drift(self, device: str) -> Document:
+        """How a device's bests moved with driver, compiler, kernels and library."""
+        return self._ask(f"/v1/devices/{device}/drift")
+
+    def layouts(self) -> Document:
+        """The kinds of layouts, and the words that their parameters take."""
+        return self._ask("/v1/layouts")
+
+    def layout(self, kind: str, **parameters: str | int) -> Document:
+        """One layout, as in `layout("swizzle", mode="64B")`; docs/api.md lists the parameters."""
+        return self._ask(f"/v1/layouts/{kind}", **parameters)
+
     def caller(self) -> Document:
         """The name of the client's token, and what it may do."""
         return self._ask("/v1/caller")

@@ -8,12 +8,16 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
+from api.derived import fields_of
+from api.devices import DevicePath
 from api.encoding import Rendered
 from api.http_errors import HttpError, responses
 from api.schemas import Absent, DeviceName, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
+from api.views.studies import FromAttributes
 from tuner.evidence.records import Policy
+from tuner.views.drift import Drift, ProgramChange, ProgramFacts, drift
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
 
@@ -112,6 +116,27 @@ class BestColumnsOut(Columnar):
     policies: dict[str, TimesOut] = Field(description="the same rows under every policy")
     configs: ConfigsOut
     ceilings: CeilingsOut | None
+
+
+@fields_of(ProgramFacts)
+class ProgramOut(FromAttributes):
+    """A driver, a compiler, kernels and a library that measured bests."""
+
+
+@fields_of(ProgramChange)
+class ProgramChangeOut(FromAttributes):
+    """Bests that passed from one program to another; `geometric_mean` is new time over old."""
+
+
+@fields_of(Drift, programs=list[ProgramOut], changes=list[ProgramChangeOut])
+class DriftOut(FromAttributes):
+    """The programs of a device's bests, oldest first, and the changes between them."""
+
+
+@router.get("/v1/devices/{device}/drift", operation_id="getDrift", response_model=DriftOut, responses=responses(404))
+async def get_drift(device: DevicePath, views: ViewsDependency) -> Drift:
+    """How a device's bests moved with driver, compiler, kernels and library."""
+    return await views.run(lambda: drift(views.store, device))
 
 
 @router.get(

@@ -39,14 +39,14 @@ class Canvas:
         if label:
             fits = min(size, (width - 2) / (_CHARACTER * len(label)))
             ink = INK if _luminance(fill) > 0.45 else PAPER
-            self.text(x + width / 2, y + height / 2 + fits * 0.35, label, size=fits, fill=ink, anchor="middle")
+            self._text(x + width / 2, y + height / 2 + fits * 0.35, label, size=fits, fill=ink, anchor="middle")
 
     def frame(self, x: float, y: float, width: float, height: float, stroke: str = INK, line: float = 1.5) -> None:
         """An outline over the cells below it."""
         self._extend(x + width, y + height)
         self._shapes.append(
             f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{stroke}" '
-            f'stroke-width="{line:g}"/>'
+            f'stroke-width="{line:g}" class="frame"/>'
         )
 
     def text(
@@ -54,11 +54,17 @@ class Canvas:
         bold: bool = False,
     ) -> None:  # fmt: skip
         """One line of text; `y` is its baseline."""
+        self._text(x, y, text, size=size, fill=fill, anchor=anchor, bold=bold, themed=True)
+
+    def _text(
+        self, x: float, y: float, text: str, *, size: float, fill: str, anchor: str, bold: bool = False,
+        themed: bool = False,
+    ) -> None:  # fmt: skip
         length = _CHARACTER * size * len(text)
         self._extend(x + {"start": length, "middle": length / 2, "end": 0}[anchor], y + size * 0.3)
-        weight = ' font-weight="bold"' if bold else ""
+        more = (' font-weight="bold"' if bold else "") + (_class(fill) if themed else "")
         self._shapes.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{size:.3g}" fill="{fill}" text-anchor="{anchor}"{weight}>'
+            f'<text x="{x:g}" y="{y:g}" font-size="{size:.3g}" fill="{fill}" text-anchor="{anchor}"{more}>'
             f"{escape(text)}</text>"
         )
 
@@ -69,13 +75,15 @@ class Canvas:
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
             f'viewBox="0 0 {width:.0f} {height:.0f}" font-family="{_FONT}" role="img">\n'
             f"<title>{escape(self._title)}</title>\n"
-            f'<rect width="100%" height="100%" fill="{PAPER}"/>' + "\n".join(self._shapes) + "\n</svg>\n"
+            f'<rect width="100%" height="100%" fill="{PAPER}"{_class(PAPER)}/>' + "\n".join(self._shapes) + "\n</svg>\n"
         )
 
     def _extend(self, x: float, y: float) -> None:
         self._width, self._height = max(self._width, x), max(self._height, y)
 
 
+#: Classes of colours that a page's scheme may replace; labels of cells keep theirs, because the cells do.
+_CLASSES: Final = {INK: "ink", FAINT: "faint", PAPER: "paper", UNUSED: "unused", WARNING: "warning"}
 #: Margin around the drawing.
 PAD: Final = 16
 
@@ -87,6 +95,10 @@ def color_of(number: int, count: int, shades: int = 1) -> str:
     lightness = 0.80 - 0.30 * shade / max(shades - 1, 1) if shades > 1 else 0.72
     red, green, blue = colorsys.hls_to_rgb((hue + 0.57) % 1, lightness, 0.62)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+
+
+def _class(color: str) -> str:
+    return f' class="{_CLASSES[color]}"' if color in _CLASSES else ""
 
 
 def _luminance(color: str) -> float:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
 from api.app import create_app
+from gemmtune.command import app
 from tests import recorded_store
 from tests.integration.api.asking import problem_of
 from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, Filled, recording
@@ -269,6 +273,51 @@ class TestFleet:
         ratios = [item["versus_cublaslt_first"] for item in items]
         assert column(body, "first") == [ratio and ratio["value"] for ratio in ratios]
         problem_of(http.get("/v1/campaigns/99/problems:columns"), 404, "unknown-campaign")
+
+
+def test_drift_says_what_a_new_driver_changed(http: TestClient) -> None:
+    body = http.get(f"/v1/devices/{DEVICE}/drift").json()
+    assert [program["driver"] for program in body["programs"]] == ["580.159.04", "590.10.01"]
+    assert [program["bests"] for program in body["programs"]] == [len(NAMES) - 1, 1]
+    (change,) = body["changes"]
+    assert (change["before"], change["after"], change["problems"]) == (0, 1, 1)
+    assert change["geometric_mean"] == pytest.approx(0.97)
+
+
+KINDS = ("swizzle", "boxes", "banks", "fragment", "scales", "descriptor", "instruction")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layout_is_what_the_command_prints(http: TestClient, kind: str) -> None:
+    answered = http.get(f"/v1/layouts/{kind}", params={"rows": 64} if kind == "boxes" else {})
+    words = {"fragment": ["wgmma.m64n64k16"], "boxes": ["--rows", "64"]}.get(kind, [])
+    run = CliRunner().invoke(app, ["layout", kind, *words, "--json"], catch_exceptions=False)
+    assert answered.json() == json.loads(run.stdout)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_layout_is_drawn(http: TestClient, kind: str) -> None:
+    drawn = http.get(f"/v1/layouts/{kind}", params={"format": "svg"})
+    assert drawn.headers["content-type"] == "image/svg+xml"
+    root = ElementTree.fromstring(drawn.text)
+    fills = {shape.get("fill") for shape in root.iter() if shape.get("fill")}
+    assert len(fills) > 1
+    assert {shape.get("class") for shape in root.iter()} >= {"paper", "ink"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "params"),
+    [("swizzle", {"mode": HOSTILE}), ("swizzle", {"rows": 10**9}), ("swizzle", {"cols": 7}),
+     ("boxes", {"dtype": "bf17"}), ("banks", {"addresses": "1,,2"}), ("banks", {"addresses": "3", "width": 16}),
+     ("banks", {"pattern": HOSTILE}), ("fragment", {"instruction": HOSTILE}), ("fragment", {"thread": 1000}),
+     ("scales", {"rows": 7}), ("descriptor", {"word": "0xg"}), ("descriptor", {"start": 1}),
+     ("descriptor", {"word": "18446744073709551616"}), ("instruction", {"kind": HOSTILE}),
+     ("instruction", {"m": 3}), ("instruction", {"word": "0xffffffffff"})],
+)  # fmt: skip
+def test_a_layout_that_cannot_be_is_refused(http: TestClient, kind: str, params: dict[str, Any]) -> None:
+    refused = http.get(f"/v1/layouts/{kind}", params=params)
+    assert refused.status_code == 422, refused.text
+    assert len(refused.json()["detail"]) > 20
 
 
 def test_the_stream_begins_with_hello(http: TestClient) -> None:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from space.errors import LayoutError
-from space.instructions.operand import Major
-from space.layouts.banks import BANKS, PATTERNS, access, tile_access
-from space.layouts.boxes import BoxPlan, plan_boxes
-from space.layouts.draw.memory import access_svg, boxes_svg, swizzle_svg
-from space.layouts.operand import OperandTile
-from space.layouts.swizzle import swizzle_named
+from space.layouts.banks import BANKS, PATTERNS
 from tuner.cli.layout.options import (
     BoxCols,
     Cols,
@@ -27,7 +21,7 @@ from tuner.cli.layout.options import (
 )
 from tuner.cli.options import Json
 from tuner.cli.output import console, emit, table
-from tuner.tables.entries import fields
+from tuner.views import layouts
 
 
 def swizzle(
@@ -40,24 +34,18 @@ def swizzle(
     as_json: Json = False,
 ) -> None:
     """Shows the shared-memory offset and the banks of each 16-byte column of a swizzled tile."""
-    plan = plan_boxes(rows, cols, dtype, swizzle_named(mode), box_cols)
-    draw(svg, lambda: swizzle_svg(plan))
-    step = 16 // plan.element_bytes
-    places = [[plan.offset(row, column) for column in range(0, cols, step)] for row in range(rows)]
+    plan = layouts.tile_of(rows, cols, dtype, mode, box_cols)
+    drawn = layouts.swizzle(plan)
+    draw(svg, drawn.svg)
     if as_json:
-        emit(
-            {
-                "mode": plan.swizzle.name, "span_bytes": plan.swizzle.span_bytes,
-                "pattern_bytes": plan.swizzle.pattern_bytes, "pitch_bytes": plan.pitch_bytes,
-                "offsets_bytes": places, "first_banks": [[place // 4 % 32 for place in line] for line in places],
-            }
-        )  # fmt: skip
+        emit(drawn.document)
         return
     console.print(f"swizzle {plan.swizzle.name}: {rows} x {cols} {dtype}, {plan.pitch_bytes} B from row to row; the "
                   f"pattern repeats after {plan.swizzle.pattern_bytes} B")  # fmt: skip
     console.print("first bank of each 16-byte column (4 banks each):")
-    heads = ("row", *(f"c{chunk}" for chunk in range(len(places[0]))))
-    table(heads, [(row, *(place // 4 % 32 for place in line)) for row, line in enumerate(places)])
+    first_banks = drawn.document["first_banks"]
+    heads = ("row", *(f"c{chunk}" for chunk in range(len(first_banks[0]))))
+    table(heads, [(row, *line) for row, line in enumerate(first_banks)])
 
 
 def boxes(
@@ -74,18 +62,13 @@ def boxes(
 
     With --major k, rows are M or N and columns are K; with --major mn, rows are K and columns are M or N.
     """
-    plan = plan_boxes(rows, cols, dtype, swizzle_named(mode), box_cols)
-    draw(svg, lambda: boxes_svg(plan))
-    walk = _walk(plan, rows, cols, dtype, major_from(major))
+    plan = layouts.tile_of(rows, cols, dtype, mode, box_cols)
+    drawn = layouts.boxes(plan, dtype, major_from(major))
+    draw(svg, drawn.svg)
     if as_json:
-        emit(
-            {
-                "boxes": plan.boxes, "box_bytes": plan.boxes[0].rows * plan.pitch_bytes,
-                "smem_bytes": plan.smem_bytes, "alignment_bytes": plan.alignment_bytes,
-                "swizzle": plan.swizzle.name, "operand": walk,
-            }
-        )  # fmt: skip
+        emit(drawn.document)
         return
+    walk = drawn.document["operand"]
     count = len(plan.boxes)
     console.print(f"{rows} x {cols} {dtype}, swizzle {plan.swizzle.name}: {count} box{'es' * (count > 1)}, "
                   f"{plan.smem_bytes:,} B of shared memory, aligned to {plan.alignment_bytes:,} B")  # fmt: skip
@@ -113,35 +96,20 @@ def banks(
 ) -> None:
     """Shows the bank conflicts of an access: its wavefronts, and the banks that lanes access."""
     if addresses:
-        name = f"{width} B per lane"
-        made = [access([number_from("address", part) for part in addresses.split(",")], width)]
+        name, made = layouts.access_at([number_from("address", part) for part in addresses.split(",")], width)
     else:
-        plan = plan_boxes(rows, cols, dtype, swizzle_named(mode), box_cols)
-        name, made = f"{pattern}, {plan.swizzle.name}", tile_access(plan, pattern, row, column)
-    draw(svg, lambda: access_svg(name, made))
-    degree = max(each.degree for each in made)
-    wavefronts, ideal = sum(each.wavefronts for each in made), sum(each.ideal_wavefronts for each in made)
+        plan = layouts.tile_of(rows, cols, dtype, mode, box_cols)
+        name, made = layouts.access_of(plan, pattern, row, column)
+    drawn = layouts.banks(name, made)
+    draw(svg, drawn.svg)
     if as_json:
-        accesses = [{"addresses": each.addresses, "width_bytes": each.width_bytes, "wavefronts": each.wavefronts}
-                    for each in made]  # fmt: skip
-        emit({"access": name, "degree": degree, "wavefronts": wavefronts, "ideal_wavefronts": ideal,
-              "accesses": accesses})  # fmt: skip
+        emit(drawn.document)
         return
-    console.print(f"{name}: {'no conflict' if degree == 1 else f'{degree}-way conflict'}, {wavefronts} wavefronts, "
-                  f"{ideal} without conflicts")  # fmt: skip
+    degree = drawn.document["degree"]
+    console.print(f"{name}: {'no conflict' if degree == 1 else f'{degree}-way conflict'}, "
+                  f"{drawn.document['wavefronts']} wavefronts, {drawn.document['ideal_wavefronts']} without conflicts"
+                  )  # fmt: skip
     table(("lanes", "wavefronts", "ideal", "fullest bank"), [
         (f"{phase.lanes[0]}-{phase.lanes[-1]}", phase.wavefronts, phase.ideal_wavefronts,
          max(range(BANKS), key=[len(words) for words in phase.words].__getitem__))
         for each in made for phase in each.phases])  # fmt: skip
-
-
-def _walk(plan: BoxPlan, rows: int, cols: int, dtype: str, major: Major) -> dict[str, Any]:
-    """Strides of the plan for wgmma and tcgen05, or the reason why they can't read it."""
-    mn, k = (rows, cols) if major == "k" else (cols, rows)
-    try:
-        operand = OperandTile(mn, k, dtype, major, plan.swizzle)
-    except LayoutError as error:
-        return {"major": major, "why_not": str(error)}
-    if operand.plan != plan:
-        return {"major": major, "why_not": f"wgmma and tcgen05 read boxes of {operand.plan.box_columns} columns"}
-    return {"major": major, **fields(operand.strides)}

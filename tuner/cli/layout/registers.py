@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from space.errors import LayoutError
-from space.layouts.draw.fragments import fragment_svg, scale_factors_svg
 from space.layouts.fragments.fragment import Fragment
-from space.layouts.fragments.named import EXAMPLES, fragment_named
-from space.layouts.fragments.scale_factors import scale_factors
+from space.layouts.fragments.named import EXAMPLES
 from tuner.cli.layout.options import Svg, draw
 from tuner.cli.options import Json
 from tuner.cli.output import console, emit, table
+from tuner.views import layouts
 
 #: Most registers and threads in a table; a line below it counts the rest.
 _MOST_REGISTERS: Final = 8
@@ -29,12 +27,10 @@ def fragment(
     as_json: Json = False,
 ) -> None:
     """Shows which thread and register hold each element of an operand."""
-    made = fragment_named(instruction, operand, dtype)
-    if thread is not None and not 0 <= thread < made.threads:
-        raise LayoutError(f"thread {thread}: {made.name} has threads 0 to {made.threads - 1}")
-    draw(svg, lambda: fragment_svg(made))
+    made, drawn = layouts.fragment(instruction, operand, dtype, thread)
+    draw(svg, drawn.svg)
     if as_json:
-        emit(_fragment_json(made, thread))
+        emit(drawn.document)
     else:
         _print_fragment(made, thread)
 
@@ -47,31 +43,14 @@ def scales(
     as_json: Json = False,
 ) -> None:
     """Shows where block-scaled tcgen05.mma reads its scale factors in tensor memory."""
-    made = scale_factors(vector.upper(), rows, sf_id)
-    draw(svg, lambda: scale_factors_svg(made))
-    blocks = made.lane.shape[1]
-    places = [
-        {"row": row, "block": block, "lanes": made.lane[row, block].tolist(),
-         "column": int(made.column[row, block, 0]), "byte": int(made.byte[row, block, 0])}
-        for row in range(rows) for block in range(blocks)
-    ]  # fmt: skip
+    made, drawn = layouts.scales(vector, rows, sf_id)
+    draw(svg, drawn.svg)
     if as_json:
-        emit({"vector": made.vector, "rows": rows, "columns": made.columns, "factors": places})
+        emit(drawn.document)
         return
     console.print(f"scale_vec::{made.vector} of {rows} rows: {made.columns} columns of 32 bits, lanes copied 4 times")
-    lines = [place | {"lanes": ", ".join(map(str, place["lanes"]))} for place in places]
+    lines = [place | {"lanes": ", ".join(map(str, place["lanes"]))} for place in drawn.document["factors"]]
     table(tuple(lines[0]), [tuple(line.values()) for line in lines])
-
-
-def _fragment_json(made: Fragment, thread: int | None) -> dict[str, Any]:
-    held = []
-    for owner in range(made.threads) if thread is None else (thread,):
-        for element in range(made.elements):
-            register, bit = made.slot(element)
-            held.append({"thread": owner, "register": register, "bit": bit, "matrix": int(made.matrix[owner, element]),
-                         "row": int(made.row[owner, element]), "column": int(made.column[owner, element])})  # fmt: skip
-    names = ("source", "rows", "columns", "matrices", "threads", "registers", "element_bits")
-    return {"fragment": made.name, **{name: getattr(made, name) for name in names}, "elements": held}
 
 
 def _print_fragment(made: Fragment, thread: int | None) -> None:

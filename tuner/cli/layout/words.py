@@ -7,8 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from space.errors import LayoutError
-from space.layouts.descriptor import Tcgen05Descriptor, WgmmaDescriptor
-from space.layouts.draw.words import word_svg
 from space.layouts.operand import OperandTile
 from space.layouts.swizzle import swizzle_named
 from space.layouts.tcgen05_instruction import KINDS, Tcgen05Instruction, kind_named
@@ -25,7 +23,8 @@ from tuner.cli.layout.options import (
 )
 from tuner.cli.options import Json
 from tuner.cli.output import console, emit, table
-from tuner.tables.entries import fields
+from tuner.views import layouts
+from tuner.views.layouts import DESCRIPTORS
 
 
 def descriptor(
@@ -47,12 +46,9 @@ def descriptor(
 
     Takes a word, the fields, or an operand tile: `--tile 128x64 --at 0,16 --start 0x400`.
     """
-    kinds: dict[str, type[WgmmaDescriptor | Tcgen05Descriptor]] = {
-        "wgmma": WgmmaDescriptor, "tcgen05": Tcgen05Descriptor,
-    }  # fmt: skip
-    if target not in kinds:
-        raise LayoutError(f"--for {target!r} is unknown: use {' or '.join(kinds)}")
-    kind = kinds[target]
+    if target not in DESCRIPTORS:
+        raise LayoutError(f"--for {target!r} is unknown: use {' or '.join(DESCRIPTORS)}")
+    kind = DESCRIPTORS[target]
     if word:
         made = kind.decode(number_from("word", word))
     elif tile:
@@ -64,11 +60,9 @@ def descriptor(
             number_from("start", start), number_from("leading", leading), number_from("stride", stride),
             swizzle_named(mode), base_offset,
         )  # fmt: skip
-    bits = made.encode()
-    values = fields(made) | {"start_address": f"{made.start_address:#x}", "swizzle": made.swizzle.name}
-    words = {name: str(value) for name, value in values.items()}
-    draw(svg, lambda: word_svg(f"{target} shared-memory descriptor", kind.FIELDS, bits, 64, words))
-    _say_word(f"{target} descriptor", bits, 64, values, as_json)
+    drawn = layouts.descriptor(target, made)
+    draw(svg, drawn.svg)
+    _say_word(f"{target} descriptor", drawn.document, as_json)
 
 
 def instruction(
@@ -98,15 +92,14 @@ def instruction(
             major_from(major_a), major_from(major_b),
             scale_dtype=scale_dtype or next(iter(facts.scales), ""), sf_id_a=sf_id_a, sf_id_b=sf_id_b,
         )  # fmt: skip
-    bits = made.encode()
-    draw(svg, lambda: word_svg(f"tcgen05.mma instruction descriptor, kind::{kind}", facts.fields, bits, 32, {}))
-    _say_word(f"instruction descriptor of kind::{kind}", bits, 32, fields(made), as_json)
+    drawn = layouts.instruction(kind, made)
+    draw(svg, drawn.svg)
+    _say_word(f"instruction descriptor of kind::{kind}", drawn.document, as_json)
 
 
-def _say_word(what: str, bits: int, length: int, fields: dict[str, Any], as_json: bool) -> None:
-    text = f"{bits:#0{length // 4 + 2}x}"
+def _say_word(what: str, document: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        emit({"word": text, "fields": fields})
+        emit(document)
         return
-    console.print(f"{what}: {text}")
-    table(("field", "value"), list(fields.items()))
+    console.print(f"{what}: {document['word']}")
+    table(("field", "value"), list(document["fields"].items()))
