@@ -18,8 +18,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter, ValidationError
 
 from space.config import parse_knobs
@@ -36,22 +34,20 @@ from workers.measurement import (
     from_json,
     to_json,
 )
+from workers.parquet import NotParquet, ParquetTable, read_parquet
 
 #: 2 added `taken_at`. Older files are read as if it were empty.
 SCHEMA_VERSION: Final = 2
 READABLE: Final = (1, 2)
 _META: Final = b"gemmtune"
 
-_COLUMNS: Final = pa.schema([
-    *((name, pa.string()) for name in ("family", "config", "stage", "policy", "outcome")),
-    ("median_us", pa.float64()), ("samples_us", pa.list_(pa.float64())), ("detail", pa.string()),
+_COLUMNS: Final = (
+    "family", "config", "stage", "policy", "outcome", "median_us", "samples_us", "detail",
     # Fields of `Verification`, and of `Clocks`.
-    ("elements", pa.int64()), ("mismatches", pa.int64()), ("worst_ratio", pa.float64()), ("reference", pa.string()),
-    ("sm_mhz", pa.int32()), ("memory_mhz", pa.int32()), ("power_w", pa.float64()), ("temperature_c", pa.int32()),
-    ("throttle_reasons", pa.list_(pa.string())),
-    ("build_digest", pa.string()), ("note", pa.string()), ("provenance", pa.int32()),
-    ("taken_at", pa.timestamp("us", tz="UTC")),
-])  # fmt: skip
+    "elements", "mismatches", "worst_ratio", "reference",
+    "sm_mhz", "memory_mhz", "power_w", "temperature_c", "throttle_reasons",
+    "build_digest", "note", "provenance", "taken_at",
+)  # fmt: skip
 _ADDED: Final = ("taken_at",)
 
 Recorded = tuple[Measurement, Provenance]
@@ -109,7 +105,12 @@ def write_recording(
         _row(measurement) | {"provenance": provenances.index(by), "taken_at": moment}
         for (measurement, by), moment in zip(measurements, moments, strict=True)
     ]
-    table = pa.Table.from_pylist(rows, schema=_COLUMNS.with_metadata({_META: json.dumps(meta, sort_keys=True)}))
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        fix = "install PyArrow, the extra `record`: pip install 'gemmtune[record]'"
+        raise RecordingError(f"{path} can't be written without PyArrow: {fix}") from error
+    table = pa.Table.from_pylist(rows, schema=_schema().with_metadata({_META: json.dumps(meta, sort_keys=True)}))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _put(path, table)
@@ -119,7 +120,20 @@ def write_recording(
         ) from error
 
 
-def _put(path: Path, table: pa.Table) -> None:
+def _schema() -> Any:  # noqa: ANN401  (PyArrow is untyped)
+    """PyArrow's schema of a recording."""
+    import pyarrow as pa
+
+    types = {
+        "median_us": pa.float64(), "samples_us": pa.list_(pa.float64()), "elements": pa.int64(),
+        "mismatches": pa.int64(), "worst_ratio": pa.float64(), "sm_mhz": pa.int32(), "memory_mhz": pa.int32(),
+        "power_w": pa.float64(), "temperature_c": pa.int32(), "throttle_reasons": pa.list_(pa.string()),
+        "provenance": pa.int32(), "taken_at": pa.timestamp("us", tz="UTC"),
+    }  # fmt: skip
+    return pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
+
+
+def _put(path: Path, table: Any) -> None:  # noqa: ANN401  (PyArrow is untyped)
     """Writes the table as a new file, atomically.
 
     Raises:
@@ -132,7 +146,9 @@ def _put(path: Path, table: pa.Table) -> None:
     handle, partial = tempfile.mkstemp(suffix=".partial", dir=path.parent)
     os.close(handle)
     try:
-        pq.write_table(table, partial, compression="zstd", compression_level=9)
+        from pyarrow import parquet
+
+        parquet.write_table(table, partial, compression="zstd", compression_level=9)
         os.chmod(partial, 0o644)
         # Unlike a rename, a link does not replace a file that has appeared meanwhile.
         os.link(partial, path)
@@ -151,11 +167,11 @@ def read_recording(path: Path) -> Recording:
     """
     try:
         data = path.read_bytes()
-        table = pq.read_table(pa.BufferReader(data))
-    except (OSError, pa.ArrowException) as error:
+        table = read_parquet(data)
+    except (OSError, NotParquet) as error:
         raise RecordingError(f"{path} can't be read as Parquet ({_first_line(error)}): fetch it again") from error
     meta = _meta(path, table)
-    if missing := [name for name in _COLUMNS.names if name not in (*table.column_names, *_ADDED)]:
+    if missing := [name for name in _COLUMNS if name not in (*table.columns, *_ADDED)]:
         raise RecordingError(f"{path} lacks the columns {', '.join(missing)}: fetch it again or record again")
     # Files from before there were kinds name none: each is of a GEMM.
     if (kind := str(meta.get("kind", DEFAULT_KIND))) not in KINDS:
@@ -166,7 +182,7 @@ def read_recording(path: Path) -> Recording:
         problem = KINDS[kind].from_key(meta["problem"])
         facts = from_json(DeviceFacts, json.dumps(meta["facts"]))
         provenances = TypeAdapter(list[Provenance]).validate_python(meta["provenance"])
-        rows = table.to_pylist()
+        rows = table.rows
         measurements = tuple((_measurement(problem, row), provenances[row["provenance"]]) for row in rows)
     except (KeyError, IndexError, TypeError, ValueError, ValidationError, SpaceError) as error:
         raise RecordingError(
@@ -176,9 +192,9 @@ def read_recording(path: Path) -> Recording:
     return Recording(problem, facts, measurements, hashlib.sha256(data).hexdigest(), moments)
 
 
-def _meta(path: Path, table: pa.Table) -> dict[str, Any]:
+def _meta(path: Path, table: ParquetTable) -> dict[str, Any]:
     try:
-        meta = json.loads((table.schema.metadata or {}).get(_META, b"{}"))
+        meta = json.loads(table.metadata.get(_META, b"{}"))
         found = meta.get("schema", "no gemmtune schema")
     except (ValueError, AttributeError) as error:
         raise RecordingError(f"{path} has metadata that is no JSON ({_first_line(error)}): fetch it again") from error
