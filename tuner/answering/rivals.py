@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from space.problem import Problem
 from tuner.errors import NothingMeasured
 from tuner.evidence.records import StoredMeasurement
-from tuner.evidence.store import Store
 from tuner.hints import tune_command
 from workers.measurement import Policy
+
+# Imports SQLAlchemy, which an answer without a store does not need.
+if TYPE_CHECKING:
+    from tuner.evidence.store import Store
 
 
 def finals_of(store: Store, problem: Problem, device: str, policy: Policy | None = None) -> list[StoredMeasurement]:

@@ -111,6 +111,12 @@ def _recorded_candidates(
         found += [(float(estimates[row]), own[row]) for row in order if legal[row]]
         recorded += len(own)
         broken.append(_broken_by(family, columns))
+    if not recorded and keys:
+        raise NothingCorrect(
+            f"the recording of {problem.title} holds {len(keys)} candidates, all of them with an early launch (pdl=1), "
+            f"which a tune times only beside other neighbours: `gemmtune best {problem.shape}{flags_of(problem)}` has "
+            "the recorded best"
+        )
     if not recorded:
         raise NothingCorrect(
             f"the recording holds nothing of {problem.title}: "

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import FAMILY, PROBLEM, record_problem
+from tuner.evidence.store import Store
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_n": 64}
 #: More tiles than the kernel can count.
@@ -141,6 +142,7 @@ def test_bad_input_is_one_sentence_and_an_exit_code(
     tmp_path_factory: pytest.TempPathFactory, words: tuple[str, ...], code: int, said: str
 ) -> None:
     shell = Shell(tmp_path_factory.mktemp("bad"))
+    Store.open(f"sqlite:///{shell.db}").close()
     result = shell(*words)
     assert result.returncode == code, result.stderr
     assert said in result.stderr
