@@ -24,7 +24,7 @@ from tuner.evidence.picks import bests_of
 from tuner.evidence.records import Best, Ratio
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.records import gain_of
+from tuner.fleet.campaigns.gain import gain_of
 from tuner.prediction.files import model_for
 from tuner.tables.from_recordings import table_of_recordings
 from tuner.tables.recorded import FILE, recorded_bests
@@ -90,7 +90,7 @@ def test_a_campaign_that_the_library_won_claims_no_gain(fresh: Shell, capsys: py
     campaign_output.summary({
         "progress": {"campaign": {"id": 1, "name": "x", "status": "finished", "stopped_because": ""},
                      "problems": {"done": 2}, "tried": 9, "gpu_seconds": 1.0},
-        "gain": None, "failed": {}, "parked": {}, "library_won": 2, "replayed": 0,
+        "gain": None, "won": None, "failed": {}, "parked": {}, "library_won": 2, "replayed": 0,
     })  # fmt: skip
     said = capsys.readouterr().out
     assert "none of our kernels won" in said
