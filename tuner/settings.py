@@ -38,6 +38,7 @@ class Settings(BaseSettings):
         keep_days: age at which ended rounds, workers that are gone, and builds are deleted.
         migration_db: URL of `db` for a role that may change the schema; `gemmtune migrate` uses it.
         service_password: of the role that `gemmtune migrate --for` makes.
+        table: table or bundle that the plugins of vLLM and SGLang install; none without it.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
     """
 
@@ -62,6 +63,7 @@ class Settings(BaseSettings):
     keep_days: float = Field(default=90.0, ge=1)
     migration_db: str = ""
     service_password: SecretStr = SecretStr("")
+    table: Path | None = None
     deadline_seconds: float = Field(default=20.0, gt=0)
 
     @field_validator("cache_dir", "recorded_dir", "model_dir")

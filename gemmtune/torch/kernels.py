@@ -231,13 +231,14 @@ def everything() -> list[Kernel | Absent]:
 
 def prepare(
     key: Hashable, problem: Gemm, device: int, shape: Sequence[int], dtype: torch.dtype, activation: str,
-    forbidden: str = "",
+    forbidden: str = "", source: sources.Source | None = None,
 ) -> Kernel | Absent:  # fmt: skip
     """Looks up the best config, builds it, loads it, proves it where nobody has, and keeps it for calls of this kind.
 
     Args:
         shape, dtype: of C.
         forbidden: why torch has to compute it; empty if a kernel may.
+        source: where its config comes from; the configured source by default.
     """
     with _LOCK:
         if key not in _PREPARED:
@@ -251,7 +252,7 @@ def prepare(
                 # A graph can't contain loading; the next call outside of a capture prepares the kernel.
                 return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
                               "capture")  # fmt: skip
-            found = forbidden or _looked_up(problem, device, shape, dtype)
+            found = forbidden or _looked_up(problem, device, shape, dtype, source)
             if isinstance(found, Kernel) and not found.proved:
                 found = _proved(key, found, problem, torchs)
             _PREPARED[key] = torchs(found) if isinstance(found, str) else found
@@ -288,7 +289,9 @@ def _logged(problem: Gemm, found: Absent) -> Absent:
     return found
 
 
-def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype) -> Kernel | str:
+def _looked_up(
+    problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype, source: sources.Source | None
+) -> Kernel | str:
     """The loaded kernel, or why torch has to compute."""
     about = torch.cuda.get_device_properties(device)
     try:
@@ -300,7 +303,7 @@ def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.
             default_power_w=default_power_w,
         ))  # fmt: skip
         families_for(arch)
-        found = sources.chosen().find(problem, profile.name)
+        found = (source or sources.chosen()).find(problem, profile.name)
     except (SpaceError, TunerError) as error:
         return f"{about.name}: {error}"
     config = found.config
@@ -311,7 +314,7 @@ def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.
         return f"{family.name} is built for {', '.join(sorted(family.targets))}, {about.name} is {arch}"
     if broken := explain(family, problem, config, profile).broken:
         return f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}"
-    made = _loaded(problem, config, device, profile) if family.own else _of_library(problem, found, device)
+    made = _loaded(problem, found, device, profile) if family.own else _of_library(problem, found, device)
     if isinstance(made, str):
         return made
     loaded, build_digest = made
@@ -322,20 +325,25 @@ def _looked_up(problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.
     return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved)
 
 
-def _loaded(problem: Gemm, config: Config, device: int, profile: DeviceProfile) -> tuple[Any, str] | str:
-    """A kernel of ours, built and loaded, and the digest of its build; or why it can't be."""
+def _loaded(problem: Gemm, found: sources.Found, device: int, profile: DeviceProfile) -> tuple[Any, str] | str:
+    """A kernel of ours, built where its source has no program, and loaded, and its build digest; or why it can't be."""
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.calls import Call
     from workers.cuda.driver import CudaError
 
+    config, program, digest = found.config, found.program, found.build_digest
+    assert config is not None
+    if not program:
+        try:
+            source = source_of(problem, config, profile.arch.name)
+            built = compile_source(source, profile.arch.name, settings().cache_dir)
+        except WorkerError as error:
+            return str(error)
+        if isinstance(built, BuildFailure):
+            return f"{config.key} does not compile: {built.reason}"
+        program, digest = built.cubin, built.digest
     try:
-        built = compile_source(source_of(problem, config, profile.arch.name), profile.arch.name, settings().cache_dir)
-    except WorkerError as error:
-        return str(error)
-    if isinstance(built, BuildFailure):
-        return f"{config.key} does not compile: {built.reason}"
-    try:
-        return Call(problem, config, built.cubin, profile, streams.allocated(1024, device).data_ptr()), built.digest
+        return Call(problem, config, program, profile, streams.allocated(1024, device).data_ptr()), digest
     except CudaError as error:
         return f"{config.key} can't be loaded: {error}"
 

@@ -18,7 +18,7 @@ from tuner.evidence.store import Store
 from tuner.prediction.files import model_for
 from tuner.settings import database_url, settings
 from tuner.tables.recorded import recorded_bests
-from tuner.tables.tables import TableBests, read_table
+from tuner.tables.tables import TableBests, bests_in, read_document
 
 #: Sources of configs that are launched by default. A `default` config is legal, but nothing is known of its speed.
 TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
@@ -38,6 +38,7 @@ class Found:
         build_digest: of the kernel that was verified for exactly this problem on this device model; any other is
             verified here before its first launch. Empty if none was.
         cublaslt: version of cuBLASLt that a config of the library was measured with; empty if unknown.
+        program: its cubin; empty if it has to be built.
     """
 
     config: Config | None
@@ -45,6 +46,7 @@ class Found:
     source: str = ""
     cublaslt: str = ""
     build_digest: str = ""
+    program: bytes = b""
 
 
 class Source(Protocol):
@@ -57,13 +59,20 @@ class Source(Protocol):
 
 @dataclass
 class Bests:
-    """A store or a table, read in this process."""
+    """A store or a table, read in this process.
+
+    Attributes:
+        library: keys of problems whose library kernel a table says to keep.
+    """
 
     bests: Any
     trusted: Sequence[str] = TRUSTED
     neighbours: str = NEIGHBOURS[0]
+    library: frozenset[str] = frozenset()
 
     def find(self, problem: Problem, device: str) -> Found:
+        if problem.key in self.library:
+            return Found(None, "the table leaves this problem to the library")
         try:
             model = model_for(device, settings().model_dir).model
             asked, recordings = policy_of(None, self.neighbours), recorded_bests(settings().recorded_dir)
@@ -134,8 +143,9 @@ def configure(
     """Sets where `gemm` finds its configs, and forgets the kernels that it has loaded.
 
     Args:
-        source: a service's URL (`http://…`), a table from `gemmtune export --format json` (`….json`), or a
-            database (a path or a SQLAlchemy URL). Default: the store of the settings.
+        source: a service's URL (`http://…`), a table from `gemmtune export --format json` (`….json`), a folder of
+            `--format bundle`, which needs neither a compiler nor a store, or a database (a path or a SQLAlchemy URL).
+            Default: the store of the settings.
         trusted: sources of configs that may be launched, some of `measured`, `stale`, `recorded`, `nearest` and
             `predicted`.
         token: the service's token.
@@ -171,8 +181,14 @@ def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, n
     text = str(named or "")
     if text.startswith(("http://", "https://")):
         return Service(Client(text, token=token), trusted, neighbours)
+    if text and Path(text).is_dir():
+        from gemmtune.torch.exact import exact  # which imports this module
+
+        return exact(Path(text))
     if text.endswith(".json"):
-        return Bests(TableBests(read_table(Path(text))), trusted, neighbours)
+        document = read_document(Path(text))
+        bests = TableBests(bests_in(document, Path(text)))
+        return Bests(bests, trusted, neighbours, frozenset(document.get("library", ())))
     url = database_url(text) if text else settings().db_url
     return Bests(Store.open(url), trusted, neighbours)
 

@@ -1,0 +1,61 @@
+"""Exact: a table or a bundle as a source that answers only for problems that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmtune.torch.sources import Found
+from space.problem import Problem
+from tuner.errors import TableError
+from tuner.evidence.records import Best
+from tuner.tables.bundles import Bundle, read_bundle
+from tuner.tables.exporters.guard import guarded
+from tuner.tables.tables import bests_in, read_document
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Measured bests of one device model.
+
+    Attributes:
+        device: GPU model.
+        bests: by problem key.
+        bundle: their programs; None if they are built here.
+    """
+
+    device: str
+    bests: Mapping[str, Best]
+    bundle: Bundle | None = None
+
+    def find(self, problem: Problem, device: str) -> Found:
+        """The measured config of a problem; nothing is guessed."""
+        if device != self.device:
+            return Found(None, f"the table is of {self.device!r}, this is {device!r}: tune here, or use its own table")
+        best = self.bests.get(problem.key)
+        if best is None:
+            return Found(None, "the table leaves this problem to the library")
+        version = best.winner.provenance.cublaslt
+        program = self.bundle.program(problem) if self.bundle else b""
+        return Found(best.config, "measured: in the table", "measured", version, program)
+
+
+def exact(path: Path, min_gain: float | None = None) -> Exact:
+    """A table file or a bundle.
+
+    Args:
+        min_gain: least gain over the library's first choice; None takes every entry.
+
+    Raises:
+        TableError: it can't be read, or is not what its hashes say.
+    """
+    bundle = read_bundle(path) if path.is_dir() else None
+    document = bundle.document if bundle else read_document(path)
+    try:
+        kept = document["entries"] if min_gain is None else guarded(document, min_gain).entries
+        device = str(document["device"])
+    except (KeyError, TypeError) as error:
+        raise TableError(f"{path} is not a table ({error}): export it with `gemmtune export`") from error
+    bests = bests_in({"device": device, "entries": kept}, path)
+    return Exact(device, {best.problem.key: best for best in bests}, bundle)

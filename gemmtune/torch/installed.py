@@ -1,0 +1,215 @@
+"""Installed: products of a table, in place of torch's own kernels of `mm`, `addmm` and `bmm`, in the whole process.
+
+The overrides stand below autograd, so that gradients work, and compiled functions and captured graphs use them. What
+the table does not have, and everything that torch accepts and our kernels don't, goes to torch's kernel.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from gemmtune.torch import kernels
+from gemmtune.torch.exact import Exact, exact
+from gemmtune.torch.operands import OUTPUT_OF, Refused, apart, problem_of
+from space.kinds.gemm import Gemm
+from tuner.tables.exporters.guard import MIN_GAIN
+
+log = logging.getLogger("gemmtune.torch")
+
+#: Overloads that are overridden. `_scaled_mm` is not: its scales are tensors, which our kernels don't read.
+OVERLOADS: Final = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out")
+#: Kinds of calls that are remembered; beyond, unknown kinds go to torch.
+_MOST_KINDS: Final = 100_000
+
+Kernel = kernels.Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A call as our kernels take it."""
+
+    a: Tensor
+    b: Tensor
+    bias: Tensor | None = None
+    source: Tensor | None = None
+    alpha: float = 1.0
+    beta: float = 0.0
+
+
+@dataclass
+class Installed:
+    """An installed table; `remove` takes it out again.
+
+    Attributes:
+        source: where configs come from.
+        enabled: whether calls are looked up at all.
+        launched, passed: calls that ran our kernel, and calls that torch ran, of kinds that the table has.
+    """
+
+    source: Exact
+    enabled: bool = True
+    launched: int = 0
+    passed: int = 0
+    _kinds: dict[Hashable, Kernel | None] = field(default_factory=dict)
+    _library: Any = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """torch's own kernels inside, in all threads: for a comparison that differs in nothing else."""
+        before, self.enabled = self.enabled, False
+        try:
+            yield
+        finally:
+            self.enabled = before
+
+    def remove(self) -> None:
+        """Restores torch's own kernels. Captured graphs keep what they captured."""
+        global _installed
+        if self._library is not None:
+            self._library._destroy()
+            self._library = None
+        if _installed is self:
+            _installed = None
+
+    def computed(self, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """The product by our kernel; None if torch has to compute it."""
+        parts = _parts(overload, args, kwargs)
+        if parts is None:
+            return None
+        a, b, out = parts.a, parts.b, kwargs.get("out")
+        added = parts.bias if parts.bias is not None else parts.source
+        kind = (
+            overload, a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype,
+            None if added is None else (added.shape, added.stride(), added.dtype), parts.alpha == 1.0,
+            a.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest",
+        )  # fmt: skip
+        found = self._kinds.get(kind, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = self._decide(kind, parts)
+        if found is None:
+            return None
+        if out is not None and not (found.writes(out) and apart(out, a, b, parts.bias, parts.source)):
+            self.passed += 1
+            return None
+        try:
+            made = found.launch(a, b, parts.bias, parts.source, parts.alpha, parts.beta, out)
+        except Refused:
+            # An address that our loads or stores can't take.
+            self.passed += 1
+            return None
+        self.launched += 1
+        return made
+
+    def _decide(self, kind: Hashable, parts: Parts) -> Kernel | None:
+        """The loaded kernel of a kind of calls; None where torch computes."""
+        problem = _problem(parts)
+        if problem is None or problem.key not in self.source.bests:
+            return self._remember(kind, None)
+        if parts.a.is_cuda and torch.cuda.is_current_stream_capturing():
+            # Nothing can be loaded now; the next call outside of a capture loads it.
+            return None
+        shape, dtype = _output(parts)
+        prepared = kernels.prepare(
+            ("installed", id(self), kind), problem, parts.a.get_device(), shape, dtype, "none", source=self.source
+        )
+        return self._remember(kind, prepared if isinstance(prepared, Kernel) else None)
+
+    def _remember(self, kind: Hashable, found: Kernel | None) -> Kernel | None:
+        with self._lock:
+            if len(self._kinds) < _MOST_KINDS:
+                self._kinds[kind] = found
+        return found
+
+
+_UNKNOWN: Final[Any] = object()
+_installed: Installed | None = None
+_INSTALLING: Final = threading.Lock()
+
+
+def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA") -> Installed:
+    """Runs the products of a table on our kernels, in the whole process, until `remove`.
+
+    An earlier table is replaced.
+
+    Args:
+        table: a table of `gemmtune export --format json`, or a folder of `--format bundle`.
+        min_gain: entries whose interval against the library's first choice begins lower are left to torch.
+        key: dispatch key whose kernels are overridden.
+
+    Raises:
+        TableError: the table can't be read, or is not what its hashes say; nothing is installed.
+        RuntimeError: this version of torch has no `torch.library.get_kernel`.
+    """
+    global _installed
+    source = exact(Path(table), min_gain)
+    if not hasattr(torch.library, "get_kernel"):
+        raise RuntimeError(f"torch {torch.__version__} can't be overridden: install one with torch.library.get_kernel")
+    with _INSTALLING:
+        if _installed is not None:
+            _installed.remove()
+        made = Installed(source)
+        originals = {overload: torch.library.get_kernel(f"aten::{overload}", key) for overload in OVERLOADS}
+        library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            # That a registered kernel is overridden is what was asked for.
+            warnings.simplefilter("ignore")
+            for overload, original in originals.items():
+                library.impl(overload, _override(made, overload, original), key, with_keyset=True)
+        made._library = library
+        _installed = made
+    log.info("%s: %d problems of %s are installed", table, len(source.bests), source.device)
+    return made
+
+
+def _override(made: Installed, overload: str, original: Any) -> Callable[..., Tensor]:  # noqa: ANN401
+    def run(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
+        if made.enabled:
+            found = made.computed(overload, args, kwargs)
+            if found is not None:
+                return found
+        result: Tensor = original.call_boxed(keyset, *args, **kwargs)
+        return result
+
+    return run
+
+
+def _parts(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
+    """A call's operands; None where our kernels compute something else."""
+    if not overload.startswith("addmm"):
+        return Parts(args[0], args[1]) if len(args) == 2 else None
+    if len(args) != 3:
+        return None
+    added, a, b = args
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    if not isinstance(alpha, int | float) or not isinstance(beta, int | float):
+        return None
+    if added.dim() == 1:
+        return Parts(a, b, bias=added, alpha=float(alpha)) if beta == 1 else None
+    return Parts(a, b, source=added, alpha=float(alpha), beta=float(beta)) if added.dim() == 2 else None
+
+
+def _problem(parts: Parts) -> Gemm | None:
+    a, b = parts.a, parts.b
+    if a.numel() == 0 or b.numel() == 0 or a.dtype not in OUTPUT_OF:
+        return None
+    if a.dtype is torch.float32 and torch.get_float32_matmul_precision() == "highest":
+        return None
+    try:
+        return problem_of(a, b, parts.bias, parts.source, parts.alpha, "none", OUTPUT_OF[a.dtype], False)
+    except Refused:
+        return None
+
+
+def _output(parts: Parts) -> tuple[tuple[int, ...], torch.dtype]:
+    return (*parts.a.shape[:-1], parts.b.shape[-1]), OUTPUT_OF[parts.a.dtype]

@@ -1,0 +1,88 @@
+"""Recording: the matrix products of a running program, with counts, as a list that `gemmtune campaign` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tuner.files import export_file
+from tuner.tables.importers.products import GROUPED, OPERATORS, Array, count_product
+from tuner.tables.shapes import Shapes, Tally, as_csv
+
+#: Places of arguments of `_scaled_mm`: dtype of C, and whether 8-bit floats are summed fast.
+_OUT_DTYPE, _FAST = 6, 7
+
+
+class Recording:
+    """What was recorded so far."""
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+
+    @property
+    def shapes(self) -> Shapes:
+        """Problems with counts, and what gemmtune doesn't tune."""
+        return self._tally.shapes()
+
+    def note(self, operator: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Counts one call of an operator."""
+        if operator in GROUPED:
+            self._tally.leave_out("grouped products: gemmtune tunes no experts yet")
+        if operator in OPERATORS:
+            arrays = [_array(value) for value in args]
+            tf32 = torch.get_float32_matmul_precision() != "highest"
+            output, fast = "", True
+            if operator == "_scaled_mm":
+                arrays += [None] * (5 - len(arrays))
+                arrays[4] = arrays[4] or _array(kwargs.get("bias"))
+                said = args[_OUT_DTYPE] if len(args) > _OUT_DTYPE else kwargs.get("out_dtype")
+                output = str(said or getattr(kwargs.get("out"), "dtype", "") or "")
+                fast = bool(args[_FAST] if len(args) > _FAST else kwargs.get("use_fast_accum", False))
+            count_product(self._tally, operator, arrays, output, "the program", tf32, fast=fast)
+
+
+class _Mode(TorchDispatchMode):  # type: ignore[misc]
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        if func.namespace == "aten" and torch.is_inference_mode_enabled() and func._can_decompose():
+            # Without autograd, `linear` and `matmul` arrive whole.
+            with self:
+                return func.decompose(*args, **(kwargs or {}))
+        self._recording.note(func.overloadpacket.__name__, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def record(path: str | Path) -> Iterator[Recording]:
+    """Records the products that run inside, and writes them as CSV at the end.
+
+    Products inside replayed CUDA graphs are not seen, and compiled functions run eagerly meanwhile.
+
+    Args:
+        path: replaced if it exists; left alone if the block fails.
+
+    Raises:
+        ExportError: the file can't be written.
+    """
+    recording = Recording()
+    with _Mode(recording):
+        yield recording
+    export_file(Path(path), as_csv(list(recording.shapes.counts.items())).encode())
+
+
+def _array(value: object) -> Array | None:
+    if not isinstance(value, Tensor):
+        return None
+    return Array(tuple(value.shape), tuple(value.stride()), str(value.dtype).removeprefix("torch."))
+
+
+__all__: Final = ["Recording", "record"]

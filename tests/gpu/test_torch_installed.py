@@ -1,0 +1,113 @@
+"""An installed table on a real GPU: right results in eager, compiled and captured programs; torch runs the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.studying.open_worker import driver_present
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from gemmtune.torch import install, installed  # noqa: E402
+from space.devices import profile_named  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import entry, guarded, table, written  # noqa: E402
+from tuner.files import export_folder  # noqa: E402
+from tuner.tables.entries import canonical  # noqa: E402
+from workers.build import Build, compile_source  # noqa: E402
+from workers.builder import source_of  # noqa: E402
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
+
+BF16 = torch.bfloat16
+LISTED = (Gemm.of(256, 512, 1024), Gemm.of(256, 512, 1024, epilogue="bias"), Gemm.of(512, 1024, 256, layout="tn"))
+
+
+def program_of(each: dict[str, Any]) -> bytes:
+    from space.registry import config_named, problem_from_key
+
+    arch = profile_named("NVIDIA H200").arch.name
+    source = source_of(problem_from_key(each["problem"]["key"]), config_named(each["config"]["key"]), arch)
+    built = compile_source(source, arch, None)
+    assert isinstance(built, Build)
+    return built.cubin
+
+
+@pytest.fixture(params=["table", "bundle"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[installed.Installed]:
+    document = table(*(entry(problem, build_digest=f"{place}" * 64) for place, problem in enumerate(LISTED)))
+    path = tmp_path / ("table.json" if request.param == "table" else "bundle")
+    if request.param == "table":
+        path.write_bytes(canonical(document))
+    else:
+        export_folder(path, written("bundle", guarded(document), program=program_of))
+    found = install(path)
+    yield found
+    found.remove()
+
+
+def operands() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(1)
+    x, w, bias = (torch.randn(*shape, device="cuda").to(BF16) for shape in ((256, 1024), (512, 1024), (512,)))
+    return x, w, bias
+
+
+def right(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return torch.allclose(found.float(), expected.float(), rtol=0.02, atol=0.5)
+
+
+def test_linear_layers_and_their_gradients(made: installed.Installed) -> None:
+    x, w, bias = operands()
+    layer = torch.nn.functional.linear
+    with made.off():
+        plain, biased = layer(x, w), layer(x, w, bias)
+    assert made.launched == 0
+    assert right(layer(x, w), plain)
+    assert right(layer(x, w, bias), biased)
+    assert made.launched == 2
+    with torch.inference_mode():
+        assert right(layer(x, w), plain)
+    x.requires_grad_()
+    layer(x, w).sum().backward()
+    assert x.grad is not None
+
+
+def test_captured_and_compiled_programs(made: installed.Installed) -> None:
+    x, w, _ = operands()
+    with torch.no_grad():
+        expected = torch.nn.functional.linear(x, w)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = torch.nn.functional.linear(x, w)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert right(found, expected)
+        assert right(torch.compile(torch.nn.functional.linear)(x, w), expected)
+
+
+def test_a_capture_before_any_call_falls_back_to_torch(made: installed.Installed) -> None:
+    x, w, _ = operands()
+    graph = torch.cuda.CUDAGraph()
+    with made.off(), torch.no_grad():
+        expected = torch.nn.functional.linear(x, w)
+    with torch.no_grad(), torch.cuda.graph(graph):
+        found = torch.nn.functional.linear(x, w)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (made.launched, right(found, expected)) == (0, True)
+
+
+def test_misaligned_and_strided_operands_go_to_torch(made: installed.Installed) -> None:
+    _, w, _ = operands()
+    room = torch.randn(256 * 1024 + 1, device="cuda").to(BF16)
+    odd = room[1:].view(256, 1024)
+    wide = torch.randn(256, 2048, device="cuda").to(BF16)[:, :1024]
+    for x in (odd, wide, torch.randn(1, 1024, device="cuda").to(BF16).expand(256, 1024)):
+        found = torch.nn.functional.linear(x, w)
+        with made.off():
+            assert right(found, torch.nn.functional.linear(x, w))
+    assert made.launched == 0

@@ -1,0 +1,137 @@
+"""Shapes of public architectures from their config.json, beside lists that were worked out by hand.
+
+Widths are those of the published models; most have few layers here, which only changes counts. `make test-torch` runs
+it: it needs PyTorch and transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers", reason="transformers is not in the lock files: `make test-torch` installs it")
+
+from space.errors import ProblemError
+from space.kinds.gemm import Gemm
+from tuner.tables.importers import shapes_of
+from tuner.tables.importers.source import Asked
+
+#: By name: the config, and N, K, count (and epilogue, layout) of each product.
+MODELS: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "Llama 3 8B": (
+        {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256},
+        [(6144, 4096, 32), (4096, 4096, 32), (28672, 4096, 32), (4096, 14336, 32), (128256, 4096, 1)],
+    ),
+    "Mistral 7B": (
+        {"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32768},
+        [(6144, 4096, 2), (4096, 4096, 2), (28672, 4096, 2), (4096, 14336, 2), (32768, 4096, 1)],
+    ),
+    "Qwen2.5 7B": (
+        {"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 2,
+         "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064},
+        [(4608, 3584, 2, "bias"), (3584, 3584, 2), (37888, 3584, 2), (3584, 18944, 2), (152064, 3584, 1)],
+    ),
+    "Qwen3 8B": (
+        {"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 2,
+         "head_dim": 128, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 151936},
+        [(6144, 4096, 2), (4096, 4096, 2), (24576, 4096, 2), (4096, 12288, 2), (151936, 4096, 1)],
+    ),
+    "Qwen3 30B A3B": (
+        {"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+         "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 2, "num_attention_heads": 32,
+         "num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936},
+        [(5120, 2048, 2), (2048, 4096, 2), (128, 2048, 2), (151936, 2048, 1)],
+    ),
+    "Mixtral 8x7B": (
+        {"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 2,
+         "num_attention_heads": 32, "num_key_value_heads": 8, "num_local_experts": 8, "vocab_size": 32000},
+        [(6144, 4096, 2), (4096, 4096, 2), (8, 4096, 2), (32000, 4096, 1)],
+    ),
+    "Gemma 2 9B": (
+        {"model_type": "gemma2", "hidden_size": 3584, "intermediate_size": 14336, "num_hidden_layers": 2,
+         "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 256, "vocab_size": 256000},
+        [(8192, 3584, 2), (3584, 4096, 2), (28672, 3584, 2), (3584, 14336, 2), (256000, 3584, 1)],
+    ),
+    "Phi-3 mini": (
+        {"model_type": "phi3", "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 2,
+         "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 32064, "pad_token_id": 32000},
+        [(9216, 3072, 2), (3072, 3072, 2), (16384, 3072, 2), (3072, 8192, 2), (32064, 3072, 1)],
+    ),
+    "GPT-2": (
+        {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "vocab_size": 50257, "n_positions": 1024},
+        [(2304, 768, 12, "bias", "nn"), (768, 768, 12, "bias", "nn"), (3072, 768, 12, "bias", "nn"),
+         (768, 3072, 12, "bias", "nn"), (50304, 768, 1)],
+    ),
+    "Pythia 1.4B": (
+        {"model_type": "gpt_neox", "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 2,
+         "num_attention_heads": 16, "vocab_size": 50304},
+        [(6144, 2048, 2, "bias"), (2048, 2048, 2, "bias"), (8192, 2048, 2, "bias"), (2048, 8192, 2, "bias"),
+         (50304, 2048, 1)],
+    ),
+    "DeepSeek V3": (
+        {"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
+         "num_hidden_layers": 3, "first_k_dense_replace": 1, "num_attention_heads": 128, "num_key_value_heads": 128,
+         "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4,
+         "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
+         "vocab_size": 129280},
+        [(2112, 7168, 3), (24576, 1536, 3), (32768, 512, 3), (7168, 16384, 3), (36864, 7168, 1), (7168, 18432, 1),
+         (4096, 7168, 2), (7168, 2048, 2), (129280, 7168, 1)],
+    ),
+}  # fmt: skip
+
+
+def listed(folder: Path, config: dict[str, Any], **asked: Any) -> dict[Gemm, int]:  # noqa: ANN401
+    path = folder / "config.json"
+    path.write_text(json.dumps({"torch_dtype": "bfloat16"} | config))
+    return dict(shapes_of([path], Asked(**{"ms": (16,)} | asked)).counts)  # type: ignore[arg-type]
+
+
+def problem(n: int, k: int, epilogue: str = "none", layout: str = "nt", m: int = 16) -> Gemm:
+    return Gemm.of(m, n, k, layout=layout, epilogue=epilogue)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_models_products_are_those_of_a_serving_engine(tmp_path: Path, name: str) -> None:
+    config, expected = MODELS[name]
+    assert listed(tmp_path, config) == {problem(n, k, *rest): count for n, k, count, *rest in expected}
+
+
+def test_m_goes_through_its_ladder_and_tensor_parallelism_cuts(tmp_path: Path) -> None:
+    config = MODELS["Llama 3 8B"][0] | {"num_hidden_layers": 2}
+    # With 16 GPUs and 8 heads of keys, each GPU has one whole head of keys and one of values.
+    for tp, shapes in (
+        (8, [(768, 4096), (4096, 512), (3584, 4096), (4096, 1792)]),
+        (16, [(512, 4096), (4096, 256), (1792, 4096), (4096, 896)]),
+    ):
+        found = listed(tmp_path, config, ms=(1, 64), tp=tp)
+        expected = {problem(n, k, m=m): 2 for n, k in shapes for m in (1, 64)}
+        expected |= {problem(128256 // tp, 4096, m=m): 1 for m in (1, 64)}
+        assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "said"),
+    [
+        ({"model_type": "no_such_model"}, {}, "can't build 'no_such_model'"),
+        (MODELS["GPT-2"][0], {"tp": 7}, "not a multiple of --tp 7"),
+        (MODELS["Mistral 7B"][0] | {"hidden_size": "wide"}, {}, "can't build 'mistral'"),
+    ],
+)
+def test_what_can_not_be_a_model_is_refused(
+    tmp_path: Path, config: dict[str, Any], asked: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ProblemError, match=said):
+        listed(tmp_path, config, **asked)
+
+
+def test_a_quantized_checkpoint_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    config = MODELS["GPT-2"][0] | {"n_layer": 1, "quantization_config": {"quant_method": "fp8"}}
+    path.write_text(json.dumps(config))
+    found = shapes_of([path], Asked(ms=(1,)))
+    assert any("quantized" in note for note in found.notes)

@@ -1,0 +1,251 @@
+"""`install`, `record`, bundles and plugins with the CPU build of PyTorch: what is overridden, and what is passed on.
+
+Our kernels need a GPU: here a stand-in counts what they would compute. `make test-torch` runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from gemmtune import plugins  # noqa: E402
+from gemmtune.torch import configure, install, installed, kernels, record, sources  # noqa: E402
+from gemmtune.torch.operands import Refused  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from tests.support import DEVICE  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import CUBIN, WON, entry, guarded, table, written  # noqa: E402
+from tuner.errors import TableError  # noqa: E402
+from tuner.files import export_folder  # noqa: E402
+from tuner.settings import settings  # noqa: E402
+from tuner.tables.entries import canonical  # noqa: E402
+from tuner.tables.importers import shapes_of  # noqa: E402
+
+BF16 = torch.bfloat16
+LISTED = (Gemm.of(16, 32, 64), Gemm.of(16, 32, 64, epilogue="bias"), Gemm.of(16, 32, 64, batch=3),
+          Gemm.of(16, 32, 64, epilogue="beta"))  # fmt: skip
+
+
+class StandIn(kernels.Kernel):
+    """Computes in f32, on the CPU, and notes what it was given."""
+
+    noted: list[Gemm] = []  # noqa: RUF012
+    misaligned = False
+
+    def __init__(self, problem: Gemm) -> None:
+        self.problem = problem
+
+    def launch(self, a: Any, b: Any, bias: Any, source: Any, alpha: float, beta: float, out: Any = None) -> Any:  # noqa: ANN401
+        if self.misaligned:
+            raise Refused("a starts at an odd address")
+        self.noted.append(self.problem)
+        made = torch.einsum("...mk,...kn->...mn", a.float(), b.float()) * alpha
+        made = made + (0 if bias is None else bias.float()) + (0 if source is None else beta * source.float())
+        return made.to(a.dtype) if out is None else out.copy_(made)
+
+    def writes(self, out: Any) -> bool:  # noqa: ANN401
+        return bool(out.is_contiguous() and out.dtype == BF16 and out.shape[-2:] == (16, 32))
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[installed.Installed]:
+    monkeypatch.setattr(installed, "Kernel", StandIn)
+    monkeypatch.setattr(kernels, "prepare", lambda key, problem, *_, **__: StandIn(problem))
+    monkeypatch.setattr(StandIn, "noted", [])
+    path = tmp_path / "table.json"
+    path.write_bytes(canonical(table(*map(entry, LISTED), entry(Gemm.of(8, 8, 8), 1.0))))
+    found = install(path, key="CPU")
+    yield found
+    found.remove()
+
+
+def operands(*shape: int) -> Any:  # noqa: ANN401
+    *batch, m, n, k = shape
+    return torch.randn(*batch, m, k).to(BF16), torch.randn(*batch, n, k).to(BF16).mT
+
+
+def test_linear_layers_and_their_gradients_run_what_the_table_has(made: installed.Installed) -> None:
+    layer = torch.nn.Linear(64, 32, dtype=BF16)
+    x = torch.randn(16, 64, dtype=BF16, requires_grad=True)
+    found = layer(x)
+    with made.off():
+        assert torch.allclose(found, layer(x), atol=0.1)
+    assert StandIn.noted == [LISTED[1]]
+    found.sum().backward()
+    assert x.grad is not None
+    assert made.launched == 1
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_every_form_of_a_product_is_overridden(made: installed.Installed, mode: Any) -> None:  # noqa: ANN401
+    a, b = operands(16, 32, 64)
+    with mode():
+        out = torch.empty(16, 32, dtype=BF16)
+        source = torch.randn(16, 32).to(BF16)
+        for found, expected in (
+            (torch.mm(a, b), a.float() @ b.float()),
+            (torch.mm(a, b, out=out), a.float() @ b.float()),
+            (torch.addmm(source[0], a, b), a.float() @ b.float() + source[0].float()),
+            (torch.addmm(source, a, b, beta=0.5), a.float() @ b.float() + 0.5 * source.float()),
+            (torch.bmm(*operands(3, 16, 32, 64)), None),
+        ):
+            assert expected is None or torch.allclose(found.float(), expected, rtol=0.02, atol=0.2)
+    assert StandIn.noted == [LISTED[0], LISTED[0], LISTED[1], LISTED[3], LISTED[2]]
+
+
+def test_what_torch_accepts_is_never_refused(made: installed.Installed, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = operands(16, 32, 64)
+    wide = torch.randn(16, 128).to(BF16)[:, ::2]
+    one = torch.randn(1, 64).to(BF16).expand(16, 64)
+    for left, right in (
+        (a[:0], b), (a, b[:, :0]), (wide, b), (one, b), (a.float(), b.float()), (a.double(), b.double()),
+        (torch.ones(16, 64, dtype=torch.int32), torch.ones(64, 32, dtype=torch.int32)), operands(8, 8, 8),
+    ):  # fmt: skip
+        found = torch.mm(left, right)
+        with made.off():
+            assert torch.equal(found, torch.mm(left, right))
+    assert StandIn.noted == []
+    for out in (torch.empty(32, 16, dtype=BF16).t(), torch.empty(0, dtype=BF16)):
+        assert torch.mm(a, b, out=out).shape == (16, 32)
+    monkeypatch.setattr(StandIn, "misaligned", True)
+    torch.mm(a, b)
+    assert (StandIn.noted, made.passed) == ([], 3)
+    with pytest.raises(RuntimeError, match=r"shape|size"):
+        torch.mm(a, a)
+
+
+def test_off_and_remove_give_torchs_kernels_back(made: installed.Installed) -> None:
+    a, b = operands(16, 32, 64)
+    with made.off():
+        torch.mm(a, b)
+    made.remove()
+    torch.mm(a, b)
+    assert StandIn.noted == []
+
+
+def test_compiled_functions_use_it(made: installed.Installed) -> None:
+    a, b = operands(16, 32, 64)
+    compiled = torch.compile(lambda x, y: torch.mm(x, y) + 1, backend="aot_eager")
+    with torch.no_grad():
+        compiled(a, b)
+    assert StandIn.noted == [LISTED[0]]
+
+
+def test_a_table_that_was_changed_installs_nothing(tmp_path: Path) -> None:
+    (tmp_path / "table.json").write_text(json.dumps(table(entry(WON)) | {"device": "NVIDIA L40S"}))
+    with pytest.raises(TableError, match="was changed"):
+        install(tmp_path / "table.json", key="CPU")
+    assert installed._installed is None
+
+
+def test_another_device_is_refused_with_what_differs() -> None:
+    found = installed.Exact(DEVICE, {}).find(WON, "NVIDIA L40S")
+    assert found.config is None
+    assert "NVIDIA L40S" in found.why
+
+
+def test_a_bundle_needs_neither_compiler_nor_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = written("bundle", guarded(table(entry(WON))), program=lambda _: CUBIN)
+    export_folder(tmp_path / "bundle", files)
+    monkeypatch.setattr(sources.Store, "open", None)
+    configure(tmp_path / "bundle")
+    try:
+        found = sources.chosen().find(WON, DEVICE)
+        assert (found.source, found.program) == ("measured", CUBIN)
+        assert sources.chosen().find(Gemm.of(17, 4096, 4096), DEVICE).config is None
+    finally:
+        configure()
+
+
+def test_a_guarded_table_leaves_what_the_library_won_to_it(tmp_path: Path) -> None:
+    tied = Gemm.of(24, 4096, 4096)
+    files = written("json", guarded(table(entry(WON), entry(tied, 1.0))))
+    (tmp_path / "t.json").write_bytes(next(iter(files.values())))
+    configure(tmp_path / "t.json")
+    try:
+        assert sources.chosen().find(WON, DEVICE).config is not None
+        assert "to the library" in sources.chosen().find(tied, DEVICE).why
+    finally:
+        configure()
+
+
+# ------------------------------------------------------------------------------------------------ plugins
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    calls: list[Path] = []
+    monkeypatch.setattr("gemmtune.torch.install", calls.append)
+    monkeypatch.setattr(plugins, "_done", set())
+    yield calls
+    settings.cache_clear()
+
+
+def test_a_plugin_installs_the_named_table_once(asked: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.cache_clear()
+    plugins.install_table()
+    assert asked == []
+    monkeypatch.setenv("GEMMTUNE_TABLE", "/srv/bundle")
+    settings.cache_clear()
+    plugins.install_table()
+    plugins.install_table()
+    assert asked == [Path("/srv/bundle")]
+
+
+def test_a_plugin_never_stops_an_engine(
+    asked: list[Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(path: Path) -> None:
+        raise TableError(f"{path} was changed")
+
+    monkeypatch.setattr("gemmtune.torch.install", broken)
+    monkeypatch.setenv("GEMMTUNE_TABLE", "/srv/bundle")
+    settings.cache_clear()
+    with caplog.at_level(logging.ERROR, "gemmtune.torch"):
+        plugins.install_table()
+    assert "was changed" in caplog.text
+
+
+# ------------------------------------------------------------------------------------------------ record
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_recorded_products_are_a_list_with_counts(tmp_path: Path, mode: Any) -> None:  # noqa: ANN401
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32, dtype=BF16), torch.nn.Linear(32, 64, bias=False, dtype=BF16))
+    with mode(), record(tmp_path / "shapes.csv") as recording:
+        for _ in range(3):
+            model(torch.zeros(2, 8, 64, dtype=BF16))
+        torch.bmm(*operands(3, 16, 32, 64))
+        torch.mm(*operands(8, 8, 8)).float() @ torch.zeros(8, 8)
+    expected = {Gemm.of(16, 32, 64, epilogue="bias"): 3, Gemm.of(16, 64, 32): 3, LISTED[2]: 1, Gemm.of(8, 8, 8): 1}
+    assert shapes_of([tmp_path / "shapes.csv"]).counts == expected
+    assert sum(recording.shapes.left_out.values()) == 1
+
+
+def test_a_program_that_fails_writes_nothing(tmp_path: Path) -> None:
+    def program() -> None:
+        with record(tmp_path / "shapes.csv"):
+            torch.mm(*operands(8, 8, 8))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        program()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_profilers_own_trace_is_read(tmp_path: Path) -> None:
+    model = torch.nn.Linear(64, 32, dtype=BF16)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.no_grad(), torch.profiler.profile(record_shapes=True, activities=activities) as done:
+        for _ in range(2):
+            model(torch.zeros(16, 64, dtype=BF16))
+        torch.mm(*operands(8, 8, 8))
+    done.export_chrome_trace(str(tmp_path / "trace.json.gz"))
+    found = shapes_of([tmp_path / "trace.json.gz"])
+    assert found.counts == {Gemm.of(16, 32, 64, epilogue="bias"): 2, Gemm.of(8, 8, 8): 1}
