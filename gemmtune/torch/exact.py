@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmtune.torch.sources import Found
+from gemmtune.torch.found import Found
 from space.problem import Problem
 from tuner.errors import TableError
 from tuner.evidence.records import Best
@@ -36,9 +36,9 @@ class Exact:
         best = self.bests.get(problem.key)
         if best is None:
             return Found(None, "the table leaves this problem to the library")
-        version = best.winner.provenance.cublaslt
-        program = self.bundle.program(problem) if self.bundle else b""
-        return Found(best.config, "measured: in the table", "measured", version, program)
+        winner, program = best.winner, self.bundle.program(problem) if self.bundle else b""
+        return Found(best.config, "measured: in the table", "measured", winner.provenance.cublaslt,
+                     winner.measurement.build_digest, program)  # fmt: skip
 
 
 def exact(path: Path, min_gain: float | None = None) -> Exact:

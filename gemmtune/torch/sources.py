@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from gemmtune.client import Client, GemmtuneError
+from gemmtune.torch.exact import exact
+from gemmtune.torch.found import Found as Found  # what sources are made of
+from gemmtune.torch.found import Source as Source
 from space.config import Config
 from space.errors import SpaceError
 from space.problem import Problem
@@ -26,35 +29,6 @@ TRUSTED: Final = ("measured", "stale", "recorded", "nearest", "predicted")
 NEIGHBOURS: Final = ("plain", "pdl")
 #: When configs that were not measured for exactly the problem are verified on this device.
 VERIFY: Final = ("first_call", "background")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A source's answer.
-
-    Attributes:
-        config: the config to launch; None if there is none.
-        why: the reason, as one sentence.
-        build_digest: of the kernel that was verified for exactly this problem on this device model; any other is
-            verified here before its first launch. Empty if none was.
-        cublaslt: version of cuBLASLt that a config of the library was measured with; empty if unknown.
-        program: its cubin; empty if it has to be built.
-    """
-
-    config: Config | None
-    why: str
-    source: str = ""
-    cublaslt: str = ""
-    build_digest: str = ""
-    program: bytes = b""
-
-
-class Source(Protocol):
-    """Finds configs."""
-
-    def find(self, problem: Problem, device: str) -> Found:
-        """The best config for a problem on a device model; an unknown problem or device is an answer, not an error."""
-        ...
 
 
 @dataclass
@@ -182,8 +156,6 @@ def _open(named: str | Path | None, trusted: Sequence[str], token: str | None, n
     if text.startswith(("http://", "https://")):
         return Service(Client(text, token=token), trusted, neighbours)
     if text and Path(text).is_dir():
-        from gemmtune.torch.exact import exact  # which imports this module
-
         return exact(Path(text))
     if text.endswith(".json"):
         document = read_document(Path(text))
