@@ -35,8 +35,8 @@ from benchmarks.installation import Installation
 from benchmarks.kill_worker import gpu_process_of
 from benchmarks.postgres import Postgres, new_folder, running_postgres
 from benchmarks.published import add_out, publish
-from benchmarks.storm import running
 from benchmarks.storm_audit import audit
+from benchmarks.storm_fleet import running
 from benchmarks.storm_recordings import plant
 from benchmarks.waiting import give_up, say, until, within
 from space.kinds.gemm import Gemm

@@ -1,4 +1,4 @@
-"""A `gemmtune` installation: each command in its own process, with settings, logs and token in one folder."""
+"""A `gemmtune` installation: each command in its own process, with settings, logs and tokens in one folder."""
 
 from __future__ import annotations
 
@@ -10,23 +10,30 @@ from benchmarks.ports import free_port
 
 
 class Installation:
-    """One service and its workers, not running yet.
+    """Services and their workers, not running yet.
 
     Args:
         folder: holds logs, builds, models and the token.
         database: SQLAlchemy's URL.
         recorded: folder of recordings; by default in `folder`.
+        services: how many services there may be.
+        front: URL that workers use; by default the first service's.
+
+    Attributes:
+        ports: of the services.
+        url: of the first one.
     """
 
     def __init__(
-        self, folder: Path, database: str, heartbeat_seconds: float, round_seconds: float, recorded: Path | None = None
-    ) -> None:
-        self._folder, self._port = folder, free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
+        self, folder: Path, database: str, heartbeat_seconds: float, round_seconds: float, recorded: Path | None = None,
+        services: int = 1, front: str = "",
+    ) -> None:  # fmt: skip
+        self._folder, self.ports = folder, [free_port() for _ in range(services)]
+        self.url = f"http://127.0.0.1:{self.ports[0]}"
         self._settings = {
             "GEMMTUNE_DB": database, "GEMMTUNE_RECORDED_DIR": str(recorded or folder / "recorded"),
             "GEMMTUNE_CACHE_DIR": str(folder / "cache"), "GEMMTUNE_MODEL_DIR": str(folder / "models"),
-            "GEMMTUNE_URL": self.url, "GEMMTUNE_TOKEN_FILE": str(folder / "token"),
+            "GEMMTUNE_URL": front or self.url, "GEMMTUNE_TOKEN_FILE": str(folder / "token"),
             "GEMMTUNE_HEARTBEAT_SECONDS": str(heartbeat_seconds), "GEMMTUNE_ROUND_SECONDS": str(round_seconds),
         }  # fmt: skip
 
@@ -42,9 +49,9 @@ class Installation:
             raise RuntimeError(f"gemmtune token create ended with {made.returncode}: {made.stderr}")
         (self._folder / "token").write_text(made.stdout.strip())
 
-    def start_service(self) -> subprocess.Popen[bytes]:
-        """`gemmtune serve`."""
-        return self._start("service", "serve", "--port", str(self._port))
+    def start_service(self, place: int = 0) -> subprocess.Popen[bytes]:
+        """`gemmtune serve` on one of the ports."""
+        return self._start("service", "serve", "--port", str(self.ports[place]))
 
     def start_worker(self, *devices: str) -> subprocess.Popen[bytes]:
         """`gemmtune worker run` on these devices."""

@@ -25,7 +25,8 @@ from sqlalchemy import select
 
 from benchmarks.postgres import running_postgres
 from benchmarks.published import add_out, publish
-from benchmarks.storm import Fleet, begin_campaign, running
+from benchmarks.storm import begin_campaign
+from benchmarks.storm_fleet import Fleet, running
 from benchmarks.storm_recordings import plant
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow
 from tuner.evidence.codec import utc

@@ -1,73 +1,46 @@
-"""A storm over a fleet: workers, services and the database are killed, stopped and restarted at random.
+"""A storm over a fleet: workers, services and the database fail at random, and clients attack, until a campaign ends.
 
-    python -m benchmarks.storm --problems 200 --workers 8 --faults 60 --out benchmarks/results/F.md
+    python -m benchmarks.storm --seeds 0 1 2 3 4 --problems 60 --workers 4 --faults 30 --out benchmarks/results/F.md
 
-PostgreSQL, `gemmtune serve` and `gemmtune worker run` are real processes that use HTTP, and NVRTC compiles the
-candidates. Only the GPU is replaced, by planted recordings of any number of problems. At the end `Audit` checks the
-tables.
+PostgreSQL with a standby, two `gemmtune serve` and several `gemmtune worker run` are real processes that use HTTP, and
+NVRTC compiles the candidates. Only the GPU is replaced, by planted recordings of any number of problems. At the end
+`audit` checks the tables, and that every report that a worker was told to be stored is there.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-import signal
-import subprocess
+import socket
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import select
-
-from benchmarks.installation import Installation
-from benchmarks.postgres import Postgres, running_postgres
 from benchmarks.published import add_out, publish
-from benchmarks.storm_audit import Audit, audit
+from benchmarks.replicated import replicated
+from benchmarks.silent_proxy import ReportingProxy
+from benchmarks.storm_audit import Audit, Told, audit
+from benchmarks.storm_fleet import Fleet
 from benchmarks.storm_recordings import plant
+from benchmarks.storm_thief import Thief
 from benchmarks.storm_watch import Watch
+from benchmarks.storm_weather import Fault, Weather, planned
 from space.kinds.gemm import Gemm
 from tuner.errors import StoreError
-from tuner.evidence.campaign_models import RoundRow, WorkerRow
-from tuner.evidence.models import ProblemRow
+from tuner.evidence import tokens
 from tuner.evidence.store import Store
-from tuner.exits import EXIT_SERVICE, EXIT_STORE
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest, CampaignStatus
 
-FAULTS: Final = {
-    "worker killed -9": 5,
-    "worker stopped, then continued": 4,
-    "service killed -9": 2,
-    "service restarted": 2,
-    "database restarted": 1,
-    "database killed -9": 1,
-}
 _CANDIDATES: Final = 24
-_ROUND_SECONDS: Final = 3
-#: Exit codes of a command that could not open the store or reach the service.
-_UNREACHABLE: Final = (EXIT_STORE, EXIT_SERVICE)
-
-
-@dataclass(slots=True)
-class Fault:
-    """One fault, and what it hit.
-
-    Attributes:
-        problem_key: problem of the worker's round; empty if it had none.
-        at: time by the database's clock.
-    """
-
-    kind: str
-    at: datetime
-    problem_key: str = ""
+_SERVICES: Final = 2
 
 
 @dataclass(slots=True)
@@ -82,152 +55,64 @@ class Storm:
     seconds: float = 0.0
 
 
-class Fleet:
-    """A service and its workers as processes.
+def run(problems: int, workers: int, faults: Sequence[str], heartbeat_seconds: float, chance: random.Random,
+        most_seconds: float, say: Callable[[str], None] = print) -> tuple[Storm, Audit]:  # fmt: skip
+    """Runs a storm, then audits the tables.
 
     Args:
-        url: of the database.
-        device: of every worker.
-    """
-
-    def __init__(self, folder: Path, url: str, heartbeat_seconds: float, device: str = "recorded:h200") -> None:
-        self._device = device
-        self._installed = Installation(folder, url, heartbeat_seconds, _ROUND_SECONDS)
-        self.url = self._installed.url
-        self._installed.make_token()
-        self.service = self.start_service()
-        self.workers: list[subprocess.Popen[bytes]] = []
-
-    def start_service(self) -> subprocess.Popen[bytes]:
-        """`gemmtune serve`."""
-        return self._installed.start_service()
-
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        """`gemmtune worker run`."""
-        return self._installed.start_worker(self._device)
-
-    def keep(self) -> None:
-        """Restarts processes that found no database or service at their start, as systemd and compose do."""
-        if self.service.poll() in _UNREACHABLE:
-            self.service = self.start_service()
-        self.workers = [self.start_worker() if worker.poll() in _UNREACHABLE else worker for worker in self.workers]
-
-    def stop(self) -> None:
-        """Ends every process."""
-        for process in (*self.workers, self.service):
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-            process.wait()
-
-
-class Weather:
-    """Injects a number of faults into a fleet."""
-
-    def __init__(self, fleet: Fleet, postgres: Postgres, store: Store, chance: random.Random, watch: Watch) -> None:
-        self._fleet, self._postgres, self._store, self._chance = fleet, postgres, store, chance
-        self._watch = watch
-        self._later: list[tuple[float, Callable[[], object]]] = []
-
-    def strike(self) -> Fault:
-        """One fault."""
-        kind = self._chance.choices(list(FAULTS), list(FAULTS.values()))[0]
-        fault = Fault(kind, datetime.now(UTC))
-        if kind.startswith("worker"):
-            place = self._chance.randrange(len(self._fleet.workers))
-            fault.problem_key = self._held_by(self._fleet.workers[place].pid)
-            fault.at = datetime.now(UTC)
-            if kind == "worker killed -9":
-                self._kill_worker(place)
-            else:
-                self._stop_worker(self._fleet.workers[place])
-        elif kind.startswith("service"):
-            self._restart_service(kind == "service killed -9")
-        else:
-            if kind == "database restarted":
-                self._postgres.restart()
-            else:
-                self._postgres.crash()
-                self._postgres.start()
-            self._watch.note()
-        return fault
-
-    def settle(self) -> None:
-        """Runs due follow-ups of earlier faults, and restarts a service that ended by itself."""
-        if self._fleet.service.poll() is not None:
-            self._fleet.service = self._fleet.start_service()
-        due = [action for moment, action in self._later if moment <= time.monotonic()]
-        self._later = [entry for entry in self._later if entry[0] > time.monotonic()]
-        for action in due:
-            with suppress(ProcessLookupError):
-                action()
-
-    def _kill_worker(self, place: int) -> None:
-        process = self._fleet.workers[place]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        self._fleet.workers[place] = self._fleet.start_worker()
-
-    def _stop_worker(self, process: subprocess.Popen[bytes]) -> None:
-        process.send_signal(signal.SIGSTOP)
-        wakes = time.monotonic() + self._chance.uniform(1.0, 12.0)
-        self._later.append((wakes, lambda: process.send_signal(signal.SIGCONT)))
-
-    def _restart_service(self, hard: bool) -> None:
-        self._fleet.service.send_signal(signal.SIGKILL if hard else signal.SIGTERM)
-        self._fleet.service.wait()
-        self._fleet.service = self._fleet.start_service()
-
-    def _held_by(self, pid: int) -> str:
-        """The problem of the round that a worker process holds, by its default name."""
-        with suppress(StoreError):
-            return next((key for name, key in running(self._store) if name.endswith(f"-{pid}")), "")
-        return ""
-
-
-def running(store: Store) -> list[tuple[str, str]]:
-    """Names of workers with the problems that they run now."""
-    query = select(WorkerRow.name, ProblemRow.key).select_from(RoundRow).join(WorkerRow).join(ProblemRow)
-    with store.transaction() as session:
-        return [(name, key) for name, key in session.execute(query.where(RoundRow.status == "running"))]
-
-
-def run(problems: int, workers: int, faults: int, heartbeat_seconds: float, seed: int, most_seconds: float,
-        say: Callable[[str], None] = print) -> tuple[Storm, Audit]:  # fmt: skip
-    """Runs a storm, then audits the tables.
+        faults: their kinds, in the order in which they strike.
 
     Raises:
         TimeoutError: the campaign did not end in time.
     """
-    chance, storm = random.Random(seed), Storm()
+    storm = Storm()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        postgres = stack.enter_context(running_postgres(durable=True))
+        both, url = stack.enter_context(replicated())
         shapes = plant(folder / "recorded" / "h200", problems, _CANDIDATES)
-        url = postgres.database()
-        store = stack.enter_context(Store.open(url))
-        fleet = Fleet(folder, url, heartbeat_seconds)
+        store = stack.enter_context(Store.open(both.url(url, both.spectators)))
+        ports: list[int] = []
+        front = stack.enter_context(ReportingProxy(lambda: _some(ports)))
+        fleet = Fleet(folder, both.url(url, both.clients), heartbeat_seconds, services=_SERVICES,
+                      front=f"http://127.0.0.1:{front.port}")  # fmt: skip
+        ports += fleet.ports
         stack.callback(fleet.stop)
         fleet.workers = [fleet.start_worker() for _ in range(workers)]
         campaign = begin_campaign(store, shapes)
-        watch = stack.enter_context(Watch(fleet.url))
-        while not watch.recovered:
+        watches = [stack.enter_context(Watch(f"http://127.0.0.1:{port}")) for port in ports]
+        while not all(watch.recovered for watch in watches):
             time.sleep(0.1)
-        weather, started = Weather(fleet, postgres, store, chance, watch), time.monotonic()
-        for _ in _looks(started + most_seconds):
-            weather.settle()
-            fleet.keep()
-            done, ended = _stands(store, campaign)
-            if ended:
-                break
-            # Spreads the faults over the campaign, in proportion to the completed problems.
-            if len(storm.faults) < faults and done * faults >= len(storm.faults) * problems * 0.9:
-                storm.faults.append(weather.strike())
-                say(f"{time.monotonic() - started:6.1f} s  {done}/{problems} ended  {storm.faults[-1].kind}")
+        _, thief_secret = tokens.make(store, "thief", ["work"])
+        _, flood_secret = tokens.make(store, "flood", ["read", "submit"])
+        thief = Thief(f"http://127.0.0.1:{front.port}", store, thief_secret, fleet.secret)
+        weather = Weather(fleet, both, front, store, flood_secret, chance)
+        stack.callback(weather.calm)
+        started = time.monotonic()
+        with thief:
+            for _ in _looks(started + most_seconds):
+                fleet.keep()
+                done, ended = _stands(store, campaign)
+                if ended:
+                    break
+                # Spreads the faults over the campaign, in proportion to the completed problems.
+                struck = len(storm.faults)
+                if struck < len(faults) and done * len(faults) >= struck * problems * 0.9:
+                    storm.faults.append(weather.strike(faults[struck]))
+                    say(f"{time.monotonic() - started:6.1f} s  {done}/{problems} ended  {storm.faults[-1].kind}")
         storm.seconds = time.monotonic() - started
-        limit = 2 * heartbeat_seconds + 5
-        struck = [(fault.kind, fault.at, fault.problem_key) for fault in storm.faults]
-        return storm, audit(store, campaign, struck, limit, watch.recovered)
+        weather.calm()
+        recovered = [moment for watch in watches for moment in watch.recovered] + weather.recovered
+        hit = [(fault.kind, fault.at, fault.problem_key) for fault in storm.faults]
+        told = Told(_CANDIDATES, dict(front.taken), thief.statuses.total(), thief.accepted)
+        return storm, audit(store, campaign, hit, 2 * heartbeat_seconds + 5, recovered, told)
+
+
+def _some(ports: list[int]) -> socket.socket:
+    """A connection to a service, or to another one while that is down."""
+    for port in random.sample(ports, len(ports)):
+        with suppress(OSError):
+            return socket.create_connection(("127.0.0.1", port), 5)
+    raise OSError("no service listens")
 
 
 def _looks(until: float) -> Iterator[None]:
@@ -254,36 +139,53 @@ def _stands(store: Store, campaign_id: int) -> tuple[int, bool]:
     return 0, False
 
 
-def report(storm: Storm, found: Audit, options: argparse.Namespace) -> str:
-    """The report as Markdown."""
-    kinds = Counter(fault.kind for fault in storm.faults)
+def report(storms: dict[int, tuple[Storm, Audit]], options: argparse.Namespace) -> str:
+    """The report as Markdown, one column a seed."""
+    seeds = list(storms)
+    kinds = sorted({fault.kind for storm, _ in storms.values() for fault in storm.faults})
+    counts = [Counter(fault.kind for fault in storm.faults) for storm, _ in storms.values()]
+    heading = [*(f"seed {seed}" for seed in seeds), "all"]
     lines = [
-        f"{options.problems} problems of {_CANDIDATES} candidates, {options.workers} workers on the recorded device, "
-        f"heartbeat {options.heartbeat:g} s, seed {options.seed}: ended after {storm.seconds:.0f} s.",
-        "", "| fault | times |", "| --- | --- |",
-        *(f"| {kind} | {count} |" for kind, count in sorted(kinds.items())), f"| all | {len(storm.faults)} |", "",
-        "| what has to hold | found | holds |", "| --- | --- | --- |",
-        *(f"| {check.what} | {check.found} | {'yes' if check.holds else '**no**'} |" for check in found.checks),
+        f"Each storm: {options.problems} problems of {_CANDIDATES} candidates, {_SERVICES} services, {options.workers} "
+        f"workers on the recorded device, heartbeat {options.heartbeat:g} s; PostgreSQL with a synchronous standby.",
+        "", f"| fault | {' | '.join(heading)} |", "| --- |" + " --- |" * len(heading),
+        *(_row(kind, [count[kind] for count in counts]) for kind in kinds),
+        _row("all", [count.total() for count in counts]),
+        "", "| what has to hold | seed | found | holds |", "| --- | --- | --- | --- |",
     ]  # fmt: skip
-    return "\n".join(lines)
+    for place in range(len(storms[seeds[0]][1].checks)):
+        for seed, (_, found) in storms.items():
+            check = found.checks[place]
+            lines.append(f"| {check.what} | {seed} | {check.found} | {'yes' if check.holds else '**no**'} |")
+    took = ", ".join(f"{storm.seconds:.0f} s" for storm, _ in storms.values())
+    return "\n".join([*lines, "", f"The campaigns ended after {took}."])
+
+
+def _row(name: str, counts: list[int]) -> str:
+    return f"| {name} | {' | '.join(map(str, [*counts, sum(counts)]))} |"
 
 
 def main() -> None:
-    """Runs a storm, prints its table, and fails if a check does not hold."""
+    """Runs a storm a seed, prints their table, and fails if a check does not hold."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--problems", type=int, default=200)
-    options.add_argument("--workers", type=int, default=8)
-    options.add_argument("--faults", type=int, default=60)
-    options.add_argument("--heartbeat", type=float, default=2.0)
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--seconds", type=float, default=3_600.0, help="give up after these")
+    options.add_argument("--problems", type=int, default=60)
+    options.add_argument("--workers", type=int, default=4)
+    options.add_argument("--faults", type=int, default=30)
+    options.add_argument("--heartbeat", type=float, default=5.0)
+    options.add_argument("--seeds", type=int, nargs="+", default=[0])
+    options.add_argument("--seconds", type=float, default=3_600.0, help="give up a storm after these")
     add_out(options)
     given = options.parse_args()
-    storm, found = run(given.problems, given.workers, given.faults, given.heartbeat, given.seed, given.seconds)
-    text = report(storm, found, given)
+    storms = {}
+    for seed in given.seeds:
+        print(f"seed {seed}", flush=True)
+        chance = random.Random(seed)
+        faults = planned(chance, given.faults)
+        storms[seed] = run(given.problems, given.workers, faults, given.heartbeat, chance, given.seconds)
+    text = report(storms, given)
     print(text)
     publish("storm", given.out, text)
-    if not all(check.holds for check in found.checks):
+    if not all(check.holds for _, found in storms.values() for check in found.checks):
         sys.exit(1)
 
 

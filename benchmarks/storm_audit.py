@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
+from typing import Final
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from benchmarks.storm_recordings import planted_us
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.evidence.codec import utc
-from tuner.evidence.models import BestRow, MeasurementRow, ProblemRow
+from tuner.evidence.models import BestRow, ConfigRow, MeasurementRow, ProblemRow
 from tuner.evidence.store import Store
 
 #: A fault: its kind, its moment, and the problem whose round it hit, if any.
 Struck = tuple[str, datetime, str]
+#: Candidates within 2 % are level: any of them may be best.
+SLOWEST_BEST: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,23 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What clients were told during a storm.
+
+    Attributes:
+        candidates: of each problem.
+        reports: measurements of every report that a service acknowledged, by the number of its round.
+        attacks: requests of the thief.
+        accepted: those that no service refused.
+    """
+
+    candidates: int
+    reports: Mapping[int, int]
+    attacks: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """All checks of an audit."""
 
@@ -41,13 +62,15 @@ class Audit:
 
 
 def audit(
-    store: Store, campaign_id: int, faults: Sequence[Struck], limit_seconds: float, recovered: Sequence[datetime] = ()
-) -> Audit:
+    store: Store, campaign_id: int, faults: Sequence[Struck], limit_seconds: float, recovered: Sequence[datetime] = (),
+    told: Told | None = None,
+) -> Audit:  # fmt: skip
     """Audits the tables of one campaign.
 
     Args:
         limit_seconds: time within which a lost round must restart.
         recovered: when outages of the service or database ended; heartbeats are lost during an outage.
+        told: of a storm on planted recordings.
     """
     with store.transaction() as session:
         rounds = session.scalars(select(RoundRow).order_by(RoundRow.claimed_at)).all()
@@ -59,6 +82,7 @@ def audit(
                 _apart(rounds, "worker_id", "rounds of one worker that overlap in time"),
                 _served(session),
                 _begun_anew(session, rounds, faults, limit_seconds, recovered),
+                *(_told(session, rounds, told) if told else ()),
             )
         )
 
@@ -89,6 +113,40 @@ def _once(session: Session, rounds: Sequence[RoundRow]) -> list[Check]:
         ),
         Check("problems count what their studies have", f"{tried:,} counted", tried == session.scalar(screened)),
     ]  # fmt: skip
+
+
+def _told(session: Session, rounds: Sequence[RoundRow], told: Told) -> list[Check]:
+    refused = told.attacks > 0 and told.accepted == 0
+    return [
+        _acknowledged(session, rounds, told.reports),
+        _as_planted(session, told.candidates),
+        Check("the service refuses a thief", f"{told.attacks:,} attacks, {told.accepted} accepted", refused),
+    ]
+
+
+def _acknowledged(session: Session, rounds: Sequence[RoundRow], reports: Mapping[int, int]) -> Check:
+    """Every report that was answered with 204 is stored, with all of its measurements."""
+    counted = select(MeasurementRow.round_id, func.count()).group_by(MeasurementRow.round_id)
+    kept = {number: count for number, count in session.execute(counted)}
+    status = {row.id: row.status for row in rounds}
+    missing = [number for number, measured in reports.items()
+               if status.get(number) not in ("done", "failed") or kept.get(number, 0) != measured]  # fmt: skip
+    text = f"{len(reports):,} reports of {sum(reports.values()):,} measurements, {len(missing)} not kept"
+    return Check("every acknowledged report is kept", text, bool(reports) and not missing)
+
+
+def _as_planted(session: Session, candidates: int) -> Check:
+    """Every measurement and every best has the time that its recording has."""
+    rows = session.execute(
+        select(ConfigRow.key, MeasurementRow.median_us, BestRow.id)
+        .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+        .outerjoin(BestRow, BestRow.measurement_id == MeasurementRow.id)
+    ).all()
+    planted = planted_us(candidates)
+    wrong = sum(row.median_us is None or abs(row.median_us - planted[row.key]) > 1e-9 for row in rows)
+    slow = sum(row.id is not None and row.median_us > SLOWEST_BEST * min(planted.values()) for row in rows)
+    text = f"{wrong} wrong of {len(rows):,} measurements, {slow} bests beyond the tie band"
+    return Check("nothing that is stored is wrong, and the fastest is best", text, not wrong and not slow)
 
 
 def _apart(rounds: Sequence[RoundRow], name: str, what: str) -> Check:

@@ -25,6 +25,15 @@ _FACTS: Final = DeviceFacts(
 _CLOCKS: Final = Clocks(1_980, 3_201, 400.0, 50)
 
 
+_LIBRARY: Final = tuple(family_named("cublaslt").config({"rank": rank}) for rank in (0, 2))
+
+
+def planted_us(candidates: int) -> dict[str, float]:
+    """Time of every planted config in microseconds, by its key; the same for all problems."""
+    ours = {config.key: 200.0 + place for place, config in enumerate(some_configs(candidates))}
+    return ours | {config.key: 210.0 - 2 * place for place, config in enumerate(_LIBRARY)}
+
+
 def plant(folder: Path, problems: int, candidates: int) -> list[Gemm]:
     """Writes recordings of `problems` problems with `candidates` candidates each; the problems.
 
@@ -33,10 +42,10 @@ def plant(folder: Path, problems: int, candidates: int) -> list[Gemm]:
     made, configs = list[Gemm](), some_configs(candidates)
     for number in range(problems):
         problem = Gemm(4096 + 128 * (number % 20), 4096 + 128 * (number // 20), 4096)
-        rows = [measured(config, problem, 200.0 + place, "screen") for place, config in enumerate(configs)]
-        rows += [measured(config, problem, 200.0 + place, "final") for place, config in enumerate(configs[:8])]
-        library = family_named("cublaslt")
-        rows += [measured(library.config({"rank": rank_}), problem, 210.0 - rank_, "final") for rank_ in (0, 2)]
+        times = planted_us(candidates)
+        rows = [measured(config, problem, times[config.key], "screen") for config in configs]
+        finals = [*configs[:8], *_LIBRARY]
+        rows += [measured(config, problem, times[config.key], "final") for config in finals]
         write_recording(folder / file_name(problem), problem, _FACTS, [(row, _PROVENANCE) for row in rows])
         made.append(problem)
     return made

@@ -35,6 +35,7 @@ from sqlalchemy import (
 from tuner.errors import StoreError
 from tuner.evidence.codec import utc
 from tuner.evidence.database import FAILURES, connect, current_revision, migrate, migrating, shown, unusable
+from tuner.evidence.postgresql import allow_pauses
 from tuner.evidence.schema import METADATA
 from tuner.files import whole_file
 
@@ -106,6 +107,7 @@ def _write(engine: Engine, lines: gzip.GzipFile) -> dict[str, int]:
         engine if engine.dialect.name == "sqlite" else engine.execution_options(isolation_level="REPEATABLE READ")
     )
     with snapshot.begin() as connection:
+        allow_pauses(connection)
         tables = METADATA.sorted_tables
         line({"schema": SCHEMA, "revision": current_revision(connection), "at": datetime.now(UTC).isoformat(),
               "tables": [table.name for table in tables]})  # fmt: skip

@@ -20,7 +20,15 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
 from tuner.errors import StoreError
-from tuner.evidence.postgresql import MOST_CONNECTIONS, NOTE_CONNECTIONS, explained, pool_arguments, silence_of, watch
+from tuner.evidence.postgresql import (
+    MOST_CONNECTIONS,
+    NOTE_CONNECTIONS,
+    allow_pauses,
+    allow_silence,
+    explained,
+    pool_arguments,
+    watch,
+)
 
 VERSION_TABLE: Final = "gemmtune_alembic_version"
 #: Errors of a database that cannot be used; SQLite's own come from setting up a new connection.
@@ -103,7 +111,8 @@ def migrating(engine: Engine) -> Iterator[Connection]:
     """
     opened = engine.execution_options(**{WRITES: True, MIGRATES: True}).begin()
     # A large table takes its time.
-    with opened as connection, silence_of(connection, None):
+    with opened as connection:
+        allow_silence(connection, None)
         yield connection
         if engine.dialect.name == "sqlite":
             lost = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
@@ -123,6 +132,7 @@ def migrate(connection: Connection, revision: str) -> None:
     config = _alembic_config()
     config.attributes["connection"] = connection
     if connection.dialect.name == "postgresql":
+        allow_pauses(connection)
         # Another service may migrate a large table first.
         connection.execute(text("SET LOCAL lock_timeout = 0"))
         connection.execute(text("SET LOCAL statement_timeout = 0"))

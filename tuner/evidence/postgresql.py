@@ -8,8 +8,7 @@ server accepts bytes and forwards none, the client itself gives up after a silen
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from typing import Any, Final, TypeVar, cast
 
 import psycopg
@@ -31,13 +30,17 @@ _POOL_TIMEOUT_SECONDS: Final = 10
 _TCP: Final = {
     "keepalives": 1, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
 }  # fmt: skip
-#: Settings of every session; times in milliseconds.
+#: Settings of every session; times in milliseconds. When the path between us and the server breaks, the server's
+#: session keeps its locks until one of them ends it; a caller who waits for such a lock outwaits the session.
 _SESSION: Final = {
-    "statement_timeout": 20_000, "lock_timeout": 10_000, "idle_in_transaction_session_timeout": 60_000,
-    "timezone": "UTC",
+    "statement_timeout": 20_000, "lock_timeout": 6_000, "idle_in_transaction_session_timeout": 5_000,
+    "client_connection_check_interval": 2_000, "tcp_keepalives_idle": 5, "tcp_keepalives_interval": 2,
+    "tcp_keepalives_count": 3, "tcp_user_timeout": 10_000, "timezone": "UTC",
 }  # fmt: skip
 #: A server that works ends a statement in 20 s; one that is silent for longer is taken for dead.
 _SILENCE_SECONDS: Final = 25.0
+#: The same for a transaction of a few short statements, each of which may wait for a lock.
+SHORT_SECONDS: Final = 8.0
 #: The same for a note.
 _NOTE_MILLISECONDS: Final = 5_000
 _NOTE_SILENCE_SECONDS: Final = 6.0
@@ -132,12 +135,11 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
     SQLAlchemy's `pool_pre_ping` tests before every use, which adds a round trip to the few of a claim.
     """
 
+    usual_seconds = _NOTE_SILENCE_SECONDS if notes else _SILENCE_SECONDS
+
     def connect(_: object, record: ConnectionPoolEntry, arguments: list[Any], named: dict[str, Any]) -> DBAPIConnection:
         record.info[_POOL] = engine.pool
-        connection = WatchedConnection.connect(*arguments, **named)
-        if notes:
-            connection.silence_seconds = _NOTE_SILENCE_SECONDS
-        return cast(DBAPIConnection, connection)
+        return cast(DBAPIConnection, WatchedConnection.connect(*arguments, **named))
 
     def idle(connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
         record.info[_USED_AT] = time.monotonic()
@@ -147,16 +149,14 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
 
     def wanted(connection: WatchedConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection) -> None:
         used_at = record.info.get(_USED_AT)
-        if used_at is None or time.monotonic() - used_at < _TRUSTED_SECONDS:
-            return
-        before, connection.silence_seconds = connection.silence_seconds, QUICK_SECONDS
-        try:
-            engine.dialect.do_ping(cast(DBAPIConnection, connection))
-        except psycopg.Error as error:
-            # Discards all connections of the same age too.
-            raise InvalidatePoolError(str(error)) from error
-        finally:
-            connection.silence_seconds = before
+        if used_at is not None and time.monotonic() - used_at >= _TRUSTED_SECONDS:
+            connection.silence_seconds = QUICK_SECONDS
+            try:
+                engine.dialect.do_ping(cast(DBAPIConnection, connection))
+            except psycopg.Error as error:
+                # Discards all connections of the same age too.
+                raise InvalidatePoolError(str(error)) from error
+        connection.silence_seconds = usual_seconds
 
     event.listen(engine, "do_connect", connect)
     event.listen(engine, "checkin", idle)
@@ -164,18 +164,17 @@ def watch(engine: Engine, notes: bool = False) -> Engine:
     return engine
 
 
-@contextmanager
-def silence_of(connection: Connection, seconds: float | None) -> Iterator[None]:
-    """Sets how long a connection's server may be silent within the block; SQLite's never is."""
+def allow_silence(connection: Connection, seconds: float | None) -> None:
+    """Sets how long the server may be silent until the connection is back in its pool; SQLite never is."""
     watched = connection.connection.driver_connection
-    if not isinstance(watched, WatchedConnection):
-        yield
-        return
-    before, watched.silence_seconds = watched.silence_seconds, seconds
-    try:
-        yield
-    finally:
-        watched.silence_seconds = before
+    if isinstance(watched, WatchedConnection):
+        watched.silence_seconds = seconds
+
+
+def allow_pauses(connection: Connection) -> None:
+    """Lets this transaction pause for a minute between two statements, as where every row of a table is written out."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = '1min'")
 
 
 def explained(said: str, state: str | None) -> tuple[str, str]:

@@ -56,7 +56,7 @@ def revoke(
         UnknownWorker: no worker or token has this name.
     """
     moment = since.astimezone(UTC) if since else None
-    with store.transaction(writes=True) as session:
+    with store.transaction(writes=True, slow=True) as session:
         # First: waits for reports under way, so that what they store is covered.
         changes.count(session, "measurement")
         theirs = [_authored(session, worker, token), IN_THE_RUNNING]

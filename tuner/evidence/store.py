@@ -19,7 +19,7 @@ from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import out_of_range
-from tuner.evidence.postgresql import MOST_CONNECTIONS, QUICK_SECONDS, silence_of
+from tuner.evidence.postgresql import MOST_CONNECTIONS, QUICK_SECONDS, SHORT_SECONDS, allow_pauses, allow_silence
 from tuner.evidence.records import Best, BestChange, Removed, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
@@ -241,6 +241,7 @@ class Store:
         query = query.select_from(ProblemRow).join(BestRow, BestRow.problem_id == ProblemRow.id)
         query = query.join(DeviceRow, BestRow.device_id == DeviceRow.id).where(BestRow.served).order_by(ProblemRow.key)
         with self.transaction() as session:
+            allow_pauses(session.connection())
             yield from session.connection().execution_options(yield_per=rows).execute(query).partitions()
 
     def served_of(self, device: str, keys: Sequence[str]) -> list[Best | StoreError]:
@@ -275,7 +276,8 @@ class Store:
 
     def changed(self) -> dict[str, int]:
         """Every counter of `tuner.evidence.changes`; cheap enough to poll several times a second."""
-        with self.transaction() as session, silence_of(session.connection(), QUICK_SECONDS):
+        with self.transaction() as session:
+            allow_silence(session.connection(), QUICK_SECONDS)
             return changes.read(session)
 
     def check_writable(self) -> None:
@@ -285,7 +287,8 @@ class Store:
             StoreError: the database accepts no writes, or doesn't answer within a few seconds.
         """
         statement = update(CounterRow).where(CounterRow.name == "probe").values(value=CounterRow.value)
-        with self._told(), self._notes.connect() as connection, silence_of(connection, QUICK_SECONDS):
+        with self._told(), self._notes.connect() as connection:
+            allow_silence(connection, QUICK_SECONDS)
             connection.execute(statement)
             # A file's write lock and permission are enough: a commit would wait for the disk.
             connection.rollback()
@@ -308,16 +311,20 @@ class Store:
             return connection.execute(statement, parameters).all()
 
     @contextmanager
-    def transaction(self, writes: bool = False) -> Iterator[Session]:
+    def transaction(self, writes: bool = False, slow: bool | None = None) -> Iterator[Session]:
         """A session that commits at its end, or rolls back on any error.
 
         Args:
             writes: the session will write; on SQLite it then waits its turn at the start.
+            slow: a statement may take longer than `SHORT_SECONDS`; by default those of a session that only reads may.
 
         Raises:
             StoreError: the database refused or cannot be used.
         """
+        slow = not writes if slow is None else slow
         with self._told(), (self._writers if writes else self._readers).begin() as session:
+            if not (slow or self.embedded):
+                allow_silence(session.connection(), SHORT_SECONDS)
             yield session
 
     @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import httpx2
 import pytest
+from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import text
 
@@ -17,17 +20,18 @@ from tests.fleet import PROBLEMS, Fleet, facts, provenance, time_of
 from tests.support import FAMILY, measured
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
+from tuner.evidence.tokens import Scope
 from tuner.fleet.agent.coordinator import measurement_document
 
 CONFIGS = [FAMILY.config({"tile_n": n}) for n in (64, 128)]
 
 
 class Node:
-    """A client with a `work` token of its own, and the worker that it registered."""
+    """A client with a token of its own, and the worker that it registered."""
 
-    def __init__(self, store: Store, name: str, number: int) -> None:
+    def __init__(self, store: Store, name: str, number: int, scope: str = "work") -> None:
         self.name, self.number = name, number
-        self.token, secret = tokens.make(store, name, ["work"])
+        self.token, secret = tokens.make(store, name, [scope])
         app = create_app(store, AccessPolicy(tokens=True))
         self.http = TestClient(app, headers={"Authorization": f"Bearer {secret}"}, raise_server_exceptions=False)
         welcome = self.post("/v1/workers", {"name": name, "facts": asdict(facts(number))})
@@ -71,38 +75,125 @@ def everything(store: Store) -> list[list[tuple[object, ...]]]:
         ]
 
 
-def attacks(worker: int, task: dict[str, Any]) -> dict[str, object]:
-    """A valid body for every route that names a worker or a round."""
-    rounds, under = f"/v1/rounds/{task['round_id']}", {"lease": task["lease"]}
+def attacks(worker: int, task: dict[str, Any]) -> dict[str, list[tuple[str, dict[str, object]]]]:
+    """For each route that names a worker or a round and needs scope `work`: its path here, and valid bodies."""
+    workers, rounds = "/v1/workers/{worker_id:int}", "/v1/rounds/{round_id:int}"
+    under, told = {"lease": task["lease"]}, asdict(provenance())
     taken = [measurement_document(measured(CONFIGS[0], 1.0, PROBLEMS[0]))]
-    return {
-        f"/v1/workers/{worker}:claim": {},
-        f"/v1/workers/{worker}:heartbeat": {"round_id": task["round_id"]},
-        f"/v1/workers/{worker}:leave": {},
-        f"{rounds}:begin": under | {"provenance": asdict(provenance())},
-        f"{rounds}:announce": under | {"stage": "screen", "configs": [CONFIGS[0].key]},
-        f"{rounds}:finish": under | {"hopeless": True, "failure": "parked by a stranger"},
-        f"{rounds}:finish?": under | {"problem_key": task["problem_key"], "measurements": taken,
-                                      "provenance": asdict(provenance()), "ended": "forged"},
+    report = {"problem_key": task["problem_key"], "measurements": taken, "provenance": told, "ended": "forged"}
+    bodies: dict[str, list[dict[str, object]]] = {
+        f"{workers}:claim": [{}],
+        f"{workers}:heartbeat": [{"round_id": task["round_id"]}, {}],
+        f"{workers}:leave": [{}],
+        f"{rounds}:begin": [under | {"provenance": told}],
+        f"{rounds}:announce": [under | {"stage": "screen", "configs": [CONFIGS[0].key]}],
+        f"{rounds}:finish": [
+            under | report, under | {"hopeless": True, "failure": "parked by a stranger"}, under | {"handed_back": True}
+        ],
     }  # fmt: skip
 
+    def here(route: str) -> str:
+        return route.replace("{worker_id:int}", str(worker)).replace("{round_id:int}", str(task["round_id"]))
 
-def test_a_foreign_token_can_not_touch_a_worker_or_its_round(store: Store) -> None:
-    owner, thief = Node(store, "owner", 0), Node(store, "thief", 1)
+    return {route: [(here(route), body) for body in found] for route, found in bodies.items()}
+
+
+def scope_of(route: APIRoute) -> Scope | None:
+    """The scope that a route requires; None if it answers everybody."""
+    for dependency in route.dependant.dependencies:
+        if dependency.call is not None and dependency.call.__qualname__.startswith("require.<locals>"):
+            return Scope(inspect.getclosurevars(dependency.call).nonlocals["needed"])
+    return None
+
+
+def route_table(store: Store) -> dict[tuple[str, str], Scope | None]:
+    """The scope of every route of the service, by method and path."""
+    routes = create_app(store).state.routes
+    found = [route for route in routes if isinstance(route, APIRoute)]
+    assert len(found) == len(routes)
+    return {(method, route.path): scope_of(route) for route in found for method in route.methods}
+
+
+def test_there_is_an_attack_on_every_route_of_a_worker_or_a_round(store: Store) -> None:
+    owned = {path for (_, path), scope in route_table(store).items() if scope is Scope.WORK and "_id:int}" in path}
+    assert owned == attacks(1, {"round_id": 1, "lease": "", "problem_key": ""}).keys()
+
+
+@pytest.mark.parametrize("scope", ["work", "admin"])
+def test_a_foreign_token_can_not_touch_a_worker_or_its_round(store: Store, scope: str) -> None:
+    owner, thief = Node(store, "owner", 0), Node(store, "thief", 1, scope)
     task = owner.claim()
     assert owner.begin(task).status_code == 200
     before = everything(store)
     absent = attacks(999, {"round_id": 999, "lease": task["lease"], "problem_key": task["problem_key"]})
-    for (path, body), (nowhere, _) in zip(attacks(owner.worker, task).items(), absent.items(), strict=True):
-        status, kind, detail = refusal(thief.post(path, body))
-        assert (status, kind.rpartition("-")[0]) == (404, "/problems/unknown"), path
-        # The same answer, but for the number that was asked for.
-        same = refusal(thief.post(nowhere, body))
-        assert same == (status, kind, detail.replace(f" {owner.worker}:", " 999:")), path
-    assert thief.post(f"/v1/workers/{owner.worker}:drain").status_code == 403
+    for route, found in attacks(owner.worker, task).items():
+        for (path, body), (nowhere, _) in zip(found, absent[route], strict=True):
+            refused, same = thief.post(path, body), thief.post(nowhere, body)
+            status, kind, detail = refusal(refused)
+            assert (status, kind.rpartition("-")[0]) == (404, "/problems/unknown"), path
+            # The same answer, but for the number that was asked for.
+            assert refusal(same) == (status, kind, re.sub(r"\b1\b", "999", detail)), path
+            assert refused.headers.keys() == same.headers.keys()
+    if scope == "work":
+        assert thief.post(f"/v1/workers/{owner.worker}:drain").status_code == 403
     assert everything(store) == before
     assert owner.post(f"/v1/workers/{owner.worker}:heartbeat", {"round_id": task["round_id"]}).json()["stop"] is False
     assert owner.finish(task).status_code == 204
+
+
+def test_only_probes_and_the_page_need_no_scope(store: Store) -> None:
+    unscoped = [route for route in create_app(store).state.routes if scope_of(route) is None]
+    assert {route.endpoint.__module__ for route in unscoped} <= {"api.health", "api.dashboard.routes"}
+    assert {method for route in unscoped for method in route.methods} == {"GET"}
+
+
+def test_every_route_refuses_callers_without_its_scope(store: Store) -> None:
+    http = TestClient(create_app(store, AccessPolicy(tokens=True)), raise_server_exceptions=False)
+    table, secrets = route_table(store), {scope: tokens.make(store, scope.value, [scope.value])[1] for scope in Scope}
+    http.app.state.token_cache.load(store)  # type: ignore[attr-defined]
+    http.app.state.follower.poll()  # type: ignore[attr-defined]
+    for (method, path), needed in table.items():
+        if needed is None:
+            continue
+        here = re.sub(r"\{\w+(:\w+)?\}", "1", path)
+        answers = {None: http.request(method, here)} | {
+            scope: http.request(method, here, json={}, headers={"Authorization": f"Bearer {secret}"})
+            for scope, secret in secrets.items()
+        }
+        for scope, answer in answers.items():
+            may = scope in (needed, Scope.ADMIN)
+            assert (answer.status_code in (401, 403)) is not may, (method, here, scope, answer.status_code)
+            assert answer.status_code < 500
+            if not may:
+                assert refusal(answer)[:2] == ((401, "/problems/token-needed") if scope is None
+                                               else (403, "/problems/scope-needed"))  # fmt: skip
+
+
+def test_a_slot_that_another_token_holds_is_refused_without_naming_its_worker(store: Store) -> None:
+    owner = Node(store, "owner-of-the-card", 0)
+    thief = Node(store, "thief", 1)
+    taken = thief.post("/v1/workers", {"name": "thief", "facts": asdict(facts(0))})
+    status, kind, detail = refusal(taken)
+    assert (status, kind) == (409, "/problems/slot-taken")
+    assert "owner-of-the-card" not in detail
+    assert "another token" in detail
+    own = owner.post("/v1/workers", {"name": "again", "facts": asdict(facts(0))})
+    assert "owner-of-the-card" in refusal(own)[2]
+
+
+def test_a_report_that_comes_after_the_round_was_lost_is_refused(store: Store) -> None:
+    fleet, owner = Fleet(store), Node(store, "owner", 0)
+    task = owner.claim()
+    owner.begin(task)
+    fleet.fall_silent()
+    fleet.sweeper.sweep()
+    assert refusal(owner.finish(task))[:2] == (409, "/problems/lease-lost")
+    assert refusal(owner.begin(task))[:2] == (409, "/problems/lease-lost")
+    assert store.counts()["measurement"] == 0
+    again = Node(store, "second", 1).claim()
+    assert again["problem_key"] == task["problem_key"]
+    assert again["lease"] != task["lease"]
+    assert refusal(owner.finish(task, ended="late"))[:2] == (409, "/problems/lease-lost")
 
 
 def test_a_measurement_keeps_its_worker_its_round_and_its_token(store: Store) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.silent_proxy import SilentProxy
 from tests.fleet import CALM, Listening, eventually
-from tests.silent_proxy import SilentProxy
 from tests.support import DEVICE, PROBLEM
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns

@@ -12,15 +12,17 @@ import httpx2
 import psycopg
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import text
 from sqlalchemy.engine import URL, make_url
 
 from api.app import create_app
 from benchmarks.postgres import Postgres
+from benchmarks.silent_proxy import SilentProxy
 from tests.fleet import CALM, Listening, eventually, facts
 from tests.integration.api.asking import problem_of
-from tests.silent_proxy import SilentProxy
 from tests.support import DEVICE, PROBLEM, keep_best
 from tuner.errors import StoreError
+from tuner.evidence import postgresql
 from tuner.evidence.postgresql import WatchedConnection
 from tuner.evidence.store import Store
 
@@ -81,6 +83,31 @@ def test_a_statement_under_way_when_the_server_goes_silent_ends(proxied: tuple[S
             connection.execute("SELECT pg_sleep(0.6)")
         assert time.monotonic() - started < 3
         assert connection.closed
+
+
+def test_a_lock_of_a_connection_that_went_silent_is_free_before_anybody_gives_up_on_it(
+    proxied: tuple[SilentProxy, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, url = proxied
+    # In proportion: a caller outwaits the server's session, and both end before a caller takes the server for dead.
+    session = postgresql._SESSION
+    names = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
+    idle, lock, statement = (int(session[name]) / 1000 for name in names)
+    assert idle < lock < postgresql.SHORT_SECONDS < statement < postgresql._SILENCE_SECONDS
+    monkeypatch.setitem(session, names[0], 1_000)
+    monkeypatch.setattr("tuner.evidence.store.SHORT_SECONDS", 2.0)
+    take = text("UPDATE counter SET value = value + 1 WHERE name = 'best'")
+    with Store.open(url) as silent:
+        cut_off = silent.transaction(writes=True)
+        cut_off.__enter__().execute(take)
+        proxy.fall_silent()
+        proxy.fail_over()
+        with Store.open(url) as store:
+            with store.transaction(writes=True) as other:
+                other.execute(take)
+            assert store.changed()["best"] == 1
+        with pytest.raises(StoreError):
+            cut_off.__exit__(None, None, None)
 
 
 def test_every_connection_has_keepalives_and_time_outs(postgres: Postgres) -> None:

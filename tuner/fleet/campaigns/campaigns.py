@@ -67,7 +67,7 @@ class Campaigns:
 
     def _create(self, request: CampaignRequest, key: str | None) -> tuple[Campaign, bool]:
         digest = digest_of(request)
-        with self._store.transaction(writes=True) as session:
+        with self._store.transaction(writes=True, slow=True) as session:
             if key is not None and (row := session.scalar(select(CampaignRow).filter_by(idempotency_key=key))):
                 if row.request_digest != digest:
                     raise KeyReused(
@@ -129,7 +129,7 @@ class Campaigns:
         return self._change(campaign_id, CampaignStatus.CANCELLED)
 
     def _change(self, campaign_id: int, status: CampaignStatus) -> Campaign:
-        with self._store.transaction(writes=True) as session:
+        with self._store.transaction(writes=True, slow=True) as session:
             row = row_of(session, campaign_id, lock=True)
             if row.status != status.value:
                 if row.status in (CampaignStatus.CANCELLED, CampaignStatus.FINISHED):

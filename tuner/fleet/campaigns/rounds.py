@@ -130,7 +130,7 @@ class Rounds:
                     raise
 
     def _finish(self, round_id: int, lease: str, report: RoundReport, digest: str, token_id: int | None) -> None:
-        with self._store.transaction() as session:
+        with self._store.transaction(slow=False) as session:
             holder = held(session, round_id, lease, token_id)
         decided = check_report(holder, report)
         with self._store.transaction(writes=True) as session:

@@ -169,7 +169,7 @@ class Sweeper:
         return self._change(waiting, status="skipped", reason=reason, ended_at=self._now())
 
     def _align(self) -> int:
-        with self._store.transaction(writes=True) as session:
+        with self._store.transaction(writes=True, slow=True) as session:
             return self._queue.align(session)
 
     def _change(self, where: Sequence[SQLCoreOperations[bool]], table: type[Base] = Item, **values: object) -> int:

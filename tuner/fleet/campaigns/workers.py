@@ -56,12 +56,7 @@ class Workers:
         slot = f"gpu:{facts.uuid}" if facts.kind == "cuda" else f"recorded:{name}"
         try:
             with self._store.transaction(writes=True) as session:
-                for other in self._read(session, WorkerRow.slot == slot, WorkerRow.status != "gone"):
-                    raise SlotTaken(
-                        f"{slot} belongs to worker {other.id} ({other.name}), last heard at {other.beat_at:%H:%M:%S} "
-                        f"UTC: stop it first; a worker that died frees it after {self._timing.silence_seconds:g} s of "
-                        f"silence"
-                    )
+                self._check_slot(session, slot, token_id)
                 moment = now(session)
                 row = WorkerRow(
                     name=name, slot=slot, queue=queue_name(facts.name, facts.arch, facts.kind),
@@ -76,6 +71,16 @@ class Workers:
             if not isinstance(error.__cause__, IntegrityError):
                 raise
             raise SlotTaken(f"another worker has just taken {slot}: run one worker per GPU") from error
+
+    def _check_slot(self, session: Session, slot: str, token_id: int | None) -> None:
+        for other in self._read(session, WorkerRow.slot == slot, WorkerRow.status != "gone"):
+            who = "a worker of another token"
+            if session.get_one(WorkerRow, other.id).token_id == token_id:
+                who = f"worker {other.id} ({other.name}), last heard at {other.beat_at:%H:%M:%S} UTC"
+            raise SlotTaken(
+                f"{slot} belongs to {who}: stop it first; a worker that died frees it after "
+                f"{self._timing.silence_seconds:g} s of silence"
+            )
 
     def beat(self, worker_id: int, round_id: int | None = None, token_id: int | None = None) -> HeartbeatReply:
         """Records a heartbeat, and tells the worker whether to go on.
