@@ -1,4 +1,4 @@
-"""GET /v1/best/history: every change of a problem's bests on a device, with its reason."""
+"""GET /v1/best/history and POST /v1/best:rollback: every change of a problem's bests on a device, and the way back."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from api.auth import require
 from api.derived import fields_of
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
-from api.problem_schemas import Absent, ProblemQuery
-from api.schemas import DeviceName
+from api.problem_schemas import Absent, ProblemIn, ProblemQuery
+from api.schemas import Body, DeviceName
 from tuner.evidence.records import BestChange
 from tuner.evidence.store import Store
 
@@ -39,6 +39,14 @@ class BestChangeOut(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
+class RollbackIn(Body):
+    """A change of a best."""
+
+    problem: ProblemIn
+    device: DeviceName
+    change: Annotated[int, Field(ge=1, le=2**31 - 1, description="id of the change in the history")]
+
+
 class HistoryPage(Page[BestChangeOut]):
     """A page of changes, oldest first."""
 
@@ -49,7 +57,7 @@ class HistoryPage(Page[BestChangeOut]):
 def get_history(
     request: Request, response: Response, query: Annotated[HistoryQuery, Query()]
 ) -> dict[str, object]:
-    """Changes of the bests of one problem on a device, under every policy. `gemmtune best --rollback` undoes one."""
+    """Changes of the bests of one problem on a device, under every policy. `POST /v1/best:rollback` undoes one."""
     answer_service: AnswerService = request.app.state.answer_service
     store: Store = request.app.state.store
     problem, device = query.problem(), answer_service.device(query.device)
@@ -57,3 +65,13 @@ def get_history(
     rows = store.best_changes(problem, device, query.after(filters), query.limit + 1)
     items, following = page_of(request, response, rows, query.limit, filters)
     return {"items": items, "next": following}
+
+
+@router.post(
+    "/v1/best:rollback", operation_id="rollBackBest", dependencies=[Depends(require("admin"))],
+    response_model=BestChangeOut, responses=responses(404),
+)  # fmt: skip
+def roll_back(body: RollbackIn, request: Request) -> BestChange:
+    """Undoes a change: what was best before it is best again. Returns the change that this made."""
+    store: Store = request.app.state.store
+    return store.roll_back(body.problem.problem(), body.device, body.change)

@@ -92,7 +92,7 @@ def past_of(session: Session, of: Mapping[str, int], policy: str, current: int |
     return [Past(number, Provenance(**content)) for number, content in rows]
 
 
-def record(session: Session, row: BestRow, measurement_id: int | None, reason: str, version: int) -> None:
+def record(session: Session, row: BestRow, measurement_id: int | None, reason: str, version: int) -> BestChangeRow:
     """Records that a best is about to change from what its row holds.
 
     Args:
@@ -100,13 +100,13 @@ def record(session: Session, row: BestRow, measurement_id: int | None, reason: s
         measurement_id: of the new best; None where it is removed.
     """
     previous = {name: getattr(row, name) for name in EVIDENCE} if row.measurement_id else None
-    session.add(
-        BestChangeRow(
-            problem_id=row.problem_id, device_id=row.device_id, policy=row.policy, measurement_id=measurement_id,
-            previous_id=row.measurement_id, previous_evidence=previous, reason=reason, at=datetime.now(UTC),
-            version=version,
-        )
+    made = BestChangeRow(
+        problem_id=row.problem_id, device_id=row.device_id, policy=row.policy, measurement_id=measurement_id,
+        previous_id=row.measurement_id, previous_evidence=previous, reason=reason, at=datetime.now(UTC),
+        version=version,
     )  # fmt: skip
+    session.add(made)
+    return made
 
 
 def page(session: Session, problem: Problem, device: str, after: int = 0, limit: int = 1_000) -> list[BestChange]:

@@ -147,8 +147,8 @@ def serve(session: Session, newest: Best, rows: Mapping[str, BestRow]) -> None:
     )
 
 
-def roll_back(session: Session, problem: Problem, device: str, number: int) -> None:
-    """Undoes a change: what was best before it is best again.
+def roll_back(session: Session, problem: Problem, device: str, number: int) -> int:
+    """Undoes a change: what was best before it is best again. Returns the number of the change that this made.
 
     Raises:
         NothingMeasured: there is no such change, or nothing to go back to.
@@ -159,7 +159,7 @@ def roll_back(session: Session, problem: Problem, device: str, number: int) -> N
     rows = rows_of(session, of)
     row = rows.get(undone.policy) or BestRow(**of, policy=undone.policy, served=not rows, outcome="correct")
     version = changes.count(session, "best")
-    record(session, row, undone.previous_id, f"change {number} was rolled back", version)
+    made = record(session, row, undone.previous_id, f"change {number} was rolled back", version)
     assert undone.previous_id is not None
     row.measurement_id, row.version = undone.previous_id, version
     for name, value in (undone.previous_evidence or {}).items():
@@ -168,6 +168,7 @@ def roll_back(session: Session, problem: Problem, device: str, number: int) -> N
     session.flush()
     if not row.served and (served := next((each for each in rows.values() if each.served), None)):
         served.version = changes.count(session, "best")
+    return made.id
 
 
 def read(session: Session, query: Select[Any]) -> list[Best]:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 
 from tuner.errors import AlreadyMeasured, Quarantined
 from tuner.evidence import changes, codec
+from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow, ProvenanceRow, RevokedRow, StudyRow
 from tuner.evidence.records import NOBODY, Author, StoredMeasurement
 from tuner.evidence.rows import id_of, ids_by_key
@@ -65,8 +66,16 @@ class Prepared:
 
 
 def provenance_id(session: Session, provenance: Provenance) -> int:
-    """Row id of a provenance; inserted if missing."""
-    by = {"digest": provenance.digest, "content": asdict(provenance)}
+    """Row id of a provenance; inserted if missing.
+
+    Raises:
+        UnstorableValue: one of its texts can't be stored.
+    """
+    content = asdict(provenance)
+    for said in content.values():
+        if isinstance(said, str):
+            check_text(said)
+    by = {"digest": provenance.digest, "content": content}
     return id_of(session, ProvenanceRow, by, unique=("digest",))
 
 

@@ -185,14 +185,15 @@ class Store:
         with self.transaction() as session:
             return best_changes.page(session, problem, device, after, limit)
 
-    def roll_back(self, problem: Problem, device: str, number: int) -> None:
-        """Undoes a change: what was best before it is best again.
+    def roll_back(self, problem: Problem, device: str, number: int) -> BestChange:
+        """Undoes a change: what was best before it is best again. Returns the change that this made.
 
         Raises:
             NothingMeasured: there is no such change, or nothing to go back to.
         """
         with self.transaction(writes=True) as session:
-            bests.roll_back(session, problem, device, number)
+            made = bests.roll_back(session, problem, device, number)
+            return best_changes.page(session, problem, device, made - 1, 1)[0]
 
     def best(self, problem: Problem, device: str, policy: Policy | None = None) -> Best | None:
         """The best of one problem on a device model under a policy, or the served one; one measured on a GPU before a

@@ -29,6 +29,7 @@ from space.registry import config_named, family_named, problem_from_key
 from tuner.errors import BuildDiffers, BuildRefused
 from tuner.evidence.campaign_models import BuildRow
 from tuner.evidence.codec import config_of, utc
+from tuner.evidence.columns import check_text
 from tuner.evidence.store import Store
 from workers.build import Build as Build
 from workers.build import compile_source, digest_of, nvrtc_version
@@ -91,6 +92,7 @@ def offer(store: Store, offered: Offer, by: str) -> tuple[SharedBuild, bool]:
         BuildRefused: it breaks a rule; nothing was stored.
         BuildDiffers: another program is stored under this digest.
     """
+    check_text(by)
     check(offered)
     build = offered.build
     sha256 = hashlib.sha256(build.cubin).hexdigest()
@@ -124,8 +126,11 @@ def check(offered: Offer) -> None:
 
     Raises:
         BuildRefused: it breaks a rule, which is named.
+        UnstorableValue: one of its texts can't be stored.
     """
     build = offered.build
+    for said in (build.nvrtc, *build.warnings):
+        check_text(said)
     try:
         arch, config = arch_named(offered.arch), config_named(offered.config_key)
         family = family_named(config.family)

@@ -14,15 +14,20 @@ from typer.testing import CliRunner
 
 from api.app import create_app
 from gemmtune.command import app
-from space.devices import profile_named
+from space.devices import find_profile, profile_named
+from space.errors import FamilyError
+from space.family import Family
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
+from space.registry import families_for
 from tests.fleet import Fleet, facts, provenance
 from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.errors import ResultRefused
+from tuner.evidence.physics import impossible, quarantined
 from tuner.evidence.store import Store
 from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.checks import check_measurements
+from tuner.fleet.campaigns.records import CampaignRequest, RoundReport
 from tuner.tables.tables import table
 from workers.measurement import Measurement
 
@@ -37,8 +42,22 @@ def store(database_url: str) -> Iterator[Store]:
         yield opened
 
 
-def samples(*times_us: float) -> Measurement:
-    return replace(measured(FAMILY.config({}), problem=LARGE), samples_us=times_us)
+FIVE_CARDS = ("NVIDIA H200", "NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 4090", "NVIDIA B200", UNKNOWN)
+
+
+def samples(*times_us: float, family: Family = FAMILY) -> Measurement:
+    return replace(measured(family.config({}), problem=LARGE), samples_us=times_us)
+
+
+def forged(bound_us: float) -> list[tuple[tuple[float, ...], str]]:
+    """Samples that no kernel gives on a card with this bound, and what is said of them."""
+    return [
+        ((bound_us / 3,) * 3, "no kernel is that fast"),
+        ((1e-300,) * 3, "no kernel is that fast"),
+        ((1e300,) * 3, "a clock measures"),
+        ((bound_us, bound_us, bound_us * 25), "a factor of 20 apart"),
+        ((1e-9, bound_us, bound_us), "a clock measures"),
+    ]
 
 
 @pytest.mark.parametrize("card", CARDS)
@@ -49,15 +68,43 @@ def test_forged_times_are_refused_on_every_card(card: str) -> None:
     honest = replace(FACTS, name=card, sm_count=profile.sm_count)
     for worker in (honest, replace(honest, sm_count=1)):
         check_measurements([samples(bound, bound, bound)], LARGE, worker)
-        for times, said in (
-            ((bound / 3,) * 3, "no kernel is that fast"),
-            ((1e-300,) * 3, "no kernel is that fast"),
-            ((1e300,) * 3, "a clock measures"),
-            ((bound, bound, bound * 25), "a factor of 20 apart"),
-            ((1e-9, bound, bound), "a clock measures"),
-        ):
+        for times, said in forged(bound):
             with pytest.raises(ResultRefused, match=said):
                 check_measurements([samples(*times)], LARGE, worker)
+
+
+@pytest.mark.parametrize("card", FIVE_CARDS)
+def test_forged_times_reach_no_answer_on_five_cards(store: Store, card: str) -> None:
+    """Refused where the card is known, refused as well where no kernel is built for it, quarantined where it is not."""
+    known = find_profile(card)
+    arch, sm_count = (known.arch.name, known.sm_count) if known else (FACTS.arch, FACTS.sm_count)
+    bound = roofline_us(LARGE, known or profile_named("NVIDIA H200"))
+    for times, said in forged(bound):
+        if known:
+            assert said in impossible(LARGE, known, samples(*times))
+    fleet, device = Fleet(store), replace(facts(), name=card, arch=arch, sm_count=sm_count)
+    try:
+        family = families_for(arch, LARGE)[0]
+    except FamilyError:
+        with pytest.raises(FamilyError, match=f"no kernel family is built for {arch}"):
+            fleet.workers.register("forger", device)
+        return
+    worker = fleet.workers.register("forger", device).worker_id
+    fleet.campaigns.create(CampaignRequest("five cards", (LARGE,), ((card, "cuda"),)))
+    task = fleet.rounds.claim(worker)
+    assert task is not None
+    origin = replace(provenance(), device=card)
+    fleet.rounds.begin(task.round_id, task.lease, origin)
+    for times, said in forged(bound):
+        final = replace(samples(*times, family=family), stage="final")
+        if known:
+            with pytest.raises(ResultRefused, match=said):
+                fleet.rounds.finish(task.round_id, task.lease, RoundReport((final,), origin, ended="forged"))
+    taken = replace(samples(bound, bound, bound, family=family), stage="final")
+    fleet.rounds.finish(task.round_id, task.lease, RoundReport((taken,), origin, ended="done"))
+    assert store.counts()["measurement"] == 1
+    assert len(store.bests(card)) == (1 if known else 0)
+    assert bool(quarantined(card)) is not bool(known)
 
 
 def test_what_an_unknown_card_measures_is_stored_and_never_served(

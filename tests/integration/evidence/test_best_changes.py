@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
+import httpx2
 import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
+from api.access import AccessPolicy
 from api.app import create_app
+from gemmtune.command import app as command
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, study_key
 from tuner.errors import NothingMeasured, StoreError
+from tuner.evidence import tokens
 from tuner.evidence.records import Best, Policy, Provenance
 from tuner.evidence.store import Store
 
@@ -137,6 +143,46 @@ def test_the_history_is_asked_over_http_page_by_page(store: Store) -> None:
     assert [each["median_us"] for each in (*first["items"], *rest["items"])] == [10.0, 9.0, 8.0]
     assert rest["items"][0]["previous_id"] == first["items"][1]["measurement_id"]
     assert rest["next"] is None
+
+
+def test_an_administrator_rolls_back_over_http_and_no_other_scope_may(store: Store) -> None:
+    for us in (10.0, 9.0):
+        offer(store, us)
+    change = store.best_changes(PROBLEM, DEVICE)[-1].id
+    secrets = {scope: tokens.make(store, scope, [scope])[1] for scope in ("read", "submit", "work", "admin")}
+    app = create_app(store, AccessPolicy(tokens=True))
+    http = TestClient(app)
+
+    def undo(scope: str, number: int = change) -> httpx2.Response:
+        body = {"problem": {"m": 256, "n": 256, "k": 256}, "device": DEVICE, "change": number}
+        return http.post("/v1/best:rollback", json=body, headers={"Authorization": f"Bearer {secrets[scope]}"})
+
+    assert [undo(scope).status_code for scope in ("read", "submit", "work")] == [403] * 3
+    assert served_us(store) == 9.0
+    assert undo("admin", 99).status_code == 404
+    made = undo("admin").json()
+    assert (made["median_us"], made["reason"]) == (10.0, f"change {change} was rolled back")
+    assert made["id"] == store.best_changes(PROBLEM, DEVICE)[-1].id
+    app.state.follower.poll()
+    asked = http.get("/v1/best", params={"m": 256, "n": 256, "k": 256},
+                     headers={"Authorization": f"Bearer {secrets['read']}"})  # fmt: skip
+    assert asked.json()["time_us"] == 10.0
+
+
+def test_the_command_lists_the_history_and_undoes_a_change(store: Store, database_url: str) -> None:
+    for us in (10.0, 9.0):
+        offer(store, us)
+    change = store.best_changes(PROBLEM, DEVICE)[-1].id
+
+    def run(*words: str) -> list[dict[str, object]]:
+        said = CliRunner().invoke(command, ["best", "256x256x256", *words, "--db", database_url, "--json"])
+        assert said.exit_code == 0, said.output
+        found: list[dict[str, object]] = json.loads(said.stdout)["changes"]
+        return found
+
+    assert [each["median_us"] for each in run("--history")] == [10.0, 9.0]
+    assert [each["median_us"] for each in run("--rollback", str(change))] == [10.0, 9.0, 10.0]
+    assert served_us(store) == 10.0
 
 
 def test_the_database_keeps_the_history(store: Store) -> None:

@@ -37,6 +37,8 @@ _SLOT_SECONDS: Final = 30.0
 #: An agent that was told to end tries to report its round for this long.
 _REPORT_SECONDS: Final = 12.0
 _MOST_REASON: Final = 1_000
+#: An idle agent claims after this many heartbeats at the latest: a lost round starts again within two of them and 5 s.
+_IDLE_HEARTBEATS: Final = 0.6
 
 
 class Agent:
@@ -44,7 +46,8 @@ class Agent:
 
     Args:
         open_device: opens the worker port; called again after a round that failed on the device.
-        idle_seconds: delay between two claims while no round is waiting; the heartbeat interval by default.
+        idle_seconds: longest delay between two claims while no round is waiting; by default a share of the heartbeat
+            interval.
         leave_when_idle: leave at the first claim that finds no round.
         model_of: gives the learned model of a device, or None.
 
@@ -116,7 +119,8 @@ class Agent:
                     if self._leave_when_idle:
                         break
                     # Jitter, so that idle agents don't claim in lockstep.
-                    self._leaving.wait((self._idle_seconds or welcome.heartbeat_seconds) * random.uniform(0.5, 1.0))
+                    longest = self._idle_seconds or _IDLE_HEARTBEATS * welcome.heartbeat_seconds
+                    self._leaving.wait(longest * random.uniform(0.5, 1.0))
                     continue
                 if not self._round(task, heartbeats):
                     self._device.close()

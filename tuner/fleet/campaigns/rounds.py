@@ -9,6 +9,7 @@ every other token it does not exist.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +18,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from space.registry import families_for
-from tuner.errors import LeaseLost, WorkerGone
+from tuner.errors import LeaseLost, UnstorableValue, WorkerGone
 from tuner.evidence import bests, codec, measurements, studies
 from tuner.evidence.columns import check_text
 from tuner.evidence.models import ConfigRow, MeasurementRow
@@ -119,9 +120,7 @@ class Rounds:
             ResultRefused: the report breaks a rule; nothing was stored, and the caller still holds the round.
             UnstorableValue: a text of the report can't be stored; the same.
         """
-        for said in (report.failure, report.ended, *(word for m in report.measurements for word in (m.detail, m.note))):
-            check_text(said)
-        digest = hashlib.sha256(to_json(report)).hexdigest()
+        digest = hashlib.sha256(_as_json(report)).hexdigest()
         try:
             self._finish(round_id, lease, report, digest, token_id)
         except (LeaseLost, WorkerGone):
@@ -150,6 +149,29 @@ class Rounds:
             if concluding:
                 because = report.ended[:MOST_REASON]
                 conclude(session, row, holder.problem, because, decided, stored, self._timing.attempts, moment)
+
+
+def _as_json(report: RoundReport) -> bytes:
+    """The report as JSON.
+
+    Raises:
+        UnstorableValue: one of its texts can't be stored.
+    """
+    try:
+        found: bytes = to_json(report)
+    except ValueError as error:
+        raise UnstorableValue(f"the report holds half of a surrogate pair: leave it out ({error})") from error
+    if b"\\u0000" in found:
+        _check_texts(json.loads(found))
+    return found
+
+
+def _check_texts(found: object) -> None:
+    if isinstance(found, str):
+        check_text(found)
+    elif isinstance(found, list | dict):
+        for each in found if isinstance(found, list) else found.values():
+            _check_texts(each)
 
 
 def _past(session: Session, study_id: int) -> tuple[tuple[Trial, ...], bool]:

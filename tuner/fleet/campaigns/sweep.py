@@ -60,7 +60,7 @@ class Sweeper:
     @property
     def pause_seconds(self) -> float:
         """Between two sweeps."""
-        return min(1.0, self._timing.heartbeat_seconds / 2)
+        return min(0.5, self._timing.heartbeat_seconds / 2)
 
     def sweep(self) -> Counter[str]:
         """One pass over everything; what it changed, by kind.
@@ -182,7 +182,7 @@ class Sweeper:
 
 
 class Maintenance:
-    """Sweeps about once a second between `__enter__` and `__exit__`; retries while the database is unreachable."""
+    """Sweeps about twice a second between `__enter__` and `__exit__`; retries while the database is unreachable."""
 
     def __init__(self, store: Store, timing: Timing = TIMING) -> None:
         self._sweeper = Sweeper(store, timing)
