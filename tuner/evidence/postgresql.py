@@ -33,14 +33,14 @@ _TCP: Final = {
 #: Settings of every session; times in milliseconds. When the path between us and the server breaks, the server's
 #: session keeps its locks until one of them ends it; a caller who waits for such a lock outwaits the session.
 _SESSION: Final = {
-    "statement_timeout": 20_000, "lock_timeout": 6_000, "idle_in_transaction_session_timeout": 5_000,
+    "statement_timeout": 20_000, "lock_timeout": 10_000, "idle_in_transaction_session_timeout": 8_000,
     "client_connection_check_interval": 2_000, "tcp_keepalives_idle": 5, "tcp_keepalives_interval": 2,
     "tcp_keepalives_count": 3, "tcp_user_timeout": 10_000, "timezone": "UTC",
 }  # fmt: skip
 #: A server that works ends a statement in 20 s; one that is silent for longer is taken for dead.
 _SILENCE_SECONDS: Final = 25.0
 #: The same for a transaction of a few short statements, each of which may wait for a lock.
-SHORT_SECONDS: Final = 8.0
+SHORT_SECONDS: Final = 12.0
 #: The same for a note.
 _NOTE_MILLISECONDS: Final = 5_000
 _NOTE_SILENCE_SECONDS: Final = 6.0

@@ -33,6 +33,7 @@ from tuner.evidence.models import (
 )
 from tuner.evidence.physics import impossible
 from tuner.evidence.picks import bests_of
+from tuner.evidence.postgresql import allow_pauses
 from tuner.evidence.records import Best, Policy, Revocation, StoredMeasurement, StudyKey
 from tuner.evidence.store import Store
 
@@ -146,6 +147,7 @@ def _rebuild(store: Store, problem_id: int, device_id: int, reason: str) -> None
     """Replaces a problem's bests that are missing or revoked by those of the remaining finals."""
     of = {"problem_id": problem_id, "device_id": device_id}
     with store.transaction() as session:
+        allow_pauses(session.connection())
         standing = _remaining(session, of)
     with store.transaction(writes=True) as session:
         changes.lock(session, "best")

@@ -112,7 +112,7 @@ def conclude(
     A study with correct candidates but without finals is not complete: the round has failed.
 
     Args:
-        decided: verdict of this round's finals; None without finals.
+        decided: verdict of the study's finals; None without finals.
         stored: this round's measurements, as stored.
     """
     item, study_id = round_.campaign_problem, round_.study_id

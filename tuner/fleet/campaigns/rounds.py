@@ -27,7 +27,7 @@ from tuner.evidence.store import Store
 from tuner.fleet.campaigns import claims
 from tuner.fleet.campaigns.checks import check_legal, check_provenance, config_from_key
 from tuner.fleet.campaigns.leases import ANNOUNCED, BEGUN, held, keep, locked, repeated
-from tuner.fleet.campaigns.outcomes import conclude, outcomes
+from tuner.fleet.campaigns.outcomes import conclude, outcomes, verdict
 from tuner.fleet.campaigns.records import TIMING, RoundReport, RoundTask, StudyHistory, Timing
 from tuner.fleet.campaigns.reports import MOST_REASON, check_report, fresh, settle
 from tuner.fleet.campaigns.workers import touch
@@ -131,7 +131,10 @@ class Rounds:
     def _finish(self, round_id: int, lease: str, report: RoundReport, digest: str, token_id: int | None) -> None:
         with self._store.transaction(slow=False) as session:
             holder = held(session, round_id, lease, token_id)
-        decided = check_report(holder, report)
+            # A report without measurements may end a study by the finals that it has.
+            ends = report.ended and not (report.failure or report.measurements)
+            finals = measurements.final_series(session, holder.study_id) if ends and holder.study_id else []
+        decided = check_report(holder, report) or verdict(holder.problem, finals)
         with self._store.transaction(writes=True) as session:
             moment = touch(session, self._queue, holder.worker_id, token_id).at
             row = locked(session, round_id, lease)
