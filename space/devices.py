@@ -216,6 +216,11 @@ def identity_named(name: str) -> str:
     return profile.name if profile else name
 
 
+def arch_measured(arch: str) -> bool:
+    """Whether the rates of any card of an arch were measured."""
+    return any(CARDS[name].arch == arch for name in MEASURED)
+
+
 @cache
 def reference_profile(arch: str) -> DeviceProfile:
     """The device that stands for an arch: the first of its cards in the table with measured rates, else the first.

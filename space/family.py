@@ -27,6 +27,7 @@ class Family:
     Attributes:
         name: the name in configs, SQL and URLs, and of its folders (see `kernel` and `launcher`).
         targets: archs that its kernel compiles for.
+        fallbacks: further archs that it compiles for, where another family is faster: there it is used if it is named.
         knobs: knobs in enumeration order; those that let rules filter earliest come first.
         derived: derived values in any order; they may read each other.
         rules: legal and worth rules together.
@@ -56,6 +57,7 @@ class Family:
     structure: tuple[str, ...] = ()
     kernel: str = ""
     launcher: str = ""
+    fallbacks: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kernel", self.kernel or f"workers.kernels.{self.name}")

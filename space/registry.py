@@ -16,13 +16,14 @@ from space.devices import reference_profile
 from space.errors import FamilyError, ProblemError
 from space.families.cublaslt import CUBLASLT
 from space.families.gemv import GEMV
+from space.families.mma_sync import MMA_SYNC
 from space.families.sm90_wgmma import SM90_WGMMA
 from space.family import Family
 from space.kinds.gemm import GEMM
 from space.problem import Problem, ProblemKind
 
 #: A new family is one line here; see docs/architecture.md for its three folders.
-FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, GEMV, CUBLASLT)}
+FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, GEMV, MMA_SYNC, CUBLASLT)}
 #: A new problem kind is one line here.
 KINDS: Final[dict[str, ProblemKind]] = {kind.name: kind for kind in (GEMM,)}
 #: Kind of a question, file or table that names none.

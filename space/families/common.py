@@ -1,4 +1,4 @@
-"""What families share: element sizes, epilogue constants, split-K's memory, and programmatic dependent launch."""
+"""What families share: extents and element sizes, stores of C, split-K's memory, and programmatic dependent launch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from space.columns import FloatColumn
+from space.arch import VECTOR_BYTES
+from space.columns import Columns, FloatColumn, IntColumn
 from space.config import Config
 from space.kinds.gemm import ACTIVATIONS, Gemm
 from space.knobs import KnobValue
@@ -41,6 +42,29 @@ def input_bytes(problem: Gemm) -> int:
 def output_bytes(problem: Gemm) -> int:
     """Bytes of one element of C."""
     return DTYPE_BYTES[problem.dtype_c]
+
+
+def extent_m(c: Columns) -> IntColumn:
+    """The kernel's M."""
+    problem: Gemm = c.problem
+    return np.where(c["swap_ab"] == 1, problem.n, problem.m)
+
+
+def extent_n(c: Columns) -> IntColumn:
+    """The kernel's N."""
+    problem: Gemm = c.problem
+    return np.where(c["swap_ab"] == 1, problem.m, problem.n)
+
+
+def rows_anywhere(problem: Gemm) -> bool:
+    """Whether rows of a 16-bit C start at addresses that a thread's widest store cannot write."""
+    size = output_bytes(problem)
+    return size == 2 and problem.n * size % VECTOR_BYTES != 0
+
+
+def stores_chunks(problem: Gemm, config: Config) -> bool:
+    """Whether direct stores write `VECTOR_BYTES` of a row at a time, so that C must start at a multiple of them."""
+    return output_bytes(problem) == 2 and not config["swap_ab"] and not rows_anywhere(problem)
 
 
 def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:

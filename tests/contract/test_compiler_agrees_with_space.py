@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from space.config import Config
-from space.families.common import input_bytes
+from space.families.common import input_bytes, stores_chunks
 from space.families.sm90_wgmma.estimate import split_trips
-from space.families.sm90_wgmma.operands import stores_chunks
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.build import Build, compile_source

@@ -34,7 +34,7 @@ from workers.recorded import RecordedWorker
 from workers.recording import file_name, read_recording, write_recording
 
 PROBLEM = Gemm.parse("250x130x100")
-H200, A100 = profile_named("NVIDIA H200"), profile_named("NVIDIA A100-SXM4-80GB")
+H200, B200 = profile_named("NVIDIA H200"), profile_named("NVIDIA B200")
 
 Cli = Callable[..., str]
 
@@ -76,20 +76,20 @@ def cli(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 def test_rules_cut_its_space_and_explain_one_config() -> None:
-    space = enumerate_space(TOY, PROBLEM, A100)
+    space = enumerate_space(TOY, PROBLEM, B200)
     assert space.total == 4 * 4 * 4
     assert space.count == 57
     assert space.removed == {"toy.threads": 4, "toy.smem": 3}
-    said = explain(TOY, PROBLEM, TOY.config({"tile_m": 16, "tile_n": 16}), A100)
+    said = explain(TOY, PROBLEM, TOY.config({"tile_m": 16, "tile_n": 16}), B200)
     assert [broken.rule for broken in said.broken] == ["toy.threads"]
     assert (said.broken[0].numbers, said.change) == ("16 threads", "tile_m=32")
     assert not TOY.takes(Gemm.parse("64x64x64", "int8"))
 
 
 def test_an_arch_without_another_family_is_served_by_it() -> None:
-    assert families_for("sm_80", PROBLEM) == (TOY,)
+    assert families_for("sm_100a", PROBLEM) == (TOY,)
     assert TOY in families_for("sm_90a", PROBLEM)
-    ranked = rank(enumerate_space(TOY, PROBLEM, A100), A100)
+    ranked = rank(enumerate_space(TOY, PROBLEM, B200), B200)
     assert len(ranked) == 57
     assert ranked.estimates_us[0] < ranked.estimates_us[-1]
     assert registered_modules() == ("tests.toy_family.plugin",)
@@ -131,9 +131,9 @@ def test_the_command_line_tunes_answers_explains_and_exports_it(cli: Cli, folder
     assert "best config for bf16 nt 250x130x100" in cli("tune", shape, "--device", "recorded:toy")
     best = json.loads(cli("best", shape, "--json"))
     assert (best["source"], best["config"]["family"]) == ("measured", TOY.name)
-    predicted = json.loads(cli("best", "512x512x512", "--device", "NVIDIA A100-SXM4-80GB", "--json"))
+    predicted = json.loads(cli("best", "512x512x512", "--device", "NVIDIA B200", "--json"))
     assert (predicted["source"], predicted["config"]["family"]) == ("predicted", TOY.name)
-    assert "toy_simt on sm_80" in cli("space", shape, "--arch", "sm_80")
+    assert "toy_simt on sm_100a" in cli("space", shape, "--arch", "sm_100a")
     assert cli("explain", shape, "--config", "tile_k=32", "--family", TOY.name).startswith("legal")
     cli("export", "--format", "json", "--out", str(folder / "table.json"))
     table = json.loads((folder / "table.json").read_text())
@@ -146,8 +146,8 @@ def test_the_service_answers_with_it(cli: Cli, folder: Path) -> None:
         asked = {"m": 250, "n": 130, "k": 100, "device": "NVIDIA H200"}
         measured_best = http.get("/v1/best", params=asked).json()
         assert (measured_best["source"], measured_best["config"]["family"]) == ("measured", TOY.name)
-        on_a100 = http.get("/v1/best", params=asked | {"device": A100.name}).json()
-        assert (on_a100["source"], on_a100["config"]["family"]) == ("predicted", TOY.name)
+        on_b200 = http.get("/v1/best", params=asked | {"device": B200.name}).json()
+        assert (on_b200["source"], on_b200["config"]["family"]) == ("predicted", TOY.name)
         body = {"problem": {"m": 250, "n": 130, "k": 100}, "knobs": {"tile_k": 32}, "family": TOY.name}
         assert http.post("/v1/explain", json=body).json()["legal"]
 

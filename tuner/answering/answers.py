@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, Literal, Protocol
 
 from space.config import Config
-from space.devices import DeviceProfile, find_profile, unknown_device
+from space.devices import DeviceProfile, arch_measured, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError
 from space.explain import is_legal, nearest_config
@@ -271,6 +271,8 @@ class _Question:
         """The answer with a prediction, or the reason why no config is legal."""
         if predicted:
             near = f"the store has nothing near {self.problem.shape} on {self.profile.name}"
+            if not arch_measured(arch := self.profile.arch.name):
+                near = f"predicted, never measured on this architecture ({arch})"
             if neighbour:
                 near = f"the config of {neighbour.best.problem.shape} would be much slower at {self.problem.shape}"
             why = f"{near}; {self.predictor} ranks this config first"
@@ -292,6 +294,10 @@ class _Question:
         return enumerate_space(self.family, self.problem, self.profile)
 
     def _why_none(self) -> str:
+        row = self.family.empty_columns(self.problem, self.profile)
+        for rule in self.family.legal:
+            if not rule.reads and not rule.mask(row).all():
+                return rule.numbers(row)
         removed = self._space().removed
         rules = ", ".join(sorted(removed, key=lambda rule: -removed[rule])[:3])
         return (

@@ -8,16 +8,9 @@ import numpy as np
 
 from space.arch import WORD_BYTES
 from space.columns import BoolColumn, Columns, Derived, IntColumn, kept
-from space.families.common import SEMAPHORE_BYTES, input_bytes, output_bytes
+from space.families.common import SEMAPHORE_BYTES, extent_m, extent_n, input_bytes, output_bytes
 from space.families.sm90_wgmma.knobs import A_REGISTERS, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
-from space.families.sm90_wgmma.operands import (
-    extent_m,
-    extent_n,
-    instruction,
-    lies_mn_major,
-    mn_major_a,
-    mn_major_b,
-)
+from space.families.sm90_wgmma.operands import instruction, lies_mn_major, mn_major_a, mn_major_b
 from space.instructions import setmaxnreg, wgmma
 from space.instructions.tma import MBARRIER_BYTES
 from space.layouts.boxes import boxes_across

@@ -15,10 +15,10 @@ from space.arch import LINE_BYTES, SECTOR_BYTES, WORD_BYTES
 from space.clock import clock_ghz
 from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
-from space.families.common import input_bytes, output_bytes, pdl_saved_us
+from space.families.common import extent_m, extent_n, input_bytes, output_bytes, pdl_saved_us
 from space.families.sm90_wgmma.derive import slice_stages, stored_row_bytes
 from space.families.sm90_wgmma.knobs import EPILOGUE_DIRECT, RASTER_ALONG_M, SCHEDULE_MULTISTAGE, SCHEDULE_PINGPONG
-from space.families.sm90_wgmma.operands import extent_m, extent_n, needs_packing, pitch_bytes
+from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
 from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions import wgmma
 from space.layouts.banks import BYTES_PER_CLOCK

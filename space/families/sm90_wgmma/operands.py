@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from space.arch import LINE_BYTES, VECTOR_BYTES
-from space.columns import BoolColumn, Columns, IntColumn, kept
+from space.arch import LINE_BYTES
+from space.columns import BoolColumn, Columns, kept
 from space.config import Config
-from space.families.common import epilogue_constants, input_bytes, output_bytes
+from space.families.common import epilogue_constants, input_bytes, rows_anywhere
 from space.instructions.operand import majors_of
 from space.instructions.tma import stride_gap_bytes
 from space.instructions.wgmma import Wgmma, wgmma_for
@@ -83,29 +83,6 @@ def _mn_major(c: Columns) -> tuple[BoolColumn, BoolColumn]:
         return np.asarray(a), np.asarray(b)
     swapped = c["swap_ab"] == 1
     return swapped != a, swapped != b
-
-
-def extent_m(c: Columns) -> IntColumn:
-    """The kernel's M."""
-    problem: Gemm = c.problem
-    return np.where(c["swap_ab"] == 1, problem.n, problem.m)
-
-
-def extent_n(c: Columns) -> IntColumn:
-    """The kernel's N."""
-    problem: Gemm = c.problem
-    return np.where(c["swap_ab"] == 1, problem.m, problem.n)
-
-
-def rows_anywhere(problem: Gemm) -> bool:
-    """Whether rows of a 16-bit C start at addresses that a thread's widest store cannot write."""
-    size = output_bytes(problem)
-    return size == 2 and problem.n * size % VECTOR_BYTES != 0
-
-
-def stores_chunks(problem: Gemm, config: Config) -> bool:
-    """Whether direct stores write `VECTOR_BYTES` of a row at a time, so that C must start at a multiple of them."""
-    return output_bytes(problem) == 2 and not config["swap_ab"] and not rows_anywhere(problem)
 
 
 def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:

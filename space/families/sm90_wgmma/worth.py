@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import LINE_BYTES, SECTOR_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import PDL_SENTENCE, PDL_WHY, input_bytes, output_bytes
+from space.families.common import PDL_SENTENCE, PDL_WHY, extent_m, extent_n, input_bytes, output_bytes
 from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import (
     BARRIER_BYTES_PER_STAGE,
@@ -17,7 +17,7 @@ from space.families.sm90_wgmma.derive import (
     stage_k_bytes,
     stored_row_bytes,
 )
-from space.families.sm90_wgmma.operands import extent_m, extent_n, mn_major_a, mn_major_b
+from space.families.sm90_wgmma.operands import mn_major_a, mn_major_b
 from space.instructions import wgmma
 from space.kinds.gemm import Gemm
 from space.layouts.swizzle import widest_span

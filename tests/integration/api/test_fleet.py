@@ -212,8 +212,8 @@ class TestWorkersAndRounds:
         ("change", "status", "kind", "said"),
         [
             ({"arch": "sm_90"}, 422, "bad-input", "sm_90a"),
-            ({"arch": "sm_80"}, 422, "bad-input", "sm_80"),
-            ({"name": "NVIDIA A100-SXM4-80GB"}, 422, "bad-worker", "sm_80"),
+            ({"arch": "sm_100a"}, 422, "bad-input", "sm_100a"),
+            ({"name": "NVIDIA B200"}, 422, "bad-worker", "sm_100a"),
             ({"sm_count": 500}, 422, "bad-worker", "132 SMs"),
             ({"kind": "virtual"}, 422, "malformed-request", "kind"),
             ({"uuid": ""}, 422, "malformed-request", "uuid"),

@@ -65,10 +65,15 @@ class TestBest:
         assert (body["source"], body["device"], body["interval_us"]) == ("predicted", "NVIDIA H100 80GB HBM3", None)
         assert "none was measured" in body["grounds"][0]
 
+    def test_a_card_of_an_arch_that_nobody_measured_says_so(self, http: TestClient) -> None:
+        body = http.get("/v1/best", params=ASKED | {"device": "A100 80GB SXM"}).json()
+        assert (body["source"], body["config"]["family"], body["interval_us"]) == ("predicted", "mma_sync", None)
+        assert body["why"].startswith("predicted, never measured on this architecture")
+
     def test_a_card_that_no_family_serves_gets_none_with_the_reason(self, http: TestClient) -> None:
-        body = http.get("/v1/best", params=ASKED | {"device": "NVIDIA A100-SXM4-80GB"}).json()
+        body = http.get("/v1/best", params=ASKED | {"device": "NVIDIA B200"}).json()
         assert (body["source"], body["config"], body["time_us"]) == ("none", None, None)
-        assert "no kernel family is built for sm_80" in body["why"]
+        assert "no kernel family is built for sm_100a" in body["why"]
 
     @pytest.mark.parametrize("path", ["/v1/best", "/v1/bests", "/v1/measurements", "/v1/tables/h200"])
     def test_a_device_goes_by_any_of_its_names(self, http: TestClient, store: Store, path: str) -> None:

@@ -133,7 +133,7 @@ def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
         (("export", "--format", "xml", "--out", "x"), 3, "'xml'"),
         (("export", "--device", "none", "--out", "x"), 6, "'none'"),
         (("why", "512x512x512", "--device", "H2O0"), 3, "the nearest known ones are NVIDIA H20"),
-        (("campaign", "create", "--ladder", "m=1 n=8 k=8", "--device", "L40S"), 3, "NVIDIA L40S is sm_89: no kernel"),
+        (("campaign", "create", "--ladder", "m=1 n=8 k=8", "--device", "B200"), 3, "NVIDIA B200 is sm_100a: no kernel"),
         (("record", "missing.json", "--out", "x"), 3, "missing.json"),
         (("frobnicate",), 2, "frobnicate"),
     ],

@@ -46,11 +46,13 @@ inline std::vector<Meeting> warp_meetings;
 inline std::vector<unsigned> slots;  // [warp][turn % 2][lane]
 inline std::function<void()> body;
 inline std::vector<unsigned char> dynamic;
+inline unsigned arrivals = 0;  // at any meeting
 
 inline Fiber& current() { return *fibers[threadIdx.x]; }
 inline void yield() { swapcontext(&current().context, &scheduler); }
 inline void meet(Meeting& meeting) {
     const unsigned round = meeting.round;
+    ++arrivals;
     if (++meeting.here == meeting.wanted) {
         meeting.here = 0;
         ++meeting.round;
@@ -174,10 +176,10 @@ void run_grid(unsigned blocks, Kernel kernel, unsigned threads = 256, unsigned s
                 Fiber& fiber = *fibers[thread];
                 if (fiber.done) continue;
                 threadIdx.x = thread;
-                const unsigned before = block_meeting.round + block_meeting.here + fiber.turn;
+                const unsigned before = arrivals;
                 swapcontext(&scheduler, &fiber.context);
                 if (fiber.done) --left;
-                if (fiber.done || before != block_meeting.round + block_meeting.here + fiber.turn) idle = 0;
+                if (fiber.done || before != arrivals) idle = 0;
             }
         }
     }

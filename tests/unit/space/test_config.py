@@ -59,7 +59,7 @@ def test_unknown_families_are_refused_with_the_known_ones() -> None:
     with pytest.raises(FamilyError, match="sm90_wgmma"):
         family_named("sm70_hmma")
     with pytest.raises(FamilyError, match="sm_90a"):
-        family_for("sm_80")
+        family_for("sm_100a")
 
 
 def test_configs_hash_by_value() -> None:

@@ -1,4 +1,4 @@
-"""The pass that makes an operand K-major and aligned where TMA or wgmma can't take its layout."""
+"""The pass that makes an operand K-major and aligned where a kernel can't take its layout."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from space.families.common import input_bytes
-from space.families.sm90_wgmma.operands import needs_packing, pitch_bytes
 from space.instructions.operand import majors_of
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
@@ -21,6 +20,8 @@ THREADS: Final = 256
 BLOCKS_PER_SM: Final = 8
 
 OperandName = Literal["a", "b"]
+#: Descriptors and words that hold one address, as `Place` takes them.
+Reads = tuple[Sequence[TensorMap], Sequence[ctypes.c_uint64]]
 
 
 class PackJob(ctypes.Structure):
@@ -48,17 +49,20 @@ class Layout:
 
 
 class Packing:
-    """The packing pass of one problem; empty where neither operand needs it."""
+    """The packing pass of one problem; empty where neither operand needs it.
 
-    def __init__(self, problem: Gemm, module: Module, sm_count: int, shared: Shared) -> None:
-        self._problem = problem
+    Args:
+        pitches: bytes from one packed row to the next, of each operand that needs packing.
+    """
+
+    def __init__(
+        self, problem: Gemm, module: Module, sm_count: int, shared: Shared, pitches: Mapping[OperandName, int]
+    ) -> None:
+        self._problem, self._pitches = problem, pitches
         self._to: dict[OperandName, int] = {}
-        names: tuple[OperandName, ...] = ("a", "b")
-        for name in names:
-            if needs_packing(problem, name):
-                rows = problem.m if name == "a" else problem.n
-                size = problem.batch * rows * pitch_bytes(problem, name)
-                self._to[name] = shared.scratch(f"packed_{name}", size)
+        for name, pitch in pitches.items():
+            rows = problem.m if name == "a" else problem.n
+            self._to[name] = shared.scratch(f"packed_{name}", problem.batch * rows * pitch)
         if self._to:
             self._launch = Launch(module.function(ENTRY), THREADS)
             self._launch.set_grid(BLOCKS_PER_SM * sm_count)
@@ -81,25 +85,24 @@ class Packing:
         """The pass over one copy; empty where there is nothing to pack."""
         return ((self._launch, Arguments(self._job("a", copy), self._job("b", copy))),) if self._to else ()
 
-    def places(
-        self, passes: Sequence[tuple[Launch, Arguments]], maps: Mapping[OperandName, TensorMap]
-    ) -> dict[str, Place]:
+    def places(self, passes: Sequence[tuple[Launch, Arguments]], read: Mapping[OperandName, Reads]) -> dict[str, Place]:
         """Places of the addresses of the operands and of their packed copies.
 
         Args:
             passes: of `prepare`.
-            maps: the kernel's descriptors, by operand.
+            read: where the kernel's arguments hold the address that it reads, by operand.
         """
-        found = {str(name): Place([each]) for name, each in maps.items() if name not in self._to}
+        found = {str(name): Place(*each) for name, each in read.items() if name not in self._to}
         for _, arguments in passes:
             jobs = dict(zip(("a", "b"), arguments.values, strict=True))
             for name in self._to:
                 found[name] = Place(words=[word(jobs[name], "from_")])
-                found[f"packed_{name}"] = Place([maps[name]], [word(jobs[name], "to")])
+                maps, words = read[name]
+                found[f"packed_{name}"] = Place(maps, [*words, word(jobs[name], "to")])
         return found
 
     def _pitch(self, name: OperandName) -> int:
-        return pitch_bytes(self._problem, name) // input_bytes(self._problem)
+        return self._pitches[name] // input_bytes(self._problem)
 
     def _job(self, name: OperandName, copy: Copy) -> PackJob:
         if name not in self._to:

@@ -12,9 +12,9 @@ import numpy as np
 from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
 from space.config import Config
 from space.devices import DeviceProfile
-from space.families.common import input_bytes, output_bytes
+from space.families.common import input_bytes, output_bytes, stores_chunks
 from space.families.sm90_wgmma.derive import SWAPPED_STORE_BYTES
-from space.families.sm90_wgmma.operands import lies_mn_major, needs_packing, stores_chunks
+from space.families.sm90_wgmma.operands import lies_mn_major, needs_packing, pitch_bytes
 from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions.tma import ADDRESS_STEP_BYTES, MAP_BYTES, SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
@@ -92,7 +92,9 @@ class WgmmaLauncher(PreparedLauncher):
         self._shared_tiles = SharedTiles.none()
         if self._shares:
             self._shared_tiles = SharedTiles.of(self._tiles, self.clusters, derived["k_iterations"])
-        self._packing = Packing(problem, self._module, device.sm_count, shared)
+        names: tuple[OperandName, ...] = ("a", "b")
+        pitches = {name: pitch_bytes(problem, name) for name in names if needs_packing(problem, name)}
+        self._packing = Packing(problem, self._module, device.sm_count, shared, pitches)
         self._partials, self._semaphores = self._workspace()
 
     def prepare(self, copy: Copy) -> Passes:
@@ -109,7 +111,7 @@ class WgmmaLauncher(PreparedLauncher):
             found["c"] = Place([map_c], [word(rest, "c")])
         if self._swapped:
             map_a, map_b = map_b, map_a
-        return found | self._packing.places(packing, {"a": map_a, "b": map_b})
+        return found | self._packing.places(packing, {"a": ([map_a], ()), "b": ([map_b], ())})
 
     def epilogue(self, passes: Passes) -> GemmArguments:
         """The kernel's own arguments."""

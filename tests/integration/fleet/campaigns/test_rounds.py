@@ -376,8 +376,8 @@ class TestWorkers:
         ("change", "said"),
         [
             ({"arch": "sm_90"}, "sm_90a"),
-            ({"arch": "sm_80"}, "built for"),
-            ({"name": "NVIDIA A100-SXM4-80GB"}, "sm_80"),
+            ({"arch": "sm_100a"}, "built for"),
+            ({"name": "NVIDIA B200"}, "sm_100a"),
             ({"sm_count": 200}, "132 SMs"),
             ({"name": ""}, "device name"),
             ({"uuid": "x" * 100}, "device uuid"),

@@ -15,6 +15,7 @@ from space.errors import ProfileError
 from space.explain import is_legal
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
+from space.registry import family_named
 from tests.support import DEVICE, FAMILY, PROVENANCE, measured
 from tuner.answering.answers import NEIGHBOURS_CREDIT, answer
 from tuner.evidence.records import Best, StoredMeasurement
@@ -161,7 +162,7 @@ def test_nothing_is_answered_from_a_card_that_only_its_driver_knows() -> None:
         answer(Bests(best_of("64x64x64", TILES[0], 5.0)), ASKED, "NVIDIA Imaginary")
 
 
-@pytest.mark.parametrize("device", ["NVIDIA A100-SXM4-80GB", "L40S", "NVIDIA B200", "RTX 5090"])
+@pytest.mark.parametrize("device", ["NVIDIA B200", "NVIDIA B300 SXM6 AC"])
 def test_a_card_that_no_family_serves_gets_none_with_the_reason(device: str) -> None:
     found = answer(Bests(), ASKED, device)
     assert (found.source, found.config, found.time_us) == ("none", None, None)
@@ -169,9 +170,34 @@ def test_a_card_that_no_family_serves_gets_none_with_the_reason(device: str) -> 
     assert found.device == profile_named(device).name
 
 
+<<<<<<< HEAD
 def test_what_nothing_is_legal_for_names_the_rules_that_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
     roomy = dataclasses.replace(H200, memory_bytes=2**70)
     monkeypatch.setattr("tuner.answering.answers.find_profile", lambda _: roomy)
+=======
+@pytest.mark.parametrize(
+    "device", ["A100 80GB SXM", "A10", "L4", "L40S", "RTX 3090", "RTX 4090", "RTX 5090", "PRO 6000", "GB10"]
+)
+@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+def test_a_card_of_an_arch_that_nobody_measured_is_predicted_for_and_says_so(device: str, dtype: str) -> None:
+    profile, problem = profile_named(device), Gemm.of(*ASKED.extents, dtype)
+    found = answer(Bests(), problem, device)
+    assert (found.source, found.interval_us) == ("predicted", None)
+    assert found.why.startswith(f"predicted, never measured on this architecture ({profile.arch.name})")
+    assert found.config is not None
+    assert is_legal(family_named(found.config.family), problem, found.config, profile)
+    assert found.time_us is not None
+    assert found.time_us > roofline_us(problem, profile)
+
+
+def test_a_dtype_that_the_tensor_cores_lack_is_one_sentence_with_what_they_have() -> None:
+    found = answer(Bests(), Gemm.of(*ASKED.extents, "fp8_e4m3"), "RTX 3090")
+    assert (found.source, found.config) == ("none", None)
+    assert found.why == "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3: it has bf16, fp16, tf32, int8, uint8"
+
+
+def test_what_nothing_is_legal_for_names_the_rules_that_leave_none() -> None:
+>>>>>>> 70c6ad0 (mma_sync: a family for every tensor core from Ampere on)
     found = answer(Bests(), Gemm(2**31 - 1, 2**31 - 1, 2**31 - 1), DEVICE)
     assert (found.source, found.config) == ("none", None)
     assert "rules " in found.why

@@ -1,0 +1,90 @@
+"""Derived values of `mma_sync`. The kernel asserts those marked `in_kernel` when it compiles."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from space.arch import WARP_THREADS, WORD_BYTES
+from space.columns import Columns, Derived, IntColumn
+from space.families.common import SEMAPHORE_BYTES, extent_m, extent_n, input_bytes
+from space.families.mma_sync.operands import mn_major
+
+#: Rows and columns of one instruction, and its bytes of K whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of
+#: 16-bit, m16n8k32 of 8-bit types).
+INSTRUCTION_M, INSTRUCTION_N, INSTRUCTION_K_BYTES = 16, 8, 32
+#: Shared memory of a block starts at such an address and is a multiple of it; behind the ring lies a word of split-K.
+SMEM_ALIGN_BYTES, FLAG_BYTES = 128, 16
+
+
+def stage_k_bytes(c: Columns) -> IntColumn:
+    """Bytes of K in one pipeline stage."""
+    return c["tile_k"] * input_bytes(c.problem)
+
+
+def _smem_bytes(c: Columns) -> IntColumn:
+    used = c["stages"] * c["stage_bytes"] + FLAG_BYTES
+    return (used + SMEM_ALIGN_BYTES - 1) // SMEM_ALIGN_BYTES * SMEM_ALIGN_BYTES
+
+
+def _fragment_registers(c: Columns) -> IntColumn:
+    """Registers of the fragments of one step: four per 16 rows of A, two per 8 columns of B."""
+    column: IntColumn = c["warp_m"] // INSTRUCTION_M * 4 + c["warp_n"] // INSTRUCTION_N * 2
+    return column
+
+
+def _held_registers(c: Columns) -> IntColumn:
+    """Sums, twice if they are promoted; the fragments of the step at work and of the next; and an address for every 16
+    rows of an operand that is MN-major."""
+    sums = 2 if c.problem.numerics == "promoted" else 1
+    addresses = c["a_mn_major"] * (c["warp_m"] // INSTRUCTION_M) + c["b_mn_major"] * -(-c["warp_n"] // INSTRUCTION_M)
+    column: IntColumn = sums * c["accumulator_registers"] + 2 * c["fragment_registers"] + addresses
+    return column
+
+
+def slice_stages(c: Columns) -> IntColumn:
+    """Pipeline stages of the longest slice of K of a tile."""
+    return -(-c["k_iterations"] // c["split_k"])
+
+
+def _workspace_bytes(c: Columns) -> IntColumn:
+    tiles = c["tiles_m"] * c["tiles_n"] * c.problem.batch
+    each = c["split_k"] * c["tile_m"] * c["tile_n"] * WORD_BYTES + SEMAPHORE_BYTES
+    return np.where(c["split_k"] > 1, tiles * each, 0)
+
+
+DERIVED: Final[tuple[Derived, ...]] = (
+    Derived("threads", ("warps_m", "warps_n"), lambda c: WARP_THREADS * c["warps_m"] * c["warps_n"], True,
+            "threads of a block"),
+    Derived("warp_m", ("tile_m", "warps_m"), lambda c: c["tile_m"] // c["warps_m"], False, "rows of a warp's tile"),
+    Derived("warp_n", ("tile_n", "warps_n"), lambda c: c["tile_n"] // c["warps_n"], False, "columns of a warp's tile"),
+    Derived("accumulator_registers", ("warp_m", "warp_n"), lambda c: c["warp_m"] * c["warp_n"] // WARP_THREADS, False,
+            "32-bit sums per thread"),
+    Derived("fragment_registers", ("warp_m", "warp_n"), _fragment_registers, False,
+            "registers per thread of A and B for one step of K"),
+    Derived("held_registers",
+            ("accumulator_registers", "fragment_registers", "warp_m", "warp_n", "a_mn_major", "b_mn_major"),
+            _held_registers, False, "registers that a thread holds at once in the main loop"),
+    Derived("entry_registers", ("threads", "blocks_per_sm"),
+            lambda c: c.arch.registers_for(c["threads"] * c["blocks_per_sm"]), False,
+            "registers per thread that let all blocks of a multiprocessor fit"),
+    Derived("stage_bytes", ("tile_m", "tile_n", "tile_k"), lambda c: (c["tile_m"] + c["tile_n"]) * stage_k_bytes(c),
+            False, "shared memory of one pipeline stage, A and B"),
+    Derived("shared_memory_bytes", ("stages", "stage_bytes"), _smem_bytes, True,
+            "dynamic shared memory of a block: the stages, and a word of split-K"),
+    Derived("tiles_m", ("swap_ab", "tile_m"), lambda c: -(-extent_m(c) // c["tile_m"]), False,
+            "tiles along M; the last may be partial"),
+    Derived("tiles_n", ("swap_ab", "tile_n"), lambda c: -(-extent_n(c) // c["tile_n"]), False,
+            "tiles along N; the last may be partial"),
+    Derived("k_iterations", ("tile_k",), lambda c: -(-c.problem.k // c["tile_k"]), False,
+            "pipeline stages of one tile, over all its slices of K"),
+    Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
+            "whether different blocks multiply slices of K of one tile"),
+    Derived("workspace_bytes", ("split_k", "tiles_m", "tiles_n", "tile_m", "tile_n"), _workspace_bytes, False,
+            "device memory of split-K: the sums of every slice and one semaphore per tile"),
+    Derived("a_mn_major", ("swap_ab",), lambda c: mn_major(c, "a").astype(np.int64), True,
+            "whether A is M-major in shared memory"),
+    Derived("b_mn_major", ("swap_ab",), lambda c: mn_major(c, "b").astype(np.int64), True,
+            "whether B is N-major in shared memory"),
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""How a problem's operands reach the kernel: which one is A, their major modes, copies, and which are packed first."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from space.arch import LINE_BYTES, VECTOR_BYTES
+from space.columns import BoolColumn, Columns
+from space.config import Config
+from space.families.common import epilogue_constants, input_bytes, rows_anywhere
+from space.instructions.mma_sync import MmaSync, mma_sync_for
+from space.instructions.operand import majors_of
+from space.kinds.gemm import Gemm
+from space.knobs import KnobValue
+from space.layouts.banks import access
+from space.layouts.swizzle import CORE_BYTES, CORE_ROWS, SWIZZLES
+
+#: Bytes of an element that ldmatrix can transpose (PTX ISA, ldmatrix: `.trans` takes `.b16`).
+TRANSPOSED_BYTES = 2
+
+
+@lru_cache(maxsize=1024)
+def instruction(problem: Gemm, arch: str) -> MmaSync | None:
+    """The `mma.sync` of a problem's dtypes with the most K; None if the arch has none."""
+    return next(iter(mma_sync_for(arch, problem.dtype_a, problem.dtype_b, problem.dtype_acc)), None)
+
+
+def line_elements(problem: Gemm, operand: str) -> int:
+    """Elements along the contiguous dimension of the problem's `a` or `b`."""
+    if majors_of(problem.layout)[operand == "b"] == "k":
+        return problem.k
+    return problem.m if operand == "a" else problem.n
+
+
+def needs_packing(problem: Gemm, operand: str) -> bool:
+    """Whether a copy pass must make the problem's `a` or `b` K-major: ldmatrix transposes only 16-bit elements."""
+    return majors_of(problem.layout)[operand == "b"] == "mn" and input_bytes(problem) != TRANSPOSED_BYTES
+
+
+def pitch_bytes(problem: Gemm, operand: str) -> int:
+    """Bytes from one line to the next of the `a` or `b` that the kernel reads; packed lines start at L2 lines."""
+    size = input_bytes(problem)
+    if needs_packing(problem, operand):
+        return -(-problem.k * size // LINE_BYTES) * LINE_BYTES
+    return line_elements(problem, operand) * size
+
+
+def copy_bytes(problem: Gemm, operand: str) -> int:
+    """Bytes of the widest copy that every line of the `a` or `b` that the kernel reads is aligned to."""
+    pitch = pitch_bytes(problem, operand)
+    return min(pitch & -pitch, VECTOR_BYTES)
+
+
+@lru_cache(maxsize=1024)
+def lies_mn_major(problem: Gemm, operand: str) -> bool:
+    """Whether the kernel reads the problem's `a` or `b` MN-major; a packed operand is K-major."""
+    return majors_of(problem.layout)[operand == "b"] == "mn" and not needs_packing(problem, operand)
+
+
+def mn_major(c: Columns, operand: str) -> BoolColumn:
+    """Whether the kernel's `a` or `b` is MN-major."""
+    other = "b" if operand == "a" else "a"
+    return np.where(c["swap_ab"] == 1, lies_mn_major(c.problem, other), lies_mn_major(c.problem, operand))
+
+
+def conflict_degree(span_bytes: int, *, swizzled: bool) -> int:
+    """The n of the n-way bank conflict in which ldmatrix reads eight lines of `span_bytes` at one group of 16 bytes."""
+    line = np.arange(CORE_ROWS)
+    start = line * span_bytes
+    mode = SWIZZLES[f"{span_bytes}B"] if swizzled else SWIZZLES["none"]
+    return access(mode.apply(start), CORE_BYTES).degree
+
+
+def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
+    """Members of the kernel's `Config` struct that follow from the problem: dtypes, copies, packing, the epilogue."""
+    a, b = ("b", "a") if config["swap_ab"] else ("a", "b")
+    dtypes = {"a": problem.dtype_a, "b": problem.dtype_b}
+    constants: dict[str, KnobValue] = {
+        "packs": int(needs_packing(problem, "a") or needs_packing(problem, "b")),
+        "element_bytes": input_bytes(problem),
+        "input_a": dtypes[a],
+        "input_b": dtypes[b],
+        "copy_bytes_a": copy_bytes(problem, a),
+        "copy_bytes_b": copy_bytes(problem, b),
+        "output": problem.dtype_c,
+        "integers": int(problem.dtype_acc == "s32"),
+        "promoted": int(problem.numerics == "promoted"),
+        "rows_anywhere": int(not config["swap_ab"] and rows_anywhere(problem)),
+        # The shared partial sums also serve a family with stream-K.
+        "stream_k": 0,
+    }
+    return constants | epilogue_constants(problem)

@@ -1,0 +1,135 @@
+"""Legal rules of `mma_sync`: limits of the instruction, the pipeline, registers and shared memory."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WORD_BYTES
+from space.columns import Columns, IntColumn, among
+from space.families.common import WORKSPACE_BYTES
+from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
+from space.families.mma_sync.operands import copy_bytes, instruction
+from space.instructions import mma_sync
+from space.rules import Rule
+
+#: Bytes of K that a stage may hold: at least two instructions, since the last but one of a stage waits for the next
+#: stage; more than 256 is better spent on another stage.
+STAGE_K_BYTES: Final = (64, 128, 256)
+#: Elements of K between two promotions of fp8 sums to f32.
+PROMOTION_K: Final = 128
+#: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles; further ones of copies
+#: narrower than 16 bytes, and of those that pass through registers. With fewer, ptxas spills.
+BESIDE_REGISTERS, NARROW_REGISTERS, GATHER_REGISTERS = 48, 8, 16
+#: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
+#: or computes an exponential, and of one that computes an error function.
+PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
+#: Registers that add up the shares of split-K, once the sums of the slice itself are stored.
+SPLIT_REGISTERS: Final = 96
+
+_KERNEL = "workers/kernels/mma_sync"
+_LIMITS = "CUDA C++ Programming Guide, compute capabilities"
+_SPILLS = "NVRTC's spill report"
+
+
+def loop_registers(c: Columns) -> IntColumn:
+    """Registers that the main loop needs."""
+    narrowest = min(copy_bytes(c.problem, operand) for operand in "ab")
+    copies = GATHER_REGISTERS if narrowest < WORD_BYTES else NARROW_REGISTERS if narrowest < VECTOR_BYTES else 0
+    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + copies
+    return column
+
+
+def finish_registers(c: Columns) -> IntColumn:
+    """Registers that the epilogue needs."""
+    parts, sums = c.problem.epilogue_parts, c["accumulator_registers"]
+    reads = parts & {"beta", "bias", "silu"}
+    beside, each = ERF_FINISH if "gelu" in parts else READING_FINISH if reads else PLAIN_FINISH
+    return np.where(c["split_k"] > 1, SPLIT_REGISTERS, beside + (sums * (1 + each)).astype(np.int64))
+
+
+def _dtypes_of(arch: str) -> str:
+    """Dtypes of A that an arch multiplies by `mma.sync`, in words."""
+    words = dict.fromkeys(row.dtype_a for row in mma_sync.MMA_SYNC if arch in row.archs and not row.kind)
+    return ", ".join(words)
+
+
+def _loop_numbers(c: Columns) -> str:
+    held, need = c.first("held_registers"), int(loop_registers(c)[0])
+    return (
+        f"{c.first('accumulator_registers')} sums a set and 2·{c.first('fragment_registers')} of fragments hold "
+        f"{held}, + {need - held} beside = {need} > {_entry_numbers(c)}"
+    )
+
+
+def _entry_numbers(c: Columns) -> str:
+    return (
+        f"{c.first('entry_registers')} registers of a thread in {c.first('blocks_per_sm')} blocks of "
+        f"{c.first('threads')}"
+    )
+
+
+def _smem_numbers(c: Columns) -> str:
+    return (
+        f"{c.first('stages')}·{c.first('stage_bytes'):,} B of stages + 16 B = {c.first('shared_memory_bytes'):,} B > "
+        f"{c.arch.smem_per_block_bytes:,} B on {c.arch.name}"
+    )
+
+
+LEGAL: Final[tuple[Rule, ...]] = (
+    Rule("arch.mma_sync", "the tensor cores of the target multiply the dtypes of A and B", mma_sync.SOURCE, (),
+         lambda c: instruction(c.problem, c.arch.name) is not None,
+         lambda c: f"{c.arch.name} has no mma.sync of {c.problem.dtype_a} x {c.problem.dtype_b}: it has "
+                   f"{_dtypes_of(c.arch.name)}"),
+    Rule("arch.fp8_output", "an fp8 C is converted by an instruction that sm_89 introduced",
+         "PTX ISA 9.0, cvt: .e4m3x2 and .e5m2x2", (),
+         lambda c: not c.problem.dtype_c.startswith("fp8") or "mma_fp8" in c.arch.features,
+         lambda c: f"C is {c.problem.dtype_c} on {c.arch.name}; use bf16, fp16 or f32"),
+    Rule("mma.m", f"a warp takes a multiple of the instruction's {INSTRUCTION_M} rows of a tile", mma_sync.SOURCE,
+         ("tile_m", "warps_m"), lambda c: c["tile_m"] % (INSTRUCTION_M * c["warps_m"]) == 0,
+         lambda c: f"tile_m {c.first('tile_m')} is not a multiple of {INSTRUCTION_M}·{c.first('warps_m')}"),
+    Rule("mma.n", f"a warp takes a multiple of the instruction's {INSTRUCTION_N} columns of a tile", mma_sync.SOURCE,
+         ("tile_n", "warps_n"), lambda c: c["tile_n"] % (INSTRUCTION_N * c["warps_n"]) == 0,
+         lambda c: f"tile_n {c.first('tile_n')} is not a multiple of {INSTRUCTION_N}·{c.first('warps_n')}"),
+    Rule("mma.k", "a stage holds 64, 128 or 256 bytes of K",
+         f"{_KERNEL}/kernel.cuh: the last step but one of a stage waits for the next stage", ("tile_k",),
+         lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
+         lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
+    Rule("mma.promotion", f"stages end where sums are promoted, every {PROMOTION_K} elements of K, or hold a multiple",
+         _KERNEL, ("tile_k",), lambda c: c.problem.numerics != "promoted" or c["tile_k"] <= PROMOTION_K,
+         lambda c: f"tile_k {c.first('tile_k')} > {PROMOTION_K}"),
+    Rule("block.threads", "a multiprocessor holds all threads of its blocks, and a block at most 1,024", _LIMITS,
+         ("threads", "blocks_per_sm"),
+         lambda c: (c["threads"] <= c.arch.threads_per_block)
+                   & (c["threads"] * c["blocks_per_sm"] <= c.arch.threads_per_sm)
+                   & (c["blocks_per_sm"] <= c.arch.blocks_per_sm),
+         lambda c: f"{c.first('blocks_per_sm')} blocks of {c.first('threads')} threads; {c.arch.name} holds "
+                   f"{c.arch.blocks_per_sm} blocks and {c.arch.threads_per_sm:,} threads"),
+    Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
+         f"65,536 registers per block, 255 per thread; {_SPILLS}", ("held_registers", "entry_registers"),
+         lambda c: loop_registers(c) <= c["entry_registers"], _loop_numbers),
+    Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
+         ("accumulator_registers", "entry_registers", "split_k"),
+         lambda c: finish_registers(c) <= c["entry_registers"],
+         lambda c: f"{c.first('accumulator_registers')} sums need {int(finish_registers(c)[0])} > {_entry_numbers(c)}"),
+    Rule("smem.capacity", "stages fit the opt-in shared memory of a block",
+         f"{_LIMITS}: 163 KiB on 8.0 and 8.7, 99 KiB on 8.6, 8.9 and 12.x", ("shared_memory_bytes",),
+         lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes, _smem_numbers),
+    Rule("smem.resident", "the shared memory of a multiprocessor holds all its blocks",
+         f"{_LIMITS}; the driver takes 1 KiB for each block", ("shared_memory_bytes", "blocks_per_sm"),
+         lambda c: c["blocks_per_sm"] * (c["shared_memory_bytes"] + c.arch.smem_reserved_bytes)
+                   <= c.arch.smem_per_sm_bytes,
+         lambda c: f"{c.first('blocks_per_sm')}·({c.first('shared_memory_bytes'):,} + "
+                   f"{c.arch.smem_reserved_bytes:,}) B > {c.arch.smem_per_sm_bytes:,} B on {c.arch.name}"),
+    Rule("split.k", "every slice of K has at least one stage", _KERNEL, ("split_k", "k_iterations"),
+         lambda c: c["split_k"] <= c["k_iterations"],
+         lambda c: f"split_k {c.first('split_k')} > {c.first('k_iterations')} stages in K"),
+    Rule("split.workspace", "partial sums fit the workspace", f"{_KERNEL}: 64 MiB, as much as cuBLASLt is given",
+         ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
+         lambda c: f"{c.first('workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+    Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),
+         lambda c: c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch <= MAX_GRID_BLOCKS,
+         lambda c: f"{c.first('tiles_m') * c.first('tiles_n') * c.first('split_k') * c.problem.batch:,} tiles, each "
+                   "slice of K counted"),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""The mma_sync kernel's own text, run on the CPU: its C equals NumPy's in float64 within the derived bounds.
+
+Copies arrive at the latest moment that PTX allows, then at the earliest: a wait or a barrier too few shows in one of
+the two. The GPU runs the same text in `tests/gpu/test_mma_sync.py`. Needs a C++20 compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+from space.devices import profile_named
+from tests.mma_sync_on_cpu import FAMILY, Case, Run, program
+from tests.on_cpu import needs_compiler
+
+pytestmark = needs_compiler
+
+A100, RTX_5090 = profile_named("A100 80GB SXM"), profile_named("RTX 5090")
+#: Blocks of one or two warps: a CPU runs them one thread after another.
+SMALL = {"tile_m": 32, "tile_n": 32, "warps_m": 1, "warps_n": 1}
+#: (shape, dtype, layout, batch, epilogue, knobs): every dtype, layout and width of copies, odd extents, batches, each
+#: knob away from its default at least once.
+CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
+    ("50x37x104", "bf16", "nt", 1, "none", SMALL | {"warps_n": 2, "stages": 4}),
+    ("40x48x100", "bf16", "tn", 2, "alpha+beta+bias+gelu", SMALL | {"warps_m": 2, "tile_n": 48, "stages": 2}),
+    ("30x70x198", "fp16", "nn", 1, "bias+silu", SMALL | {"tile_m": 16, "tile_n": 64, "warps_n": 8, "tile_k": 64}),
+    ("33x35x77", "fp16", "tt", 2, "alpha+relu", SMALL | {"tile_k": 128, "stages": 2, "split_k": 1}),
+    ("9x90x131", "bf16", "nn", 1, "beta", SMALL | {"swap_ab": 1, "tile_n": 16, "split_k": 3, "stages": 3}),
+    ("70x20x500", "fp16", "tn", 1, "alpha+bias", SMALL | {"swap_ab": 1, "split_k": 6, "raster": "along_n"}),
+    ("33x66x45", "tf32", "nn", 1, "none", SMALL | {"tile_k": 16, "raster_group": 1, "blocks_per_sm": 2}),
+    ("65x34x96", "tf32", "nt", 2, "alpha+beta", SMALL | {"tile_k": 64, "persistent": 1, "raster_group": 2}),
+    ("20x50x200", "fp8_e4m3,fp8_e4m3,bf16,f32", "nt", 1, "alpha", SMALL | {"tile_k": 64, "swizzle": 0}),
+    ("20x40x333", "fp8_e5m2,fp8_e4m3,fp8_e5m2,f32_promoted", "nn", 2, "none", SMALL | {"tile_k": 64, "stages": 5}),
+    ("35x33x129", "fp8_e4m3,fp8_e5m2,fp8_e4m3,f32", "nt", 1, "none", SMALL | {"tile_n": 8, "tile_k": 128}),
+    ("40x30x260", "int8", "nt", 2, "none", SMALL | {"tile_k": 256, "stages": 2, "split_k": 2}),
+    ("31x45x100", "int8,uint8,bf16,s32", "tt", 1, "alpha+bias+gelu", SMALL | {"tile_k": 64}),
+    ("70x33x90", "uint8,int8,int8,s32", "nt", 1, "alpha", SMALL | {"tile_k": 64, "persistent": 1, "split_k": 2}),
+    ("3x5x2", "bf16,bf16,f32,f32", "nn", 1, "none", SMALL | {"tile_m": 96, "tile_n": 8}),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return [Case.of(RTX_5090, *case) for case in CASES]
+
+
+@pytest.fixture(scope="module")
+def kernels(cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return program(cases, tmp_path_factory.mktemp("mma_sync"))
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: "-".join(map(str, CASES[number][:5])))
+def test_c_is_that_of_numpy(kernels: ctypes.CDLL, cases: list[Case], number: int) -> None:
+    run = Run(cases[number], seed=number)
+    late, early = (run.launch(kernels, number, early=early).copy() for early in (False, True))
+    assert run.refused == run.wrong(late) == 0
+    assert np.array_equal(late, early)
+    assert run.wrote_only_c
+
+
+def test_every_knob_that_the_kernel_reads_leaves_its_default_somewhere(cases: list[Case]) -> None:
+    seen = {name: {case.config[name] for case in cases} for name in FAMILY.knob_named}
+    # A CPU sees no difference between sizes of prefetches.
+    assert {name for name, values in seen.items() if len(values) == 1} == {"prefetch_bytes"}
+    assert {word for case in cases for word in (case.problem.dtype_a, case.problem.dtype_b)} == {
+        "bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8", "uint8",
+    }  # fmt: skip
+    widths = {FAMILY.compile_constants(case.problem, case.config)["copy_bytes_a"] for case in cases}
+    assert widths == {1, 2, 4, 8, 16}
+
+
+#: Cases that show faults: two tiles each way, K in several slices or stages, both majors, edges on every side.
+FAULT_CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
+    ("40x40x136", "bf16", "nt", 1, "none", SMALL | {"warps_n": 2, "tile_k": 64}),
+    ("40x40x136", "bf16", "tn", 1, "none", SMALL | {"warps_m": 2, "persistent": 1}),
+    ("40x40x300", "bf16", "nt", 1, "none", SMALL | {"split_k": 3}),
+]
+_WAIT = "cp_async_wait_group<Config::kStages - 2>();"
+#: (what is wrong, the text, what the fault makes of it, the case that shows it).
+FAULTS = [
+    ("no wait for a group", _WAIT, "", 0),
+    ("a wait for one group too few", _WAIT, _WAIT.replace("2", "1"), 0),
+    ("no barrier after the wait", f"{_WAIT}\n        __syncthreads();", _WAIT, 0),
+    ("no wait for the first stage", "wait_for_next_stage();\n        Fragments", "Fragments", 0),
+    ("no commit past the last stage", "  cp_async_commit_group();\n", "  if (left > 0) cp_async_commit_group();\n", 0),
+    ("copies are swizzled, reads are not", "rows[0] = Op::place(first + 8 * half_row + lane % 8, half_k);",
+     "rows[0] = (first + 8 * half_row + lane % 8) * Op::kSpanBytes + half_k * kGroupBytes;", 0),
+    ("neighbouring k exchanged", "rows[block] = Op::place(line,", "rows[block] = Op::place(line ^ kRowsFirst,", 1),
+    ("rows of a fragment swapped", "half_row = kRowsFirst ? matrix % 2 : matrix / 2", "half_row = matrix / 2", 0),
+    ("halves of K swapped in B", "half_k = kRowsFirst ? matrix / 2 : matrix % 2", "half_k = matrix / 2", 0),
+    ("fragments not transposed", "ldmatrix_x4<A::kMnMajor>", "ldmatrix_x4<false>", 1),
+    ("stale register buffer", "products(held[kStep % 2], d);", "products(held[0], d);", 0),
+    ("first step of the next stage read from this one", "kStep == kLast ? next : stage", "stage", 0),
+    ("edge of K not masked", "const int left = min(max(along - span * Op::kSpanBytes, 0), kGroupBytes);",
+     "const int left = kGroupBytes;", 0),
+    ("edge of lines not masked", "ahead < lines ? left : 0", "left", 1),
+    ("part of a stage not copied", "if constexpr (kStep < kLast) copies.template part<kStep, kLast>();",
+     "if constexpr (kStep < kLast) copies.template part<kStep, kLast + 1>();", 0),
+    ("K not advanced", "from += Op::kDepth * kElementBytes;", "", 0),
+    ("lines not advanced", "lines -= Op::kDepth;", "", 1),
+    ("a slice of K that ends a stage early", "tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);",
+     "tile.k_end = tile.k + each;", 2),
+    ("slices of K that overlap", "tile.split * each + min(tile.split, longer)", "tile.split * each", 2),
+    ("sums not cleared", "        clear(sums);\n        Accumulators recent;", "        Accumulators recent;", 1),
+]
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """One program with every fault, each kernel in a namespace of its own; the last has none."""
+    found = [Case.of(A100, *case) for case in FAULT_CASES]
+    changes = [(old, new, found[number]) for _, old, new, number in FAULTS] + [("", "", case) for case in found]
+    return program([case for *_, case in changes], tmp_path_factory.mktemp("faults"), [pair[:2] for pair in changes])
+
+
+@pytest.mark.parametrize("number", range(len(FAULTS)), ids=lambda number: FAULTS[number][0])
+def test_a_planted_fault_is_caught(faulty: ctypes.CDLL, number: int) -> None:
+    run = Run(Case.of(A100, *FAULT_CASES[FAULTS[number][3]]), seed=3)
+    assert any(run.wrong(run.launch(faulty, number, early=early)) for early in (False, True))
+
+
+@pytest.mark.parametrize("number", range(len(FAULT_CASES)))
+def test_without_a_fault_they_are_right(faulty: ctypes.CDLL, number: int) -> None:
+    run = Run(Case.of(A100, *FAULT_CASES[number]), seed=3)
+    assert not any(run.wrong(run.launch(faulty, len(FAULTS) + number, early=early)) for early in (False, True))

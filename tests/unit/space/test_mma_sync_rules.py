@@ -1,0 +1,135 @@
+"""Rules of `mma_sync`: what each target allows, with numbers and the nearest legal change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from space.devices import DeviceProfile, profile_named
+from space.enumerate import enumerate_space
+from space.explain import explain, is_legal, legal_mask
+from space.families.mma_sync.operands import conflict_degree, copy_bytes, needs_packing
+from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
+from space.rank import rank
+from space.registry import families_for, family_named
+
+FAMILY = family_named("mma_sync")
+CARDS = {name: profile_named(name) for name in ("A100 80GB SXM", "RTX 3090", "RTX 4090", "RTX 5090", "GB10")}
+A100, RTX_3090, RTX_5090 = CARDS["A100 80GB SXM"], CARDS["RTX 3090"], CARDS["RTX 5090"]
+SQUARE = Gemm.parse("4096x4096x4096")
+
+
+def broken(problem: Gemm, device: DeviceProfile, **knobs: object) -> dict[str, str]:
+    found = explain(FAMILY, problem, FAMILY.config(knobs), device)
+    return {entry.rule: entry.numbers for entry in found.broken}
+
+
+def test_the_default_is_legal_on_every_target() -> None:
+    for device in CARDS.values():
+        assert broken(SQUARE, device) == {}
+        assert families_for(device.arch.name, SQUARE)[0] is FAMILY
+
+
+#: (rule, card, problem, knobs, numbers): each legal rule broken once, by a config that breaks no other but those after.
+BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
+    ("arch.mma_sync", RTX_3090, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64},
+     "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3: it has bf16, fp16, tf32, int8, uint8"),
+    ("arch.fp8_output", A100, Gemm.of(64, 64, 64, "bf16,bf16,fp8_e4m3,f32"), {}, "C is fp8_e4m3 on sm_80"),
+    ("mma.m", A100, SQUARE, {"tile_m": 32, "warps_m": 4}, "tile_m 32 is not a multiple of 16·4"),
+    ("mma.n", A100, SQUARE, {"tile_n": 48, "warps_n": 4}, "tile_n 48 is not a multiple of 8·4"),
+    ("mma.k", A100, SQUARE, {"tile_k": 16}, "tile_k 16 is 32 B of bf16"),
+    ("mma.promotion", RTX_5090, Gemm.of(64, 64, 512, "fp8_e4m3_promoted"), {"tile_k": 256, "stages": 2, "tile_n": 64},
+     "tile_k 256 > 128"),
+    ("block.threads", RTX_3090, SQUARE, {"tile_m": 64, "warps_m": 4, "warps_n": 4, "blocks_per_sm": 4, "stages": 2},
+     "4 blocks of 512 threads; sm_86 holds 16 blocks and 1,536 threads"),
+    ("registers.held", A100, SQUARE, {"tile_n": 192}, "192 sums a set and 2·40 of fragments hold 272, + 48 beside = 320"
+     " > 255 registers of a thread in 1 blocks of 128"),
+    ("registers.finish", A100, Gemm.of(4096, 4096, 4096, epilogue="bias+gelu"), {},
+     "128 sums need 256 > 255 registers of a thread in 1 blocks of 128"),
+    ("smem.capacity", RTX_3090, SQUARE, {"stages": 7},
+     "7·16,384 B of stages + 16 B = 114,816 B > 101,376 B on sm_86"),
+    ("smem.resident", RTX_3090, SQUARE, {"stages": 4, "blocks_per_sm": 2}, "2·(65,664 + 1,024) B > 102,400 B on sm_86"),
+    ("split.k", A100, Gemm.of(64, 64, 64), {"split_k": 4}, "split_k 4 > 2 stages in K"),
+    ("split.workspace", A100, SQUARE, {"split_k": 2}, "134,234,112 B > 67,108,864 B"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "device", "problem", "knobs", "numbers"), BROKEN, ids=[row[0] for row in BROKEN])
+def test_each_limit_is_stated_with_its_numbers(
+    rule: str, device: DeviceProfile, problem: Gemm, knobs: dict[str, object], numbers: str
+) -> None:
+    found = broken(problem, device, **knobs)
+    assert next(iter(sorted(found, key=[row[0] for row in BROKEN].index))) == rule, found
+    assert found[rule].startswith(numbers)
+
+
+def test_the_rows_above_break_every_rule_but_the_one_on_gigantic_grids() -> None:
+    assert {rule.id for rule in FAMILY.legal} - {row[0] for row in BROKEN} == {"grid.tiles"}
+
+
+@pytest.mark.parametrize("knobs", [{"stages": 7}, {"tile_n": 192}, {"tile_k": 16}, {"warps_n": 4, "tile_n": 48}],
+                         ids=str)  # fmt: skip
+def test_the_nearest_legal_change_is_legal(knobs: dict[str, object]) -> None:
+    said = explain(FAMILY, SQUARE, FAMILY.config(knobs), RTX_3090)
+    assert not said.legal
+    assert said.nearest is not None
+    assert is_legal(FAMILY, SQUARE, said.nearest, RTX_3090)
+    assert said.change.count("=") <= 2
+
+
+#: Narrower copies by what rows are multiples of; 8- and 32-bit operands that do not lie along K are packed.
+COPIES = [
+    ("4096x4096x4096", "bf16", "nt", (16, 16), False), ("64x64x4100", "bf16", "nt", (8, 8), False),
+    ("64x66x4098", "bf16", "nn", (4, 4), False), ("63x65x4097", "bf16", "tn", (2, 2), False),
+    ("64x64x77", "int8", "nt", (1, 1), False), ("64x64x77", "tf32", "nt", (4, 4), False),
+    ("64x64x77", "int8", "tn", (16, 16), True), ("64x63x77", "tf32", "nn", (4, 16), True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "dtype", "layout", "widths", "packs"), COPIES, ids=lambda value: str(value))
+def test_copies_are_as_wide_as_every_row_is_aligned(
+    shape: str, dtype: str, layout: str, widths: tuple[int, int], packs: bool
+) -> None:
+    problem = Gemm.parse(shape, dtype, layout)
+    assert (copy_bytes(problem, "a"), copy_bytes(problem, "b")) == widths
+    assert any(needs_packing(problem, operand) for operand in "ab") == packs
+    constants = FAMILY.compile_constants(problem, FAMILY.config({"swap_ab": 1}), A100)
+    assert (constants["copy_bytes_b"], constants["copy_bytes_a"]) == widths
+
+
+@pytest.mark.parametrize(("span", "degree"), [(32, 2), (64, 4), (128, 8)])
+def test_the_swizzle_removes_the_bank_conflicts_that_plain_rows_have(span: int, degree: int) -> None:
+    assert conflict_degree(span, swizzled=False) == degree
+    assert conflict_degree(span, swizzled=True) == 1
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("shape", ["4096x4096x4096", "1x4096x4096", "16x28672x4096", "333x777x1001", "1x1x1"])
+def test_every_problem_keeps_candidates_and_the_estimate_ranks_them(card: str, shape: str) -> None:
+    problem, device = Gemm.parse(shape), CARDS[card]
+    ranked = rank(enumerate_space(FAMILY, problem, device), device)
+    assert 0 < len(ranked) < 30_000
+    assert (ranked.estimates_us > 0).all()
+    assert ranked.config(0)["swap_ab"] == int(problem.m == 1)
+    assert is_legal(FAMILY, problem, ranked.config(0), device)
+
+
+def test_every_dtype_and_layout_of_a_target_keeps_candidates() -> None:
+    for dtype in DTYPES:
+        for layout in LAYOUTS:
+            problem = Gemm.of(512, 512, 512, dtype, layout)
+            assert len(enumerate_space(FAMILY, problem, RTX_5090)) > 0
+            assert FAMILY.takes(problem, A100) == ("fp8" not in dtype)
+
+
+def test_candidates_are_exactly_the_legal_rows_that_are_worth_trying() -> None:
+    problem = Gemm.parse("777x512x1000")
+    space = enumerate_space(FAMILY, problem, A100)
+    rng = np.random.default_rng(1)
+    drawn = FAMILY.rows_of(problem, np.stack([rng.choice(knob.column(), 50_000) for knob in FAMILY.knobs], 1), A100)
+    kept = legal_mask(FAMILY, drawn)
+    for rule in FAMILY.rules:
+        kept &= rule.mask(drawn)
+    candidates = set(FAMILY.configs_of(space.columns))
+    assert set(FAMILY.configs_of(drawn.take(kept))) <= candidates
+    assert legal_mask(FAMILY, space.columns).all()

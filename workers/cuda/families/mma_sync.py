@@ -1,0 +1,132 @@
+"""Launcher of `mma_sync`: grid and arguments. Knows nothing of timing or verification."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Final, cast
+
+from space.arch import VECTOR_BYTES
+from space.config import Config
+from space.devices import DeviceProfile
+from space.families.common import stores_chunks
+from space.families.mma_sync.operands import copy_bytes, needs_packing, pitch_bytes
+from space.instructions.operand import majors_of
+from space.kinds.gemm import Gemm
+from workers.cuda.copies import Copy
+from workers.cuda.driver import Arguments, Launch
+from workers.cuda.families.arguments import EVICT_NORMAL, Divider, GemmArguments, epilogue_places
+from workers.cuda.families.packing import OperandName, Packing, Reads
+from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
+from workers.cuda.families.shared import Place, Shared, word
+
+ENTRY: Final = "gemm"
+_NAMES: Final[tuple[OperandName, ...]] = ("a", "b")
+
+
+class MmaSyncArguments(GemmArguments):
+    """Mirrors `MmaSyncArguments` of mma_sync/arguments.cuh."""
+
+    _fields_ = (
+        ("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("pitch_a", ctypes.c_longlong), ("pitch_b", ctypes.c_longlong),
+        ("batch_pitch_a", ctypes.c_longlong), ("batch_pitch_b", ctypes.c_longlong), ("k", ctypes.c_int),
+        ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
+        ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
+    )  # fmt: skip
+
+
+def operands_of(config: Config) -> dict[OperandName, OperandName]:
+    """The problem's operand by the kernel's, which swap_ab exchanges."""
+    return {"a": "b", "b": "a"} if config["swap_ab"] else {"a": "a", "b": "b"}
+
+
+def arguments_of(
+    problem: Gemm, config: Config, derived: Mapping[str, int], copy: Copy, partials: int = 0, semaphores: int = 0
+) -> MmaSyncArguments:
+    """What a launch over one copy passes; the addresses of A and B are those of the copy, packed or not.
+
+    Args:
+        partials, semaphores: addresses of split-K's partial sums and semaphores; 0 without split-K.
+    """
+    p, number, names = problem, config.number, operands_of(config)
+    m, n = (p.n, p.m) if config["swap_ab"] else (p.m, p.n)
+    addresses = {"a": copy.a, "b": copy.b}
+    across, along, along_n = derived["tiles_m"], derived["tiles_n"], config["raster"] == "along_n"
+    if along_n:
+        across, along = along, across
+    width = min(number("raster_group"), across)
+    last = (across - 1) // width
+    dividers = (number("split_k"), across * along, width * along, width, across - last * width)
+    return MmaSyncArguments(
+        copy.c, copy.source or None, copy.bias or None, partials or None, semaphores or None, EVICT_NORMAL,
+        EVICT_NORMAL, p.n, p.m * p.n, m, n, copy.alpha, copy.beta,
+        *(addresses[names[name]] for name in names), *(pitch_bytes(p, names[name]) for name in names),
+        *(_batch_pitch_bytes(p, names[name]) for name in names), p.k,
+        across * along * p.batch * number("split_k"), derived["k_iterations"], int(along_n), last,
+        *map(Divider.of, dividers),
+    )  # fmt: skip
+
+
+def _batch_pitch_bytes(problem: Gemm, operand: OperandName) -> int:
+    """Bytes from one product's `a` or `b` to the next one's, as the kernel reads them."""
+    rows = problem.m if operand == "a" else problem.n
+    k_major = majors_of(problem.layout)[operand == "b"] == "k" or needs_packing(problem, operand)
+    return pitch_bytes(problem, operand) * (rows if k_major else problem.k)
+
+
+class MmaSyncLauncher(PreparedLauncher):
+    """The kernel, behind a packing pass where an operand needs one."""
+
+    def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared) -> None:
+        super().__init__(problem, config, cubin, device, shared)
+        derived = self._derived
+        self._launch = Launch(self._module.function(ENTRY), derived["threads"], derived["shared_memory_bytes"])
+        whole = derived["tiles_m"] * derived["tiles_n"] * problem.batch
+        split = config.number("split_k")
+        resident = config.number("blocks_per_sm") * device.sm_count
+        self._launch.set_grid(min(whole * split, resident) if config.number("persistent") else whole * split)
+        pitches = {name: pitch_bytes(problem, name) for name in _NAMES if needs_packing(problem, name)}
+        self._packing = Packing(problem, self._module, device.sm_count, shared, pitches)
+        self._partials = self._semaphores = 0
+        if split > 1:
+            sums = whole * split * config.number("tile_m") * config.number("tile_n")
+            self._partials, self._semaphores = split_workspace(shared, sums, whole)
+
+    def prepare(self, copy: Copy) -> Passes:
+        """The packing pass, where there is one, then the kernel."""
+        made = MmaSyncArguments.from_buffer_copy(self._of_every_copy)
+        for name, own in operands_of(self._config).items():
+            setattr(made, name, self._packing.address(own, copy))
+        made.c, made.source, made.bias = copy.c, copy.source or None, copy.bias or None
+        made.alpha, made.beta = copy.alpha, copy.beta
+        return *self._packing.prepare(copy), (self._launch, Arguments(made))
+
+    @cached_property
+    def _of_every_copy(self) -> MmaSyncArguments:
+        """The arguments without addresses: a problem of tiny operands has a hundred copies."""
+        nowhere = Copy(0, 0, 0, 0, 0, 1.0, 0.0)
+        return arguments_of(self._problem, self._config, self._derived, nowhere, self._partials, self._semaphores)
+
+    def places(self, passes: Passes) -> dict[str, Place]:
+        """Places of all addresses, those of packed copies among them."""
+        *packing, (_, arguments) = passes
+        (read,) = arguments.values
+        reads: dict[OperandName, Reads] = {
+            own: ((), [word(read, name)]) for name, own in operands_of(self._config).items()
+        }
+        return epilogue_places(read) | self._packing.places(packing, reads)
+
+    def epilogue(self, passes: Passes) -> GemmArguments:
+        """The kernel's own arguments."""
+        return cast("GemmArguments", passes[-1][1].values[-1])
+
+    @property
+    def alignment_bytes(self) -> dict[str, int]:
+        """Copies of A and B are this wide; C is stored by 16 bytes, or by elements."""
+        found = {name: copy_bytes(self._problem, name) for name in _NAMES if not needs_packing(self._problem, name)}
+        chunks = {"c": VECTOR_BYTES} if stores_chunks(self._problem, self._config) else {}
+        return dict(found) | chunks
+
+
+LAUNCHER: Final = MmaSyncLauncher

@@ -1,0 +1,15 @@
+"""Kernel source of family `mma_sync`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers.kernels.source import KernelSource
+
+SOURCE: Final = KernelSource(
+    "mma_sync/entry.cuh",
+    enumerators={"input_a": "Input", "input_b": "Input", "output": "Output", "activation": "Activation"},
+    not_members=frozenset({"packs"}),
+    # Part of a program only where an operand must be packed first.
+    extra_entries={"packs": "sm90_wgmma/pack_entry.cuh"},
+)

@@ -1,0 +1,160 @@
+// C = A·B by mma.sync, the instruction of every tensor core from Ampere on: operands in registers, a warp at a time.
+//
+//   copies      global → ring of stages in shared memory          cp.async, a group a stage, kStages - 1 ahead
+//   fragments   stage → registers of a warp, one step of K        ldmatrix, one step ahead of the products
+//   products    a warp's part of the tile, 16 x 8 an instruction  mma.sync
+//
+//   step        0            1            …    last - 1                      last
+//   loads       step 1       step 2            last                          step 0 of the next stage
+//   copies      part         part              part, then commit
+//   products    step 0       step 1            last - 1                      last
+//   then                                       wait for the next stage, barrier
+//
+// The barrier says two things: the next stage has arrived for every thread, and every warp has read the last of this
+// stage, which the copies that follow may overwrite: those of the next tile too. Copies write zeros outside the operands, so that only the epilogue
+// checks bounds. The kernel's M, N, A and B are the problem's, or trade places (swap_ab) so that a problem with few rows
+// fills the narrow side of the instruction. Blocks that multiply slices of one tile's K add up their sums in
+// common/split_k.cuh.
+#pragma once
+
+#include "common/direct_store.cuh"
+#include "common/split_k.cuh"
+#include "common/types.cuh"
+#include "mma_sync/arguments.cuh"
+#include "mma_sync/copy.cuh"
+#include "mma_sync/fragments.cuh"
+#include "mma_sync/shape.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mma_sync.cuh"
+
+/// Named barrier of a block that exchanges sums; 0 is that of __syncthreads.
+constexpr int kSplitBarrier = 1;
+/// fp8 products are added in true f32 every so many elements of K, where the problem asks for it.
+constexpr int kPromotionK = 128;
+
+template <class Config>
+struct MmaGemm {
+    using S = Shape<Config>;
+    using Smem = SharedMemory<Config>;
+    using Accumulators = typename Fragment<Config>::Accumulators;
+    static_assert(sizeof(Smem) == Config::kSharedMemoryBytes, "space/families/mma_sync/derive.py says otherwise");
+    static_assert(!Config::kPromoted || kPromotionK % Config::kTileK == 0 || Config::kTileK % kPromotionK == 0,
+                  "sums are promoted between stages or within one");
+
+    Smem& smem;
+    const MmaSyncArguments& args;
+
+    __device__ __forceinline__ void run() {
+        const int warp = threadIdx.x / kWarpSize;
+        const int row = warp / S::kWarpsN * S::kWarpM, column = warp % S::kWarpsN * S::kWarpN;
+        const FragmentLoad<Config> fragments(row, column);
+#pragma unroll 1
+        for (int at = blockIdx.x; at < args.tiles; at += gridDim.x) {
+            const Tile tile = tile_at<Config::kSplits != 0>(args, at);
+            Accumulators d;
+            multiply(fragments, tile, d);
+            write(tile, tile.m * Config::kTileM + row, tile.n * Config::kTileN + column, d);
+        }
+    }
+
+    /// The main loop of one tile.
+    __device__ __forceinline__ void multiply(const FragmentLoad<Config>& fragments, const Tile& tile, Accumulators& sums) {
+        StageCopy<Config> copies(smem, args, tile);
+#pragma unroll
+        for (int stage = 0; stage < Config::kStages - 1; ++stage) {
+            copies.template part<0, 1>();
+            copies.commit();
+        }
+        clear(sums);
+        Accumulators recent;  // fp8 sums since the last promotion
+        if constexpr (Config::kPromoted) clear(recent);
+        Accumulators& d = Config::kPromoted ? recent : sums;
+        wait_for_next_stage();
+        Fragments<Config> held[2];
+        int stage = 0;
+        fragments.load(smem.stages[stage], 0, held[0]);
+#pragma unroll 1
+        for (int k = tile.k; k < tile.k_end; ++k) {
+            const int next = stage + 1 == Config::kStages ? 0 : stage + 1;
+            steps<0>(fragments, stage, next, held, copies, d);
+            if constexpr (Config::kPromoted) promote(k + 1, recent, sums);
+            stage = next;
+        }
+        if constexpr (Config::kPromoted) add(recent, sums);
+    }
+
+    /// Step `kStep` of a stage and those after it: see the table above.
+    template <int kStep>
+    __device__ __forceinline__ void steps(const FragmentLoad<Config>& fragments, int stage, int next,
+                                          Fragments<Config> (&held)[2], StageCopy<Config>& copies, Accumulators& d) {
+        constexpr int kLast = S::kSteps - 1;
+        fragments.load(smem.stages[kStep == kLast ? next : stage], (kStep + 1) % S::kSteps, held[(kStep + 1) % 2]);
+        if constexpr (kStep < kLast) copies.template part<kStep, kLast>();
+        products(held[kStep % 2], d);
+        if constexpr (kStep == kLast - 1) {
+            copies.commit();
+            wait_for_next_stage();
+        }
+        if constexpr (kStep < kLast) steps<kStep + 1>(fragments, stage, next, held, copies, d);
+    }
+
+    __device__ __forceinline__ static void wait_for_next_stage() {
+        cp_async_wait_group<Config::kStages - 2>();
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ static void products(const Fragments<Config>& held, Accumulators& d) {
+#pragma unroll
+        for (int i = 0; i < S::kBlocksM; ++i) {
+#pragma unroll
+            for (int j = 0; j < S::kBlocksN; ++j) {
+                auto& sums = reinterpret_cast<Accumulator<Config>(&)[4]>(d[i][4 * j]);
+                mma_sync<Config::kInputA, Config::kInputB>(sums, held.a[i], held.b[j]);
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------------------- promotion of fp8 sums
+
+    /// Adds what has been summed since the last promotion, if `stages` stages end one.
+    __device__ __forceinline__ static void promote(int stages, Accumulators& recent, Accumulators& sums) {
+        constexpr int kStages = Config::kTileK >= kPromotionK ? 1 : kPromotionK / Config::kTileK;
+        if (stages % kStages != 0) return;
+        add(recent, sums);
+        clear(recent);
+    }
+    __device__ __forceinline__ static void add(const Accumulators& from, Accumulators& to) {
+#pragma unroll
+        for (int i = 0; i < S::kBlocksM; ++i) {
+#pragma unroll
+            for (int j = 0; j < 4 * S::kBlocksN; ++j) to[i][j] += from[i][j];
+        }
+    }
+    __device__ __forceinline__ static void clear(Accumulators& sums) {
+#pragma unroll
+        for (int i = 0; i < S::kBlocksM; ++i) {
+#pragma unroll
+            for (int j = 0; j < 4 * S::kBlocksN; ++j) sums[i][j] = 0;
+        }
+    }
+
+    // --------------------------------------------------------------------------------------------- epilogue
+
+    /// Writes this warp's part of the tile, or adds it up with those of the other slices of K.
+    __device__ __forceinline__ void write(const Tile& tile, int row, int column, const Accumulators& d) const {
+        const Finish<Config> finish{args, tile.batch};
+        if constexpr (Config::kSplits) {
+            SplitK<Config> slice(args, tile.index, tile.split, args.splits.divisor);
+            const u32 shares = slice.store(kSplitBarrier, &smem.shares, d);
+            slice.fix_up(shares, finish, row, column);
+        } else {
+            DirectStore<Config> store(finish);
+#pragma unroll
+            for (int i = 0; i < S::kBlocksM; ++i) {
+                store.block(row + i * kInstructionM, column, d[i]);
+                // Otherwise the compiler requests what all rows read at once, for which there are no registers.
+                __syncwarp();
+            }
+        }
+    }
+};

@@ -1,0 +1,43 @@
+// mma.sync: a warp adds the product of a 16-row A and an 8-column B, 32 bytes of K deep, to its sums.
+// https://docs.nvidia.com/cuda/parallel-thread-execution/#warp-level-matrix-instructions-mma
+#pragma once
+
+#include "common/types.cuh"
+
+/// Dtypes of A and B.
+enum class Input { kBf16, kFp16, kTf32, kFp8E4m3, kFp8E5m2, kInt8, kUint8 };
+
+#define MMA_SYNC(name, sums, constraint, instruction)                                                                \
+    __device__ __forceinline__ void name(sums (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {                       \
+        asm("mma.sync.aligned." instruction " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"       \
+            : constraint(d[0]), constraint(d[1]), constraint(d[2]), constraint(d[3])                                 \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                     \
+    }
+
+MMA_SYNC(mma_m16n8k16_bf16, float, "+f", "m16n8k16.row.col.f32.bf16.bf16.f32")
+MMA_SYNC(mma_m16n8k16_f16, float, "+f", "m16n8k16.row.col.f32.f16.f16.f32")
+MMA_SYNC(mma_m16n8k8_tf32, float, "+f", "m16n8k8.row.col.f32.tf32.tf32.f32")
+MMA_SYNC(mma_m16n8k32_e4m3_e4m3, float, "+f", "m16n8k32.row.col.f32.e4m3.e4m3.f32")
+MMA_SYNC(mma_m16n8k32_e4m3_e5m2, float, "+f", "m16n8k32.row.col.f32.e4m3.e5m2.f32")
+MMA_SYNC(mma_m16n8k32_e5m2_e4m3, float, "+f", "m16n8k32.row.col.f32.e5m2.e4m3.f32")
+MMA_SYNC(mma_m16n8k32_e5m2_e5m2, float, "+f", "m16n8k32.row.col.f32.e5m2.e5m2.f32")
+MMA_SYNC(mma_m16n8k32_s8_s8, int, "+r", "m16n8k32.row.col.s32.s8.s8.s32")
+MMA_SYNC(mma_m16n8k32_s8_u8, int, "+r", "m16n8k32.row.col.s32.s8.u8.s32")
+MMA_SYNC(mma_m16n8k32_u8_s8, int, "+r", "m16n8k32.row.col.s32.u8.s8.s32")
+MMA_SYNC(mma_m16n8k32_u8_u8, int, "+r", "m16n8k32.row.col.s32.u8.u8.s32")
+
+/// The instruction of these dtypes. Sums of integers wrap.
+template <Input kA, Input kB, class Sums>
+__device__ __forceinline__ void mma_sync(Sums (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    if constexpr (kA == Input::kBf16) mma_m16n8k16_bf16(d, a, b);
+    else if constexpr (kA == Input::kFp16) mma_m16n8k16_f16(d, a, b);
+    else if constexpr (kA == Input::kTf32) mma_m16n8k8_tf32(d, a, b);
+    else if constexpr (kA == Input::kFp8E4m3 && kB == Input::kFp8E4m3) mma_m16n8k32_e4m3_e4m3(d, a, b);
+    else if constexpr (kA == Input::kFp8E4m3) mma_m16n8k32_e4m3_e5m2(d, a, b);
+    else if constexpr (kA == Input::kFp8E5m2 && kB == Input::kFp8E4m3) mma_m16n8k32_e5m2_e4m3(d, a, b);
+    else if constexpr (kA == Input::kFp8E5m2) mma_m16n8k32_e5m2_e5m2(d, a, b);
+    else if constexpr (kA == Input::kInt8 && kB == Input::kInt8) mma_m16n8k32_s8_s8(d, a, b);
+    else if constexpr (kA == Input::kInt8) mma_m16n8k32_s8_u8(d, a, b);
+    else if constexpr (kA == Input::kUint8 && kB == Input::kInt8) mma_m16n8k32_u8_s8(d, a, b);
+    else mma_m16n8k32_u8_u8(d, a, b);
+}
