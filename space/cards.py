@@ -61,6 +61,7 @@ _A100: Final = "NVIDIA A100 datasheet and A100 Tensor Core GPU Architecture whit
 _A30: Final = "NVIDIA A30 datasheet"
 _A10: Final = "NVIDIA A10 datasheet"
 _GA102: Final = "NVIDIA Ampere GA102 GPU Architecture whitepaper"
+_ORIN: Final = "NVIDIA Jetson AGX Orin Series technical brief"
 _ADA: Final = "NVIDIA Ada GPU Architecture whitepaper"
 _L40S: Final = "NVIDIA L40S datasheet"
 _L4: Final = "NVIDIA L4 datasheet"
@@ -142,6 +143,12 @@ CARDS: Final[dict[str, Card]] = {
         "sm_86", 72, 6, 24, 0.6, 1.695, 150, _rates(bf16=125.0, tf32=62.5, int8=250.0), "A10 24GB", document=_A10,
         sm_count="derived: 9,216 CUDA cores / 128", l2_bytes=f"{_GA102}: 6,144 KB with all memory controllers",
         boost_ghz="derived: 125 TFLOP/s of bf16 / (72 SMs x 1,024) = 1.695"),
+    "Orin": _card(
+        "sm_87", 16, 4, 64, 0.2048, 1.3, 60, _rates(bf16=42.6, tf32=21.3, int8=85.2), "Jetson AGX Orin",
+        "Jetson AGX Orin 64GB", "AGX Orin", document=_ORIN, memory_bytes=f"{_ORIN}; shared with the CPU",
+        power_w=f"{_ORIN}: largest power mode of the module",
+        tensor_tflops="derived: 16 SMs x 2,048 bf16 FLOP a clock x 1.3 GHz; the brief prints 170 for sparse int8, 4 "
+                      "times that"),
     "NVIDIA L40S": _card(
         "sm_89", 142, 96, 48, 0.864, 2.52, 350, _rates(bf16=362.0, tf32=183.0, int8=733.0, fp8=733.0), "L40S 48GB",
         document=_L40S, sm_count=_LOG, boost_ghz=_LOG, l2_bytes=f"{_LOG}: 100,663,296; databases print 48 MB"),

@@ -56,10 +56,9 @@ def _most_stages(c: Columns) -> IntColumn:
 
 def _stages_deep(c: Columns) -> BoolColumn:
     most = _most_stages(c)
-    column: BoolColumn = (c["stages"] <= most) & (
-        (c["stages"] >= most - 1) | (c["stages"] == USUAL_STAGES) | (c["stages"] == USUAL_STAGES + 1)
-    )
-    return column & ((c["stages"] > 2) | (most == 2))
+    usual = (c["stages"] == USUAL_STAGES) | (c["stages"] == USUAL_STAGES + 1)
+    column: BoolColumn = (c["stages"] <= most) & ((c["stages"] >= most - 1) | usual) & ((c["stages"] > 2) | (most == 2))
+    return column
 
 
 def _swap_useful(c: Columns) -> BoolColumn:
@@ -84,14 +83,15 @@ def _reads(tile_m: IntColumn, tile_n: IntColumn, warps_m: IntColumn, warps_n: In
 
 def _split_over_warps(c: Columns) -> BoolColumn:
     """The split of the tile over as many warps that reads least, or nearly."""
-    warps, least = c["warps_m"] * c["warps_n"], None
+    warps = c["warps_m"] * c["warps_n"]
+    own = least = _reads(c["tile_m"], c["tile_n"], c["warps_m"], c["warps_n"])
     for warps_m in (1, 2, 4):
         warps_n = np.maximum(warps // warps_m, 1)
         whole = (warps % warps_m == 0) & (c["tile_m"] % (INSTRUCTION_M * warps_m) == 0)
         whole &= c["tile_n"] % (INSTRUCTION_N * warps_n) == 0
-        reads = np.where(whole, _reads(c["tile_m"], c["tile_n"], np.asarray(warps_m), warps_n), np.iinfo(np.int64).max)
-        least = reads if least is None else np.minimum(least, reads)
-    column: BoolColumn = _reads(c["tile_m"], c["tile_n"], c["warps_m"], c["warps_n"]) <= MOST_READS * least
+        reads = _reads(c["tile_m"], c["tile_n"], np.asarray(warps_m), warps_n)
+        least = np.where(whole, np.minimum(least, reads), least)
+    column: BoolColumn = own <= MOST_READS * least
     return column
 
 

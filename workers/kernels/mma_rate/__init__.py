@@ -1,0 +1,9 @@
+"""A kernel that only multiplies: the upper bound on the rate of every kernel of the same instruction."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from workers.kernels.source import KernelSource
+
+SOURCE: Final = KernelSource("mma_rate/entry.cuh", enumerators={"input_a": "Input", "input_b": "Input"})
