@@ -6,11 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WORD_BYTES
+from space.arch import MAX_GRID_BLOCKS
 from space.columns import Columns, IntColumn, among
 from space.families.common import WORKSPACE_BYTES
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
-from space.families.mma_sync.operands import copy_bytes, instruction
+from space.families.mma_sync.operands import instruction
 from space.instructions import mma_sync
 from space.rules import Rule
 
@@ -19,9 +19,9 @@ from space.rules import Rule
 STAGE_K_BYTES: Final = (64, 128, 256)
 #: Elements of K between two promotions of fp8 sums to f32.
 PROMOTION_K: Final = 128
-#: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles; further ones of copies
-#: narrower than 16 bytes, and of those that pass through registers. With fewer, ptxas spills.
-BESIDE_REGISTERS, NARROW_REGISTERS, GATHER_REGISTERS = 48, 8, 16
+#: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
+#: spills.
+BESIDE_REGISTERS: Final = 48
 #: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
 #: or computes an exponential, and of one that computes an error function.
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
@@ -35,9 +35,7 @@ _SPILLS = "NVRTC's spill report"
 
 def loop_registers(c: Columns) -> IntColumn:
     """Registers that the main loop needs."""
-    narrowest = min(copy_bytes(c.problem, operand) for operand in "ab")
-    copies = GATHER_REGISTERS if narrowest < WORD_BYTES else NARROW_REGISTERS if narrowest < VECTOR_BYTES else 0
-    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + copies
+    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS
     return column
 
 

@@ -31,6 +31,8 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
     (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
     (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
+    (Gemm.of(100, 4096, 4099, epilogue="alpha+beta+bias"), "mma_sync", {"tile_n": 64, "swap_ab": 1, "split_k": 4}),
+    (Gemm.of(256, 250, 128, "int8", "tn", 3), "mma_sync", {"tile_k": 64}),
 ]  # fmt: skip
 SECOND = {"partials": 0x3_0000, "semaphores": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
 FIRST = (0x1_0000, 0x1_1000, 0x1_2000, 0, 0, 1.0, 0.0)
@@ -91,11 +93,11 @@ def loaded(problem: Gemm, config: Config) -> Any:  # noqa: ANN401
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    from workers.cuda.families import gemv, packing, prepared, sm90_wgmma
+    from workers.cuda.families import gemv, mma_sync, packing, prepared, sm90_wgmma
 
     monkeypatch.setattr(shared.Box, "encode", Driver.encode)
     monkeypatch.setattr(shared, "_replace_address", lambda: Driver.replace_address)
-    for module in (gemv, sm90_wgmma, packing):
+    for module in (gemv, mma_sync, sm90_wgmma, packing):
         monkeypatch.setattr(module, "Launch", Launched)
     monkeypatch.setattr(prepared, "Module", Program)
     Launched.noted.clear()
@@ -140,7 +142,7 @@ def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None
 def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
     def needed(problem: Gemm, family: str, knobs: dict[str, object]) -> dict[str, int]:
         with pytest.MonkeyPatch.context() as patch:
-            for module in ("gemv", "sm90_wgmma", "packing"):
+            for module in ("gemv", "mma_sync", "sm90_wgmma", "packing"):
                 patch.setattr(f"workers.cuda.families.{module}.Launch", Launched)
             patch.setattr("workers.cuda.families.prepared.Module", Program)
             patch.setattr(shared.Box, "encode", Driver.encode)
@@ -157,3 +159,5 @@ def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:
     assert swapped["c"] == 2
     narrow = needed(Gemm.parse("1x64x64"), "gemv", {"load_bytes": 4})
     assert (narrow["a"], narrow["b"], narrow["c"]) == (4, 4, 2)
+    copied = needed(Gemm.of(64, 64, 4100, layout="nn"), "mma_sync", {})
+    assert (copied["a"], copied["b"], copied["c"]) == (8, 16, 16)

@@ -18,6 +18,8 @@ struct OperandCopy {
     static constexpr int kLineStep = kThreads / Op::kGroups;
     static constexpr int kPerSpan = ceil_div(Op::kLines, kLineStep);
     static constexpr int kCount = Op::kSpans * kPerSpan;
+    /// Up to so many copies are unrolled.
+    static constexpr int kMostTogether = 16;
     static_assert(kThreads % Op::kGroups == 0, "a thread always copies the same group of its lines");
     static_assert(kCopyBytes % kElementBytes == 0 && kGroupBytes % kCopyBytes == 0, "whole elements");
 
@@ -46,8 +48,9 @@ struct OperandCopy {
         // local memory.
         const long long step = kLineStep * pitch;
         const unsigned char* at = from + kBegin % kPerSpan * step;
-        // Groups that pass through registers do so one after another, so that few registers suffice.
-#pragma unroll(kCopyBytes < 4 ? 1 : kEnd - kBegin + 1)
+        // Many copies, or many pieces of each, take too many registers side by side.
+        constexpr int kTogether = kCopyBytes < kGroupBytes ? 1 : kEnd - kBegin > kMostTogether ? 4 : kMostTogether;
+#pragma unroll(kTogether)
         for (int i = kBegin; i < kEnd; ++i) {
             const int span = i / kPerSpan, ahead = i % kPerSpan * kLineStep;
             if (i > kBegin) at = ahead == 0 ? from : at + step;
