@@ -170,11 +170,6 @@ def test_a_card_that_no_family_serves_gets_none_with_the_reason(device: str) -> 
     assert found.device == profile_named(device).name
 
 
-<<<<<<< HEAD
-def test_what_nothing_is_legal_for_names_the_rules_that_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    roomy = dataclasses.replace(H200, memory_bytes=2**70)
-    monkeypatch.setattr("tuner.answering.answers.find_profile", lambda _: roomy)
-=======
 @pytest.mark.parametrize(
     "device", ["A100 80GB SXM", "A10", "L4", "L40S", "RTX 3090", "RTX 4090", "RTX 5090", "PRO 6000", "GB10"]
 )
@@ -187,7 +182,7 @@ def test_a_card_of_an_arch_that_nobody_measured_is_predicted_for_and_says_so(dev
     assert found.config is not None
     assert is_legal(family_named(found.config.family), problem, found.config, profile)
     assert found.time_us is not None
-    assert found.time_us > roofline_us(problem, profile)
+    assert found.time_us >= roofline_us(problem, profile)
 
 
 def test_a_dtype_that_the_tensor_cores_lack_is_one_sentence_with_what_they_have() -> None:
@@ -196,8 +191,9 @@ def test_a_dtype_that_the_tensor_cores_lack_is_one_sentence_with_what_they_have(
     assert found.why == "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3: it has bf16, fp16, tf32, int8, uint8"
 
 
-def test_what_nothing_is_legal_for_names_the_rules_that_leave_none() -> None:
->>>>>>> 70c6ad0 (mma_sync: a family for every tensor core from Ampere on)
+def test_what_nothing_is_legal_for_names_the_rules_that_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    roomy = dataclasses.replace(H200, memory_bytes=2**70)
+    monkeypatch.setattr("tuner.answering.answers.find_profile", lambda _: roomy)
     found = answer(Bests(), Gemm(2**31 - 1, 2**31 - 1, 2**31 - 1), DEVICE)
     assert (found.source, found.config) == ("none", None)
     assert "rules " in found.why
