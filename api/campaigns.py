@@ -25,6 +25,7 @@ from api.fleet_schemas import (
     SummaryOut,
 )
 from api.http_errors import responses
+from api.large_bodies import LargeBodyRoute
 from api.pages import PageQuery, page_of
 from api.schemas import Absent, Strict
 from tuner.evidence.store import Store
@@ -32,7 +33,7 @@ from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.estimate import Estimate, estimate
 from tuner.fleet.campaigns.records import CampaignStatus, ProblemStatus
 
-router = APIRouter(tags=["campaigns"])
+router = APIRouter(tags=["campaigns"], route_class=LargeBodyRoute)
 Reader, Submitter = Depends(require("read")), Depends(require("submit"))
 CampaignId = Annotated[int, Path(ge=1, le=2**31 - 1)]
 IdempotencyKey = Annotated[

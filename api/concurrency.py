@@ -17,8 +17,9 @@ T = TypeVar("T")
 #: another runs.
 CONCURRENT_REPORTS: Final = 3
 CONCURRENT_ROUND_CALLS: Final = 3
-#: Concurrent batches of questions. Each occupies Python for a tenth of a second.
-CONCURRENT_BATCHES: Final = 2
+#: Concurrent batches of questions. Each occupies Python for a tenth of a second; two at a time make everybody else wait
+#: ten times as long for it.
+CONCURRENT_BATCHES: Final = 1
 
 
 class ConcurrencyLimit:

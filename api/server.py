@@ -52,8 +52,9 @@ _GRACE_SECONDS: Final = 30
 #: Thresholds of the garbage collector. Reference counting frees most of what a request allocates, while a collection of
 #: the oldest generation traverses the state of thousands of connections and stalls every request.
 _GC_THRESHOLDS: Final = (10_000, 20, 20)
-#: Threads that compute give way to the event loop after this time.
-_SWITCH_SECONDS: Final = 0.001
+#: Threads that compute give way to the event loop after this time. A request needs Python several times, and may have
+#: to wait each time.
+_SWITCH_SECONDS: Final = 0.0002
 
 
 class Server(embed.Server):

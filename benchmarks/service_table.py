@@ -67,21 +67,27 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
                 _measurement(dice, place, problem, device, came_from) for place, problem in part
             ])  # fmt: skip
             session.execute(insert(BestRow), [_best(dice, place, device, configs) for place, _ in part])
-        for first in range(made, count, made):
-            batch, copies = first // made + 1, min(made, count - first)
+        for first in range(made, count, _AT_ONCE):
+            ahead, copies = first // made * made, min(_AT_ONCE, count - first)
             for row in (ProblemRow, StudyRow, MeasurementRow, BestRow):
-                session.execute(_copies(cast(Table, row.__table__), first, copies, batch, dialect))
-            problems += [replace(problem, batch=batch) for problem in problems[:copies]]
+                table = cast(Table, row.__table__)
+                session.execute(_copies(table, first - ahead, copies, ahead, dialect))
+            problems += [replace(problem, batch=ahead // made + 1) for problem in problems[first - ahead :][:copies]]
         session.execute(update(CounterRow).where(CounterRow.name.in_(("best", "measurement"))).values(value=count))
         if dialect == "postgresql":
             session.execute(text("ANALYZE"))
     return problems
 
 
-def _copies(table: Table, first: int, count: int, batch: int, dialect: str) -> Insert:
-    """Copies the first `count` rows; what depends on the problem's place or its batch is changed."""
+def _copies(table: Table, first: int, count: int, ahead: int, dialect: str) -> Insert:
+    """Copies `count` rows after number `first`; what depends on the problem's place or its batch is changed.
+
+    Args:
+        ahead: how much larger the numbers of the copies are, a multiple of `_MADE`.
+    """
+    batch = ahead // _MADE + 1
     changed: dict[str, ColumnElement[Any]] = {
-        column.name: column + first
+        column.name: column + ahead
         for column in table.columns if column.name in ("id", "problem_id", "study_id", "measurement_id", "version")
     }  # fmt: skip
     if table.name == "problem":
@@ -89,7 +95,8 @@ def _copies(table: Table, first: int, count: int, batch: int, dialect: str) -> I
         # SQLite keeps JSON as text, and would take a cast for one to a number.
         changed["fields"] = sql_cast(fields, JSON) if dialect == "postgresql" else fields
         changed["key"] = func.replace(table.c.key, ":b1:", f":b{batch}:")
-    selected = select(*(changed.get(column.name, column) for column in table.columns)).where(table.c.id <= count)
+    selected = select(*(changed.get(column.name, column) for column in table.columns))
+    selected = selected.where(table.c.id > first, table.c.id <= first + count)
     return insert(table).from_select([column.name for column in table.columns], selected)
 
 

@@ -178,6 +178,7 @@ class TestBatch:
             ({"problems": []}, "malformed-request", "/problems"),
             ({"problems": [ASKED] * (MOST_PROBLEMS + 1)}, "malformed-request", "/problems"),
             ({"problems": [ASKED, ASKED | {"m": 0}]}, "malformed-request", "/problems/1/m"),
+            ({"problems": [ASKED] * 700 + [ASKED | {"m": 0}]}, "malformed-request", "/problems/700/m"),
             ({"problems": [ASKED | {"m": "256"}]}, "malformed-request", "/problems/0/m"),
             ({"problems": [ASKED | {"m": True}]}, "malformed-request", "/problems/0/m"),
             ({"problems": [ASKED | {"shape": 1}]}, "malformed-request", "/problems/0/shape"),
