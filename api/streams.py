@@ -10,8 +10,9 @@ from typing import Final
 from api.concurrency import ConcurrencyLimit
 from api.http_errors import HttpError
 
-#: Open streams of one caller, and of all. Each polls the store every second.
-MOST_CALLER_STREAMS: Final = 16
+#: Open streams of one caller, such as a team's pages with one token, and of all. A campaign's stream polls the store
+#: every second; streams of everything share one poll.
+MOST_CALLER_STREAMS: Final = 32
 MOST_STREAMS: Final = 64
 
 
