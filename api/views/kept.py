@@ -89,19 +89,23 @@ class Views:
         self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
         self.demo, self.progress = False, ProgressBoard()
         self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
-        self._limit = ConcurrencyLimit(CONCURRENT_VIEWS)
+        self._limit, self._slow = ConcurrencyLimit(CONCURRENT_VIEWS), ConcurrencyLimit(1)
 
     def revocations(self) -> int:
         """Number of the last revocation, which no counter of changes shows."""
         return revocations.newest(self.store)
 
-    async def answer(self, request: Request, make: Callable[[], Rendered]) -> Response:
+    async def answer(self, request: Request, make: Callable[[], Rendered], slow: bool = False) -> Response:
         """Makes a view in a thread, when it is its turn, and the response to a request for it."""
-        return await self.run(lambda: make().response(request))
+        return await self.run(lambda: make().response(request), slow)
 
-    async def run(self, call: Callable[[], T]) -> T:
-        """Runs a call in a thread, when it is its turn."""
-        return await self._limit.run(call)
+    async def run(self, call: Callable[[], T], slow: bool = False) -> T:
+        """Runs a call in a thread, when it is its turn.
+
+        Args:
+            slow: it may take seconds; such calls wait for each other, and no other call waits for them.
+        """
+        return await (self._slow if slow else self._limit).run(call)
 
 
 def install(app: FastAPI) -> None:

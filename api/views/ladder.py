@@ -84,7 +84,7 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
         model = model_for(device, answer_service.models).model
         return ladder(answer_service.snapshot, query.problem(), device, ms, model, answer_service.recordings)
 
-    return await views.run(make)
+    return await views.run(make, slow=True)
 
 
 @router.get("/v1/weights", operation_id="listWeights", response_model=WeightsOut, responses=responses())

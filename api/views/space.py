@@ -142,7 +142,7 @@ async def get_space(request: Request, query: Annotated[SpaceQuery, Query()], vie
 
         return views.spaces.get(asked, None, document)
 
-    return await views.answer(request, make)
+    return await views.answer(request, make, slow=True)
 
 
 @router.get("/v1/funnel", operation_id="getFunnel", response_model=FunnelOut, responses=responses())
@@ -152,7 +152,7 @@ async def get_funnel(request: Request, query: Annotated[FunnelQuery, Query()], v
     problem = query.problem()
     families = spaces.own_families(problem, device, None)
     counts = await _legal(views, query, device.name) if query.legal else None
-    return await views.run(lambda: funnel.funnel(views.store, problem, device, families, counts))
+    return await views.run(lambda: funnel.funnel(views.store, problem, device, families, counts), slow=True)
 
 
 async def _legal(views: Views, query: SpaceQuery | FunnelQuery, device: str) -> dict[str, Any]:
