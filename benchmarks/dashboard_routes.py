@@ -3,8 +3,8 @@
     python -m benchmarks.dashboard_routes --out benchmarks/results/dashboard_routes.md
 
 A store of made-up bests and measurements (`benchmarks.service_table`) is served in a process of its own. `first` is the
-first answer after a start; `kept` the median of further ones; `changed` one after a new best with its measurement. Bytes
-are those of zstandard. Answers of `/v1/best` are counted in turns without and with 20 open event streams.
+first answer after a start, `kept` the median of further ones, `changed` one after a new best with its measurement.
+Bytes are those of zstandard. Answers of `/v1/best` are counted in turns without and with 20 open event streams.
 """
 
 from __future__ import annotations
