@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from space.problem import Problem
+from space.registry import family_named
 from tuner.errors import TableError
 from tuner.evidence.records import Best
 from tuner.tables.exporters.bundle import SCHEMA
@@ -72,7 +73,7 @@ def read_bundle(folder: Path) -> Bundle:
     bests = {best.problem.key: best for best in bests_in(document, folder / "table.json")}
     for key, best in bests.items():
         digest = best.winner.measurement.build_digest
-        if digest and digest not in programs:
+        if family_named(best.config.family).own and digest not in programs:
             raise TableError(f"{folder} lacks the program {digest[:12]} of {key}: export it again")
     library = frozenset(map(str, document.get("library", ())))
     return Bundle(str(manifest["device"]), str(manifest["arch"]), document, bests, library, programs)

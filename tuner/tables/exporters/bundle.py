@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from space.devices import profile_named
 from space.errors import ConfigError
+from space.registry import family_named
 from tuner.tables.entries import canonical
 from tuner.tables.exporters import json_table
 from tuner.tables.exporters.guard import Guarded
@@ -70,4 +71,4 @@ def with_programs(table: Guarded, program: Program) -> tuple[Guarded, dict[str, 
 
 def _own(entry: Mapping[str, Any]) -> bool:
     """Whether a program of ours runs; the library's are on the user's machine."""
-    return bool(entry["build_digest"])
+    return family_named(entry["config"]["family"]).own

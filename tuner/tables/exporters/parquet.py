@@ -6,6 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Final
 
+from space.errors import ConfigError
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.rows import COLUMNS, rows
 from tuner.tables.exporters.wanted import Wanted
@@ -17,9 +18,16 @@ _FLOATS: Final = frozenset({"time_us", "tflops", "gain", "gain_low", "gain_high"
 
 
 def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
-    """One file. The device and the least gain are its metadata."""
-    import pyarrow as pa  # a tenth of a second, which other formats need not wait for
-    from pyarrow import parquet
+    """One file. The device and the least gain are its metadata.
+
+    Raises:
+        ConfigError: PyArrow is not installed.
+    """
+    try:
+        import pyarrow as pa  # an extra, and a tenth of a second that other formats need not wait for
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ConfigError(f"parquet needs PyArrow ({error}): pip install gemmtune[record], or use csv") from error
 
     found = list(rows(table))
     names = list(dict.fromkeys(name for row in found for name in row if name not in COLUMNS))

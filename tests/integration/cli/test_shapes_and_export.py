@@ -1,0 +1,87 @@
+"""`gemmtune shapes` and `gemmtune export` as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gemmtune.command import app
+from space.errors import ConfigError, ProblemError
+from tests.support import DEVICE, keep_best
+from tuner.evidence.store import Store
+from tuner.tables.importers import shapes_of
+from tuner.tables.tables import read_table
+
+UNTUNED = "GemmTunableOp_BFloat16_TN,tn_256_256_256_ld_256_256_256\nGemmTunableOp_double_TN,tn_8_8_8_ld_8_8_8\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        keep_best(store)
+    (tmp_path / "untuned.csv").write_text(UNTUNED)
+    (tmp_path / "counted.csv").write_text("m,n,k,count\n16,6144,4096,32\n")
+    return tmp_path
+
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def export(folder: Path, out: str, *words: object) -> str:
+    return run("export", "--out", folder / out, "--device", DEVICE, "--db", folder / "store.db", *words)
+
+
+def test_shapes_of_several_sources_become_one_list(folder: Path) -> None:
+    out = folder / "shapes.csv"
+    text = run("shapes", folder / "untuned.csv", folder / "counted.csv", "--out", out)
+    assert "2 problems, 33 runs" in text
+    assert "left out 1 ×: double products" in text
+    found = json.loads(run("shapes", out, "--json"))
+    assert [(each["problem"]["m"], each["count"]) for each in found["shapes"]] == [(16, 32), (256, 1)]
+    assert sum(each["share"] for each in found["shapes"]) == pytest.approx(1.0)
+
+
+def test_a_wrong_source_is_one_sentence(folder: Path) -> None:
+    (folder / "notes.md").write_text("# Title\n")
+    with pytest.raises(ProblemError, match="none of the formats"):
+        run("shapes", folder / "notes.md")
+    with pytest.raises(ProblemError, match="no source given"):
+        run("shapes")
+
+
+def test_an_export_says_what_it_leaves_to_the_library(folder: Path) -> None:
+    text = export(folder, "t.csv", "--format", "csv", "--min-gain", "1.0")
+    assert "t.csv: " in text
+    report = json.loads(export(folder, "t.json", "--min-gain", "50", "--json"))
+    assert (report["entries"], report["library"], sum(report["left_out"].values())) == (0, 1, 1)
+    assert read_table(folder / "t.json") == []
+
+
+def test_an_export_may_be_of_some_problems(folder: Path) -> None:
+    report = json.loads(export(folder, "t.csv", "--format", "csv", "--problems", folder / "counted.csv", "--json"))
+    assert (report["entries"], report["library"]) == (0, 0)
+    assert shapes_of([folder / "t.csv"]).counts == {}
+
+
+def test_the_whole_table_is_exported_by_default(folder: Path) -> None:
+    export(folder, "t.json")
+    assert len(read_table(folder / "t.json")) == 1
+
+
+def test_a_bundle_without_the_measured_program_leaves_it_to_the_library(folder: Path) -> None:
+    report = json.loads(export(folder, "bundle", "--format", "bundle", "--min-gain", "1.0", "--json"))
+    assert report["entries"] == 0
+    assert sorted(path.name for path in (folder / "bundle").iterdir()) == ["manifest.json", "table.json"]
+
+
+def test_an_unknown_format_is_named(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="'xml'"):
+        export(folder, "t.xml", "--format", "xml")
