@@ -13,6 +13,7 @@ from tuner.cli.output import say
 from tuner.files import export_file, export_folder
 from tuner.settings import settings
 from tuner.tables.exporters import exporter_named
+from tuner.tables.exporters.bundle import with_programs
 from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
 from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
@@ -58,6 +59,9 @@ def export(
     least = MIN_GAIN if min_gain is None else min_gain
     chosen = guarded(document, least, keys)
     wanted = Wanted(str(out), gpus, torch, programs_of(device, settings().cache_dir))
+    if format == "bundle" and wanted.program:
+        # What has no program is left to the library, and the report says so.
+        chosen, _ = with_programs(chosen, wanted.program)
     files = exporter.files(chosen, wanted)
     if format == "bundle":
         export_folder(out, files)

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from gemmtune.command import app
 from space.errors import ConfigError, ProblemError
-from tests.support import DEVICE, keep_best
+from tests.support import DEVICE, PROBLEM, keep_best
 from tuner.evidence.store import Store
+from tuner.tables.bundles import read_bundle
 from tuner.tables.importers import shapes_of
 from tuner.tables.tables import read_table
 
@@ -78,8 +79,9 @@ def test_the_whole_table_is_exported_by_default(folder: Path) -> None:
 
 def test_a_bundle_without_the_measured_program_leaves_it_to_the_library(folder: Path) -> None:
     report = json.loads(export(folder, "bundle", "--format", "bundle", "--min-gain", "1.0", "--json"))
-    assert report["entries"] == 0
-    assert sorted(path.name for path in (folder / "bundle").iterdir()) == ["manifest.json", "table.json"]
+    assert (report["entries"], report["library"]) == (0, 1)
+    assert ["program" in reason for reason in report["left_out"]] == [True]
+    assert read_bundle(folder / "bundle").library == {PROBLEM.key}
 
 
 def test_an_unknown_format_is_named(folder: Path) -> None:
