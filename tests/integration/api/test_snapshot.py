@@ -255,7 +255,7 @@ def test_families_know_their_configs_by_key() -> None:
         assert config_of(config.key) == config
 
 
-class TestMoreThanFitsInMemory:
+class TestALargeStore:
     """Bests of which the service keeps the keys, and only a few answers."""
 
     @pytest.fixture(autouse=True)
