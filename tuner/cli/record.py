@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -20,8 +21,9 @@ from tuner.settings import settings
 from tuner.studying import recorder
 from tuner.studying.open_worker import open_worker
 from tuner.tables.problems import from_fields
+from workers.errors import RecordingError
 from workers.measurement import Measurement
-from workers.recording import file_name
+from workers.recording import file_name, read_recording
 
 _LINE_EVERY = 50
 _PART: Final = re.compile("([0-9]{1,9})/([0-9]{1,9})")
@@ -36,6 +38,7 @@ def record(
     device: Device = "cuda:0",
     candidates: Annotated[int, typer.Option(help="Most candidates per problem.", min=1)] = 800,
     turns: Annotated[int, typer.Option("--turns", "--rounds", help="Turns that the finalists take, at least.")] = 30,
+    share: Annotated[Path | None, typer.Option(help="Zip file to send in, of all recordings in OUT.")] = None,
     db: Db = None,
     as_json: Json = False,
 ) -> None:
@@ -63,8 +66,31 @@ def record(
             summary.append(line)
             notes.print(f"{name}: {result.screened} candidates, {result.correct} correct, {result.path}")
     say(f"{len(summary)} problems recorded in {out}", {"recorded": summary, "failed": failed}, as_json)
+    if share is not None:
+        notes.print(f"{shared(out, share)} recordings to send in: {share}")
     if failed:
         raise NothingCorrect(f"{len(failed)} of {len(named)} problems were not recorded: {'; '.join(failed)}")
+
+
+def shared(folder: Path, archive: Path) -> int:
+    """Writes every recording of a folder into a zip file and returns their number.
+
+    Raises:
+        RecordingError: the folder has none, a file is damaged, they are of several devices, or the archive exists.
+    """
+    paths = sorted(folder.glob("*.parquet"))
+    devices = sorted({read_recording(path).facts.name for path in paths})
+    if len(devices) != 1:
+        raise RecordingError(
+            f"{folder} has recordings of {', '.join(devices) or 'no device'}: give a folder with those of one card"
+        )
+    try:
+        with zipfile.ZipFile(archive, "x") as made:
+            for path in paths:
+                made.write(path, f"{devices[0]}/{path.name}")
+    except FileExistsError as error:
+        raise RecordingError(f"{archive} exists: remove it, or name another file") from error
+    return len(paths)
 
 
 def part_of(listed: Sequence[Listed], part: str) -> list[Listed]:

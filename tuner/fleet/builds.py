@@ -134,7 +134,8 @@ def check(offered: Offer) -> None:
     try:
         arch, config = arch_named(offered.arch), config_named(offered.config_key)
         family = family_named(config.family)
-        legal = arch.name in family.targets and is_legal(family, offered.problem, config, reference_profile(arch.name))
+        built = arch.name in family.targets | family.fallbacks
+        legal = built and is_legal(family, offered.problem, config, reference_profile(arch.name))
     except SpaceError as error:
         raise BuildRefused(str(error)) from error
     if not legal:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from gemmtune.command import app
 from space.errors import ProblemError
 from tests.support import FAMILY, PROBLEM, record_problem
-from tuner.cli.record import part_of
+from tuner.cli.record import part_of, shared
 from tuner.errors import ExportError
 from workers.errors import RecordingError
 
@@ -44,6 +45,19 @@ def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path
     assert len(json.loads(before)["results"]) == len(CONFIGS)
     assert json.loads(run("export", recording, "--out", tmp_path / "t4", "--json"))["written"] == []
     assert Path(written[0]).read_bytes() == before
+
+
+def test_a_folder_is_shared_as_one_file_that_replays(recording: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "card.zip"
+    assert shared(recording.parent, archive) == 1
+    with zipfile.ZipFile(archive) as made:
+        made.extractall(tmp_path / "received")
+    (entry,) = json.loads(run("list", tmp_path / "received" / "NVIDIA H200", "--json"))["recordings"]
+    assert (entry["problem"], entry["screened"]) == (PROBLEM.key, len(CONFIGS))
+    with pytest.raises(RecordingError, match=r"card\.zip exists"):
+        shared(recording.parent, archive)
+    with pytest.raises(RecordingError, match="recordings of no device"):
+        shared(tmp_path, tmp_path / "other.zip")
 
 
 def test_a_folder_without_recordings_is_one_sentence(tmp_path: Path) -> None:
