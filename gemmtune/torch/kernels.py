@@ -310,8 +310,8 @@ def _looked_up(
     if config is None:
         return found.why
     family = family_named(config.family)
-    if arch not in family.targets:
-        return f"{family.name} is built for {', '.join(sorted(family.targets))}, {about.name} is {arch}"
+    if arch not in (built := family.targets | family.fallbacks):
+        return f"{family.name} is built for {', '.join(sorted(built))}, {about.name} is {arch}"
     if broken := explain(family, problem, config, profile).broken:
         return f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}"
     made = _loaded(problem, found, device, profile) if family.own else _of_library(problem, found, device)
