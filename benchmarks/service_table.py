@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, cast
 
 from sqlalchemy import JSON, ColumnElement, Insert, Table, Text, func, insert, select, text, update
@@ -13,8 +14,9 @@ from sqlalchemy import cast as sql_cast
 
 from space.config import Config
 from space.enumerate import enumerate_space
+from space.family import Family
 from space.kinds.gemm import DTYPES, Gemm
-from space.registry import family_for
+from space.registry import families_for, family_for
 from tuner.evidence.models import (
     BestRow,
     ConfigRow,
@@ -29,6 +31,7 @@ from tuner.evidence.postgresql import allow_silence
 from tuner.evidence.records import Best, StudyKey
 from tuner.evidence.store import Store
 from tuner.evidence.studies import problem_columns
+from workers.kernels.source import sources_digest
 from workers.measurement import Clocks, Measurement, Outcome, Policy, Provenance, Verification
 
 DEVICE: Final = "NVIDIA H200"
@@ -56,8 +59,12 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
         if dialect == "postgresql":
             session.execute(text("SET LOCAL statement_timeout = 0"))
         device = session.scalars(insert(DeviceRow).returning(DeviceRow.id), {"name": DEVICE, "kind": "cuda"}).one()
-        columns = {"digest": _PROVENANCE.digest, "content": asdict(_PROVENANCE)}
-        came_from = session.scalars(insert(ProvenanceRow).returning(ProvenanceRow.id), columns).one()
+        came_from: dict[str, int] = {}
+        for kernels in map(_kernels, problems):
+            if kernels not in came_from:
+                whole = replace(_PROVENANCE, kernel_source_digest=kernels)
+                content = {"digest": whole.digest, "content": asdict(whole)}
+                came_from[kernels] = session.scalars(insert(ProvenanceRow).returning(ProvenanceRow.id), content).one()
         session.execute(insert(ConfigRow), [
             {"id": place, "key": config.key, "family": config.family, "knobs": config.knobs}
             for place, config in enumerate(configs, 1)
@@ -69,7 +76,7 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
             ])  # fmt: skip
             session.execute(insert(StudyRow), [_study(place, device) for place, _ in part])
             session.execute(insert(MeasurementRow), [
-                _measurement(dice, place, problem, device, came_from) for place, problem in part
+                _measurement(dice, place, problem, device, came_from[_kernels(problem)]) for place, problem in part
             ])  # fmt: skip
             session.execute(insert(BestRow), [_best(dice, place, device, configs) for place, _ in part])
         for first in range(made, count, _AT_ONCE):
@@ -82,6 +89,16 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
         if dialect == "postgresql":
             session.execute(text("ANALYZE"))
     return problems
+
+
+def _kernels(problem: Gemm) -> str:
+    """Digest of the kernels that compete for a problem: with another one its best would be stale."""
+    return _digest(families_for("sm_90a", problem))
+
+
+@lru_cache
+def _digest(families: tuple[Family, ...]) -> str:
+    return sources_digest(families)
 
 
 def _copies(table: Table, first: int, count: int, ahead: int, dialect: str) -> Insert:
@@ -112,7 +129,8 @@ def put_best(store: Store, problem: Gemm) -> None:
     check = Verification(problem.m * problem.n, 0, 0.5, "made up")
     made = Measurement(problem.key, config, "final", Policy.ROUNDS, Outcome.CORRECT, samples, verification=check)
     key = StudyKey(problem, DEVICE, "cuda", Policy.ROUNDS, config.family, "made up")
-    (stored,) = store.record_many(store.begin_study(key).id, [made], _PROVENANCE)
+    provenance = replace(_PROVENANCE, kernel_source_digest=_kernels(problem))
+    (stored,) = store.record_many(store.begin_study(key).id, [made], provenance)
     store.set_bests([Best(problem, DEVICE, "cuda", stored, None, None, None, 1, {})])
 
 
