@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -119,6 +120,23 @@ class Reading:
     def layout(self, kind: str, **parameters: str | int) -> Document:
         """One layout, as in `layout("swizzle", mode="64B")`; docs/api.md lists the parameters."""
         return self._ask(f"/v1/layouts/{kind}", **parameters)
+
+    def events(self, last_event_id: str | None = None, **filters: str | int | float) -> Iterator[Document]:
+        """What changes, as it changes: each event has `id`, `event` and `data`; the first is `hello`.
+
+        Args:
+            last_event_id: of the last event of a stream that broke off; `hello` says whether this one resumes it.
+            filters: `seconds`, `campaign` and `device`.
+        """
+        headers = {"Last-Event-ID": last_event_id} if last_event_id else None
+        said: dict[str, str] = {}
+        for line in self._service.lines("/v1/events", filters, headers):
+            name, _, value = line.partition(":")
+            if line:
+                said[name] = value.strip()
+            elif "data" in said:
+                yield {"id": said.get("id"), "event": said.get("event"), "data": json.loads(said["data"])}
+                said = {}
 
     def caller(self) -> Document:
         """The name of the client's token, and what it may do."""

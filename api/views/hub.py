@@ -17,8 +17,9 @@ from tuner.views.feed import Event, Feed
 
 #: Between two looks; an event reaches its listeners within this time and that of a look.
 _POLL_SECONDS: Final = 0.12
-#: A look takes at most this share of the time.
-_MOST_SHARE: Final = 0.1
+#: A look takes at most this share of the time, unless the next one would come later than `_LATEST_SECONDS`.
+_MOST_SHARE: Final = 0.02
+_LATEST_SECONDS: Final = 0.25
 #: Looks go on for this long after the last listener has left, so that one who comes back resumes.
 _LINGER_SECONDS: Final = 60.0
 #: Events that are kept for listeners who come back.
@@ -101,7 +102,7 @@ class EventHub:
                 for wake in self._listeners:
                     wake.set()
             took = time.monotonic() - began
-            await asyncio.sleep(max(_POLL_SECONDS, took / _MOST_SHARE - took))
+            await asyncio.sleep(min(max(_POLL_SECONDS, took / _MOST_SHARE), max(_LATEST_SECONDS, 5 * took)))
 
 
 class Listener:

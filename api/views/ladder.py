@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
 
 from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import fields_of
+from api.encoding import Rendered
 from api.http_errors import HttpError, responses
 from api.problem_schemas import Absent, ProblemQuery
 from api.schemas import ConfigOut, DeviceName, Strict
 from api.views.kept import ViewsDependency
+from api.views.measurements import NOT_MODIFIED
 from api.views.studies import FromAttributes
 from tuner.answering.ladder import MS
 from tuner.prediction.files import model_for
@@ -23,6 +25,8 @@ from tuner.views.ladder import CliffFacts, Ladder, RungFacts, ladder
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
 #: Each M that was not measured is computed, which takes milliseconds.
 MOST_MS = 64
+#: Weights that are listed.
+MOST_WEIGHTS = 1_000
 
 
 class LadderQuery(ProblemQuery):
@@ -87,7 +91,16 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
     return await views.run(make, slow=True)
 
 
-@router.get("/v1/weights", operation_id="listWeights", response_model=WeightsOut, responses=responses())
-async def list_weights(query: Annotated[WeightsQuery, Query()], views: ViewsDependency) -> dict[str, list[Weight]]:
+@router.get(
+    "/v1/weights", operation_id="listWeights", response_model=WeightsOut, responses={**responses(), **NOT_MODIFIED}
+)  # fmt: skip
+async def list_weights(
+    request: Request, query: Annotated[WeightsQuery, Query()], views: ViewsDependency
+) -> Response:
     """Weights that were measured on a device, those with most values of M first: what a ladder can be asked for."""
-    return {"items": await views.run(lambda: views.best_columns.of(query.device).weights())}
+
+    def make() -> Rendered:
+        known = views.best_columns.of(query.device)
+        return views.kept.get(("weights", query.device), known.version, lambda: {"items": known.weights(MOST_WEIGHTS)})
+
+    return await views.answer(request, make)

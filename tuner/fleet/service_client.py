@@ -37,6 +37,8 @@ _REFUSALS: Final[dict[str, type[TunerError]]] = {
     "unstorable-value": errors.ResultRefused,
 }
 #: Statuses of refusals that a later attempt may not meet.
+#: A stream that says nothing for so long is broken: a service sends a comment every 15 s.
+_STREAM_SECONDS: Final = 60.0
 _TEMPORARY: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
@@ -143,6 +145,25 @@ class ServiceClient:
             if page["next"] is None:
                 return
             query["cursor"] = page["next"]
+
+    def lines(
+        self, path: str, params: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[str]:
+        """The lines of a stream, as they come.
+
+        Raises:
+            Unreachable: no response, or the stream broke off.
+            FleetError: a refusal, by its subclass where it has one.
+        """
+        try:
+            with self._http.stream(
+                "GET", path, params=params, headers=dict(headers or {}), timeout=_STREAM_SECONDS
+            ) as said:
+                if said.status_code >= 400:
+                    raise self._refusal(said.status_code, said.read())
+                yield from said.iter_lines()
+        except httpx2.TransportError as error:
+            raise self._error_of(0, "unreachable", f"{self.url} broke the stream off ({error}): resume it") from error
 
     def close(self) -> None:
         """Closes connections."""

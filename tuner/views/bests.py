@@ -163,7 +163,7 @@ class DeviceColumns:
                 found.append((self._facts[key], min(wanted, key=lambda best: best.device_kind)))
         return found
 
-    def weights(self) -> list[Weight]:
+    def weights(self, most: int) -> list[Weight]:
         """Weights with a best, those at most values of M first."""
         alike: dict[tuple[object, ...], list[ProblemFacts]] = {}
         for key in self._bests:
@@ -177,7 +177,7 @@ class DeviceColumns:
             layout = largest.fields.get("layout")
             found.append(Weight(n, k, largest.kind, largest.dtype, str(layout) if layout else None,
                                 tuple(sorted(facts.extents[0] for facts in rungs)), largest.fields))  # fmt: skip
-        return sorted(found, key=lambda weight: (-len(weight.ms), weight.n, weight.k, weight.dtype))
+        return sorted(found, key=lambda weight: (-len(weight.ms), weight.n, weight.k, weight.dtype))[:most]
 
     def document(self, policy: str | None = None) -> dict[str, Any]:
         """The columns, as `GET /v1/bests:columns` describes them."""

@@ -63,10 +63,12 @@ class Feed:
         with self._store.transaction() as session:
             events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
                       *self._rounds_of(session)]  # fmt: skip
-        events += self._workers_of(first)
-        if first or any(event.name in ("round", "problem") for event in events) or self._campaign_statuses():
-            with self._store.transaction() as session:
+            joined = self._workers_changed(session, first)
+            if first or any(event.name == "round" for event in events) or self._campaigns_changed(session):
                 events += list(self._campaigns_of(session))
+        for number in joined:
+            for worker in self._workers.page(number - 1, 1, gone=True):
+                events.append(Event("worker", _plain(worker), worker.device))
         self._changes = changes
         return [] if first else events
 
@@ -143,31 +145,26 @@ class Feed:
                 "first_low": ratio.low if ratio else None, "first_high": ratio.high if ratio else None,
             }, device, campaign)  # fmt: skip
 
-    def _workers_of(self, first: bool) -> list[Event]:
-        with self._store.transaction() as session:
-            query = select(WorkerRow.id, WorkerRow.status).where(
-                or_(WorkerRow.status != "gone", WorkerRow.id.in_(list(self._workers_seen)))
-            )
-            status = {number: said for number, said in session.execute(query)}
+    def _workers_changed(self, session: Session, first: bool) -> list[int]:
+        """Workers that have another status than before."""
+        query = select(WorkerRow.id, WorkerRow.status).where(
+            or_(WorkerRow.status != "gone", WorkerRow.id.in_(list(self._workers_seen)))
+        )
+        status = {number: said for number, said in session.execute(query)}
         seen = status if first else self._workers_seen
         changed = sorted(number for number, said in status.items() if seen.get(number) != said)
         self._workers_seen = {number: said for number, said in status.items() if said != "gone"}
-        events = []
-        for number in changed:
-            for worker in self._workers.page(number - 1, 1, gone=True):
-                events.append(Event("worker", _plain(worker), worker.device))
-        return events
+        return changed
 
-    def _campaign_statuses(self) -> bool:
+    def _campaigns_changed(self, session: Session) -> bool:
         """Whether a campaign was created, or has another status."""
-        with self._store.transaction() as session:
-            query = select(CampaignRow.id, CampaignRow.status).where(
-                or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(list(self._campaigns)))
-            )
-            return any(
-                number not in self._campaigns or orjson.loads(self._campaigns[number])["status"] != status
-                for number, status in session.execute(query)
-            )
+        query = select(CampaignRow.id, CampaignRow.status).where(
+            or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(list(self._campaigns)))
+        )
+        return any(
+            number not in self._campaigns or orjson.loads(self._campaigns[number])["status"] != status
+            for number, status in session.execute(query)
+        )
 
     def _campaigns_of(self, session: Session) -> Iterator[Event]:
         query = select(CampaignRow.id, CampaignRow.name, CampaignRow.status).where(

@@ -12,6 +12,7 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from api.app import create_app
+from gemmtune import Client
 from gemmtune.command import app
 from tests import recorded_store
 from tests.integration.api.asking import problem_of
@@ -273,6 +274,36 @@ class TestFleet:
         ratios = [item["versus_cublaslt_first"] for item in items]
         assert column(body, "first") == [ratio and ratio["value"] for ratio in ratios]
         problem_of(http.get("/v1/campaigns/99/problems:columns"), 404, "unknown-campaign")
+
+
+def test_the_client_has_a_method_for_each_view(http: TestClient, filled: Filled) -> None:
+    key, study = filled.problems[1].key, 2
+    with Client("http://localhost", transport=http._transport) as client:
+        square = f"m=64&n=64&k=64&device={DEVICE}"
+        asked = {
+            f"/v1/bests:columns?device={DEVICE}": client.best_columns("h200"),
+            f"/v1/measurements:columns?problem={key}": client.measurement_columns(problem=key),
+            "/v1/measurements/7": client.measurement(7), f"/v1/studies/{study}": client.study(study),
+            f"/v1/ladder?n=28672&k=4096&ms=16,128&device={DEVICE}":
+                client.ladder(28672, 4096, ms="16,128", device=DEVICE),
+            f"/v1/space?{square}&x=stages&y=tile_k": client.space(64, 64, 64, x="stages", y="tile_k", device=DEVICE),
+            f"/v1/funnel?{square}": client.funnel(64, 64, 64, device=DEVICE), "/v1/failures": client.failures(),
+            "/v1/rules/smem.capacity": client.rule("smem.capacity"), "/v1/layouts": client.layouts(),
+            "/v1/layouts/swizzle?mode=64B&cols=32": client.layout("swizzle", mode="64B", cols=32),
+            f"/v1/devices/{DEVICE}/drift": client.drift(DEVICE), "/v1/caller": client.caller(),
+            f"/v1/campaigns/{filled.campaign}/problems:columns": client.campaign_problem_columns(filled.campaign),
+        }  # fmt: skip
+        for path, document in asked.items():
+            assert document == http.get(path).json(), path
+        for path, items in (("/v1/rules", client.rules()), (f"/v1/weights?device={DEVICE}", client.weights("h200")),
+                            ("/v1/studies", [*client.studies()]), ("/v1/rounds", [*client.rounds()])):  # fmt: skip
+            assert items == http.get(path).json()["items"], path
+        assert client.fleet()["workers"] == http.get("/v1/fleet").json()["workers"]
+        assert client.service()["devices"] == [OTHER_DEVICE, DEVICE]
+        changed = client.explain_neighbours(64, 64, 64, {"stages": 4})
+        assert next(knob for knob in changed["knobs"] if knob["name"] == "stages")["value"] == 4
+        (hello,) = client.events(seconds=0.05)
+        assert (hello["event"], hello["data"]["resumed"]) == ("hello", False)
 
 
 def test_drift_says_what_a_new_driver_changed(http: TestClient) -> None:

@@ -1,0 +1,100 @@
+"""The views read the same from every database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from space.kinds.gemm import Gemm
+from tests.recorded_store import PATIENT
+from tests.support import DEVICE, FACTS, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
+from tuner.evidence import revocations
+from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import CampaignRequest, RoundProgress, RoundReport
+from tuner.fleet.campaigns.rounds import Rounds
+from tuner.fleet.campaigns.workers import Workers
+from tuner.views import campaigns, studies
+from tuner.views.bests import BestColumns
+from tuner.views.drift import drift
+from tuner.views.failures import FailureFilter, failures
+from tuner.views.feed import Feed
+from tuner.views.fleet import census
+from tuner.views.measurements import MeasurementColumns, Wanted
+from tuner.views.rounds import ProgressBoard, RoundFilter, page
+from workers.measurement import Outcome
+
+CONFIGS = [FAMILY.config({"stages": stages}) for stages in (2, 3, 4)]
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    with Store.open(database_url) as opened:
+        yield opened
+
+
+def test_bests_and_measurements(store: Store) -> None:
+    columns, rows = BestColumns(store), MeasurementColumns(store)
+    assert len(columns.of(DEVICE)) == 0
+    best = keep_best(store)
+    document = columns.of(DEVICE).document()
+    assert document["columns"]["key"] == [PROBLEM.key]
+    assert document["columns"]["time_us"] == [best.median_us]
+    # What was read before is extended, not read again.
+    before = rows.document(Wanted())
+    study = store.begin_study(study_key(PROBLEM), fresh=True)
+    failed = measured(CONFIGS[2], outcome=Outcome.LAUNCH)
+    taken = store.record_many(study.id, [*map(measured, CONFIGS[:2]), failed], PROVENANCE)
+    after = rows.document(Wanted())
+    assert (before["rows"], after["rows"], after["total"]) == (1, 4, 4)
+    assert list(after["columns"]["id"]) == [best.winner.id, *(one.id for one in taken)]
+    assert after["columns"]["taken_at"][0] == pytest.approx(best.winner.taken_at.timestamp(), abs=0.01)
+    sampled = rows.document(Wanted(limit=2))
+    assert (sampled["sampled"], sampled["step"], sampled["rows"]) == (True, 2, 2)
+    of_study = rows.document(Wanted(problem=PROBLEM.key, device=DEVICE, study=study.id))
+    assert of_study["columns"]["outcome"]["values"] == ["correct", "launch"]
+    (newest, _) = studies.page(store, PROBLEM, DEVICE, 2**31 - 1, 10)
+    assert (newest.measured, newest.failed, newest.best_us) == (3, {"launch": 1}, 10.0)
+    assert studies.in_full(store, study.id).finals == ()
+    grouped = failures(store, FailureFilter(device=DEVICE, problem=PROBLEM.key, family=FAMILY.name))
+    assert [(group.outcome, group.count) for group in grouped.groups] == [("launch", 1)]
+    assert drift(store, DEVICE).programs[0].bests == 1
+
+
+def test_a_revoked_best_disappears(store: Store) -> None:
+    workers, rounds = Workers(store, PATIENT), Rounds(store, PATIENT)
+    columns, feed = BestColumns(store), Feed(store, workers, ProgressBoard())
+    Campaigns(store).create(CampaignRequest("a", (Gemm.parse("512x512x512"),), ((DEVICE, "cuda"),)))
+    worker = workers.register("liar", FACTS).worker_id
+    task = rounds.claim(worker)
+    assert task is not None
+    rounds.begin(task.round_id, task.lease, PROVENANCE)
+    problem = Gemm.parse("512x512x512")
+    report = (measured(CONFIGS[0], 20.0, problem), measured(CONFIGS[0], 20.0, problem, "final", samples=11))
+    rounds.finish(task.round_id, task.lease, RoundReport(report, PROVENANCE, 1.0, "done"))
+    keep_best(store)
+    assert len(columns.of(DEVICE)) == 2
+    feed.poll()
+    revocations.revoke(store, worker="liar")
+    assert columns.of(DEVICE).document()["columns"]["key"] == [PROBLEM.key]
+    assert any(event.data.get("removed") for event in feed.poll())
+    marked = MeasurementColumns(store).document(Wanted())["columns"]["revoked"]
+    assert sum(map(bool, marked)) == 2
+
+
+def test_the_fleet(store: Store) -> None:
+    workers, rounds, board = Workers(store, PATIENT), Rounds(store, PATIENT), ProgressBoard()
+    feed = Feed(store, workers, board)
+    feed.poll()
+    campaign, _ = Campaigns(store).create(CampaignRequest("a", (PROBLEM,), ((DEVICE, "cuda"),)))
+    worker = workers.register("one", FACTS).worker_id
+    task = rounds.claim(worker)
+    assert task is not None
+    board.put(task.round_id, RoundProgress("screen", 3, 12.5))
+    now = census(store, workers, board)
+    assert [(device.live, device.busy, device.waiting_problems) for device in now.devices] == [(1, 1, 0)]
+    (running,) = page(store, board, RoundFilter(worker, campaign.id, "running", now.at), 2**31 - 1, 10)
+    assert running.progress is not None
+    assert campaigns.problem_columns(store, campaign.id)["columns"]["round_id"] == (task.round_id,)
+    assert {event.name for event in feed.poll()} == {"campaign", "worker", "round", "problem"}
