@@ -18,7 +18,7 @@ from tuner.tables.exporters.guard import MIN_GAIN, Guarded, guarded
 from tuner.tables.exporters.wanted import Wanted
 from tuner.tables.importers import shapes_of
 from tuner.tables.library import library_table
-from tuner.tables.programs import programs_of
+from tuner.tables.programs import plans_of, programs_of
 from tuner.tables.tables import table, table_bytes
 
 
@@ -58,7 +58,7 @@ def export(
         return
     least = MIN_GAIN if min_gain is None else min_gain
     chosen = guarded(document, least, keys)
-    wanted = Wanted(str(out), gpus, torch, programs_of(device, settings().cache_dir))
+    wanted = Wanted(str(out), gpus, torch, programs_of(device, settings().cache_dir), plans_of(device))
     if format == "bundle" and wanted.program:
         # What has no program is left to the library, and the report says so.
         chosen, _ = with_programs(chosen, wanted.program)

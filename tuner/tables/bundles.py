@@ -19,7 +19,7 @@ from tuner.tables.exporters.bundle import SCHEMA
 from tuner.tables.tables import bests_in, read_document
 
 #: The only names that a manifest may list.
-_NAMES: Final = re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin", re.ASCII)
+_NAMES: Final = re.compile(r"table\.json|cubins/[0-9a-f]{64}\.cubin|plans/[0-9a-f]{32}\.plan", re.ASCII)
 _MOST_MANIFEST_BYTES: Final = 64 << 20
 #: Twenty times our largest kernel.
 _MOST_CUBIN_BYTES: Final = 2 << 20

@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from space.devices import profile_named
+from space.devices import DeviceProfile, profile_named
 from space.errors import SpaceError
+from space.kinds.gemm import Gemm
 from space.registry import config_named, problem_from_key
-from tuner.tables.exporters.wanted import Program
+from tuner.tables.exporters.wanted import Plan, Program
 from workers.build import BuildFailure, compile_source, kept_cubin
 from workers.builder import source_of
 from workers.errors import CacheError
@@ -24,6 +25,23 @@ def programs_of(device: str, cache_dir: Path) -> Program:
         cache_dir: the build cache.
     """
     return partial(_program, profile_named(device).arch.name, cache_dir)
+
+
+def plans_of(device: str) -> Plan:
+    """Makes the plans of a table's entries.
+
+    Args:
+        device: GPU model.
+    """
+    return partial(_plan, profile_named(device))
+
+
+def _plan(profile: DeviceProfile, entry: Mapping[str, Any]) -> str:
+    from workers.cuda.plans import plan_of  # which imports the driver's bindings
+
+    problem, config = problem_from_key(entry["problem"]["key"]), config_named(entry["config"]["key"])
+    assert isinstance(problem, Gemm), problem.key
+    return plan_of(problem, config, str(entry["build_digest"]), profile)
 
 
 def _program(arch: str, cache_dir: Path, entry: Mapping[str, Any]) -> bytes | str:

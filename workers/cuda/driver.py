@@ -226,6 +226,18 @@ class Module:
         check("cuLibraryUnload", cu.cuLibraryUnload(self._library))
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedFunction:
+    """An entry point that is named, not loaded: its launches are written down, not made.
+
+    Attributes:
+        clusters: how many clusters of a size the device holds, one block on each multiprocessor.
+    """
+
+    name: str
+    clusters: Callable[[int], int]
+
+
 class Launch:
     """A function with its grid, ready to be launched many times.
 
@@ -251,7 +263,10 @@ class Launch:
         self._threads, self._smem_bytes = threads, smem_bytes
         self._attributes = [_cluster_dimension(cluster)] * (cluster > 1) + [_programmatic_start()] * pdl
         self._attributes += [_cooperative()] * together
+        self._pdl, self._together = pdl, together
         self._config = self._configured(cluster)
+        if isinstance(function, PlannedFunction):
+            return
         if smem_bytes:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             check("cuFuncSetAttribute", cu.cuFuncSetAttribute(function, attribute, smem_bytes))
@@ -261,6 +276,8 @@ class Launch:
 
     def resident(self, sm_count: int) -> int:
         """Clusters (blocks, without clusters) that the device holds at once."""
+        if isinstance(self._function, PlannedFunction):
+            return self._function.clusters(self._cluster)
         if self._cluster > 1:
             call = "cuOccupancyMaxActiveClusters"
             return int(check(call, cu.cuOccupancyMaxActiveClusters(self._function, self._config)))
@@ -268,6 +285,13 @@ class Launch:
         threads, smem_bytes = self._threads, self._smem_bytes
         per_sm = check(call, cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, threads, smem_bytes))
         return int(per_sm) * sm_count
+
+    def described(self) -> tuple[str, int, int, int, int, int, int]:
+        """Entry point, threads, shared memory in bytes, blocks of a cluster, blocks, and whether it is `pdl` and
+        `together`; of a planned launch."""
+        grid = int(self._config.gridDimX)
+        return (self._function.name, self._threads, self._smem_bytes, self._cluster, grid, int(self._pdl),
+                int(self._together))  # fmt: skip
 
     def set_grid(self, clusters: int) -> None:
         """Sets the number of clusters (or blocks) to launch."""

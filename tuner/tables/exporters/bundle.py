@@ -34,6 +34,9 @@ def files(table: Guarded, wanted: Wanted) -> Mapping[str, bytes]:
     profile = profile_named(table.device)
     found = {"table.json": canonical(json_table.document(kept)) + b"\n"}
     found |= {f"cubins/{digest}.cubin": cubin for digest, cubin in programs.items()}
+    for entry in kept.entries if wanted.plan else ():
+        if _own(entry) and wanted.plan:
+            found[f"plans/{_name_of(entry['problem']['key'])}.plan"] = wanted.plan(entry).encode()
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "device": table.device,
@@ -67,6 +70,11 @@ def with_programs(table: Guarded, program: Program) -> tuple[Guarded, dict[str, 
         if found:
             programs[entry["build_digest"]] = found
     return replace(table, entries=entries, library=library, left_out=dict(reasons.most_common())), programs
+
+
+def _name_of(key: str) -> str:
+    """A file name for a problem."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def _own(entry: Mapping[str, Any]) -> bool:

@@ -9,6 +9,9 @@ from typing import Any
 #: The measured program of a table's entry, or why there is none.
 Program = Callable[[Mapping[str, Any]], bytes | str]
 
+#: A table's entry as a plan, which launches it without knowing configs (`gemmtune.hpp`).
+Plan = Callable[[Mapping[str, Any]], str]
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -18,10 +21,11 @@ class Wanted:
         name: file name that the caller asked for.
         gpus: device ordinals that get a file of their own, where a consumer reads one each.
         torch: PyTorch's version, as in `2.14.1`, where a consumer compares it.
-        program: finds programs, where a format ships them.
+        program, plan: find programs and plans, where a format ships them.
     """
 
     name: str
     gpus: int = 1
     torch: str = ""
     program: Program | None = None
+    plan: Plan | None = None

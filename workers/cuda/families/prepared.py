@@ -29,7 +29,7 @@ class PreparedLauncher(Launcher):
     ) -> None:
         self._problem, self._config, self._shared = problem, config, shared
         self._derived = derived_of(problem, config, device)
-        self._module = Module(cubin)
+        self._module = shared.loaded(cubin, Module)
         self._prepared: dict[int, Passes] = {}
 
     @abstractmethod

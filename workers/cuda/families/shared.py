@@ -87,11 +87,15 @@ class Place:
     Args:
         maps: descriptors of it, which must not be shared.
         words: copies of the address, as `word` returns them.
+
+    Attributes:
+        map_addresses, word_addresses: where these stand in this process.
     """
 
     def __init__(self, maps: Sequence[TensorMap] = (), words: Sequence[ctypes.c_uint64] = ()) -> None:
         self._maps, self._words = maps, words
-        self._map_addresses = tuple(ctypes.addressof(each) for each in maps)
+        self.map_addresses = tuple(ctypes.addressof(each) for each in maps)
+        self.word_addresses = tuple(ctypes.addressof(each) for each in words)
 
     def move(self, address: int) -> None:
         """Points the arguments at another address; a multiple of 16 where there are descriptors.
@@ -99,7 +103,7 @@ class Place:
         Raises:
             CudaError: the driver refuses.
         """
-        for each in self._map_addresses:
+        for each in self.map_addresses:
             if error := _replace_address()(each, address):
                 raise CudaError("cuTensorMapReplaceAddress", f"error {error}")
         for word in self._words:
@@ -130,6 +134,7 @@ class Freeable(Protocol):
 
 
 Kept = TypeVar("Kept", bound=Freeable)
+Program = TypeVar("Program")
 
 
 class Shared:
@@ -153,6 +158,10 @@ class Shared:
         if box not in self._maps:
             self._maps[box] = cache(box.encode)
         return self._maps[box]
+
+    def loaded(self, cubin: bytes, load: Callable[[bytes], Program]) -> Program:
+        """The program of a cubin, as `load` loads it."""
+        return load(cubin)
 
     def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
         """Address of device memory for what one pass of a launch leaves to the next.

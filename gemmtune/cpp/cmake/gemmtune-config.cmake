@@ -1,0 +1,10 @@
+# find_package(gemmtune) gives gemmtune::gemmtune, a header on the CUDA driver API.
+# cmake -Dgemmtune_DIR=$(python -c "import gemmtune, pathlib; print(pathlib.Path(gemmtune.__file__).parent / 'cpp/cmake')")
+find_package(CUDAToolkit REQUIRED)
+if(NOT TARGET gemmtune::gemmtune)
+  add_library(gemmtune::gemmtune INTERFACE IMPORTED)
+  set_target_properties(gemmtune::gemmtune PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${CMAKE_CURRENT_LIST_DIR}/../include"
+    INTERFACE_COMPILE_FEATURES cxx_std_17
+    INTERFACE_LINK_LIBRARIES CUDA::cuda_driver)
+endif()

@@ -1,0 +1,199 @@
+"""gemmtune.hpp on a driver that prints its calls: every argument is byte by byte what the Python launcher passes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from space.config import Config
+from space.devices import profile_named
+from space.kinds.gemm import Gemm
+from space.registry import family_named
+from tests.unit.tuner.tables.test_exporters import CUBIN, entry, guarded, table, written
+from tuner.files import export_folder
+from workers.cuda import copies, families
+from workers.cuda.families import gemv, packing, prepared, shared, sm90_wgmma
+from workers.cuda.plans import plan_of
+
+ROOT = Path(__file__).resolve().parents[3]
+H200 = profile_named("NVIDIA H200")
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+
+CASES: list[tuple[Gemm, str, dict[str, object]]] = [
+    (Gemm.parse("4096x4096x4096"), "sm90_wgmma", {}),
+    (Gemm.of(4096, 4096, 4096, epilogue="alpha"), "sm90_wgmma", {"cluster_m": 2, "pdl": 1}),
+    (Gemm.of(16, 4096, 4096, epilogue="alpha"), "sm90_wgmma",
+     {"swap_ab": 1, "tile_n": 16, "split_k": 4, "epilogue": "direct"}),
+    (Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
+    (Gemm.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
+    (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
+    (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
+    (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
+]  # fmt: skip
+AT = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
+
+
+class Launched:
+    """A launch that notes everything that it is given."""
+
+    noted: list[str] = []  # noqa: RUF012
+
+    def __init__(
+        self, function: str, threads: int, smem_bytes: int = 0, cluster: int = 1, *, pdl: bool = False,
+        together: bool = False,
+    ) -> None:  # fmt: skip
+        self._function, self._cluster = function, cluster
+        self._about = threads, smem_bytes, cluster, int(pdl), int(together)
+        self._blocks = cluster
+
+    def resident(self, sm_count: int) -> int:
+        return int(H200.cluster_slots(np.array([self._cluster]))[0])
+
+    def set_grid(self, clusters: int) -> None:
+        self._blocks = clusters * self._cluster
+
+    def __call__(self, stream: object, arguments: Any) -> None:  # noqa: ANN401
+        text = b"".join(bytes(value) for value in arguments.values).hex()
+        words = " ".join(map(str, (self._function, self._blocks, *self._about)))
+        self.noted.append(f"launch {words} {text}")
+        self.sizes.extend(ctypes.sizeof(value) for value in arguments.values)
+
+    sizes: list[int] = []  # noqa: RUF012
+
+
+class Program:
+    def __init__(self, cubin: bytes) -> None: ...
+
+    def function(self, name: str) -> str:
+        return name
+
+
+class Placed(shared.Shared):  # type: ignore[misc]
+    """Scratch memory at the addresses that the stub gives, in the order of names."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def scratch(self, name: str, size_bytes: int, *, zeroed: bool = False) -> int:
+        return 0x3_0000 + 0x1000 * self._names.index(name)
+
+
+def encode(box: Any, address: int) -> Any:  # noqa: ANN401
+    types, swizzles = {1: 0, 2: 1, 4: 2}, {0: 0, 32: 1, 64: 2, 128: 3}
+    promotions = {0: 0, 64: 1, 128: 2, 256: 3}
+    words = struct.pack(
+        "<11Q", address, box.columns, box.lines, box.batch, box.pitch_bytes, box.batch_pitch_bytes, box.box_columns,
+        box.box_lines, types[box.element_bytes], swizzles[box.swizzle_bytes], promotions[box.l2_promotion],
+    )  # fmt: skip
+    return ctypes.create_string_buffer(words, 128)
+
+
+def digest_of(place: int) -> str:
+    return hashlib.sha256(str(place).encode()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of every case."""
+    plans = {}
+    entries = []
+    for place, (problem, family, knobs) in enumerate(CASES):
+        config = family_named(family).config(knobs)
+        document = {"family": config.family, "knobs": config.knobs, "key": config.key}
+        entries.append(entry(problem, config=document, build_digest=digest_of(place)))
+        plans[problem.key] = plan_of(problem, config, digest_of(place), H200)
+    files = written("bundle", guarded(table(*entries)), program=lambda _: CUBIN,
+                    plan=lambda each: plans[each["problem"]["key"]])  # fmt: skip
+    folder = tmp_path_factory.mktemp("cpp") / "bundle"
+    export_folder(folder, files)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
+    program = tmp_path_factory.mktemp("stub") / "stub"
+    includes = [f"-I{ROOT / 'tests' / 'cpp_stub'}", f"-I{ROOT / 'gemmtune' / 'cpp' / 'include'}"]
+    subprocess.run(["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *includes,
+                    str(ROOT / "tests" / "cpp_stub" / "driver.cpp"), "-o", str(program)], check=True)  # fmt: skip
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def launched(problem: Gemm, config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[int], list[str]]:
+    """What the Python launcher launches, the sizes of its arguments, and its scratch memory."""
+    monkeypatch.setattr(shared.Box, "encode", encode)
+    for module in (gemv, sm90_wgmma, packing):
+        monkeypatch.setattr(module, "Launch", Launched)
+    monkeypatch.setattr(prepared, "Module", Program)
+    monkeypatch.setattr(Launched, "noted", [])
+    monkeypatch.setattr(Launched, "sizes", [])
+    names = [line.split()[1] for line in plan_lines(problem, config) if line.startswith("scratch ")]
+    make = partial(families.launcher_of(family_named(config.family)), problem, config, b"", H200)
+    make(Placed(names)).launch(None, copies.Copy(*AT))
+    return list(Launched.noted), list(Launched.sizes), names
+
+
+def plan_lines(problem: Gemm, config: Config) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        from workers.cuda import driver
+
+        for module in (gemv, sm90_wgmma, packing):
+            patch.setattr(module, "Launch", driver.Launch)
+        return plan_of(problem, config, "0" * 64, H200).splitlines()
+
+
+@pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{CASES[place][1]}-{CASES[place][0].shape}")
+def test_cpp_launches_what_python_launches(
+    place: int, bundle: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, family, knobs = CASES[place]
+    expected, sizes, names = launched(problem, family_named(family).config(knobs), monkeypatch)
+    done = run(bundle, problem.key, *map(hex, AT[:5]), *AT[5:], *sizes)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("launch ")] == expected
+    assert len([line for line in lines if line.startswith("alloc ")]) == len(names)
+    assert "load 0" in lines
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("{bundle}@NVIDIA L40S", CASES[0][0].key), "this is NVIDIA L40S"),
+        (("{bundle}", "gemm:none"), "no kernel for gemm:none"),
+        (("{bundle}/nowhere", CASES[0][0].key), "can't be read"),
+        (("{bundle}", CASES[0][0].key, "0x20002"), "a is not aligned to the 16 bytes"),
+    ],
+)
+def test_errors_are_values(words: tuple[str, ...], said: str, bundle: Path, run: Callable[..., Any]) -> None:
+    given = [word.format(bundle=bundle) for word in words]
+    done = run(*given, *["0x20000"] * (7 - len(given)), 1, 0, 128, 128, 128, 200)
+    assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+
+
+def test_a_changed_file_refuses_the_bundle(bundle: Path, run: Callable[..., Any], tmp_path: Path) -> None:
+    copy = tmp_path / "bundle"
+    shutil.copytree(bundle, copy)
+    plan = next(copy.glob("plans/*.plan"))
+    plan.write_text(plan.read_text().replace("align a 16", "align a 1").replace("align a 2", "align a 1"))
+    assert "was changed" in run(copy, CASES[0][0].key, *["0"] * 7).stderr
+    manifest = copy / "manifest.json"
+    outside = json.loads(manifest.read_text())
+    outside["files"] = {"../x": "0" * 64}
+    manifest.write_text(json.dumps(outside, separators=(",", ":")))
+    assert "outside of the bundle" in run(copy, CASES[0][0].key, *["0"] * 7).stderr
