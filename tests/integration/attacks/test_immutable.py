@@ -33,6 +33,12 @@ ATTACKS = {
     "a best moved to another policy": "UPDATE best SET policy = 'chain'",
     "a best moved to another device": "UPDATE best SET device_id = (SELECT max(id) FROM device) "
     "WHERE problem_id = (SELECT min(id) FROM problem)",
+    "a measurement is deleted": "DELETE FROM measurement",
+    "a provenance is deleted": "DELETE FROM provenance",
+    "a config is deleted": "DELETE FROM config",
+    "a problem is deleted": "DELETE FROM problem",
+    "a device is deleted": "DELETE FROM device",
+    "a best of a measurement that is not there": "UPDATE best SET measurement_id = 999999",
     "an empty verification": "{copy} '{{}}'",
     "no verification": "{copy} 'null'",
     "a verification with mismatches": """{copy} '{{"elements": 4, "mismatches": 1}}'""",
