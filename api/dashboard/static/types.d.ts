@@ -51,7 +51,7 @@ declare namespace Api {
     problem: ProblemOut;
     device: string;
     policy: string;
-    source: "measured" | "recorded" | "nearest" | "predicted" | "default" | "none";
+    source: "measured" | "stale" | "recorded" | "nearest" | "predicted" | "default" | "none";
     why: string;
     config: ConfigOut | null;
     time_us: number | null;
@@ -347,6 +347,11 @@ declare namespace Api {
   type DevicesOut = {
     items: DeviceOut[];
   };
+  type DriftOut = {
+    device: string;
+    programs: ProgramOut[];
+    changes: ProgramChangeOut[];
+  };
   type EstimateOut = {
     problems: number;
     devices: number;
@@ -547,6 +552,13 @@ declare namespace Api {
     cliffs: CliffOut[];
     varied: string[];
   };
+  type LayoutsOut = {
+    kinds: string[];
+    swizzles: string[];
+    patterns: Record<string, string>;
+    fragments: string[];
+    instruction_kinds: string[];
+  };
   type MeasurementColumnsOut = {
     rows: number;
     total: number;
@@ -726,6 +738,23 @@ declare namespace Api {
     measured: boolean;
     sources: Record<string, string>;
   };
+  type ProgramChangeOut = {
+    before: number;
+    after: number;
+    first_at: string;
+    last_at: string;
+    problems: number;
+    geometric_mean: number;
+  };
+  type ProgramOut = {
+    driver: string;
+    nvrtc: string;
+    kernels: string;
+    cublaslt: string;
+    first_at: string;
+    last_at: string;
+    bests: number;
+  };
   type ProgressFactsOut = {
     stage: string;
     tried: number;
@@ -812,6 +841,11 @@ declare namespace Api {
     since?: string | null;
     reason?: string;
   };
+  type RollbackIn = {
+    problem: ProblemIn;
+    device: string;
+    change: number;
+  };
   type RoundOut = {
     id: number;
     campaign_id: number;
@@ -848,7 +882,7 @@ declare namespace Api {
   type RungOut = {
     m: number;
     problem: string;
-    source: "measured" | "recorded" | "nearest" | "predicted" | "default" | "none";
+    source: "measured" | "stale" | "recorded" | "nearest" | "predicted" | "default" | "none";
     time_us: number | null;
     interval_us: [number, number] | null;
     tflops: number | null;
@@ -1062,6 +1096,13 @@ declare namespace Api {
   };
   type Got<P extends string> =
     P extends "/v1/best/history" ? HistoryPage :
+    P extends "/v1/layouts/banks" ? Record<string, any> :
+    P extends "/v1/layouts/boxes" ? Record<string, any> :
+    P extends "/v1/layouts/descriptor" ? Record<string, any> :
+    P extends "/v1/layouts/fragment" ? Record<string, any> :
+    P extends "/v1/layouts/instruction" ? Record<string, any> :
+    P extends "/v1/layouts/scales" ? Record<string, any> :
+    P extends "/v1/layouts/swizzle" ? Record<string, any> :
     P extends "/v1/best" ? BestOut :
     P extends "/v1/bests" ? BestsPage :
     P extends "/v1/bests:columns" ? BestColumnsOut :
@@ -1074,6 +1115,7 @@ declare namespace Api {
     P extends "/v1/funnel" ? FunnelOut :
     P extends "/v1/importance" ? ImportanceOut :
     P extends "/v1/ladder" ? LadderOut :
+    P extends "/v1/layouts" ? LayoutsOut :
     P extends "/v1/measurements" ? MeasurementsPage :
     P extends "/v1/measurements:columns" ? MeasurementColumnsOut :
     P extends "/v1/misses" ? MissesOut :
@@ -1090,6 +1132,7 @@ declare namespace Api {
     P extends `/v1/campaigns/${string}/problems` ? CampaignProblemsPage :
     P extends `/v1/campaigns/${string}/problems:columns` ? CampaignColumnsOut :
     P extends `/v1/campaigns/${string}/summary` ? SummaryOut :
+    P extends `/v1/devices/${string}/drift` ? DriftOut :
     P extends `/v1/builds/${string}` ? BuildOut :
     P extends `/v1/campaigns/${string}` ? ProgressOut :
     P extends `/v1/devices/${string}` ? DeviceOut :
@@ -1100,6 +1143,7 @@ declare namespace Api {
     any;
   type Posted<P extends string> =
     P extends "/v1/best:batch" ? BatchOut :
+    P extends "/v1/best:rollback" ? BestChangeOut :
     P extends "/v1/builds" ? BuildOut :
     P extends "/v1/campaigns" ? CampaignOut :
     P extends "/v1/campaigns:estimate" ? EstimateOut :
