@@ -182,6 +182,7 @@ def main() -> None:
         chance = random.Random(seed)
         faults = planned(chance, given.faults)
         storms[seed] = run(given.problems, given.workers, faults, given.heartbeat, chance, given.seconds)
+        print(report({seed: storms[seed]}, given), flush=True)
     text = report(storms, given)
     print(text)
     publish("storm", given.out, text)
