@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
 from api.app import create_app
+from api.server import listen
 from tests.browser.filled import fill
-from tests.integration.api.asking import serving
 from tuner.evidence.store import Store
 
 if TYPE_CHECKING:
@@ -34,6 +38,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if Path(__file__).parent in item.path.parents:
                 item.add_marker(pytest.mark.skip(reason=missing))
+
+
+@contextmanager
+def serving(app: FastAPI) -> Iterator[str]:
+    """A real server on a free port; its URL. It does not wait for the event streams of pages that are still open."""
+    listener = listen("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 @pytest.fixture(scope="session")
@@ -78,7 +96,7 @@ def opened(browser: Browser, url: str) -> Iterator[Opener]:
             **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
         )
         contexts.append(context)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(60_000)
         page = context.new_page()
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(f"error: {error}"))

@@ -7,9 +7,8 @@ from pathlib import Path
 from api.access import AccessPolicy
 from api.app import create_app
 from space.kinds.gemm import Gemm
-from tests.browser.conftest import Opener, settled
+from tests.browser.conftest import Opener, serving, settled
 from tests.fleet import PROBLEMS, Fleet, Listening
-from tests.integration.api.asking import serving
 from tests.support import keep_best
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
@@ -27,6 +26,7 @@ def test_a_new_best_appears_and_typed_text_stays(opened: Opener, tmp_path: Path)
             page.wait_for_selector(".forest[aria-rowcount='3']")
             assert page.input_value("input[type=search]") == "2"
             assert page.evaluate("document.activeElement.type") == "search"
+            page.close()
 
 
 def test_a_service_that_goes_away_is_named_and_the_page_resumes(opened: Opener, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_service_that_goes_away_is_named_and_the_page_resumes(opened: Opener, 
 def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
         keep_best(store)
-        _, reader = tokens.make(store, "reader <b>", ["read"])
+        _, reader = tokens.make(store, "reader", ["read"])
         with serving(create_app(store, AccessPolicy(tokens=True))) as url:
             page = opened("/problems", at=url, allowed="401")
             for secret, shown in (("wrong", "The token is unknown"), (reader, "")):
@@ -65,11 +65,12 @@ def test_a_token_is_asked_for_and_a_scope_that_lacks_is_named(opened: Opener, tm
                 if shown:
                     page.wait_for_selector(f"text={shown}")
             page.wait_for_selector(".forest-row a")
-            assert "reader <b> · sign out" in page.inner_text("header")
+            assert "reader · sign out" in page.inner_text("header")
             page.click("nav a:text-is('Campaigns')")
             page.wait_for_selector("text=lacks the scope submit")
             assert page.is_disabled("button:text-is('Create')")
             assert page.evaluate("document.cookie + localStorage.length") == "0"
+            page.close()
 
 
 def test_an_empty_store_says_how_to_begin(opened: Opener, tmp_path: Path) -> None:

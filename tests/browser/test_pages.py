@@ -152,8 +152,8 @@ class TestExplain:
 OTHERS = [
     ("/space", ".bars a:text('smem.capacity')"), ("/rules?id=smem.capacity", "h1:text('smem.capacity')"),
     ("/campaigns", "progress"), ("/campaign?id=1", "chart-cells figure"), ("/fleet", "chart-lanes figure"),
-    ("/failures", ".bars"), ("/ladder?n=6144&k=4096", "chart-lines figure"), ("/devices", "tbody a"),
-    ("/device?name=NVIDIA+H200", ".bars"),
+    ("/failures", ".bars"), ("/layouts", ".drawing svg"), ("/devices", "tbody a"),
+    ("/ladder?n=6144&k=4096", "chart-lines figure"), ("/device?name=NVIDIA+H200", ".bars"),
 ]  # fmt: skip
 
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 PROBLEM = f"/problem?key={FIRST}"
 PAGES = [
-    "/?m=4096&n=4096&k=4096", "/problems", PROBLEM, "/compare?a=1&b=2", "/space", "/rules", "/explain", "/campaigns",
-    "/campaign?id=1", "/fleet", "/failures", "/ladder?n=6144&k=4096", "/devices", "/device?name=NVIDIA+H200",
+    "/?m=4096&n=4096&k=4096", "/problems", PROBLEM, "/compare?a=1&b=2", "/space", "/rules", "/explain", "/layouts",
+    "/campaigns", "/campaign?id=1", "/fleet", "/failures", "/ladder?n=6144&k=4096", "/devices",
+    "/device?name=NVIDIA+H200",
 ]  # fmt: skip
 #: Colours in the pixels of a canvas that are neither transparent nor the most frequent one.
 INKS = """canvas => {

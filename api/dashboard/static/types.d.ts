@@ -1,4 +1,4 @@
-// Written by `python -m api.dashboard.types` from the API's own description; not to be edited.
+// Written by `python -m benchmarks.dashboard.types` from the OpenAPI; not to be edited.
 declare namespace Api {
   type AnnounceIn = {
     lease: string;

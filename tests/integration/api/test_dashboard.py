@@ -17,9 +17,9 @@ from fastapi.testclient import TestClient
 
 from api.access import AccessPolicy
 from api.app import create_app
-from api.dashboard import types
 from api.dashboard.assets import assets
 from api.dashboard.routes import PAGES
+from benchmarks.dashboard import types
 from tests.integration.api.asking import problem_of
 from tests.support import keep_best
 from tuner.evidence import tokens
@@ -117,7 +117,7 @@ class TestModules:
 
     def test_types_are_those_of_the_api(self) -> None:
         current = types.FILE.read_text() == types.declarations(types.document())
-        assert current, "the API's description has changed: run python -m api.dashboard.types"
+        assert current, "the API's description has changed: run python -m benchmarks.dashboard.types"
 
     def test_types_hold(self) -> None:
         compiler = shutil.which(

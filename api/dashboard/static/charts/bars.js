@@ -26,7 +26,7 @@ export function bars({ title, sentence, bars: rows, log, most, legend }) {
     return Math.max(0.4, Math.min(100, share * 100));
   };
   return html`<figure class="bars"><figcaption><h2>${title}</h2>${legend ?? nothing}</figcaption>
-    <table><caption class="visually-hidden">${title}</caption><tbody>${rows.map((row) => html`
+    <table><caption class="visually-hidden">${title}</caption><colgroup><col class="name"><col><col class="figure"></colgroup><tbody>${rows.map((row) => html`
       <tr><th scope="row">${row.name}${row.note ? html`<span class="note">${row.note}</span>` : nothing}</th>
         <td class="length"><i .style=${`width:${length(row.value)}%;background:var(--${row.token ?? "mark"})`}></i></td>
         <td class="num">${row.text ?? count(row.value)}</td></tr>`)}</tbody></table>

@@ -1,5 +1,7 @@
 // Problems: read from keys and from what people type, and written as titles and as parameters.
 
+import { Refusal } from "./api.js";
+
 /** @typedef {{m: number, n: number, k: number, dtype: string, layout: string, batch?: number, epilogue?: string, kind?: string}} Fields */
 
 const WORDS = ["bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3_e5m2", "fp8_e4m3_promoted", "fp8_e5m2_promoted",
@@ -20,6 +22,18 @@ export function fieldsOfKey(key) {
   if (!found) return null;
   const [, operands, layout, m, n, k, batch, epilogue] = found;
   return { m: +m, n: +n, k: +k, dtype: OPERANDS[operands] ?? operands, layout, batch: +batch, epilogue };
+}
+
+/**
+ * The fields of a problem; of one of another kind than `gemm` from its studies.
+ * @param {import("./page.js").Page} page @param {string} key @returns {Promise<Fields>}
+ */
+export async function problemFields(page, key) {
+  const fields = fieldsOfKey(key);
+  if (fields) return fields;
+  const { items } = await page.get("/v1/studies", { problem: key, limit: 1 });
+  if (!items.length) throw new Refusal(404, "unknown-problem", `No problem has the key “${key}”. A key looks like gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none.`, "");
+  return /** @type {any} */ (items[0].problem);
 }
 
 /** @param {Fields} fields */

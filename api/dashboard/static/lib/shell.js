@@ -5,7 +5,7 @@ import { clock, duration } from "./format.js";
 import { scheme, turn } from "./theme.js";
 import { html, nothing, render } from "./view.js";
 
-const LINKS = [["/", "Ask"], ["/problems", "Problems"], ["/space", "Space"], ["/explain", "Explain"], ["/campaigns", "Campaigns"], ["/fleet", "Fleet"],
+const LINKS = [["/", "Ask"], ["/problems", "Problems"], ["/space", "Space"], ["/explain", "Explain"], ["/layouts", "Layouts"], ["/campaigns", "Campaigns"], ["/fleet", "Fleet"],
   ["/failures", "Failures"], ["/ladder", "Ladders"], ["/devices", "Devices"]];
 /** Pages that belong to another one's entry. */
 const UNDER = /** @type {Record<string, string>} */ ({

@@ -15,7 +15,7 @@ export async function open(page) {
   const progress = new Map();
   const form = { devices: /** @type {any[]} */ ([]), estimate: /** @type {any} */ (null), wrong: "", busy: false };
   const load = async () => {
-    items = (await page.get("/v1/campaigns", { order: "newest", limit: 50 })).items;
+    items = (await page.get("/v1/campaigns", { limit: 1000 })).items.reverse();
     page.redraw();
     const wanted = items.filter((item) => item.status === "running" || item.status === "paused" || !progress.has(item.id)).slice(0, 20);
     await Promise.all(wanted.map(async (item) => progress.set(item.id, await page.get(`/v1/campaigns/${item.id}`))));

@@ -3,20 +3,33 @@
 import { address, picture, Refusal } from "../lib/api.js";
 import { html, nothing } from "../lib/view.js";
 
+const TILE = /** @type {[string, string, (string[] | string)?][]} */ ([["mode", "128B", "swizzles"], ["rows", "8"], ["cols", "64"], ["dtype", "bf16"], ["box_cols", ""]]);
+/** What each kind shows, and its parameters: name, default, choices; a name instead of choices is a list of the service. */
+const KINDS = /** @type {Record<string, {title: string, parameters: [string, string, (string[] | string)?][]}>} */ ({
+  swizzle: { title: "Swizzle", parameters: TILE },
+  boxes: { title: "TMA boxes", parameters: [...TILE, ["major", "k", ["k", "mn"]]] },
+  banks: { title: "Bank conflicts", parameters: [["pattern", "ldmatrix.x4", "patterns"], ...TILE, ["row", "0"], ["column", "0"]] },
+  fragment: { title: "Fragments", parameters: [["instruction", "wgmma.m64n64k16", "fragments"], ["operand", "D", ["A", "B", "C", "D"]], ["dtype", ""], ["thread", ""]] },
+  scales: { title: "Scale factors", parameters: [["vector", "1X", ["1X", "2X", "4X"]], ["rows", "128"], ["sf_id", "0"]] },
+  descriptor: { title: "Matrix descriptor", parameters: [["target", "wgmma", ["wgmma", "tcgen05"]], ["word", ""], ["start", "0"], ["leading", "16"], ["stride", "1024"], ["mode", "128B", "swizzles"]] },
+  instruction: { title: "Instruction descriptor", parameters: [["kind", "f16", "instruction_kinds"], ["word", ""], ["m", "128"], ["n", "256"]] },
+});
+
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Layouts");
-  const { items } = await page.get("/v1/layouts");
-  const kind = page.param("kind", "swizzle");
-  const layout = items.find((/** @type {any} */ item) => item.kind === kind);
-  if (!layout) throw new Refusal(404, "", `There is no layout “${kind}”: choose ${items.map((/** @type {any} */ item) => item.kind).join(", ")}.`, "");
+  const name = page.param("layout", "swizzle");
+  const layout = KINDS[name];
+  if (!layout) throw new Refusal(404, "", `There is no layout “${name}”: choose ${Object.keys(KINDS).join(", ")}.`, "");
+  const words = /** @type {any} */ (await page.get("/v1/layouts"));
   /** @type {{svg: SVGElement | null, table: any, wrong: string}} */
   const got = { svg: null, table: null, wrong: "" };
-  const asked = () => Object.fromEntries(layout.parameters.map((/** @type {any} */ parameter) => [parameter.name, page.param(parameter.name)]));
+  const asked = () => Object.fromEntries(layout.parameters.map(([parameter]) => [parameter, page.param(parameter)]));
+  const choices = (/** @type {string[] | string | undefined} */ of) => (Array.isArray(of) ? of : of ? (Array.isArray(words[of]) ? words[of] : Object.keys(words[of])) : null);
   let turn = 0;
   const load = async () => {
     const mine = ++turn;
-    const path = `/v1/layouts/${kind}`;
+    const path = `/v1/layouts/${name}`;
     const [svg, table] = await Promise.allSettled([picture(address(path, { ...asked(), format: "svg" })), page.get(path, { ...asked(), format: "json" })]);
     if (mine !== turn || page.signal.aborted) return;
     got.svg = svg.status === "fulfilled" ? svg.value : null;
@@ -25,26 +38,22 @@ export async function open(page) {
     page.redraw();
   };
   const change = (/** @type {any} */ event) => { page.set({ [event.target.name]: event.target.value }); void load(); };
-  const go = (/** @type {string} */ query) => `/layouts?${query}`;
   page.show(() => html`<h1>What lies where?</h1>
     <p class="lead">The same functions lay out the kernels, check the rules and draw these pictures.</p>
-    <div class="row" role="group" aria-label="Kind of layout">${items.map((/** @type {any} */ item) => html`<a class="tab" aria-current=${item.kind === kind ? "true" : nothing} href=${go(`kind=${item.kind}`)}>${item.title ?? item.kind}</a>`)}</div>
-    <form class="row" @submit=${(/** @type {Event} */ event) => event.preventDefault()}>${layout.parameters.map((/** @type {any} */ parameter) => html`<label>${parameter.name}${parameter.values
-      ? html`<select name=${parameter.name} @change=${change}>${parameter.values.map((/** @type {any} */ value) => html`<option ?selected=${String(value) === page.param(parameter.name, String(parameter.default ?? ""))}>${value}</option>`)}</select>`
-      : html`<input name=${parameter.name} size="14" .value=${page.param(parameter.name)} placeholder=${parameter.default ?? ""} @change=${change}>`}</label>`)}</form>
-    ${layout.examples?.length ? html`<p class="row centre note">Examples: ${layout.examples.map((/** @type {any} */ example) => html`<a href=${go(linkOf(kind, example))}>${wordsOf(example)}</a> `)}</p>` : nothing}
+    <div class="row" role="group" aria-label="Kind of layout">${Object.entries(KINDS).map(([kind, { title }]) => html`<a class="tab" aria-current=${kind === name ? "true" : nothing} href=${`/layouts?layout=${kind}`}>${title}</a>`)}</div>
+    <form class="row" @submit=${(/** @type {Event} */ event) => event.preventDefault()}>${layout.parameters.map(([parameter, usual, of]) => {
+      const values = choices(of);
+      const now = page.param(parameter, usual);
+      return html`<label>${parameter}${values ? html`<select name=${parameter} @change=${change}>${values.map((/** @type {string} */ value) => html`<option ?selected=${value === now}>${value}</option>`)}</select>`
+        : html`<input name=${parameter} size="9" .value=${page.param(parameter)} placeholder=${usual || "none"} @change=${change}>`}</label>`;
+    })}</form>
+    ${name === "banks" ? html`<p class="note">${words.patterns[page.param("pattern", "ldmatrix.x4")]}</p>` : nothing}
     ${got.wrong ? html`<p class="sentence loss" role="status">✕ ${got.wrong}</p>` : nothing}
-    ${got.svg ? html`<section class="card"><figure class="drawing"><div class="scroll" tabindex="0" role="region" aria-label=${`${layout.title ?? kind}: the picture`}>${got.svg}</div>
-      <p class="says">Each cell says what it holds; hover or read the table below for its numbers.</p></figure></section>` : nothing}
+    ${got.svg ? html`<section class="card"><figure class="drawing"><div class="scroll" tabindex="0" role="region" aria-label=${`${layout.title}: the picture`}>${got.svg}</div>
+      <p class="says">Each cell says what it holds; the numbers are below.</p></figure></section>` : nothing}
     ${got.table ? html`<section class="card"><details ?open=${!got.svg}><summary>As numbers</summary>${asNumbers(got.table)}</details></section>` : nothing}`);
   await load();
 }
-
-/** @param {string} kind @param {any} example */
-const linkOf = (kind, example) => (typeof example === "string" ? example.replace(/^\?/, "") : String(new URLSearchParams({ kind, ...(example.parameters ?? example) })));
-
-/** @param {any} example */
-const wordsOf = (example) => (typeof example === "string" ? example : example.title ?? Object.values(example.parameters ?? example).join(" "));
 
 /** @param {any} value a document of the service */
 function asNumbers(value) {

@@ -2,7 +2,7 @@
 
 import { Refusal } from "../lib/api.js";
 import { number, percent, us } from "../lib/format.js";
-import { fieldsOfKey, parameters, title } from "../lib/problem.js";
+import { parameters, problemFields, title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { fact, ratioFact } from "../parts/facts.js";
 import { knobChips } from "../parts/knobs.js";
@@ -19,7 +19,7 @@ import { tilesCard } from "../parts/problem/tiles.js";
 export async function open(page) {
   const key = page.param("key");
   if (!key) throw new Refusal(404, "no-problem", "The address names no problem: choose one from the list.", "");
-  const fields = fieldsOfKey(key) ?? (await page.get(`/v1/problems/${encodeURIComponent(key)}`));
+  const fields = await problemFields(page, key);
   const P = parameters(fields);
   page.title(title(fields));
   /** What has arrived, by name; each card draws as soon as it has what it needs. @type {Record<string, any>} */
@@ -44,7 +44,6 @@ export async function open(page) {
     const { items } = await page.get("/v1/studies", { problem: key, device: got.device, limit: 1 });
     const id = got.answer.evidence?.study_id ?? items[0]?.id;
     if (!id) return null;
-    void put("outlook", page.get(`/v1/studies/${id}/outlook`));
     return page.get(`/v1/studies/${id}`);
   };
   const axes = { x: page.param("x", "tile_n"), y: page.param("y", "tile_m") };
@@ -99,10 +98,16 @@ function head(page, answer, got) {
     ${answer.config ? html`<h2 class="mono">${answer.config.family}</h2>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
     <p class="row centre"><a href=${`/?${new URLSearchParams(stringed({ ...parameters(got.fields), device: answer.device }))}`}>Copy it as code</a>
       ${answer.config ? html`<a href=${`/explain?${new URLSearchParams({ problem: got.key, device: answer.device, family: answer.config.family, knobs })}`}>Change it and see what breaks</a>
-        <a href=${`/layouts?${new URLSearchParams({ kind: "swizzle", problem: got.key, family: answer.config.family, knobs })}`}>Its layouts</a>` : nothing}
+        <a href=${layoutLink(answer)}>Its layouts</a>` : nothing}
       <a href=${`/ladder?${new URLSearchParams(stringed({ ...parameters(got.fields), m: "", device: answer.device }))}`}>The same weight at every M</a>
       ${other && evidence ? html`<a href=${`/compare?a=${evidence.measurement_id}&b=${other.measurement_id}`}>Compare it with the next</a>` : nothing}</p>`;
 }
 
 /** @param {Record<string, unknown>} values */
 const stringed = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]));
+
+/** The swizzle of the config's tile of A. @param {any} answer */
+function layoutLink({ config, problem }) {
+  const { swizzle_a: swizzle, tile_k: columns } = config.knobs;
+  return `/layouts?${new URLSearchParams({ layout: "swizzle", dtype: problem.dtype_a, ...(columns && { cols: String(columns) }), ...(swizzle !== undefined && { mode: swizzle ? `${swizzle}B` : "none" }) })}`;
+}

@@ -1,6 +1,6 @@
 // The problem that a page is about, kept as its key in the URL, and a box to type another one.
 
-import { fieldsOfKey, keyOf, parameters, parse, spelled } from "../lib/problem.js";
+import { keyOf, parameters, parse, problemFields, spelled } from "../lib/problem.js";
 import { html } from "../lib/view.js";
 
 const EXAMPLE = "gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none";
@@ -11,7 +11,7 @@ const EXAMPLE = "gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none";
  */
 export async function problemOf(page) {
   const key = page.param("problem", EXAMPLE);
-  const fields = fieldsOfKey(key) ?? (await page.get(`/v1/problems/${encodeURIComponent(key)}`));
+  const fields = await problemFields(page, key);
   return { key, P: parameters(fields), text: spelled(fields) };
 }
 

@@ -1,4 +1,4 @@
-"""The API's types for the pages' modules: `python -m api.dashboard.types` writes `static/types.d.ts` from the OpenAPI.
+"""The API's types for the pages' modules: `python -m benchmarks.dashboard.types` writes `types.d.ts` from the OpenAPI.
 
 Nothing that is served reads it; `make check-pages` checks the modules against it, and a test holds it current.
 """
@@ -12,8 +12,9 @@ from typing import Any, Final
 from api.app import create_app
 from tuner.evidence.store import Store
 
-FILE: Final = Path(__file__).parent / "static" / "types.d.ts"
-_HEAD: Final = "// Written by `python -m api.dashboard.types` from the API's own description; not to be edited.\n"
+_ROOT: Final = Path(__file__).resolve().parents[2]
+FILE: Final = _ROOT / "api" / "dashboard" / "static" / "types.d.ts"
+_HEAD: Final = "// Written by `python -m benchmarks.dashboard.types` from the OpenAPI; not to be edited.\n"
 _PLAIN: Final = {"integer": "number", "number": "number", "string": "string", "boolean": "boolean", "null": "null"}
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 
