@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -50,6 +50,7 @@ class CampaignsQuery(PageQuery):
     """Filters, all optional."""
 
     status: CampaignStatus | Absent = None
+    order: Literal["oldest", "newest"] = "oldest"
 
 
 class ProblemsQuery(PageQuery):
@@ -102,9 +103,11 @@ def estimate_campaign(body: CampaignIn, request: Request) -> EstimateOut:
 def list_campaigns(
     campaigns: CampaignsDependency, request: Request, response: Response, query: Annotated[CampaignsQuery, Query()]
 ) -> CampaignsPage:
-    """Campaigns, oldest first."""
+    """Campaigns, oldest first or newest first."""
     filters = {"of": "campaigns", "status": query.status}
-    rows = campaigns.page(query.after(filters), query.limit + 1, query.status)
+    if query.order == "newest":
+        filters["order"] = query.order
+    rows = campaigns.page(query.after(filters), query.limit + 1, query.status, query.order == "newest")
     page, following = page_of(request, response, rows, query.limit, filters)
     return CampaignsPage(items=[CampaignOut.of(row) for row in page], next=following)
 

@@ -18,6 +18,8 @@ from tests import recorded_store
 from tests.integration.api.asking import problem_of
 from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, Filled, recording
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.campaigns import Campaigns
+from tuner.fleet.campaigns.records import CampaignRequest
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +236,16 @@ class TestFleet:
         done = http.get("/v1/rounds", params={"status": "done", "limit": 2}).json()
         rest = http.get("/v1/rounds", params={"status": "done", "limit": 2, "cursor": done["next"]}).json()
         assert [item["id"] for item in done["items"] + rest["items"]] == [6, 5, 4, 3]
+
+    def test_campaigns_are_listed_newest_first(self, http: TestClient, store: Store) -> None:
+        request = CampaignRequest("later", (recording(NAMES[0]).problem,), (("NVIDIA H20", "cuda"),))
+        later, _ = Campaigns(store).create(request)
+        first = http.get("/v1/campaigns", params={"order": "newest", "limit": 1}).json()
+        assert [item["id"] for item in first["items"]] == [later.id]
+        rest = http.get("/v1/campaigns", params={"order": "newest", "cursor": first["next"]}).json()
+        assert ([item["id"] for item in rest["items"]], rest["next"]) == ([later.id - 1], None)
+        problem_of(http.get("/v1/campaigns", params={"cursor": first["next"]}), 400, "bad-cursor")
+        Campaigns(store).cancel(later.id)
 
     def test_heartbeats_carry_the_progress_of_a_round(self, http: TestClient, filled: Filled) -> None:
         beat = {"round_id": filled.open_round.round_id,

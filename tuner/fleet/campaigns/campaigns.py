@@ -96,9 +96,14 @@ class Campaigns:
         with self._store.transaction() as session:
             return campaign_of(row_of(session, campaign_id))
 
-    def page(self, after: int = 0, limit: int = 100, status: CampaignStatus | None = None) -> list[Campaign]:
-        """Campaigns with an id above `after`, in order."""
+    def page(
+        self, after: int = 0, limit: int = 100, status: CampaignStatus | None = None, newest: bool = False
+    ) -> list[Campaign]:
+        """Campaigns with an id above `after`, in order; with `newest` in reverse, below `after` unless it is 0."""
         query = select(CampaignRow).where(CampaignRow.id > after).order_by(CampaignRow.id).limit(limit)
+        if newest:
+            query = select(CampaignRow).order_by(CampaignRow.id.desc()).limit(limit)
+            query = query.where(CampaignRow.id < after) if after else query
         if status is not None:
             query = query.where(CampaignRow.status == status.value)
         with self._store.transaction() as session:
