@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import MAX_GRID_BLOCKS
+from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
 from space.columns import Columns, IntColumn, among
 from space.families.common import WORKSPACE_BYTES
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
@@ -19,6 +19,8 @@ from space.rules import Rule
 STAGE_K_BYTES: Final = (64, 128, 256)
 #: Elements of K between two promotions of fp8 sums to f32.
 PROMOTION_K: Final = 128
+#: Groups of 16 bytes that one thread copies for a stage: the addresses of more do not stay in registers.
+MOST_GROUPS: Final = 32
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
@@ -104,6 +106,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    & (c["blocks_per_sm"] <= c.arch.blocks_per_sm),
          lambda c: f"{c.first('blocks_per_sm')} blocks of {c.first('threads')} threads; {c.arch.name} holds "
                    f"{c.arch.blocks_per_sm} blocks and {c.arch.threads_per_sm:,} threads"),
+    Rule("copy.groups", f"a thread copies at most {MOST_GROUPS} groups of 16 bytes for a stage", _SPILLS,
+         ("stage_bytes", "threads"), lambda c: c["stage_bytes"] <= MOST_GROUPS * VECTOR_BYTES * c["threads"],
+         lambda c: f"{c.first('stage_bytes'):,} B of a stage over {c.first('threads')} threads are "
+                   f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}", ("held_registers", "entry_registers"),
          lambda c: loop_registers(c) <= c["entry_registers"], _loop_numbers),
