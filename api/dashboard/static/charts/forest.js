@@ -78,7 +78,7 @@ export class ForestChart extends HTMLElement {
   /** @param {Forest} data @param {number} place @param {any} at */
   #row(data, place, at) {
     const row = data.row(place);
-    const pin = (/** @type {number} */ value) => Math.max(0, Math.min(100, at(value)));
+    const pin = (/** @type {number} */ value) => Math.max(1, Math.min(99, at(value)));
     const shown = row.value !== null && row.low !== null && row.high !== null;
     return html`<div class="forest-row" role="row" aria-rowindex=${place + 2}>
       <div role="rowheader" class="c0"><a href=${row.href} data-place=${place}>${row.name}</a></div>

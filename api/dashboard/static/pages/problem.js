@@ -69,7 +69,7 @@ export async function open(page) {
 function body(page, got) {
   const { answer, fields } = got;
   if (!answer) return html`<h1>${title(fields)}</h1>`;
-  const measured = answer.source === "measured" || got.measurements?.rows;
+  const measured = ["measured", "stale"].includes(answer.source) || got.measurements?.rows;
   const halves = (/** @type {Card[][]} */ columns) => html`<div class="halves">${columns.map((cards) => html`<div class="stack">${cards.map(shown)}</div>`)}</div>`;
   const shown = (/** @type {Card} */ card) => {
     const made = (got.made[card.name] ??= { view: card(page, got) }).view;

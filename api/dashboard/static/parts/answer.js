@@ -10,6 +10,7 @@ import { tuneIt } from "./tune.js";
 
 const TRUST = /** @type {Record<string, string>} */ ({
   measured: "Yes: every element was verified at this size, and the time was measured.",
+  stale: "With care: verified and measured at this size, but by a kernel that has changed since.",
   nearest: "With care: legal here, but measured at another shape.",
   predicted: "With care: legal here, but nobody has measured it. The model ranks it first.",
   default: "No more than a default: legal here, nothing near it is known.",
