@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gemmtune.client import Client, GemmtuneError
+    from gemmtune.launching import launch
 
-__all__ = ["Client", "GemmtuneError"]
+__all__ = ["Client", "GemmtuneError", "launch"]
 
 
 def __getattr__(name: str) -> object:
     # The command line imports this package, too, and does not need the client's HTTP library.
+    if name == "launch":
+        from gemmtune import launching
+
+        return launching.launch
     if name in __all__:
         from gemmtune import client
 

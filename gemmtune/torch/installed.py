@@ -18,8 +18,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from gemmtune.exact import Exact, exact
 from gemmtune.torch import kernels
-from gemmtune.torch.exact import Exact, exact
 from gemmtune.torch.operands import OUTPUT_OF, Refused, apart, problem_of
 from space.kinds.gemm import Gemm
 from tuner.tables.exporters.guard import MIN_GAIN

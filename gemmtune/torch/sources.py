@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gemmtune.client import Client, GemmtuneError
-from gemmtune.torch.exact import exact
-from gemmtune.torch.found import Found as Found  # what sources are made of
-from gemmtune.torch.found import Source as Source
+from gemmtune.exact import exact
+from gemmtune.found import Found as Found  # what sources are made of
+from gemmtune.found import Source as Source
 from space.config import Config
 from space.errors import SpaceError
 from space.problem import Problem

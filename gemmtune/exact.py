@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmtune.torch.found import Found
+from gemmtune.found import Found
 from space.problem import Problem
 from tuner.errors import TableError
 from tuner.evidence.records import Best
@@ -15,7 +15,7 @@ from tuner.tables.exporters.guard import guarded
 from tuner.tables.tables import bests_in, read_document
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Exact:
     """Measured bests of one device model.
 

@@ -1,0 +1,124 @@
+"""Arrays of any library that speaks DLPack (JAX, CuPy, torch …) as operands of the tuned kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from space.errors import ProblemError
+from space.kinds.gemm import Gemm
+
+#: dlpack.h: DLDeviceType of memory that a GPU owns or manages.
+_CUDA, _MANAGED = 2, 13
+#: dlpack.h: DLDataTypeCode and bits, by our names.
+_DTYPES: Final = {
+    (4, 16): "bf16", (2, 16): "fp16", (2, 32): "f32", (10, 8): "fp8_e4m3", (12, 8): "fp8_e5m2", (0, 8): "int8",
+    (1, 8): "uint8", (0, 32): "s32",
+}  # fmt: skip
+#: The producer waits for nothing: the caller orders its own streams.
+_NO_SYNCHRONIZATION: Final = -1
+
+
+class ArrayRefused(ValueError):
+    """No kernel takes these arrays; nothing was launched. The message says why and what to change."""
+
+
+class _Tensor(ctypes.Structure):
+    """dlpack.h: DLTensor, with which DLManagedTensor begins."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+        ("dimensions", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array in a GPU's memory.
+
+    Attributes:
+        strides: in elements.
+        device: ordinal.
+        held: keeps the memory while it is used.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: int
+    held: object
+
+
+def array_of(value: Any, name: str) -> Array:  # noqa: ANN401  (whatever speaks DLPack)
+    """An array by DLPack's protocol.
+
+    Raises:
+        ArrayRefused: it does not speak DLPack, is not in a GPU's memory, or has a dtype that kernels don't know.
+    """
+    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
+        raise ArrayRefused(f"{name} is a {type(value).__name__}, which does not speak DLPack: give an array on a GPU")
+    kind, _ = value.__dlpack_device__()
+    if int(kind) not in (_CUDA, _MANAGED):
+        raise ArrayRefused(f"{name} is not in a GPU's memory (DLPack device {int(kind)}): copy it there")
+    capsule = value.__dlpack__(stream=_NO_SYNCHRONIZATION)
+    address = ctypes.pythonapi.PyCapsule_GetPointer
+    address.restype, address.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    tensor = _Tensor.from_address(address(capsule, b"dltensor"))
+    dtype = _DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        raise ArrayRefused(f"{name} has DLPack's dtype {tensor.code} of {tensor.bits} bits: kernels don't know it")
+    shape = tuple(tensor.shape[: tensor.dimensions])
+    strides = tuple(tensor.strides[: tensor.dimensions]) if tensor.strides else _dense(shape)
+    return Array(
+        (tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, tensor.device_id, (value, capsule)
+    )
+
+
+def problem_of(a: Array, b: Array, out: Array) -> Gemm:
+    """The product C = A·B of [M,K] and [K,N], or of batches of them.
+
+    Raises:
+        ArrayRefused: the arrays don't go together, or no kernel takes them.
+    """
+    if not 2 <= len(a.shape) <= 3 or len(b.shape) != len(a.shape) or len(out.shape) != len(a.shape):
+        raise ArrayRefused(f"a is {a.shape}, b {b.shape}, out {out.shape}: give three matrices, or three batches")
+    *batch, m, k = a.shape
+    n = b.shape[-1]
+    if b.shape != (*batch, k, n) or out.shape != (*batch, m, n):
+        raise ArrayRefused(f"a is {a.shape}, b {b.shape}, out {out.shape}: C[M,N] is A[M,K] by B[K,N]")
+    if len({a.device, b.device, out.device}) > 1:
+        raise ArrayRefused(f"a is on GPU {a.device}, b on {b.device}, out on {out.device}: move them to one")
+    if out.strides != _dense(out.shape):
+        raise ArrayRefused(f"out has strides {out.strides}: C is written row by row, without gaps")
+    letters = "".join(_letter(name, array) for name, array in (("a", a), ("b", b)))
+    first, second = ("tf32" if each.dtype == "f32" else each.dtype for each in (a, b))
+    try:
+        total = "s32" if a.dtype in ("int8", "uint8") else "f32"
+        return Gemm(m, n, k, first, second, out.dtype, total, letters, batch[0] if batch else 1)
+    except ProblemError as error:
+        raise ArrayRefused(f"a {a.shape} {a.dtype} by b {b.shape} {b.dtype}: {error}") from error
+
+
+def _letter(name: str, array: Array) -> str:
+    """`n` for dense rows, `t` for dense columns."""
+    rows, columns = array.shape[-2:]
+    down, along = array.strides[-2:]
+    whole = len(array.shape) == 2 or array.shape[0] == 1 or array.strides[0] == rows * columns
+    if whole and (columns == 1 or along == 1) and (rows == 1 or down == columns):
+        return "n"
+    if whole and (rows == 1 or down == 1) and (columns == 1 or along == rows):
+        return "t"
+    raise ArrayRefused(f"{name} is {array.shape}, strides {array.strides}: kernels read dense rows or dense columns")
+
+
+def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
