@@ -66,7 +66,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("tune 16x16x16 --device recorded:h999", 4, "recorded:h999 is not among the recordings"),
     ("tune 16x16x16 --device cuda:99", 4, "cuda:99"),
     ("campaign create --ladder 'm=1 n=8 k=8' --device TPU", 3, "TPU"),
-    ("campaign create --ladder 'm=1 n=8 k=8' --device L40S", 3, "NVIDIA L40S is sm_89: no kernel"),
+    ("campaign create --ladder 'm=1 n=8 k=8' --device B200", 3, "NVIDIA B200 is sm_100a: no kernel"),
     # configs and rules
     ("explain 16x16x16 --config tile_m=100", 3, "tile_m = '100'"),
     ("explain 16x16x16 --config tile=1", 3, "'tile'"),
