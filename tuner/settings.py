@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -14,6 +14,10 @@ from tuner.errors import SettingsError
 
 def _home(*parts: str) -> Path:
     return Path.home().joinpath(*parts)
+
+
+#: What a worker has at most from its first SIGTERM to its end, in all. Supervisors kill after 30 s and more.
+END_SECONDS: Final = 27.0
 
 
 class Settings(BaseSettings):
@@ -40,6 +44,7 @@ class Settings(BaseSettings):
         service_password: of the role that `gemmtune migrate --for` makes.
         table: table or bundle that the plugins of vLLM and SGLang install; none without it.
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
+        end_seconds: what a worker has from its first SIGTERM to its end.
     """
 
     model_config = SettingsConfigDict(env_prefix="GEMMTUNE_", extra="ignore")
@@ -65,6 +70,7 @@ class Settings(BaseSettings):
     service_password: SecretStr = SecretStr("")
     table: Path | None = None
     deadline_seconds: float = Field(default=20.0, gt=0)
+    end_seconds: float = Field(default=END_SECONDS, ge=3, le=END_SECONDS)
 
     @field_validator("cache_dir", "recorded_dir", "model_dir")
     @classmethod

@@ -108,9 +108,9 @@ def _work(
 
         agent = Agent(
             HttpCoordinator(service), open_device, name, leave_when_idle=once,
-            model_of=lambda model: model_for(model, config.model_dir).model,
+            model_of=lambda model: model_for(model, config.model_dir).model, end_seconds=config.end_seconds,
         )  # fmt: skip
-        last_resort = LastResort(agent.close_device)
+        last_resort = LastResort(agent.close_device, config.end_seconds)
 
         def leave() -> None:
             last_resort.start()

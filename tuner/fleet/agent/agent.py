@@ -27,6 +27,7 @@ from tuner.fleet.agent.round_runner import (
 )
 from tuner.fleet.campaigns.records import RoundReport, RoundTask
 from tuner.prediction.learned import LearnedModel
+from tuner.settings import END_SECONDS
 from workers.ports import Worker
 
 _log = logging.getLogger("gemmtune.agent")
@@ -34,8 +35,8 @@ T = TypeVar("T")
 
 #: A process that replaces a dead one on its GPU waits this long for the service to notice the death.
 _SLOT_SECONDS: Final = 30.0
-#: An agent that was told to end tries to report its round for this long.
-_REPORT_SECONDS: Final = 12.0
+#: An agent that was told to end tries to report its round for this share of the time that it has.
+_REPORT_SHARE: Final = 0.45
 _MOST_REASON: Final = 1_000
 #: An idle agent claims after this many heartbeats at the latest: a lost round starts again within two of them and 5 s.
 _IDLE_HEARTBEATS: Final = 0.6
@@ -50,6 +51,7 @@ class Agent:
             interval.
         leave_when_idle: leave at the first claim that finds no round.
         model_of: gives the learned model of a device, or None.
+        end_seconds: from the first call of `leave` to the end of this process, in all.
 
     Attributes:
         rounds: rounds that were reported.
@@ -58,10 +60,11 @@ class Agent:
     def __init__(
         self, coordinator: Coordinator, open_device: Callable[[], Worker], name: str, idle_seconds: float | None = None,
         leave_when_idle: bool = False, model_of: Callable[[str], LearnedModel | None] = lambda device: None,
+        end_seconds: float = END_SECONDS,
     ) -> None:  # fmt: skip
         self._coordinator, self._open_device, self._name = coordinator, open_device, name
         self._idle_seconds, self._leave_when_idle = idle_seconds, leave_when_idle
-        self._model_of = model_of
+        self._model_of, self._end_seconds = model_of, end_seconds
         self._leaving = threading.Event()
         self._told_at = math.inf
         self.rounds = 0
@@ -79,7 +82,7 @@ class Agent:
         self._device.close()
 
     def _over(self) -> bool:
-        return time.monotonic() - self._told_at > _REPORT_SECONDS
+        return time.monotonic() - self._told_at > _REPORT_SHARE * self._end_seconds
 
     def run(self) -> None:
         """Works until asked to leave.

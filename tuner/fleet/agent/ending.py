@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Final
 
 from tuner.exits import EXIT_SERVICE
+from tuner.settings import END_SECONDS
 
 _log = logging.getLogger("gemmtune.agent")
-#: What a worker has from its first SIGTERM to its end, in all. Supervisors kill after 30 s and more.
-END_SECONDS: Final = 27.0
 _CLOSE_SECONDS: Final = 2.0
 
 

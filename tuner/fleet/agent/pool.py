@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 from tuner.exits import EXIT_DONE, EXIT_INPUT
-from tuner.fleet.agent.ending import END_SECONDS
+from tuner.settings import END_SECONDS
 
 _log = logging.getLogger("gemmtune.pool")
 _LIVENESS_SECONDS: Final = 1.0
