@@ -102,6 +102,7 @@ class TestProblem:
         best = api(url, "/v1/best?m=4096&n=4096&k=4096")
         study = api(url, f"/v1/studies/{best['evidence']['study_id']}")
         page.click("#finals button:text-is('As a table')")
+        page.wait_for_selector("#finals tbody tr")
         rows = page.query_selector_all("#finals tbody tr")
         policy = next(final["policy"] for final in study["finals"] if final["served"])
         assert len(rows) == sum(final["policy"] == policy for final in study["finals"])
