@@ -63,7 +63,7 @@ def test_a_slower_one_of_the_same_program_does_not_replace_a_faster_one(store: S
 @pytest.mark.parametrize(
     ("by", "said"),
     [
-        (OTHER_KERNELS, "kernel source dddddddddddd is now eeeeeeeeeeee"),
+        (OTHER_KERNELS, f"kernel source {PROVENANCE.kernel_source_digest[:12]} is now eeeeeeeeeeee"),
         (OTHER_DRIVER, "driver 580.1 is now 590.1"),
         (replace(PROVENANCE, cublaslt="130200"), "cuBLASLt 130100 is now 130200"),
     ],
