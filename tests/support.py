@@ -9,6 +9,7 @@ from pathlib import Path
 
 from space.config import Config
 from space.devices import find_profile
+from space.errors import FamilyError
 from space.kinds.gemm import Gemm
 from space.registry import families_for, family_named
 from tuner.evidence.records import Best, Ratio, StoredMeasurement, StudyKey
@@ -68,7 +69,10 @@ def today(problem: Gemm = PROBLEM, device: str = DEVICE) -> Provenance:
     profile = find_profile(device)
     if profile is None or profile.arch.name not in FAMILY.targets:
         return PROVENANCE
-    competing = families_for(profile.arch.name, problem)
+    try:
+        competing = families_for(profile.arch.name, problem)
+    except FamilyError:
+        return PROVENANCE
     return replace(PROVENANCE, kernel_source_digest=sources_digest(competing))
 
 

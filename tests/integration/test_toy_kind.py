@@ -90,6 +90,7 @@ def test_the_command_line_spells_it(tmp_path: Path) -> None:
 
     assert "What one scale factor is of. One of per_tensor, per_row. For scaled_gemm alone." in said("best", "--help")
     db = f"sqlite:///{tmp_path}/s.db"
+    Store.open(db).close()
     words = (ASKED.shape, "--kind", "scaled_gemm", "--scale", "per_row", "--db", db)
     found = json.loads(said("best", *words, "--json"))
     assert (found["source"], found["problem"]) == ("none", ASKED.document())
