@@ -20,7 +20,7 @@ GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
 JOBS ?= 3
 ARGS ?=
 
-.PHONY: help tune test test-torch test-browser check check-pages test-gpu docs serve demo pictures lock clean
+.PHONY: help tune test test-torch test-slow test-browser check check-pages test-gpu docs serve demo pictures lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -29,7 +29,10 @@ tune: $(READY)  ## Tune 4096x4096x4096 in bf16: on this machine's GPU, or on the
 	$(BIN)/gemmtune tune 4096x4096x4096 --dtype bf16 $(ARGS)
 
 test: $(TEST_READY) check  ## Run lint, type checks, and every test that needs no GPU
-	$(BIN)/python -m pytest -m "not gpu" -n $(JOBS) --dist loadfile --no-loadscope-reorder --ignore tests/browser $(ARGS)
+	$(BIN)/python -m pytest -m "not gpu and not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder --ignore tests/browser $(ARGS)
+
+test-slow: $(TEST_READY)  ## Run the tests that take minutes of processor time
+	$(BIN)/python -m pytest -m slow -n $(JOBS) --dist loadfile $(ARGS)
 
 test-browser: $(TEST_READY)  ## Run the tests on the pages, in the machine's chromium
 	$(BIN)/python -m pytest tests/browser $(ARGS)

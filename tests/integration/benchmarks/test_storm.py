@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from benchmarks.storm import run
 
+pytestmark = pytest.mark.slow
 FAULTS = ("service killed -9", "database cut off", "worker killed -9", "database failed over")
 
 

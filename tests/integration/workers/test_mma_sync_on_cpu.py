@@ -15,7 +15,7 @@ from space.devices import profile_named
 from tests.mma_sync_on_cpu import FAMILY, Case, Run, program
 from tests.on_cpu import needs_compiler
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.slow]
 
 A100, RTX_5090 = profile_named("A100 80GB SXM"), profile_named("RTX 5090")
 #: Blocks of one or two warps: a CPU runs them one thread after another.
