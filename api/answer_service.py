@@ -17,7 +17,7 @@ from api.snapshot_follower import SnapshotFollower
 from space.devices import DEFAULT_DEVICE
 from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS
-from tuner.answering.answers import Bests, Source, answer
+from tuner.answering.answers import Bests, Source, answer, measured
 from tuner.errors import StoreError
 from tuner.evidence.records import Best, Policy
 from tuner.evidence.store import Store
@@ -147,7 +147,7 @@ class AnswerService:
         """Whether a best of the problem is served whose kernel is today's."""
         if not self._follower.loaded.is_set():
             best = self._stored(problem, device, None)
-            return best is not None and render(best).source == "measured"
+            return best is not None and measured(best).source == "measured"
         held = self.snapshot.held(problem.key, device)
         return held is not None and held.source == "measured"
 

@@ -20,19 +20,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import httpx2
 
 from benchmarks.attacks import ATTACKS
 from benchmarks.ports import free_port
 from benchmarks.published import ROOT, add_out, publish
+from benchmarks.repeated import Repeated
 from benchmarks.serving import Running, wait_ready
 from tuner.fleet.campaigns.records import TIMING
 
@@ -102,7 +102,7 @@ class Effect:
     slowest_beat_ms: float
 
 
-class Heartbeats:
+class Heartbeats(Repeated):
     """A worker's heartbeats between `__enter__` and `__exit__`, more of them than a worker sends.
 
     Attributes:
@@ -111,8 +111,7 @@ class Heartbeats:
     """
 
     def __init__(self, port: int, prepared: Prepared) -> None:
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        super().__init__("heartbeats")
         self._http = httpx2.Client(
             base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {prepared.worker}"},
             timeout=TIMING.heartbeat_seconds,
@@ -123,13 +122,8 @@ class Heartbeats:
         self.took_ms: list[float] = []
         self.missed = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+    def __exit__(self, *raised: Any) -> None:  # noqa: ANN401  (what the base class takes)
+        super().__exit__(*raised)
         self._http.close()
 
     def _run(self) -> None:
@@ -142,7 +136,7 @@ class Heartbeats:
                 self.missed += 1
 
 
-class Bystander:
+class Bystander(Repeated):
     """A client that asks from 127.0.0.2 between `__enter__` and `__exit__`.
 
     Attributes:
@@ -152,18 +146,9 @@ class Bystander:
 
     def __init__(self, port: int, prepared: Prepared) -> None:
         self._port, self._prepared = port, prepared
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="bystander", daemon=True)
+        super().__init__("bystander")
         self.took_ms: list[float] = []
         self.failed = 0
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def effect(self, most_mb: float, seen: dict[str, Any], worker: Heartbeats) -> Effect:
         """Its percentiles, beside what the attacker and a worker saw."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import httpx2
 from sqlalchemy import select
 
+from benchmarks.repeated import Repeated
 from tuner.errors import StoreError
 from tuner.evidence.campaign_models import RoundRow
 from tuner.evidence.models import ProblemRow
@@ -20,7 +19,7 @@ from tuner.evidence.store import Store
 _PAUSE_SECONDS: Final = 0.3
 
 
-class Thief:
+class Thief(Repeated):
     """Attacks between `__enter__` and `__exit__`. It knows every number and every lease, which no real one does.
 
     Args:
@@ -36,8 +35,7 @@ class Thief:
         self._store = store
         self._http = {name: httpx2.Client(base_url=url, timeout=10, headers={"Authorization": f"Bearer {token}"})
                       for name, token in (("stolen", secret), ("owned", theirs))}  # fmt: skip
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="thief", daemon=True)
+        super().__init__("thief")
         self.statuses: Counter[tuple[str, int]] = Counter()
 
     @property
@@ -45,15 +43,8 @@ class Thief:
         """Attacks that the service did not refuse."""
         return sum(count for (_, status), count in self.statuses.items() if status < 300)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
+    def __exit__(self, *raised: Any) -> None:  # noqa: ANN401  (what the base class takes)
+        super().__exit__(*raised)
         for client in self._http.values():
             client.close()
 

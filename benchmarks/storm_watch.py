@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Self
 
 import httpx2
+
+from benchmarks.repeated import Repeated
 
 _EVERY_SECONDS = 0.1
 
 
-class Watch:
+class Watch(Repeated):
     """Polls a service's readiness between `__enter__` and `__exit__`.
 
     Attributes:
@@ -22,23 +21,12 @@ class Watch:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        super().__init__("watch")
         self.recovered: list[datetime] = []
 
     def note(self) -> None:
         """Something that no service can do without is back."""
         self.recovered.append(datetime.now(UTC))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
 
     def _run(self) -> None:
         well = False

@@ -1,17 +1,19 @@
-"""What families share: extents and element sizes, stores of C, split-K's memory, and programmatic dependent launch."""
+"""What families share: extents, element sizes, stores of C, split-K, raster groups, programmatic dependent launch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
 from space.arch import VECTOR_BYTES
-from space.columns import Columns, FloatColumn, IntColumn
+from space.columns import BoolColumn, Columns, FloatColumn, IntColumn
 from space.config import Config
 from space.kinds.gemm import ACTIVATIONS, Gemm
-from space.knobs import KnobValue
+from space.knobs import Knob, KnobValue
 from space.problem import DTYPE_BYTES, Problem
+from space.rules import Rule
 
 #: One semaphore per part of a tile: `Semaphore` in workers/kernels/common/semaphore.cuh.
 SEMAPHORE_BYTES: Final = 16
@@ -72,6 +74,46 @@ def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:
     parts = problem.epilogue_parts
     flags = {part: int(part in parts) for part in ("alpha", "beta", "bias")}
     return flags | {"activation": next((part for part in ACTIVATIONS if part in parts), "none")}
+
+
+def workspace_rule(kernel: str) -> Rule:
+    """The legal rule that bounds the memory of split-K's partial sums.
+
+    Args:
+        kernel: folder of the kernel.
+    """
+    return Rule(
+        "split.workspace", "partial sums fit the workspace", f"{kernel}: 64 MiB, as much as cuBLASLt is given",
+        ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
+        lambda c: f"{c.first('workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B",
+    )  # fmt: skip
+
+
+def slices_rule(kernel: str) -> Rule:
+    """The legal rule that leaves every slice of split-K a stage, for kernels that walk K in stages.
+
+    Args:
+        kernel: folder of the kernel.
+    """
+    return Rule(
+        "split.k", "every slice of K has at least one stage", kernel, ("split_k", "k_iterations"),
+        lambda c: c["split_k"] <= c["k_iterations"],
+        lambda c: f"split_k {c.first('split_k')} > {c.first('k_iterations')} stages in K",
+    )  # fmt: skip
+
+
+def raster_group_distinct(c: Columns, along_m: int, knobs: Sequence[Knob]) -> BoolColumn:
+    """Where a raster group orders tiles as no narrower one does: all that are as wide as the grid are alike.
+
+    Args:
+        along_m: code of the raster along M.
+        knobs: of the family; `raster_group` is among them.
+    """
+    across = np.where(c["raster"] == along_m, c["tiles_m"], c["tiles_n"])
+    groups = np.array(next(knob for knob in knobs if knob.name == "raster_group").domain)
+    smallest_covering = groups[np.minimum(np.searchsorted(groups, across), len(groups) - 1)]
+    column: BoolColumn = c["raster_group"] <= smallest_covering
+    return column
 
 
 def is_short(problem: Problem) -> bool:

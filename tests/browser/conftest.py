@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
-from api.server import listen
 from tests.browser.filled import fill
+from tests.integration.api import asking
 from tuner.evidence.store import Store
 
 if TYPE_CHECKING:
@@ -40,18 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=missing))
 
 
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """A real server on a free port; its URL. It does not wait for the event streams of pages that are still open."""
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
+def serving(app: FastAPI) -> AbstractContextManager[str]:
+    """A real server; its URL. It does not wait for the event streams of pages that are still open."""
+    return asking.serving(app, log_level="critical", graceful_seconds=1)
 
 
 @pytest.fixture(scope="session")

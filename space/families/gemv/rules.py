@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from space.arch import MAX_GRID_BLOCKS
-from space.families.common import WORKSPACE_BYTES, input_bytes
+from space.families.common import input_bytes, workspace_rule
 from space.families.gemv.derive import BESIDE_REGISTERS, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
 from space.rules import Rule
@@ -65,9 +65,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("split.k", "every slice of K has at least one load", _KERNEL, ("split_k", "pieces"),
          lambda c: c["split_k"] <= c["pieces"],
          lambda c: f"split_k {c.first('split_k')} > {c.first('pieces')} loads in K"),
-    Rule("split.workspace", "partial sums fit the workspace", f"{_KERNEL}: 64 MiB, as much as cuBLASLt is given",
-         ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
-         lambda c: f"{c.first('workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+    workspace_rule(_KERNEL),
     Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_n", "split_k"),
          lambda c: c["tiles_n"] * c["split_k"] * c.problem.batch <= MAX_GRID_BLOCKS,
          lambda c: f"{c.first('tiles_n') * c.first('split_k') * c.problem.batch:,} tiles"),

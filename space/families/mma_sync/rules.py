@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
 from space.columns import Columns, IntColumn, among
-from space.families.common import WORKSPACE_BYTES
+from space.families.common import slices_rule, workspace_rule
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
 from space.families.mma_sync.operands import instruction
 from space.instructions import mma_sync
@@ -126,12 +126,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    <= c.arch.smem_per_sm_bytes,
          lambda c: f"{c.first('blocks_per_sm')}·({c.first('shared_memory_bytes'):,} + "
                    f"{c.arch.smem_reserved_bytes:,}) B > {c.arch.smem_per_sm_bytes:,} B on {c.arch.name}"),
-    Rule("split.k", "every slice of K has at least one stage", _KERNEL, ("split_k", "k_iterations"),
-         lambda c: c["split_k"] <= c["k_iterations"],
-         lambda c: f"split_k {c.first('split_k')} > {c.first('k_iterations')} stages in K"),
-    Rule("split.workspace", "partial sums fit the workspace", f"{_KERNEL}: 64 MiB, as much as cuBLASLt is given",
-         ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
-         lambda c: f"{c.first('workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+    slices_rule(_KERNEL),
+    workspace_rule(_KERNEL),
     Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),
          lambda c: c["tiles_m"] * c["tiles_n"] * c["split_k"] * c.problem.batch <= MAX_GRID_BLOCKS,
          lambda c: f"{c.first('tiles_m') * c.first('tiles_n') * c.first('split_k') * c.problem.batch:,} tiles, each "

@@ -12,7 +12,7 @@ import numpy as np
 
 from space.arch import LINE_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import extent_m, extent_n
+from space.families.common import extent_m, extent_n, raster_group_distinct
 from space.families.mma_sync import knobs
 from space.families.mma_sync.derive import (
     FLAG_BYTES,
@@ -108,15 +108,6 @@ def _least_padded(c: Columns) -> IntColumn:
     return column
 
 
-def _raster_group_distinct(c: Columns) -> BoolColumn:
-    """Every group at least as wide as the grid gives the same order: only the narrowest of them stays."""
-    across = np.where(c["raster"] == knobs.RASTER_ALONG_M, c["tiles_m"], c["tiles_n"])
-    groups = np.array(next(knob for knob in knobs.KNOBS if knob.name == "raster_group").domain)
-    smallest_covering = groups[np.minimum(np.searchsorted(groups, across), len(groups) - 1)]
-    column: BoolColumn = c["raster_group"] <= smallest_covering
-    return column
-
-
 _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
@@ -162,7 +153,8 @@ WORTH: Final[tuple[Rule, ...]] = (
                      | (_blocks(c) > c.device.sm_count)),
     _worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
            "a wider group gives the same order",
-           ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
+           ("raster", "raster_group", "tiles_m", "tiles_n"),
+           lambda c: raster_group_distinct(c, knobs.RASTER_ALONG_M, knobs.KNOBS)),
     _worth("worth.raster_step", "raster groups are 1, 4 or 16 tiles wide",
            "neighbouring widths differ by less than 1 % on an H200", ("raster_group",),
            lambda c: among(c["raster_group"], (1, 4, 16))),

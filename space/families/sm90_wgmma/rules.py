@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import MAX_GRID_BLOCKS
 from space.columns import BoolColumn, Columns, IntColumn, among, kept
-from space.families.common import WORKSPACE_BYTES, input_bytes, output_bytes
+from space.families.common import input_bytes, output_bytes, slices_rule, workspace_rule
 from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import finish_registers, m64_blocks, slices, stage_k_bytes
 from space.families.sm90_wgmma.operands import instruction, mn_major_a, mn_major_b
@@ -258,12 +258,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("smem.capacity", "stages, staged C and barriers fit the opt-in shared memory of a block",
          "CUDA C++ Programming Guide, compute capabilities: 227 KiB on 9.0", ("shared_memory_bytes",),
          lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes, _smem_numbers),
-    Rule("split.k", "every slice of K has at least one stage", _KERNEL, ("split_k", "k_iterations"),
-         lambda c: c["split_k"] <= c["k_iterations"],
-         lambda c: f"split_k {c.first('split_k')} > {c.first('k_iterations')} stages in K"),
-    Rule("split.workspace", "partial sums fit the workspace", f"{_KERNEL}: 64 MiB, as much as cuBLASLt is given",
-         ("workspace_bytes",), lambda c: c["workspace_bytes"] <= WORKSPACE_BYTES,
-         lambda c: f"{c.first('workspace_bytes'):,} B > {WORKSPACE_BYTES:,} B"),
+    slices_rule(_KERNEL),
+    workspace_rule(_KERNEL),
     Rule("split.registers", "the registers that sum slices fit beside those of a slice's own sums",
          "NVRTC's spill report",
          ("split_k", "cluster_k", "held_registers", "consumer_registers", "entry_registers", "schedule", "swap_ab"),

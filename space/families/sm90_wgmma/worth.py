@@ -8,7 +8,15 @@ import numpy as np
 
 from space.arch import LINE_BYTES, SECTOR_BYTES
 from space.columns import BoolColumn, Columns, IntColumn, among
-from space.families.common import PDL_SENTENCE, PDL_WHY, extent_m, extent_n, input_bytes, output_bytes
+from space.families.common import (
+    PDL_SENTENCE,
+    PDL_WHY,
+    extent_m,
+    extent_n,
+    input_bytes,
+    output_bytes,
+    raster_group_distinct,
+)
 from space.families.sm90_wgmma import knobs
 from space.families.sm90_wgmma.derive import (
     BARRIER_BYTES_PER_STAGE,
@@ -161,14 +169,6 @@ def _epilogue_useful(c: Columns) -> BoolColumn:
     return column
 
 
-def _raster_group_distinct(c: Columns) -> BoolColumn:
-    """Every group at least as wide as the grid gives the same order: only the narrowest of them stays."""
-    across = np.where(c["raster"] == knobs.RASTER_ALONG_M, c["tiles_m"], c["tiles_n"])
-    groups = np.array(next(knob for knob in knobs.KNOBS if knob.name == "raster_group").domain)
-    smallest_covering = groups[np.minimum(np.searchsorted(groups, across), len(groups) - 1)]
-    return c["raster_group"] <= smallest_covering
-
-
 _worth = worth_of(knobs.KNOBS)
 
 WORTH: Final[tuple[Rule, ...]] = (
@@ -245,7 +245,8 @@ WORTH: Final[tuple[Rule, ...]] = (
                      | (_blocks(c) > c.device.sm_count)),
     _worth("worth.raster_group", "a raster group is no wider than the grid of tiles",
            "a wider group gives the same order",
-           ("raster", "raster_group", "tiles_m", "tiles_n"), _raster_group_distinct),
+           ("raster", "raster_group", "tiles_m", "tiles_n"),
+           lambda c: raster_group_distinct(c, knobs.RASTER_ALONG_M, knobs.KNOBS)),
     _worth("worth.raster_step", "raster groups are 1, 4 or 16 tiles wide",
            "neighbouring widths differ by less than 1 %",
            ("raster_group",), lambda c: among(c["raster_group"], (1, 4, 16))),

@@ -28,10 +28,15 @@ def problem_of(response: httpx2.Response, status: int, kind: str) -> dict[str, A
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """A real server on a free port; its URL."""
+def serving(app: FastAPI, log_level: str = "error", graceful_seconds: int | None = None) -> Iterator[str]:
+    """A real server on a free port; its URL.
+
+    Args:
+        graceful_seconds: how long it waits at its end for answers under way; None for as long as they take.
+    """
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+    config = uvicorn.Config(app, log_level=log_level, timeout_graceful_shutdown=graceful_seconds)
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
