@@ -19,6 +19,7 @@ from benchmarks.compile_space import EPILOGUES, OUTPUTS, legal_config
 from benchmarks.facts import recordings
 from benchmarks.published import add_out, publish
 from space.config import Config
+from space.devices import DeviceProfile
 from space.family import Family
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.registry import family_named
@@ -50,7 +51,7 @@ def main() -> None:
     measured: list[tuple[Gemm, Measurement]] = []
     with open_worker(given.device, settings()) as worker:
         for number in range(-(-given.samples // CONFIGS_PER_PROBLEM)):
-            problem = draw(family_named(given.family), rng, number)
+            problem = draw(family_named(given.family), rng, number, worker.facts.profile)
             measured += [(problem, one) for one in run(worker, family_named(given.family), problem, rng)]
         about = f"{worker.facts.name}, driver {worker.facts.driver}"
     lines = report(measured)
@@ -60,22 +61,24 @@ def main() -> None:
     sys.exit(any(one.outcome is not Outcome.CORRECT for _, one in measured))
 
 
-def draw(family: Family, rng: np.random.Generator, number: int) -> Gemm:
-    """Draws a problem: dtypes and layouts in turn, everything else at random."""
-    layouts = [layout for layout in LAYOUTS if family.takes(Gemm.of(1, 64, 64, layout=layout))]
-    turns = [(dtype, layout) for layout in layouts for dtype in DTYPES]
+def draw(family: Family, rng: np.random.Generator, number: int, device: DeviceProfile | None = None) -> Gemm:
+    """Draws a problem that the device has: dtypes and layouts in turn, everything else at random."""
+    shapes = SHAPES[family.name]
+    turns = [(dtype, layout) for layout in LAYOUTS for dtype in DTYPES
+             if family.takes(Gemm.of(*shapes[0], dtype, layout), device)]  # fmt: skip
     dtype, layout = turns[number % len(turns)]
     a, b, _, acc = DTYPES[dtype]
-    output = str(rng.choice(OUTPUTS["s32" if acc == "s32" else "f32"]))
-    shapes = SHAPES[family.name]
+    outputs = [f"{a},{b},{output},{acc}" for output in OUTPUTS["s32" if acc == "s32" else "f32"]]
+    dtypes = str(rng.choice([one for one in outputs if family.takes(Gemm.of(*shapes[0], one, layout), device)]))
     m, n, k = shapes[int(rng.integers(len(shapes)))]
     batch = 3 if rng.random() < 0.2 else 1
-    return Gemm.of(m, n, k, f"{a},{b},{output},{acc}", layout, batch, str(rng.choice(EPILOGUES)))
+    return Gemm.of(m, n, k, dtypes, layout, batch, str(rng.choice(EPILOGUES)))
 
 
 def run(worker: Worker, family: Family, problem: Gemm, rng: np.random.Generator) -> list[Measurement]:
     """Verifies and screens a few legal configs of one problem."""
-    configs: list[Config] = [legal_config(family, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)]
+    profile = worker.facts.profile
+    configs: list[Config] = [legal_config(family, problem, rng, profile) for _ in range(CONFIGS_PER_PROBLEM)]
     done = list(worker.begin(problem).screen(configs))
     kinds = Counter(one.outcome.value for one in done)
     print(f"{problem.key}: {dict(kinds)}", flush=True)

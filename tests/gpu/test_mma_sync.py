@@ -54,11 +54,9 @@ def test_every_corner_of_the_knobs_is_right(worker: CudaWorker, shape: str, layo
 @pytest.mark.parametrize("number", range(PROBLEMS))
 def test_random_legal_configs_are_right(worker: CudaWorker, number: int) -> None:
     rng = np.random.default_rng(number)
-    problem = draw(FAMILY, rng, number)
-    if not FAMILY.takes(problem):
-        # The reference device of the family is the smallest target; fp8 begins with sm_89.
-        problem = Gemm.of(*problem.extents, "fp16", problem.layout, problem.batch, problem.epilogue)
-    configs = list(dict.fromkeys(legal_config(FAMILY, problem, rng) for _ in range(CONFIGS_PER_PROBLEM)))
+    profile = worker.facts.profile
+    problem = draw(FAMILY, rng, number, profile)
+    configs = list(dict.fromkeys(legal_config(FAMILY, problem, rng, profile) for _ in range(CONFIGS_PER_PROBLEM)))
     measured = list(worker.begin(problem).screen(configs))
     assert {one.config.key: one.detail for one in measured if one.outcome is not Outcome.CORRECT} == {}
     assert len(measured) == len(configs)

@@ -138,15 +138,16 @@ def take_chained(bench: Bench, rivals: Sequence[Rival], turns: int, policy: Poli
     """`chain` and `chain_pdl`: turns of graphs in which each product runs behind a small kernel."""
     graphs = [bench.chained(rival.ready, early=policy is Policy.CHAIN_PDL) for rival in rivals]
     try:
-        _take_turns(bench, rivals, graphs, turns, policy)
+        _take_turns(bench, rivals, graphs, StoppingRule.of(turns), policy)
     finally:
         for graph in graphs:
             graph.destroy()
 
 
 def take_rounds(bench: Bench, rivals: Sequence[Rival], turns: int) -> None:
-    """`rounds`: the rivals take turns at one clock."""
-    _take_turns(bench, rivals, [rival.ready.timed for rival in rivals], turns, Policy.ROUNDS)
+    """`rounds`: the rivals take turns at one clock. It decides nothing, so no interval has to become narrow."""
+    rule = StoppingRule(turns, 3 * turns, width=math.inf)
+    _take_turns(bench, rivals, [rival.ready.timed for rival in rivals], rule, Policy.ROUNDS)
 
 
 def order_of(number: int, count: int) -> list[int]:
@@ -212,10 +213,10 @@ def _replays(timed: TimedGraph, about_us: float, seconds: float) -> int:
 
 
 def _take_turns(
-    bench: Bench, rivals: Sequence[Rival], graphs: Sequence[TimedGraph], turns: int, policy: Policy
+    bench: Bench, rivals: Sequence[Rival], graphs: Sequence[TimedGraph], rule: StoppingRule, policy: Policy
 ) -> None:
     """Takes turns until the stopping rule is satisfied; disturbed turns don't count."""
-    rule, taken = StoppingRule.of(turns), list[Turn]()
+    taken = list[Turn]()
     bench.busy_us += sum(graphs[0].heat_up(bench.stream)) * graphs[0].launches
     while len(taken) < rule.most_turns:
         taken.append(_turn(bench, rivals, graphs, len(taken)))
@@ -224,7 +225,7 @@ def _take_turns(
             break
     kept = undisturbed(taken)
     remark = ""
-    if len(kept) < turns:
+    if len(kept) < rule.least_turns:
         remark = f"{len(taken) - len(kept)} of {len(taken)} turns had an unsteady clock"
         kept = taken
     for place, rival in enumerate(rivals):
