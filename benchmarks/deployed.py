@@ -1,6 +1,9 @@
 """What a store's answers are worth in a torch program, beside torch's own products and the library's best algorithm.
 
-python -m benchmarks.deployed benchmarks/problems/dev.json --db STORE --out benchmarks/results/deployed_h200.md
+python -m benchmarks.deployed benchmarks/problems/dev.json --db FILE --tune 96 --out benchmarks/results/deployed_h200.md
+
+With `--tune`, problems that the store lacks are tuned first, on the same GPU. With several GPUs, run one process a GPU
+(CUDA_VISIBLE_DEVICES), each with `--part I/N` and `--json`, then `--merge` the parts.
 
 Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
 the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
@@ -14,8 +17,9 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +39,10 @@ from space.registry import family_named
 from tuner.cli.record import part_of
 from tuner.evidence.records import Best, Outcome
 from tuner.evidence.store import Store
-from tuner.settings import database_url
+from tuner.settings import database_url, settings
+from tuner.studying.guidance import guidance_for
+from tuner.studying.open_worker import open_worker
+from tuner.studying.study import Budget, tune
 
 DTYPES: Final = {
     "bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp8_e4m3": torch.float8_e4m3fn,
@@ -66,6 +73,7 @@ class Row:
         served: family that is served, and the policy that decided it.
         us, joules: of one product by arm, then regime; torch's are the arm `torch`.
         error: the served result's largest error over torch's.
+        tune_seconds: that tuning it took; None where the store had it.
     """
 
     name: str
@@ -77,6 +85,7 @@ class Row:
     us: Mapping[str, Mapping[str, float]]
     joules: Mapping[str, float | None]
     error: float
+    tune_seconds: float | None = None
 
     def ratio(self, arm: str, regime: str) -> float | None:
         """torch's time over the arm's; None where the store has nothing for the arm."""
@@ -138,6 +147,25 @@ def candidates(store: Store, problem: Gemm, best: Best) -> dict[str, Config]:
         if of_arm:
             found[arm] = min(of_arm, key=lambda one: one.median_us).config
     return found
+
+
+@contextmanager
+def tuner_of(store: Store, candidates: int | None) -> Iterator[Callable[[Gemm], float | None]]:
+    """A function that tunes a problem that the store lacks, and says how many seconds it took."""
+    if candidates is None:
+        yield lambda _: None
+        return
+    with open_worker("cuda:0", settings()) as worker:
+        guidance = guidance_for(worker.facts.name, settings().model_dir)
+
+        def tuned(problem: Gemm) -> float | None:
+            if store.best(problem, worker.facts.name) is not None:
+                return None
+            began = time.monotonic()
+            tune(store, worker, problem, Budget(candidates), guidance=guidance)
+            return time.monotonic() - began
+
+        yield tuned
 
 
 def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str, energy: Energy) -> Row | str:
@@ -216,6 +244,8 @@ def summary(rows: Sequence[Row]) -> str:
     lines.append(
         f"\nOwn families against the library's best, alone, all but odd: {mean(against):.3f} ({len(against)})."
     )
+    if seconds := [one.tune_seconds for one in rows if one.tune_seconds is not None]:
+        lines.append(f"{len(seconds)} problems were tuned from scratch in {sum(seconds) / 60:.1f} minutes of one GPU.")
     return "\n".join(lines)
 
 
@@ -236,6 +266,25 @@ def table(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
+def measured(wanted: Iterable[tuple[str, str, Gemm]], db: str, candidates: int | None, ends: float) -> Iterator[Row]:
+    """Tunes, where that is asked for, and measures one problem after the other until `ends`, in monotonic seconds."""
+    device, energy = torch.cuda.get_device_name(), Energy()
+    with Store.open(database_url(db), create=candidates is not None) as store, tuner_of(store, candidates) as tuned:
+        for name, group, problem in wanted:
+            if time.monotonic() > ends:
+                return
+            try:
+                seconds = tuned(problem)
+                found = row(store, db, name, group, problem, device, energy)
+            except Exception as error:  # one product that fails is a line, not the end
+                found = f"{type(error).__name__}: {error}"
+            torch.cuda.empty_cache()
+            if isinstance(found, str):
+                print(f"{name}: {found}", flush=True)
+            else:
+                yield replace(found, tune_seconds=seconds)
+
+
 def main() -> int:
     """Prints a line per problem, then the summary."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -243,6 +292,7 @@ def main() -> int:
     options.add_argument("--db", help="store with the bests")
     options.add_argument("--part", default="1/1", metavar="I/N", help="every Nth problem, from the Ith on")
     options.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="tables of parts to join")
+    options.add_argument("--tune", type=int, metavar="CANDIDATES", help="first tune what the store lacks")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
     options.add_argument("--json", type=Path, help="write every number here")
     add_out(options)
@@ -254,26 +304,14 @@ def main() -> int:
         return 0
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
-    device, energy, began = torch.cuda.get_device_name(), Energy(), time.monotonic()
-    rows = []
-    wanted = part_of([*named_problems(given.problems)], given.part)
-    with Store.open(database_url(given.db), create=False) as store:
-        for name, group, problem in wanted:
-            if time.monotonic() - began > given.seconds or problem.dtype not in DTYPES:
-                continue
-            try:
-                found = row(store, given.db, name, group, problem, device, energy)
-            except Exception as error:  # one product that fails is a line, not the end
-                found = f"{type(error).__name__}: {error}"
-            torch.cuda.empty_cache()
-            if isinstance(found, str):
-                print(f"{name}: {found}", flush=True)
-                continue
-            rows.append(found)
-            print(table([found]).splitlines()[2], flush=True)
+    rows = list[Row]()
+    wanted = [one for one in part_of([*named_problems(given.problems)], given.part) if one[2].dtype in DTYPES]
+    for found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
+        rows.append(found)
+        print(table([found]).splitlines()[2], flush=True)
+        if given.json:
+            given.json.write_text(json.dumps([asdict(one) for one in rows]))
     print(summary(rows))
-    if given.json:
-        given.json.write_text(json.dumps([asdict(one) for one in rows]))
     publish("deployed", given.out, summary(rows), table(rows), read=[given.problems])
     return 0
 
