@@ -133,7 +133,8 @@ class Run:
     def blocks(self) -> int:
         """Blocks of the launch; a persistent grid is as large as a card with a single multiprocessor would make it."""
         number = self.case.config.number
-        return min(self.args.tiles, number("blocks_per_sm")) if number("persistent") else int(self.args.tiles)
+        tiles = int(self.args.grid.tiles)
+        return min(tiles, number("blocks_per_sm")) if number("persistent") else tiles
 
     def launch(self, kernels: ctypes.CDLL, number: int, *, early: bool) -> np.ndarray:
         """Runs entry `number` over a poisoned C and returns it as float64.

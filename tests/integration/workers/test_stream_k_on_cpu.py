@@ -101,11 +101,13 @@ def walks(kernel: ctypes.CDLL, grid: Grid, given: ctypes.Structure) -> list[list
 def arguments_of(grid: Grid, c: npt.NDArray[np.float32], partials: npt.NDArray[np.float32],
                  semaphores: npt.NDArray[np.uint64]) -> ctypes.Structure:  # fmt: skip
     tiles, divider = grid.tiles_m * grid.tiles_n, arguments.Divider.of
+    numbered = arguments.TileGrid(
+        tiles=tiles, k_stages=grid.k_stages, last_group=0, splits=divider(1), product=divider(tiles),
+        group=divider(tiles), width=divider(grid.tiles_m), last_width=divider(grid.tiles_m),
+    )  # fmt: skip
     given: ctypes.Structure = launcher.WgmmaArguments(
         c=c.ctypes.data, partials=partials.ctypes.data, semaphores=semaphores.ctypes.data, ldc=c.shape[1], m=c.shape[0],
-        n=c.shape[1], alpha=1.0, tiles=tiles, k_stages=grid.k_stages, last_group=0, splits=divider(1),
-        product=divider(tiles), group=divider(tiles), width=divider(grid.tiles_m), last_width=divider(grid.tiles_m),
-        shared=launcher.SharedTiles.of(tiles, grid.clusters, grid.k_stages),
+        n=c.shape[1], alpha=1.0, grid=numbered, shared=launcher.SharedTiles.of(tiles, grid.clusters, grid.k_stages),
     )  # fmt: skip
     return given
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from space.config import Config
 from workers.cuda.families.shared import Place, word
 
 #: L2 cache policies as `createpolicy` makes them: CUTLASS, cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90.
@@ -28,6 +29,32 @@ class Divider(ctypes.Structure):
             return cls(0, 0, 1)
         bits = (divisor - 1).bit_length()
         return cls(-(-(1 << (31 + bits)) // divisor), bits - 1, divisor)
+
+
+class TileGrid(ctypes.Structure):
+    """Mirrors `TileGrid` of common/tile_grid.cuh: how the tiles of a launch are numbered."""
+
+    _fields_ = (
+        ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
+        ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, config: Config, derived: Mapping[str, int], tiles: int, splits: int) -> TileGrid:
+        """The grid of one config.
+
+        Args:
+            derived: `tiles_m` and `tiles_n` of one product, and `k_iterations`.
+            tiles: of all products, each slice of K that has a tile of its own counted.
+            splits: slices of K of one tile.
+        """
+        across, along, along_n = derived["tiles_m"], derived["tiles_n"], config["raster"] == "along_n"
+        if along_n:
+            across, along = along, across
+        width = min(config.number("raster_group"), across)
+        last = (across - 1) // width
+        dividers = (splits, across * along, width * along, width, across - last * width)
+        return cls(tiles, derived["k_iterations"], int(along_n), last, *map(Divider.of, dividers))
 
 
 class GemmArguments(ctypes.Structure):

@@ -16,7 +16,7 @@ from space.instructions.operand import majors_of
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch
-from workers.cuda.families.arguments import EVICT_NORMAL, Divider, GemmArguments, epilogue_places
+from workers.cuda.families.arguments import EVICT_NORMAL, GemmArguments, TileGrid, epilogue_places
 from workers.cuda.families.packing import OperandName, Packing, Reads
 from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
 from workers.cuda.families.shared import Place, Shared, word
@@ -31,8 +31,7 @@ class MmaSyncArguments(GemmArguments):
     _fields_ = (
         ("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("pitch_a", ctypes.c_longlong), ("pitch_b", ctypes.c_longlong),
         ("batch_pitch_a", ctypes.c_longlong), ("batch_pitch_b", ctypes.c_longlong), ("k", ctypes.c_int),
-        ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
-        ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
+        ("grid", TileGrid),
     )  # fmt: skip
 
 
@@ -52,19 +51,13 @@ def arguments_of(
     p, number, names = problem, config.number, operands_of(config)
     m, n = (p.n, p.m) if config["swap_ab"] else (p.m, p.n)
     addresses = {"a": copy.a, "b": copy.b}
-    across, along, along_n = derived["tiles_m"], derived["tiles_n"], config["raster"] == "along_n"
-    if along_n:
-        across, along = along, across
-    width = min(number("raster_group"), across)
-    last = (across - 1) // width
-    dividers = (number("split_k"), across * along, width * along, width, across - last * width)
+    tiles = derived["tiles_m"] * derived["tiles_n"] * p.batch * number("split_k")
     return MmaSyncArguments(
         copy.c, copy.source or None, copy.bias or None, partials or None, semaphores or None, EVICT_NORMAL,
         EVICT_NORMAL, p.n, p.m * p.n, m, n, copy.alpha, copy.beta,
         *(addresses[names[name]] for name in names), *(pitch_bytes(p, names[name]) for name in names),
         *(_batch_pitch_bytes(p, names[name]) for name in names), p.k,
-        across * along * p.batch * number("split_k"), derived["k_iterations"], int(along_n), last,
-        *map(Divider.of, dividers),
+        TileGrid.of(config, derived, tiles, number("split_k")),
     )  # fmt: skip
 
 

@@ -25,7 +25,7 @@ Reads = tuple[Sequence[TensorMap], Sequence[ctypes.c_uint64]]
 
 
 class PackJob(ctypes.Structure):
-    """Mirrors `PackJob` of sm90_wgmma/pack.cuh; all zero is nothing to do."""
+    """Mirrors `PackJob` of common/pack.cuh; all zero is nothing to do."""
 
     _fields_ = (
         ("from_", ctypes.c_void_p), ("to", ctypes.c_void_p), ("rows", ctypes.c_int), ("depth", ctypes.c_int),

@@ -27,6 +27,7 @@ from workers.cuda.families.arguments import (
     EVICT_NORMAL,
     Divider,
     GemmArguments,
+    TileGrid,
     epilogue_places,
 )
 from workers.cuda.families.packing import OperandName, Packing
@@ -68,9 +69,7 @@ class WgmmaArguments(GemmArguments):
     """Mirrors `WgmmaArguments` of sm90_wgmma/arguments.cuh."""
 
     _fields_ = (
-        ("tiles", ctypes.c_int), ("k_stages", ctypes.c_int), ("along_n", ctypes.c_int), ("last_group", ctypes.c_int),
-        ("splits", Divider), ("product", Divider), ("group", Divider), ("width", Divider), ("last_width", Divider),
-        ("shared", SharedTiles),
+        ("grid", TileGrid), ("shared", SharedTiles),
     )  # fmt: skip
 
 
@@ -199,25 +198,12 @@ class WgmmaLauncher(PreparedLauncher):
         """The arguments without addresses: a problem of tiny operands has a hundred copies."""
         p, derived = self._problem, self._derived
         m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
+        slices = self._config.number("split_k") * self._config.number("cluster_k")
         return WgmmaArguments(
             None, None, None, self._partials or None, self._semaphores or None,
             *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, 1.0, 0.0,
-            self._tiles, derived["k_iterations"], *self._walk(), self._shared_tiles,
+            TileGrid.of(self._config, derived, self._tiles, slices), self._shared_tiles,
         )  # fmt: skip
-
-    def _walk(self) -> tuple[int, int, Divider, Divider, Divider, Divider, Divider]:
-        """The numbering of tiles: `along_n` to `last_width` of the arguments."""
-        derived = self._derived
-        along_n = self._config["raster"] == "along_n"
-        across, along = derived["tiles_m"], derived["tiles_n"]
-        if along_n:
-            across, along = along, across
-        width = min(self._config.number("raster_group"), across)
-        last = (across - 1) // width
-        slices = self._config.number("split_k") * self._config.number("cluster_k")
-        dividers = (slices, across * along, width * along, width, across - last * width)
-        splits, product, group, full, narrow = (Divider.of(number) for number in dividers)
-        return int(along_n), last, splits, product, group, full, narrow
 
 
 LAUNCHER: Final = WgmmaLauncher

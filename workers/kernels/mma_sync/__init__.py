@@ -11,5 +11,5 @@ SOURCE: Final = KernelSource(
     enumerators={"input_a": "Input", "input_b": "Input", "output": "Output", "activation": "Activation"},
     not_members=frozenset({"packs"}),
     # Part of a program only where an operand must be packed first.
-    extra_entries={"packs": "sm90_wgmma/pack_entry.cuh"},
+    extra_entries={"packs": "common/pack_entry.cuh"},
 )

@@ -49,8 +49,8 @@ struct MmaGemm {
         const int row = warp / S::kWarpsN * S::kWarpM, column = warp % S::kWarpsN * S::kWarpN;
         const FragmentLoad<Config> fragments(row, column);
 #pragma unroll 1
-        for (int at = blockIdx.x; at < args.tiles; at += gridDim.x) {
-            const Tile tile = tile_at<Config::kSplits != 0>(args, at);
+        for (int at = blockIdx.x; at < args.grid.tiles; at += gridDim.x) {
+            const Tile tile = tile_at<Config::kSplits != 0>(args.grid, at);
             Accumulators d;
             multiply(fragments, tile, d);
             write(tile, tile.m * Config::kTileM + row, tile.n * Config::kTileN + column, d);
@@ -144,7 +144,7 @@ struct MmaGemm {
     __device__ __forceinline__ void write(const Tile& tile, int row, int column, const Accumulators& d) const {
         const Finish<Config> finish{args, tile.batch};
         if constexpr (Config::kSplits) {
-            SplitK<Config> slice(args, tile.index, tile.split, args.splits.divisor);
+            SplitK<Config> slice(args, tile.index, tile.split, args.grid.splits.divisor);
             const u32 shares = slice.store(kSplitBarrier, &smem.shares, d);
             slice.fix_up(shares, finish, row, column);
         } else {

@@ -15,6 +15,6 @@ SOURCE: Final = KernelSource(
     },
     not_members=frozenset({"input_a", "input_b", "packs"}),
     # Part of a program only where an operand must be packed first.
-    extra_entries={"packs": "sm90_wgmma/pack_entry.cuh"},
+    extra_entries={"packs": "common/pack_entry.cuh"},
     generate=lambda constants: {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(constants)},
 )  # fmt: skip

@@ -3,6 +3,7 @@
 
 #include "common/arguments.cuh"
 #include "common/divider.cuh"
+#include "common/tile_grid.cuh"
 #include "common/types.cuh"
 
 /// Stream-K: the tiles of a last wave that is not full. Each has an owner, the cluster that writes it. Clusters that own
@@ -23,16 +24,6 @@ struct SharedTiles {
 /// Semaphores and partial sums belong to parts of tiles: the rows that one consumer warpgroup owns of a block's tile.
 /// Partial sums lie as [part][slice][accumulators of the part] with split-K, and as stream_k.cuh says with stream-K.
 struct WgmmaArguments : GemmArguments {
-    // The persistent walk over cluster tiles (schedule.cuh). A group spans several tiles across the direction of the
-    // walk; the last one may be narrower.
-    int tiles;           // of all products, each slice of K counted
-    int k_stages;        // of a whole tile
-    int along_n;         // groups are columns of tiles instead of rows
-    int last_group;      // number of the last group
-    Divider splits;      // slices of K, for blocks that exchange sums through memory or within a cluster
-    Divider product;     // tiles of one product
-    Divider group;       // tiles of one group
-    Divider width;       // tiles across a group
-    Divider last_width;  // tiles across the last group
+    TileGrid grid;       // of cluster tiles; blocks exchange slices of K through memory or within a cluster
     SharedTiles shared;  // stream-K
 };

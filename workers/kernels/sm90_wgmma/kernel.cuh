@@ -144,7 +144,7 @@ struct Gemm {
             multiply(consumer, products, tile, ring, ahead, d);
             if constexpr (Config::kClusterK > 1) write_cluster(consumer, member, tile, d);
             else if constexpr (Config::kSplits) write_slice(consumer, member, tile, d);
-            else if (Config::kStreamK && tile.k_end - tile.k < args.k_stages) write_shared(consumer, member, tile, d);
+            else if (Config::kStreamK && tile.k_end - tile.k < args.grid.k_stages) write_shared(consumer, member, tile, d);
             else write_tile(consumer, member, tile, d);
             if constexpr (S::kPingpong) leave_to_the_other(tiles, ring);
         }
@@ -228,7 +228,7 @@ struct Gemm {
     /// Split-K: writes this slice's share once all sums are there.
     __device__ __forceinline__ void write_slice(int consumer, int member, const Tile& tile, const Accumulators& d) {
         const long long part = ((long long)tile.index * S::kClusterSize + place.rank) * S::kTeam + member;
-        SplitK<Config> slice(args, part, tile.split, args.splits.divisor);
+        SplitK<Config> slice(args, part, tile.split, args.grid.splits.divisor);
         const u32 shares = slice.store(kFirstConsumerBarrier + consumer, &smem.shares[consumer], d);
         slice.fix_up(shares, Finish<Config>{args, tile.batch}, row_of(tile, member), column_of(tile));
     }

@@ -1,22 +1,11 @@
-// The tile scheduler: a persistent walk over cluster tiles, grouped so that tiles multiplied at the same time share operands.
+// The tile scheduler: a persistent walk over cluster tiles, and the position in the ring of stages.
 #pragma once
 
 #include "common/types.cuh"
 #include "sm90_wgmma/arguments.cuh"
 
-/// What one cluster computes between two epilogues: a tile of one product of the batch, or a slice of its K.
-struct Tile {
-    int m, n;      // in cluster tiles
-    int batch;
-    int split;     // slice of K; for the end of a shared tile, the peer
-    int index;     // of the tile without its slice: its place in the workspace
-    int k, k_end;  // stages, in units of tile_k
-};
-
-/// Walks the grid of cluster tiles. Cluster i of n takes tiles i, i + n, …
-///
-/// Slices of one tile are neighbours. Tiles are numbered group by group: inside a group the short side runs
-/// fastest. Products of a batch follow one another. In a cluster along K each block has a slice of the same tile.
+/// Walks the grid of cluster tiles. Cluster i of n takes tiles i, i + n, … In a cluster along K each block has a slice of
+/// the same tile.
 ///
 /// Stream-K: the ends of all shared tiles, laid end to end, are cut into equal pieces, and each peer begins with one. A
 /// piece may span several tiles. All clusters get the same amount of work, and partial sums arrive long before their
@@ -50,23 +39,17 @@ struct TileWalk {
         if constexpr (kShares) {
             if (shared < shared_end) return next_end(tile);
         }
-        if (at >= args.tiles) return false;
-        tile.index = kSplits ? args.splits.quotient(at) : at;
-        tile.split = kSplits ? at - tile.index * int(args.splits.divisor) : place_k;
+        if (at >= args.grid.tiles) return false;
+        tile.index = kSplits ? args.grid.splits.quotient(at) : at;
+        tile.split = kSplits ? at - tile.index * int(args.grid.splits.divisor) : place_k;
         tile.k = 0;
-        tile.k_end = args.k_stages;
+        tile.k_end = args.grid.k_stages;
         if constexpr (kShares) {
             if (at >= swaps_from) tile.index += at < args.shared.first ? step : -step;
             if (tile.index >= args.shared.first) tile.k_end = args.shared.kept;
         }
-        locate(tile);
-        if constexpr (kSplits || Config::kClusterK > 1) {
-            // The first `k_stages % splits` slices are one stage longer.
-            const int each = args.splits.quotient(args.k_stages);
-            const int longer = args.k_stages - each * int(args.splits.divisor);
-            tile.k = tile.split * each + min(tile.split, longer);
-            tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);
-        }
+        args.grid.locate(tile);
+        if constexpr (kSplits || Config::kClusterK > 1) args.grid.slice(tile);
         at += step;
         return true;
     }
@@ -77,24 +60,11 @@ private:
         const int owner = args.shared.left.quotient(shared);
         tile.index = args.shared.first + owner;
         tile.split = at - args.shared.owners;
-        locate(tile);
+        args.grid.locate(tile);
         tile.k = args.shared.kept + shared - owner * int(args.shared.left.divisor);
-        tile.k_end = min(args.k_stages, tile.k + shared_end - shared);
+        tile.k_end = min(args.grid.k_stages, tile.k + shared_end - shared);
         shared += tile.k_end - tile.k;
         return true;
-    }
-
-    /// Finds the coordinates of tile `index`.
-    __device__ __forceinline__ void locate(Tile& tile) const {
-        tile.batch = args.product.quotient(tile.index);
-        const int place = tile.index - tile.batch * int(args.product.divisor);
-        const int group = args.group.quotient(place);
-        const int within = place - group * int(args.group.divisor);
-        const Divider width = group == args.last_group ? args.last_width : args.width;
-        const int slow = width.quotient(within);
-        const int fast = group * int(args.width.divisor) + within - slow * int(width.divisor);
-        tile.m = args.along_n ? slow : fast;
-        tile.n = args.along_n ? fast : slow;
     }
 };
 

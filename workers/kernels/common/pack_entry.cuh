@@ -1,7 +1,7 @@
 // The entry that runs before `gemm` where an operand must be packed first; part of a program only then.
 #pragma once
 
-#include "sm90_wgmma/pack.cuh"
+#include "common/pack.cuh"
 
 extern "C" __global__ void __launch_bounds__(kPackThreads) pack(const __grid_constant__ PackJob first,
                                                                 const __grid_constant__ PackJob second) {

@@ -1,4 +1,4 @@
-// Copies an operand whose layout TMA or wgmma can't take into K-major rows that start at whole L2 lines.
+// Copies an operand whose layout a kernel can't take into K-major rows that start at whole L2 lines.
 #pragma once
 
 #include "common/types.cuh"
