@@ -20,6 +20,9 @@ GPU := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu)
 JOBS ?= 3
 ARGS ?=
 
+# Nothing is compiled on installation: each process would compile all that it imports, which takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help tune test test-torch test-slow test-browser check check-pages test-gpu docs serve demo pictures lock clean
 
 help:  ## List the targets

@@ -61,7 +61,8 @@ class Postgres:
 
     def database(self) -> str:
         """The URL of a new database with the current schema and no rows."""
-        return self._make(f"TEMPLATE {_TEMPLATE}")
+        # Copied as files: through the log, the default, it takes three times the processor time.
+        return self._make(f"TEMPLATE {_TEMPLATE} STRATEGY FILE_COPY")
 
     def empty_database(self) -> str:
         """The URL of a new database without any table."""

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,7 +154,7 @@ def check_known(revision: str | None, what: str) -> None:
     Raises:
         StoreError: this version has no such revision.
     """
-    known = {script.revision for script in ScriptDirectory.from_config(_alembic_config()).walk_revisions()}
+    known = {script.revision for script in _scripts().walk_revisions()}
     if revision is not None and revision not in known:
         raise StoreError(
             f"{what} has schema {revision}, newer than this gemmtune, which knows {newest_revision()}: upgrade "
@@ -168,9 +169,15 @@ def current_revision(connection: Connection) -> str | None:
 
 def newest_revision() -> str:
     """The revision of this version's tables."""
-    head = ScriptDirectory.from_config(_alembic_config()).get_current_head()
+    head = _scripts().get_current_head()
     assert head is not None
     return head
+
+
+@cache
+def _scripts() -> ScriptDirectory:
+    """Every migration. Reading them takes 12 imports, and each opened store asks twice."""
+    return ScriptDirectory.from_config(_alembic_config())
 
 
 def _alembic_config() -> Config:
