@@ -266,6 +266,11 @@ def table(rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
+def kept(path: Path) -> list[Row]:
+    """The rows of an earlier run."""
+    return [Row(**one) for one in json.loads(path.read_text())]
+
+
 def measured(wanted: Iterable[tuple[str, str, Gemm]], db: str, candidates: int | None, ends: float) -> Iterator[Row]:
     """Tunes, where that is asked for, and measures one problem after the other until `ends`, in monotonic seconds."""
     device, energy = torch.cuda.get_device_name(), Energy()
@@ -294,18 +299,22 @@ def main() -> int:
     options.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="tables of parts to join")
     options.add_argument("--tune", type=int, metavar="CANDIDATES", help="first tune what the store lacks")
     options.add_argument("--seconds", type=float, default=3_600.0, help="begin no problem after this time")
-    options.add_argument("--json", type=Path, help="write every number here")
+    options.add_argument(
+        "--json", type=Path, help="keep every number here; problems that it holds are not measured again"
+    )
     add_out(options)
     given = options.parse_args()
     if given.merge:
-        rows = [Row(**one) for path in given.merge for one in json.loads(path.read_text())]
+        rows = [one for path in given.merge for one in kept(path)]
         print(summary(rows))
         publish("deployed", given.out, summary(rows), table(rows), read=[given.problems])
         return 0
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
-    rows = list[Row]()
-    wanted = [one for one in part_of([*named_problems(given.problems)], given.part) if one[2].dtype in DTYPES]
+    rows = kept(given.json) if given.json and given.json.exists() else list[Row]()
+    done = {one.name for one in rows}
+    wanted = [one for one in part_of([*named_problems(given.problems)], given.part)
+              if one[2].dtype in DTYPES and one[0] not in done]  # fmt: skip
     for found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
         rows.append(found)
         print(table([found]).splitlines()[2], flush=True)
