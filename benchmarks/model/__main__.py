@@ -1,0 +1,203 @@
+"""A Llama-3-8B and a Qwen3-30B-A3B block: torch alone beside `gemmtune.torch.install`, end to end.
+
+python -m benchmarks.model --db model.db --tune-seconds 150 --out benchmarks/results/model_h200.md
+
+Each block runs once per phase while its products are recorded; these are tuned, the table is exported behind the
+guard, and installed. Then blocks run in alternating turns with and without it: eager, compiled, and as a CUDA graph of
+what was compiled. In the captured block each product is also replaced alone, which shows what it wins or loses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from benchmarks.model import tuning
+from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase
+from benchmarks.model.comparing import (
+    HEADER,
+    MODES,
+    TOLERANCE,
+    Compared,
+    Setting,
+    compare,
+    installing,
+    line,
+    product_lines,
+)
+from benchmarks.model.machines import Arm, Cpu, Cuda, Machine, Pace, alternating, host_us
+from benchmarks.published import add_out, publish
+from gemmtune.torch import Installed, record
+from space.registry import problem_from_key
+from tuner.tables.exporters.guard import MIN_GAIN, Guarded
+from tuner.tables.shapes import Shapes
+
+PREFILL, DECODE, CONTEXT = 4096, (1, 16, 64), 1024
+#: Extents of a CPU's run, which only shows that everything works.
+TINY_PREFILL, TINY_CONTEXT = 32, 8
+#: Prefill is bound by power: a turn must outlast the clock that the arm before leaves.
+PREFILL_PACE, DECODE_PACE = Pace(4, 0.25, 0.2), Pace(7, 0.03, 0.07)
+TINY_PACE: Final = Pace(2, 0.0, 0.001)
+#: Extents of a product that no table has, and how many of them a graph holds.
+PASSED, IN_A_GRAPH = (8, 64, 64), 50
+
+
+def main() -> int:
+    """Prints the tables and writes them with their command."""
+    given = options()
+    machine: Machine = Cpu() if given.device == "cpu" else Cuda()
+    torch.manual_seed(1)
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        text = run(given, machine, Path(folder))
+    print(text)
+    publish("model", given.out, text)
+    return int("WRONG |" in text)
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", default=",".join(BLOCKS), help="names joined by commas")
+    parser.add_argument("--modes", default=",".join(MODES), help="modes joined by commas")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: tiny blocks, to try it out")
+    parser.add_argument("--db", type=Path, required=True, help="store that keeps what is tuned, and is resumed from")
+    parser.add_argument("--tune-devices", default="cuda:0", help="devices that tune, joined by commas")
+    parser.add_argument("--tune-seconds", type=float, default=150.0, help="begin no further problem after this time")
+    parser.add_argument("--candidates", type=int, default=64)
+    parser.add_argument("--screening-seconds", type=float, default=4.0, help="of one problem")
+    parser.add_argument("--turns", type=int, default=20, help="of the finals")
+    parser.add_argument("--min-gain", type=float, default=MIN_GAIN)
+    add_out(parser)
+    return parser.parse_args()
+
+
+def run(given: argparse.Namespace, machine: Machine, folder: Path) -> str:
+    """Records, tunes, exports and compares; returns the tables."""
+    tiny, clock = machine.device == "cpu", _Clock()
+    chosen, sizes = given.blocks.split(","), TINY if tiny else BLOCKS
+    phases = phases_of(tiny)
+    blocks = {name: Block(sizes[name], machine.device) for name in chosen}
+    recorded = {name: recorded_shapes(block, phases, machine, folder) for name, block in blocks.items()}
+    clock.say("recorded " + ", ".join(f"{len(shapes.counts)} products of {name}" for name, shapes in recorded.items()))
+    plan = tuning.Plan(given.db, given.tune_devices.split(","), given.tune_seconds, given.candidates,
+                       given.screening_seconds, given.turns)  # fmt: skip
+    done = tuning.tuned(list(recorded.values()), model_of(machine), plan)
+    clock.say(f"tuned {done.count} products in {done.seconds:.0f} s")
+    keys = {problem.key for shapes in recorded.values() for problem in shapes.counts}
+    table = tuning.exported(given.db, done.device, keys, given.min_gain)
+    whole = tuning.written(table, folder / "table.json")
+    install = installing(given.min_gain, machine.key)
+    paragraphs = [about(machine, table, done, given)]
+    for name, block in blocks.items():
+        made, alone = Compared(), alone_of(table, recorded[name], folder)
+        for phase in phases:
+            pace = TINY_PACE if tiny else DECODE_PACE if phase.length == 1 else PREFILL_PACE
+            setting = Setting(machine, install, whole, alone, given.modes.split(","), pace,
+                              "aot_eager" if tiny else "inductor")  # fmt: skip
+            compare(block, phase, setting, made)
+            clock.say(f"compared {name}, {phase.name}")
+        lines = [f"## {name}\n", HEADER, *map(line, made.rows), *made.failed]
+        paragraphs += ["\n".join(lines), product_lines(made.products)]
+    paragraphs.append(passed_on(machine, partial(install, whole)))
+    clock.say("measured the cost of calls that are passed on")
+    return "\n\n".join(paragraphs)
+
+
+def phases_of(tiny: bool) -> list[Phase]:
+    """What runs through a block."""
+    prefill, context = (TINY_PREFILL, TINY_CONTEXT) if tiny else (PREFILL, CONTEXT)
+    return [Phase(1, prefill), *(Phase(batch, 1, context) for batch in DECODE)]
+
+
+def model_of(machine: Machine) -> str:
+    """The GPU model; that of the recordings without a GPU."""
+    return torch.cuda.get_device_name() if machine.device == "cuda" else "NVIDIA H200"
+
+
+def recorded_shapes(block: Block, phases: Sequence[Phase], machine: Machine, folder: Path) -> Shapes:
+    """The products of one run in every phase."""
+    with record(folder / "shapes.csv") as recording:
+        for phase in phases:
+            x = torch.zeros(phase.batch, phase.length, block.sizes.hidden, device=machine.device)
+            block(x.to(block.qkv.dtype), Inputs(block.sizes, phase, machine.device))
+    return recording.shapes
+
+
+def alone_of(table: Guarded, shapes: Shapes, folder: Path) -> Mapping[str, tuple[Path, int]]:
+    """A table of each product of a block that the table has, with its runs, by title."""
+    found = {}
+    for place, entry in enumerate(table.entries):
+        problem = problem_from_key(entry["problem"]["key"])
+        if problem in shapes.counts:
+            path = tuning.written(table, folder / f"alone{place}.json", [problem.key])
+            title = f"{problem.title}, {entry['config']['family']}"
+            found[title] = path, shapes.counts[problem]
+    return found
+
+
+def about(machine: Machine, table: Guarded, done: tuning.Tuned, given: argparse.Namespace) -> str:
+    """What was tuned, and what the guard left to the library."""
+    device = f"{model_of(machine)}, torch {torch.__version__}"
+    lines = [
+        f"{device}. Times are medians of turns. {done.count} products were tuned in {done.seconds:.0f} s on "
+        f"{given.tune_devices}, up to {given.candidates} candidates each; {len(table.entries)} leave with a gain "
+        f"surely above {given.min_gain:g}. Decoding attends to {CONTEXT} tokens. WRONG: the results differ by more "
+        f"than {TOLERANCE:g}."
+    ]
+    lines += [f"- left to the library {count} ×: {reason}" for reason, count in table.left_out.items()]
+    lines += [f"- not tuned: {title}: {reason}" for title, reason in done.skipped.items()]
+    return "\n".join(lines)
+
+
+def passed_on(machine: Machine, install: Callable[[], Installed]) -> str:
+    """The host's time of a product that no table has, without and with an installed table, and its time in a graph."""
+    m, n, k = PASSED
+    dtype = torch.bfloat16
+    a, b = torch.randn(m, k, device=machine.device).to(dtype), torch.randn(k, n, device=machine.device).to(dtype)
+    out = torch.empty(m, n, device=machine.device, dtype=dtype)
+    call = partial(torch.mm, a, b, out=out)
+
+    def several() -> None:
+        for _ in range(IN_A_GRAPH):
+            call()
+
+    call()
+    plain, graph = host_us(call), machine.capture(several)
+    installed = install()
+    try:
+        ours, with_table = host_us(call), machine.capture(several)
+        with installed.off():
+            off = host_us(call)
+    finally:
+        installed.remove()
+    taken = alternating(machine, {"torch": Arm(graph), "ours": Arm(with_table)}, DECODE_PACE)
+    theirs, mine = (sorted(taken[name])[len(taken[name]) // 2] / IN_A_GRAPH for name in ("torch", "ours"))
+    return (
+        f"A product that the table does not have takes {plain:.2f} µs of the host without a table, {ours:.2f} µs with "
+        f"it ({ours - plain:+.2f} µs), {off:.2f} µs while it is off; in a graph {theirs:.3f} and {mine:.3f} µs."
+    )
+
+
+class _Clock:
+    """Says how long each step took."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def say(self, what: str) -> None:
+        """Prints a step and its seconds."""
+        now = time.monotonic()
+        print(f"[{now - self._last:5.1f} s] {what}", flush=True)
+        self._last = now
+
+
+if __name__ == "__main__":
+    sys.exit(main())

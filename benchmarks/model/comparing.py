@@ -1,0 +1,202 @@
+"""Comparing: one block in one phase, torch alone beside an installed table, in alternating runs of one process."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from benchmarks.model.blocks import Block, Inputs, Phase
+from benchmarks.model.machines import Arm, Machine, Pace, Run, alternating, gain
+from gemmtune.torch import Installed, install
+
+MODES: Final = ("eager", "compiled", "captured")
+#: Largest root mean square of the results' difference, as a share of that of torch's result, that rounding explains:
+#: bf16 keeps 8 bits, and a block rounds about ten times.
+TOLERANCE: Final = 0.01
+
+#: Installs a table; the context ends with torch's own products.
+Installing = Callable[[Path], Installed]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One mode of one phase.
+
+    Attributes:
+        torch_us, ours_us: time of the block, medians of turns.
+        saved: share of torch's time: median, least and most of the turns.
+        launched: products that one run of the block gives to our kernels.
+        difference: root mean square of the results' difference, as a share of torch's.
+    """
+
+    phase: str
+    mode: str
+    torch_us: float
+    ours_us: float
+    saved: tuple[float, float, float]
+    launched: int
+    difference: float
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What one product's kernel alone saves in the captured block.
+
+    Attributes:
+        runs: in one run of the block.
+        saved: share of torch's time for the whole block.
+    """
+
+    phase: str
+    problem: str
+    runs: int
+    torch_us: float
+    saved: tuple[float, float, float]
+
+
+@dataclass
+class Compared:
+    """Everything of one block."""
+
+    rows: list[Row] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a block is compared.
+
+    Attributes:
+        table: of all products; `alone`: of one product each, by title, with its runs.
+        backend: of `torch.compile`.
+    """
+
+    machine: Machine
+    install: Installing
+    table: Path
+    alone: Mapping[str, tuple[Path, int]]
+    modes: Sequence[str]
+    pace: Pace
+    backend: str = "inductor"
+
+
+def installing(min_gain: float, key: str) -> Installing:
+    """Installs tables at a least gain."""
+    return partial(install, min_gain=min_gain, key=key)
+
+
+def compare(block: Block, phase: Phase, setting: Setting, into: Compared) -> None:
+    """Adds a row for each mode and, for the captured block, one for each product; a mode that fails is a line."""
+    device = setting.machine.device
+    x = torch.randn(phase.batch, phase.length, block.sizes.hidden, device=device).to(block.qkv.dtype)
+    inputs = Inputs(block.sizes, phase, device)
+    run: Run = partial(block.__call__, x, inputs)
+    torch.compiler.reset()
+    for mode in setting.modes:
+        try:
+            if mode == "captured":
+                _captured(run, phase, setting, into)
+                continue
+            if mode == "compiled":
+                # Captured later as it is: an engine captures what it compiled.
+                run = partial(torch.compile(block, dynamic=False, backend=setting.backend), x, inputs)
+            _called(run, phase, mode, setting, into)
+        except Exception as error:  # a mode that fails must not cost the others their numbers
+            traceback.print_exc()
+            into.failed.append(f"{phase.name}, {mode}: {type(error).__name__}: {error}")
+            print(into.failed[-1], flush=True)
+
+
+def _called(run: Run, phase: Phase, mode: str, setting: Setting, into: Compared) -> None:
+    """Eager or compiled: the arms differ in the switch alone."""
+    installed = setting.install(setting.table)
+    try:
+        with installed.off():
+            expected = run().clone()
+        launched, difference = _ran(run, installed, expected)
+        arms = {"torch": Arm(run, installed.off), "ours": Arm(run)}
+        into.rows.append(_row(phase, mode, alternating(setting.machine, arms, setting.pace), launched, difference))
+        print(line(into.rows[-1]), flush=True)
+    finally:
+        installed.remove()
+
+
+def _captured(run: Run, phase: Phase, setting: Setting, into: Compared) -> None:
+    """Graphs of torch alone, of the whole table, and of each product alone, replayed in turn."""
+    replay = setting.machine.capture(run)
+    expected = replay().clone()
+    arms, launched, difference = {"torch": Arm(replay)}, 0, 0.0
+    for name, path in {"ours": setting.table, **{name: path for name, (path, _) in setting.alone.items()}}.items():
+        installed = setting.install(path)
+        try:
+            here, off = _ran(run, installed, expected)
+            if here == 0 and name != "ours":
+                continue  # a product of another phase
+            graph = setting.machine.capture(run)
+            off = max(off, _difference(graph(), expected))
+            if name == "ours":
+                launched, difference = here, off
+            arms[name] = Arm(graph)
+        finally:
+            installed.remove()
+    taken = alternating(setting.machine, arms, setting.pace)
+    into.rows.append(_row(phase, "captured", taken, launched, difference))
+    print(line(into.rows[-1]), flush=True)
+    for name, times in taken.items():
+        if name not in ("torch", "ours"):
+            runs = setting.alone[name][1]
+            torch_us = sorted(taken["torch"])[len(times) // 2]
+            into.products.append(Product(phase.name, name, runs, torch_us, gain(taken["torch"], times)))
+
+
+def _ran(run: Run, installed: Installed, expected: Tensor) -> tuple[int, float]:
+    """Runs once with the table: products launched, and the difference of the result. The first run loads kernels."""
+    run()
+    before = installed.launched
+    difference = _difference(run(), expected)
+    return installed.launched - before, difference
+
+
+def _difference(found: Tensor, expected: Tensor) -> float:
+    wide = expected.double()
+    return float((found.double() - wide).square().mean().sqrt() / wide.square().mean().sqrt())
+
+
+def _row(phase: Phase, mode: str, taken: Mapping[str, list[float]], launched: int, difference: float) -> Row:
+    theirs, ours = (sorted(taken[name])[len(taken[name]) // 2] for name in ("torch", "ours"))
+    return Row(phase.name, mode, theirs, ours, gain(taken["torch"], taken["ours"]), launched, difference)
+
+
+HEADER: Final = (
+    "| phase | mode | torch, µs | installed, µs | time saved | least to most of the turns | products ours "
+    "| RMS difference | |\n| --- | --- | ---: | ---: | ---: | --- | ---: | ---: | --- |"
+)
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    middle, least, most = row.saved
+    right = row.difference <= TOLERANCE
+    return (
+        f"| {row.phase} | {row.mode} | {row.torch_us:.1f} | {row.ours_us:.1f} | {middle:+.1%} | {least:+.1%} to "
+        f"{most:+.1%} | {row.launched} | {row.difference:.4f} | {'' if right else 'WRONG'} |"
+    )
+
+
+def product_lines(products: Sequence[Product]) -> str:
+    """The table of products."""
+    lines = ["| phase | product | runs | block time won, µs | of the block | least to most of the turns |",
+             "| --- | --- | ---: | ---: | ---: | --- |"]  # fmt: skip
+    for one in products:
+        middle, least, most = one.saved
+        lines.append(f"| {one.phase} | {one.problem} | {one.runs} | {middle * one.torch_us:+.1f} | {middle:+.1%} "
+                     f"| {least:+.1%} to {most:+.1%} |")  # fmt: skip
+    return "\n".join(lines)

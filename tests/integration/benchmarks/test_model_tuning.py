@@ -1,0 +1,22 @@
+"""Tuning a model's products within a budget of wall time, and the table that leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.model import tuning
+from space.kinds.gemm import Gemm
+from tests.support import DEVICE
+from tuner.tables.shapes import Shapes
+
+
+def test_shapes_are_tuned_within_a_budget(tmp_path: Path) -> None:
+    listed: Sequence[Shapes] = [Shapes({Gemm.of(4096, 4096, 4096): 1, Gemm.of(8192, 8192, 8192): 1})]
+    plan = tuning.Plan(tmp_path / "x.db", ["recorded:h200"], 0.1, 14, 1.0, 5)
+    assert tuning.in_order(listed, DEVICE)[0] == Gemm.of(8192, 8192, 8192)
+    done = tuning.tuned(listed, DEVICE, plan)
+    assert (done.count, list(done.skipped)) == (1, ["bf16 nt 4096x4096x4096"])
+    chosen = tuning.exported(plan.db, done.device, {problem.key for problem in listed[0].counts}, 1.0)
+    assert len(chosen.library) + len(chosen.entries) == 1
+    assert tuning.written(chosen, tmp_path / "t.json").exists()

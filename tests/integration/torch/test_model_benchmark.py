@@ -1,0 +1,137 @@
+"""`benchmarks.model` on the CPU: tiny blocks, a planted table, and stand-ins for our kernels."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from benchmarks.model import __main__ as benchmark  # noqa: E402
+from benchmarks.model import tuning  # noqa: E402
+from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
+from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase  # noqa: E402
+from benchmarks.model.comparing import Compared, Setting, compare, installing  # noqa: E402
+from benchmarks.model.machines import Cpu  # noqa: E402
+from gemmtune.torch import installed, kernels, record  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from tests.integration.torch.test_torch_installed import StandIn  # noqa: E402
+from tests.support import DEVICE  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import entry, table  # noqa: E402
+from tuner.tables.entries import canonical  # noqa: E402
+from tuner.tables.exporters.guard import Guarded, guarded  # noqa: E402
+
+
+class Anywhere(StandIn):
+    def writes(self, out: object) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is tuned: every product but two has an entry."""
+
+    def exported(db: Path, device: str, keys: Collection[str], min_gain: float) -> Guarded:
+        first, *others = sorted(keys)
+        entries = [entry(Gemm.from_key(first), 1.0), *(entry(Gemm.from_key(key)) for key in others[1:])]
+        return guarded(table(*entries), min_gain, set(keys))
+
+    monkeypatch.setattr(tuning, "tuned", lambda shapes, device, plan: tuning.Tuned(DEVICE, 1.0, 9, {"x": "why"}))
+    monkeypatch.setattr(tuning, "exported", exported)
+    monkeypatch.setattr(installed, "Kernel", Anywhere)
+    monkeypatch.setattr(kernels, "prepare", lambda key, problem, *_, **__: Anywhere(problem))
+    monkeypatch.setattr(StandIn, "noted", [])
+
+
+def test_every_table_is_printed(
+    planted: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["model", "--device", "cpu", "--db", str(tmp_path / "x.db"),
+                                      "--modes", "eager,captured"])  # fmt: skip
+    monkeypatch.setattr(benchmark, "DECODE_PACE", TINY_PACE)
+    monkeypatch.setattr(benchmark, "DECODE", (1, 16))
+    monkeypatch.setattr(benchmark, "host_us", lambda call: 1.0)
+    assert benchmark.main() == 0
+    text = capsys.readouterr().out
+    rows = [line for line in text.splitlines() if line.startswith(("| prefill", "| decode"))]
+    modes = [line for line in rows if " | eager | " in line or " | captured | " in line]
+    # Each row is printed when it is measured, and again in its table.
+    assert len(modes) == 2 * 2 * 3 * 2
+    products = [line.split(" | ")[1] for line in rows if line not in modes]
+    assert len(products) == len(set(products)) == (4 + 5) * 3 - 2
+    assert "Error" not in text
+    assert "left to the library 1 ×" in text
+    assert "A product that the table does not have" in text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiled_block_is_compared_and_a_mode_that_fails_costs_only_its_own_row(
+    planted: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, made = tmp_path / "table.json", Compared()
+    path.write_bytes(canonical(table(entry(Gemm.of(2, 64, 128)))))
+    setting = Setting(Cpu(), installing(1.0, "CPU"), path, {}, ("compiled", "captured"), TINY_PACE, "aot_eager")
+    with torch.no_grad():
+        block = Block(TINY["llama3-8b"], "cpu")
+        compare(block, Phase(2, 1, 4), setting, made)
+        monkeypatch.setattr(Cpu, "capture", None)
+        compare(block, Phase(2, 1, 4), replace(setting, modes=("captured", "eager")), made)
+    assert [(row.mode, row.launched) for row in made.rows] == [("compiled", 1), ("captured", 1), ("eager", 1)]
+    assert len(made.failed) == 1
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_the_blocks_are_those_of_the_models(name: str, tmp_path: Path) -> None:
+    sizes = BLOCKS[name]
+    expected = {
+        "llama3-8b": {Gemm.of(16, 6144, 4096), Gemm.of(16, 4096, 4096), Gemm.of(16, 28672, 4096),
+                      Gemm.of(16, 4096, 14336)},
+        "qwen3-30b-a3b": {Gemm.of(16, 5120, 2048), Gemm.of(16, 2048, 4096), Gemm.of(16, 128, 2048),
+                          Gemm.of(1, 1536, 2048, batch=128), Gemm.of(1, 2048, 768, batch=128)},
+    }[name]  # fmt: skip
+    with torch.device("meta"), torch.no_grad():
+        block = Block.__new__(Block)
+        torch.nn.Module.__init__(block)
+        block.sizes = sizes
+        attended, expert = sizes.heads * sizes.head, (sizes.experts,) * bool(sizes.experts)
+        shapes = {
+            "qkv": (attended + 2 * sizes.kv_heads * sizes.head, sizes.hidden), "o": (sizes.hidden, attended),
+            "gate_up": (*expert, 2 * sizes.inner, sizes.hidden), "down": (*expert, sizes.hidden, sizes.inner),
+        }  # fmt: skip
+        for part, shape in shapes.items():
+            setattr(block, part, torch.nn.Parameter(torch.empty(shape, dtype=torch.bfloat16), requires_grad=False))
+        block.router = torch.nn.Parameter(torch.empty(sizes.experts, sizes.hidden, dtype=torch.bfloat16),
+                                          requires_grad=False) if expert else None  # fmt: skip
+        phase = Phase(16, 1, 8)
+        with record(tmp_path / "shapes.csv") as recording:
+            block(torch.empty(16, 1, sizes.hidden, dtype=torch.bfloat16), Inputs(sizes, phase, "meta"))
+    assert set(recording.shapes.counts) == expected
+
+
+@pytest.mark.parametrize("phase", [Phase(1, 16), Phase(1, 1, 8), Phase(4, 1, 8)])
+def test_experts_are_those_that_the_tokens_take(phase: Phase) -> None:
+    sizes = TINY["qwen3-30b-a3b"]
+    with torch.no_grad():
+        block, inputs = Block(sizes, "cpu", torch.float32), Inputs(sizes, phase, "cpu", torch.float32)
+        x = torch.randn(phase.batch, phase.length, sizes.hidden)
+        flat = x.view(-1, sizes.hidden)
+        scores = torch.nn.functional.linear(flat, block.router).softmax(-1)
+        expected = torch.zeros_like(flat)
+        for token, experts in enumerate(inputs.taken.tolist()):
+            for expert in experts:
+                gate, up = (block.gate_up[expert] @ flat[token]).chunk(2)
+                made = block.down[expert] @ (torch.nn.functional.silu(gate) * up)
+                expected[token] += scores[token, expert] * made
+        assert torch.allclose(block._feed_forward(x, inputs).view(-1, sizes.hidden), expected, atol=1e-6)
