@@ -170,12 +170,12 @@ def passed_on(machine: Machine, install: Callable[[], Installed]) -> str:
             call()
 
     call()
-    plain, graph = host_us(call), machine.capture(several)
+    plain, graph = host_us(machine, call), machine.capture(several)
     installed = install()
     try:
-        ours, with_table = host_us(call), machine.capture(several)
+        ours, with_table = host_us(machine, call), machine.capture(several)
         with installed.off():
-            off = host_us(call)
+            off = host_us(machine, call)
     finally:
         installed.remove()
     taken = alternating(machine, {"torch": Arm(graph), "ours": Arm(with_table)}, DECODE_PACE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -15,6 +15,9 @@ Run = Callable[[], Any]
 #: Functions are run this long between two looks at the clock.
 _LOOK_SECONDS: Final = 0.01
 _MOST_RUNS: Final = 200
+#: Runs that are captured together take about this long.
+_GRAPH_US: Final = 2_000.0
+_FEWEST_PAIRS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,12 @@ class Machine(Protocol):
 
     def us(self, run: Run, runs: int) -> float:
         """Microseconds of one of `runs` runs, one after another."""
+
+    def wait(self) -> None:
+        """Returns when nothing is enqueued."""
+
+    def stream(self) -> int:
+        """Handle of torch's current stream."""
 
 
 class Cuda:
@@ -80,6 +89,14 @@ class Cuda:
         end.synchronize()
         return float(begin.elapsed_time(end)) * 1e3 / runs
 
+    def wait(self) -> None:
+        """Waits for the device."""
+        torch.cuda.synchronize()
+
+    def stream(self) -> int:
+        """torch's current stream."""
+        return int(torch.cuda.current_stream().cuda_stream)
+
 
 class Cpu:
     """A stand-in without graphs."""
@@ -96,6 +113,13 @@ class Cpu:
         for _ in range(runs):
             run()
         return (time.perf_counter() - begun) * 1e6 / runs
+
+    def wait(self) -> None:
+        """Nothing is ever enqueued."""
+
+    def stream(self) -> int:
+        """The default stream."""
+        return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +153,42 @@ def gain(torchs: Sequence[float], ours: Sequence[float]) -> tuple[float, float, 
     return statistics.median(saved), min(saved), max(saved)
 
 
-def host_us(run: Run, batches: int = 30, runs: int = 200) -> float:
+def host_us(machine: Machine, run: Run, batches: int = 30, runs: int = 200) -> float:
     """Host microseconds of one call that does not wait: the median over batches."""
     taken = []
     for _ in range(batches):
-        with _idle():
-            begun = time.perf_counter()
-            for _ in range(runs):
-                run()
-            taken.append((time.perf_counter() - begun) / runs * 1e6)
+        machine.wait()
+        begun = time.perf_counter()
+        for _ in range(runs):
+            run()
+        taken.append((time.perf_counter() - begun) / runs * 1e6)
+    machine.wait()
     return statistics.median(taken)
+
+
+def paired(
+    machine: Machine, first: Callable[[int], Run], second: Callable[[int], Run], most_apart: float, seconds: float
+) -> tuple[float, float]:  # fmt: skip
+    """Microseconds of one run of the second, and the first's time by the second's, of captured runs in turn.
+
+    What lies further apart than expected is measured again, three times as long.
+
+    Args:
+        first, second: functions that run a number of times, by that number.
+        most_apart: expected difference, as a share.
+    """
+    count = max(1, min(_MOST_RUNS, int(_GRAPH_US / machine.us(second(1), 3))))
+    graphs = [machine.capture(of(count)) for of in (first, second)]
+    for attempt in range(3):
+        taken: list[list[float]] = [[], []]
+        until = time.perf_counter() + seconds * 3**attempt
+        while len(taken[0]) < _FEWEST_PAIRS or time.perf_counter() < until:
+            for place in (0, 1) if len(taken[0]) % 2 == 0 else (1, 0):
+                taken[place].append(machine.us(graphs[place], 1))
+        ratio = statistics.median(one / other for one, other in zip(*taken, strict=True))
+        if abs(ratio - 1) <= most_apart:
+            break
+    return statistics.median(taken[1]) / count, ratio
 
 
 def _turn(machine: Machine, run: Run, pace: Pace) -> float:
@@ -150,15 +200,3 @@ def _turn(machine: Machine, run: Run, pace: Pace) -> float:
     while not counted or time.perf_counter() < begun + pace.settle_seconds + pace.counted_seconds:
         counted.append(machine.us(run, runs))
     return statistics.median(counted)
-
-
-@contextmanager
-def _idle() -> Iterator[None]:
-    """Begins and ends with nothing enqueued."""
-    wait = torch.cuda.synchronize if torch.cuda.is_available() else _nothing
-    wait()
-    yield
-    wait()
-
-
-def _nothing() -> None: ...

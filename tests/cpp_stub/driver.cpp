@@ -88,7 +88,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     int values = std::strcmp(reinterpret_cast<char*>(function), "pack") == 0 ? 2 : 4;
     if (std::strcmp(reinterpret_cast<char*>(function), "gemv") == 0) values = 1;
     for (int value = 0; value < values; ++value)
-        for (int byte = 0; byte < sizes[size_next + value]; ++byte)
+        for (int byte = 0; byte < sizes[(size_next + value) % 16]; ++byte)
             std::printf("%02x", static_cast<unsigned char*>(arguments[value])[byte]);
     size_next += values;
     std::printf("\n");

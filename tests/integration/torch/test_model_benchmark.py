@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from benchmarks.model import __main__ as benchmark  # noqa: E402
-from benchmarks.model import tuning  # noqa: E402
+from benchmarks.model import machines, tuning  # noqa: E402
 from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase  # noqa: E402
 from benchmarks.model.comparing import Compared, Setting, compare, installing  # noqa: E402
@@ -32,9 +32,10 @@ class Anywhere(StandIn):
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
+    monkeypatch.setattr(machines, "_LOOK_SECONDS", 1e-6)
     yield
     torch.set_num_threads(before)
 
@@ -62,7 +63,7 @@ def test_every_table_is_printed(
                                       "--modes", "eager,captured"])  # fmt: skip
     monkeypatch.setattr(benchmark, "DECODE_PACE", TINY_PACE)
     monkeypatch.setattr(benchmark, "DECODE", (1, 16))
-    monkeypatch.setattr(benchmark, "host_us", lambda call: 1.0)
+    monkeypatch.setattr(benchmark, "host_us", lambda machine, call: 1.0)
     assert benchmark.main() == 0
     text = capsys.readouterr().out
     rows = [line for line in text.splitlines() if line.startswith(("| prefill", "| decode"))]

@@ -1,0 +1,321 @@
+"""The C++ launcher on a GPU: every kernel of a bundle is right, and as fast as when Python launches it.
+
+python -m benchmarks.cpp_bundle --db suite.db --out benchmarks/results/cpp_bundle_h200.md
+
+The store is exported as a bundle by the command line; gemmtune.hpp is built by g++ against the driver API, as a shared
+library for the comparison and as the example program. Both launchers write C on the same random operands; every element
+is compared with an f64 product. Their times are those of CUDA graphs that replay in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from benchmarks.model.machines import Cuda, Machine, host_us, paired
+from benchmarks.published import ROOT, add_out, publish
+from gemmtune.exact import Exact, exact
+from gemmtune.torch.expected import Expected
+from space.devices import profile_named
+from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
+from space.registry import family_named
+from workers.cuda.calls import Call
+from workers.cuda.copies import Copy
+from workers.cuda.driver import Borrowed
+
+#: How far the times of one kernel may lie apart.
+MOST_APART: Final = 0.01
+#: How long the graphs of one problem take turns.
+PAIRS_SECONDS: Final = 0.12
+_INCLUDES: Final = ("/usr/local/cuda/include", "/usr/include")
+_ERROR: Final = 1024
+
+
+class Operands(ctypes.Structure):
+    """Mirrors `gemmtune::Operands`."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("a", "b", "c", "source", "bias")), ("alpha", ctypes.c_float),
+        ("beta", ctypes.c_float),
+    )  # fmt: skip
+
+
+class Failed(Exception):
+    """gemmtune.hpp returned an error."""
+
+
+class Library:
+    """gemmtune.hpp with an open bundle."""
+
+    def __init__(self, path: Path, bundle: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        for name in ("bundle_open", "kernel_open"):
+            getattr(self._library, name).restype = ctypes.c_void_p
+        self._text = ctypes.create_string_buffer(_ERROR)
+        self._bundle = self._opened("bundle_open", str(bundle).encode())
+
+    def kernel(self, problem: Gemm) -> int:
+        """A problem's kernel, to be closed."""
+        return self._opened("kernel_open", ctypes.c_void_p(self._bundle), problem.key.encode())
+
+    def launch(self, kernel: int, stream: int, operands: Operands, count: int = 1) -> float:
+        """Enqueues the product; host microseconds of one call."""
+        taken = ctypes.c_double()
+        if self._library.kernel_launch(
+            ctypes.c_void_p(kernel), ctypes.c_void_p(stream), ctypes.byref(operands), count, ctypes.byref(taken),
+            self._text, ctypes.c_size_t(_ERROR),
+        ):  # fmt: skip
+            raise Failed(self._text.value.decode())
+        return taken.value
+
+    def close(self, kernel: int) -> None:
+        """Unloads a kernel."""
+        self._library.kernel_close(ctypes.c_void_p(kernel))
+
+    def _opened(self, function: str, *words: Any) -> int:  # noqa: ANN401
+        found = getattr(self._library, function)(*words, self._text, ctypes.c_size_t(_ERROR))
+        if not found:
+            raise Failed(self._text.value.decode())
+        return int(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One problem.
+
+    Attributes:
+        wrong: what is wrong with C++'s result; empty if nothing is.
+        alike: whether both launchers wrote the same bits.
+        ratio: C++'s time by Python's.
+        host_us: of a call, by C++ and by Python.
+    """
+
+    problem: Gemm
+    config: str
+    us: float
+    ratio: float
+    host_us: tuple[float, float]
+    wrong: str
+    alike: bool
+
+    @property
+    def good(self) -> bool:
+        """Right, and within the bound of Python's time."""
+        return not self.wrong and abs(self.ratio - 1) <= MOST_APART
+
+    def __str__(self) -> str:
+        cpp, python = self.host_us
+        result = self.wrong or ("right, same bits" if self.alike else "right")
+        return (f"| {self.problem.title} | {self.us:.2f} | {self.ratio:.4f} | {cpp:.2f} | {python:.2f} | {result} "
+                f"| `{self.config}` |")  # fmt: skip
+
+
+HEADER: Final = (
+    "| problem | µs | C++ / Python | host of C++, µs | host of Python, µs | C | config |\n"
+    "| --- | ---: | ---: | ---: | ---: | --- | --- |"
+)
+
+
+def main() -> int:
+    """Prints a line per problem and a summary."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--db", required=True, help="store with the bests")
+    options.add_argument("--device", default=torch.cuda.get_device_name(), help="GPU model, as in the store")
+    options.add_argument("--min-gain", type=float, default=0.0, help="as `gemmtune export` takes it")
+    options.add_argument("--seconds", type=float, default=150.0, help="begin no problem after this time")
+    add_out(options)
+    given = options.parse_args()
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        bundle = exported(given, Path(folder) / "bundle")
+        library, example = built(Path(folder))
+        print(f"[{time.monotonic() - begun:.1f} s] exported and built", flush=True)
+        source = exact(bundle)
+        rows, skipped = measured(source, Library(library, bundle), Cuda(), begun + given.seconds)
+        plain = [row.problem for row in rows if row.problem.epilogue == "none"]
+        examples = [ran(example, bundle, problem) for problem in plain[:3]]
+    text = summary(rows, skipped, examples)
+    print(text)
+    publish("cpp_bundle", given.out, text, "\n".join([HEADER, *map(str, rows)]))
+    return int(not all(row.good for row in rows))
+
+
+def exported(given: argparse.Namespace, folder: Path) -> Path:
+    """The bundle that the command line writes of a store's bests on this GPU."""
+    words = ["export", "--db", given.db, "--format", "bundle", "--min-gain", str(given.min_gain), "--device",
+             given.device, "--out", str(folder)]  # fmt: skip
+    subprocess.run([sys.executable, "-m", "gemmtune", *words], check=True)
+    return folder
+
+
+def built(folder: Path) -> tuple[Path, Path]:
+    """The header as a shared library, and the example program."""
+    cpp, library, example = ROOT / "gemmtune" / "cpp", folder / "cpp_bundle.so", folder / "example"
+    flags = ["g++", "-std=c++17", "-O2", "-Wall", f"-I{cpp / 'include'}", f"-I{cuda_headers()}"]
+    # The library is loaded into a process that has the driver's; the program is linked as users do.
+    subprocess.run([*flags, "-shared", "-fPIC", str(ROOT / "benchmarks" / "cpp_bundle.cpp"), "-o", str(library),
+                    *driver_library(folder)], check=True)  # fmt: skip
+    subprocess.run([*flags, str(cpp / "example.cpp"), "-o", str(example), *driver_library(folder)], check=True)
+    return library, example
+
+
+def cuda_headers() -> Path:
+    """The folder of cuda.h: of the toolkit, or of the wheels beside torch."""
+    wheels = Path(torch.__file__).parents[1] / "nvidia"
+    beside_nvcc = [Path(nvcc).resolve().parents[1] / "include"] if (nvcc := shutil.which("nvcc")) else []
+    for folder in (*beside_nvcc, *map(Path, _INCLUDES), *sorted(wheels.glob("*/include"))):
+        if (folder / "cuda.h").exists():
+            return folder
+    raise SystemExit("cuda.h is not here: install the CUDA toolkit, or nvidia-cuda-runtime")
+
+
+def driver_library(folder: Path) -> list[str]:
+    """What links against the driver that this process uses: without the toolkit it lacks the name that -lcuda takes."""
+    link = folder / "libcuda.so"
+    if not link.exists():
+        torch.cuda.init()
+        mapped = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcuda.so" in line]
+        link.symlink_to(mapped[0])
+    return [f"-L{folder}", "-lcuda", "-Wl,--allow-shlib-undefined"]
+
+
+def measured(source: Exact, library: Library, machine: Machine, until: float) -> tuple[list[Row], list[str]]:
+    """A row of each problem whose kernel is ours, and why others have none."""
+    rows, skipped = [], []
+    print(HEADER, flush=True)
+    for best in source.bests.values():
+        problem = best.problem
+        if not family_named(best.config.family).own:
+            continue
+        if time.monotonic() > until or not isinstance(problem, Gemm):
+            skipped.append(f"{problem.title}: no time was left")
+            continue
+        try:
+            rows.append(row_of(source, problem, library, machine))
+            print(rows[-1], flush=True)
+        except Exception as error:  # one product that fails is a line, not the end
+            skipped.append(f"{problem.title}: {type(error).__name__}: {error}")
+            print(skipped[-1], flush=True)
+    return rows, skipped
+
+
+def row_of(source: Exact, problem: Gemm, library: Library, machine: Machine) -> Row:
+    """Compares both launchers on one problem."""
+    expected = Expected(problem, torch.device(machine.device))
+    outputs = [poisoned(expected) for _ in range(2)]
+    addresses = [copy_of(expected, c) for c in outputs]
+    kernel = library.kernel(problem)
+    try:
+        python = Python(source, problem)
+        cpp = partial(library.launch, kernel)
+        launchers: list[Callable[[int], object]] = [
+            lambda stream: cpp(stream, Operands(*addresses[0])), lambda stream: python(stream, addresses[1]),
+        ]  # fmt: skip
+        for launch in launchers:
+            launch(machine.stream())
+        machine.wait()
+        alike = torch.equal(*(c.view(torch.uint8) for c in outputs))
+        wrong = expected.difference(outputs[0])
+        if python_wrong := expected.difference(outputs[1]):
+            wrong += f" Python's is wrong too: {python_wrong}"
+        first, second = (repeated(launch, machine) for launch in launchers)
+        us, ratio = paired(machine, first, second, MOST_APART, PAIRS_SECONDS)
+        host = (
+            statistics.median(cpp(machine.stream(), Operands(*addresses[0]), 100) for _ in range(5)),
+            host_us(machine, lambda: launchers[1](machine.stream()), 5, 100),
+        )
+    finally:
+        machine.wait()
+        library.close(kernel)
+    return Row(problem, source.bests[problem.key].config.key, us, ratio, host, wrong, alike)
+
+
+class Python:
+    """The Python launcher of one problem, on any stream."""
+
+    def __init__(self, source: Exact, problem: Gemm) -> None:
+        assert source.bundle is not None
+        config, program = source.bests[problem.key].config, source.bundle.program(problem)
+        self._nowhere = torch.empty(1024, dtype=torch.uint8, device="cuda")
+        self._call = Call(problem, config, program, profile_named(source.device), self._nowhere.data_ptr())
+        self._on: dict[int, Any] = {}
+        self._held: list[torch.Tensor] = []
+
+    def __call__(self, stream: int, copy: Copy) -> None:
+        """Enqueues the product."""
+        if stream not in self._on:
+            self._on[stream] = self._call.on(Borrowed(stream))
+            memory = {name: torch.zeros(each.size_bytes, dtype=torch.uint8, device="cuda")
+                      for name, each in self._call.scratch.items()}  # fmt: skip
+            torch.cuda.synchronize()
+            self._held += memory.values()
+            self._on[stream].bring({name: each.data_ptr() for name, each in memory.items()})
+        self._on[stream](*copy)
+
+
+def poisoned(expected: Expected) -> torch.Tensor:
+    """C before a launch: NaN in every float format."""
+    size_bytes = expected.elements * expected.dtype.itemsize
+    held = torch.full((size_bytes,), 0xFF, dtype=torch.uint8, device=expected.device)
+    return held.view(expected.dtype).view(expected.shape)
+
+
+def copy_of(expected: Expected, c: torch.Tensor) -> Copy:
+    """Addresses of the operands, as launchers take them."""
+    source, bias = (0 if each is None else each.data_ptr() for each in (expected.source, expected.bias))
+    return Copy(expected.a.data_ptr(), expected.b.data_ptr(), c.data_ptr(), source, bias, expected.alpha, expected.beta)
+
+
+def repeated(launch: Callable[[int], object], machine: Machine) -> Callable[[int], Callable[[], None]]:
+    """A function that launches a number of times on the current stream, by that number."""
+
+    def of(count: int) -> Callable[[], None]:
+        def run() -> None:
+            stream = machine.stream()
+            for _ in range(count):
+                launch(stream)
+
+        return run
+
+    return of
+
+
+def ran(example: Path, bundle: Path, problem: Gemm) -> str:
+    """What the example program says of a problem."""
+    sizes = {one.name: one.elements * DTYPE_BYTES[one.dtype] for one in problem.operands()}
+    words = [str(example), str(bundle), problem.key, *(str(sizes[name]) for name in "abc")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    return (done.stdout + done.stderr).strip()
+
+
+def summary(rows: Sequence[Row], skipped: Sequence[str], examples: Sequence[str]) -> str:
+    """What holds for all problems."""
+    if not rows:
+        return "no kernel of ours is in the bundle" + "".join(f"\n- {line}" for line in skipped)
+    ratios = sorted(row.ratio for row in rows)
+    right, close = (sum(test(row) for row in rows) for test in (lambda row: not row.wrong, lambda row: row.good))
+    host = [statistics.median(row.host_us[place] for row in rows) for place in (0, 1)]
+    lines = [
+        f"{len(rows)} problems of the bundle; {right} right, {close} of them within "
+        f"{MOST_APART:.0%} of Python's time. C++ / Python: {ratios[0]:.4f} to {ratios[-1]:.4f}, median "
+        f"{statistics.median(ratios):.4f}. Host of a call, medians: C++ {host[0]:.2f} µs, Python {host[1]:.2f} µs."
+    ]
+    return "\n".join([*lines, *(f"- {line}" for line in (*skipped, *examples))])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""`benchmarks.cpp_bundle` and `benchmarks.algorithm_round_trip` on the CPU, with a stub driver and a recorder."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
+
+from benchmarks import algorithm_round_trip, cpp_bundle  # noqa: E402
+from benchmarks.model.machines import Cpu  # noqa: E402
+from benchmarks.published import ROOT  # noqa: E402
+from gemmtune.exact import exact  # noqa: E402
+from space.devices import profile_named  # noqa: E402
+from space.kinds.gemm import Gemm  # noqa: E402
+from space.registry import config_named  # noqa: E402
+from tests.fake_cublaslt import Recorder  # noqa: E402
+from tests.unit.tuner.tables.test_exporters import ALGORITHM, CUBIN, entry, table, written  # noqa: E402
+from tuner.files import export_folder  # noqa: E402
+from tuner.tables.exporters.guard import guarded  # noqa: E402
+from workers.cuda.families import cublaslt  # noqa: E402
+from workers.cuda.plans import plan_of  # noqa: E402
+
+ONE, BIASED = Gemm.of(64, 128, 256), Gemm.of(64, 128, 256, "fp16", epilogue="bias")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_both_launchers_are_compared_on_every_kernel_of_a_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def plan(each: dict[str, Any]) -> str:
+        problem, config = Gemm.from_key(each["problem"]["key"]), config_named(each["config"]["key"])
+        return plan_of(problem, config, each["build_digest"], profile_named("NVIDIA H200"))
+
+    document = table(entry(ONE), entry(BIASED), entry(Gemm.of(32, 128, 256), family="cublaslt"))
+    files = written("bundle", guarded(document), program=lambda _: CUBIN, plan=plan)
+    export_folder(tmp_path / "bundle", files)
+    stub, cpp = ROOT / "tests" / "cpp_stub", ROOT / "gemmtune" / "cpp" / "include"
+    subprocess.run(
+        ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{stub}", f"-I{cpp}",
+         str(stub / "driver.cpp"), str(ROOT / "benchmarks" / "cpp_bundle.cpp"), "-o", str(tmp_path / "library.so")],
+        check=True,
+    )  # fmt: skip
+    monkeypatch.setattr(cpp_bundle, "Python", lambda source, problem: lambda stream, copy: None)
+    monkeypatch.setattr(cpp_bundle, "PAIRS_SECONDS", 0.0)
+    monkeypatch.setattr(cpp_bundle, "MOST_APART", 1e9)
+    library = cpp_bundle.Library(tmp_path / "library.so", tmp_path / "bundle")
+    rows, skipped = cpp_bundle.measured(exact(tmp_path / "bundle"), library, Cpu(), float("inf"))
+    assert ([row.problem for row in rows], skipped) == ([ONE, BIASED], [])
+    # The stub computes nothing: C is still poisoned.
+    assert all("8,192 of 8,192 elements are off" in row.wrong and row.alike for row in rows)
+    assert "2 problems of the bundle; 0 right" in cpp_bundle.summary(rows, skipped, ["launched"])
+    _, skipped = cpp_bundle.measured(exact(tmp_path / "bundle"), library, Cpu(), 0.0)
+    assert len(skipped) == 2
+    with pytest.raises(cpp_bundle.Failed, match="no kernel for"):
+        library.kernel(Gemm.of(1, 2, 3))
+    capsys.readouterr()
+    ctypes.CDLL(None).fflush(None)
+
+
+def test_an_algorithm_is_rebuilt_from_its_row_and_compared_with_the_heuristics(monkeypatch: pytest.MonkeyPatch) -> None:
+    fp8 = Gemm.of(64, 128, 256, "fp8_e4m3")
+    document = table(
+        entry(ONE, family="cublaslt"), entry(BIASED, family="cublaslt"), entry(fp8, family="cublaslt"),
+    )  # fmt: skip
+    found = algorithm_round_trip.exported(document)
+    nine = {name: value for name, value in ALGORITHM.items() if name != "workspace_bytes"}
+    assert found == [(ONE, "TunableOp", nine), (BIASED, "TunableOp", nine), (fp8, "config", nine)]
+    with pytest.raises(ValueError, match="is not a name"):
+        algorithm_round_trip.numbers_of("Gemm_Cublaslt_id_66")
+
+    handle = object.__new__(cublaslt.Handle)
+    handle.lt, handle.handle, handle.version = Recorder(), 1, "130100"
+    monkeypatch.setattr(algorithm_round_trip, "PAIRS_SECONDS", 0.0)
+    listed = cublaslt.Matmul(handle, ONE).listed
+    for config, rank in ((listed[0], 0), (listed[1], 1)):
+        numbers = {name: config.number(name) for name in nine}
+        row = algorithm_round_trip.row_of(handle, ONE, "TunableOp", numbers, Cpu())
+        assert (row.rank, row.result[:6]) == (rank, "wrong:")
+    numbers = {name: listed[0].number(name) for name in nine} | {"swizzle": 1}
+    row = algorithm_round_trip.row_of(handle, ONE, "TunableOp", numbers, Cpu())
+    assert row.rank is None
+    assert "1 are not in today's list" in algorithm_round_trip.summary([row], [], "130100", document)
+    said = [algorithm_round_trip.compared("", *flags) for flags in ((True, True), (False, True), (False, False))]
+    assert said == ["same bits", "other bits", "right; the library's own runs differ in bits too"]
