@@ -171,9 +171,9 @@ def cancel_campaign(campaign_id: CampaignId, campaigns: CampaignsDependency) -> 
     return CampaignOut.of(campaigns.cancel(campaign_id))
 
 
-def _check_exists(campaign_id: CampaignId, campaigns: CampaignsDependency) -> None:
+async def _check_exists(campaign_id: CampaignId, campaigns: CampaignsDependency, request: Request) -> None:
     """Refuses an unknown campaign before the stream begins, while a status can still be sent."""
-    campaigns.get(campaign_id)
+    await request.app.state.streams.poll(lambda: campaigns.get(campaign_id))
 
 
 async def _count_stream(request: Request) -> AsyncIterator[None]:
@@ -197,11 +197,11 @@ async def watch_campaign(
     After a lost connection, Last-Event-ID resumes the stream; a few results may be repeated.
     """
     feed = _EventFeed(request.app.state.store, campaign_id, _moment(last_event_id))
-    stopping, polls = request.app.state.stopping, request.app.state.streams.polls
+    stopping, streams = request.app.state.stopping, request.app.state.streams
     loop = asyncio.get_running_loop()
     until = loop.time() + query.seconds
     while not stopping.is_set() and loop.time() < until:
-        for event in await polls.run(feed.poll):
+        for event in await streams.poll(feed.poll):
             yield event
         if feed.ended:
             return

@@ -13,6 +13,8 @@ from api.http_errors import HttpError
 MOST_QUERY_BYTES: Final = 8192
 #: A caller may save up this many seconds' worth of requests.
 _BURST_SECONDS: Final = 2.0
+#: A caller that has used this share of them hurries.
+_HURRY_SHARE: Final = 1 / 16
 #: Buckets kept; the least recently used one is dropped first.
 _MOST_CALLERS: Final = 10_000
 
@@ -34,15 +36,22 @@ class RateLimiter:
         """Takes a token from the caller's bucket and returns 0; if it is empty, returns the time until the next one."""
         if not self._per_second:
             return 0.0
-        now = self._clock()
-        left, since = self._buckets.get(caller, (self._most, now))
-        left = min(self._most, left + (now - since) * self._per_second)
+        left, now = self._left(caller)
         allowed = left >= 1.0
         self._buckets[caller] = (left - 1.0 if allowed else left, now)
         self._buckets.move_to_end(caller)
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1.0 - left) / self._per_second
+
+    def hurries(self, caller: str) -> bool:
+        """Whether a caller has begun to use up what it saved."""
+        return bool(self._per_second) and self._left(caller)[0] < self._most * (1 - _HURRY_SHARE)
+
+    def _left(self, caller: str) -> tuple[float, float]:
+        now = self._clock()
+        left, since = self._buckets.get(caller, (self._most, now))
+        return min(self._most, left + (now - since) * self._per_second), now
 
 
 def check_query(query: bytes) -> None:

@@ -25,6 +25,7 @@ from api.http_errors import HttpError
 from api.limits import RateLimiter, check_query
 from api.logs import RequestLog
 from api.metrics import Metrics
+from api.turns import Turns
 
 #: Answers a GET without the framework: JSON for a query string and a caller, at once or when it is awaited; or None to
 #: let the framework handle it.
@@ -68,6 +69,7 @@ class RequestMiddleware:
         self._rate_limiter = RateLimiter(access.requests_per_second)
         self._probe_limiter = RateLimiter(_PROBES_PER_SECOND)
         self._addresses, self._bodies = ClientAddresses(access.proxies), Bodies()
+        self._turns = Turns(self._rate_limiter.hurries)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles one request."""
@@ -94,6 +96,8 @@ class RequestMiddleware:
             else:
                 await send_in_pieces(send, message)
 
+        if (turn := self._turns.begin(who, started)) is not None:
+            await turn
         try:
             self._check_host(headers.get(b"host", b""))
             self._check_rate(scope["path"], who, address)

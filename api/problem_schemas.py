@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
+from pydantic_core import PydanticCustomError
 
 from api.derived import with_fields
 from space import problem as problems
@@ -18,9 +19,21 @@ Absent = SkipJsonSchema[None]
 
 #: Longest text of a field.
 _MOST_TEXT: Final = 60
+#: Several times as many fields as any object has.
+MOST_FIELDS: Final = 200
 
 
 _KIND = Annotated[str, Field(max_length=_MOST_TEXT, description=f"problem kind: {', '.join(KINDS)}")]
+
+
+def check_count(given: Any) -> Any:  # noqa: ANN401  (a JSON value)
+    """Refuses an object with very many fields before each of them becomes an error of its own, which takes longer."""
+    if isinstance(given, dict) and len(given) > MOST_FIELDS:
+        raise PydanticCustomError(
+            "too_many_fields", "an object with {count} fields, of at most {most}: compare it with /openapi.json",
+            {"count": len(given), "most": MOST_FIELDS},
+        )  # fmt: skip
+    return given
 
 
 def _asked() -> dict[str, Any]:
@@ -59,6 +72,7 @@ class ProblemQuery(BaseModel):
 
     # Unknown fields are rejected, so that a typo is not mistaken for a default.
     model_config = ConfigDict(extra="forbid")
+    _check_count = model_validator(mode="before")(check_count)
 
     kind: _KIND = DEFAULT_KIND
 

@@ -17,7 +17,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from api.problem_schemas import Absent as Absent
-from api.problem_schemas import ProblemOut
+from api.problem_schemas import ProblemOut, check_count
 from space.devices import identity_named
 from space.registry import problem_from_key
 from tuner.evidence.physics import in_range
@@ -39,6 +39,7 @@ class Strict(BaseModel):
     """Input that rejects unknown fields, so that a typo is not mistaken for a default."""
 
     model_config = ConfigDict(extra="forbid")
+    _check_count = model_validator(mode="before")(check_count)
 
 
 #: Listing the errors of a body that has very many takes far longer than finding them.

@@ -28,7 +28,7 @@ _RENDERED_AT_ONCE: Final = 20
 #: After rendering it rests for as many times as long: requests come first.
 _REST: Final = 4.0
 #: At least this many answers, from all over the store, are rendered before the service is ready.
-_RENDERED_AT_FIRST: Final = 1_000
+_RENDERED_AT_FIRST: Final = 500
 #: A service that could not poll its store for this long is not ready (`/readyz`).
 STALE_SECONDS: Final = 10.0
 _log = logging.getLogger("gemmtune.follower")
@@ -106,9 +106,8 @@ class SnapshotFollower:
         for name, known in snapshot.devices.items():
             snapshot.load(name, known.keys[:: max(1, len(known.keys) // _RENDERED_AT_FIRST)])
         if len(snapshot) > _RENDERED_AT_FIRST:
-            # The index stays in memory for good: exempt it from garbage collection, which would traverse it again and
-            # again while requests wait.
-            gc.collect()
+            # The index stays in memory for good, and has no cycles: exempt it from garbage collection, which would
+            # traverse it again and again while requests wait.
             gc.freeze()
         self._unrendered = _parts(snapshot) if len(snapshot) <= MOST_RENDERED else iter(())
         return snapshot

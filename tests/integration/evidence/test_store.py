@@ -205,6 +205,22 @@ def revision_and_tables(url: str) -> tuple[str | None, list[str]]:
     return found
 
 
+def test_a_start_reads_every_row_of_a_file_only_if_something_changed(tmp_path: Path) -> None:
+    engine, said = database.connect(f"sqlite:///{tmp_path}/store.db"), list[str]()
+    sa.event.listen(engine, "before_cursor_execute", lambda *words: said.append(words[2]))
+    for _ in range(2):
+        with database.migrating(engine) as connection:
+            database.migrate(connection, "head")
+        checked, said[:] = [text for text in said if "foreign_key_check" in text], []
+    assert checked == []
+    study = "INSERT INTO study VALUES (1, 999, 999, 'p', 'f', 's', 1, 'running', '', '2026-01-01')"
+    with pytest.raises(StoreError, match="point at rows"), database.migrating(engine) as connection:
+        connection.exec_driver_sql(study)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM study").scalar() == 0
+    engine.dispose()
+
+
 def test_a_problem_that_no_kind_reads_is_one_sentence_and_spoils_no_other(store: Store) -> None:
     keep_best(store)
     keep_best(store, Gemm.parse("128x256x256"))
