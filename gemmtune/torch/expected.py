@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional
 from gemmtune.torch.operators import DTYPES
 from space.kinds.gemm import Gemm
 from workers.cuda.bounds import FORMATS, bounds_of
+from workers.cuda.copies import Strides
 
 #: Memory of the f64 operands of one block of C.
 _BLOCK_BYTES: Final = 256 << 20
@@ -28,20 +30,25 @@ _ACTIVATIONS: Final = {"relu": functional.relu, "gelu": functional.gelu, "silu":
 class Expected:
     """One problem on random data.
 
+    Args:
+        strides: of the operands `a` and `b` whose lines are apart; NaN lies between them.
+
     Attributes:
         a, b, bias, source: operands, of `[batch, rows, columns]` where they are matrices.
         alpha, beta: exact in f32; 1 and 0 where the epilogue has none.
         shape, dtype, elements: of C.
     """
 
-    def __init__(self, problem: Gemm, device: torch.device) -> None:
-        self.problem, self.device = problem, device
+    def __init__(
+        self, problem: Gemm, device: torch.device, strides: Mapping[str, Strides] = MappingProxyType({})
+    ) -> None:
+        self.problem, self.device, self._strides = problem, device, strides
         self._random = torch.Generator(device).manual_seed(_SEED)
         batch, m, n, k = problem.batch, problem.m, problem.n, problem.k
         parts = problem.epilogue_parts
-        self.a = self._matrices(problem.dtype_a, m, k, transposed=problem.layout[0] == "t")
-        self.b = self._matrices(problem.dtype_b, k, n, transposed=problem.layout[1] == "t")
-        self.source = self._matrices(problem.dtype_c, m, n) if "beta" in parts else None
+        self.a = self._matrices("a", problem.dtype_a, m, k, transposed=problem.layout[0] == "t")
+        self.b = self._matrices("b", problem.dtype_b, k, n, transposed=problem.layout[1] == "t")
+        self.source = self._matrices("source", problem.dtype_c, m, n) if "beta" in parts else None
         self.bias = self._made(problem.dtype_bias, n) if "bias" in parts else None
         self.alpha, self.beta = (1.5 if "alpha" in parts else 1.0), (-0.75 if "beta" in parts else 0.0)
         self.shape, self.dtype = (batch, m, n), DTYPES[problem.dtype_c]
@@ -96,11 +103,12 @@ class Expected:
             error = _STEEPEST * error + shares.activation * x.abs()
         return y, shares.rounding * (y.abs() + error) + error + shares.smallest
 
-    def _matrices(self, dtype: str, rows: int, columns: int, transposed: bool = False) -> Tensor:
-        batch = self.problem.batch
-        if transposed:
-            return self._made(dtype, batch, columns, rows).mT
-        return self._made(dtype, batch, rows, columns)
+    def _matrices(self, name: str, dtype: str, rows: int, columns: int, transposed: bool = False) -> Tensor:
+        shape = (columns, rows) if transposed else (rows, columns)
+        made = self._made(dtype, self.problem.batch, *shape)
+        if lies := self._strides.get(name):
+            made = _spread(made, lies)
+        return made.mT if transposed else made
 
     def _made(self, name: str, *shape: int) -> Tensor:
         dtype, random = DTYPES[name], self._random
@@ -115,3 +123,11 @@ class Expected:
         if name == "tf32":
             made.view(torch.int32).bitwise_and_(_BELOW_TF32)
         return made
+
+
+def _spread(dense: Tensor, lies: Strides) -> Tensor:
+    """A copy whose lines are apart, with NaN between them."""
+    batch, lines, width = dense.shape
+    elements = (batch - 1) * lies.matrix + (lines - 1) * lies.line + width
+    room = torch.full((elements * dense.itemsize,), 0xFF, dtype=torch.uint8, device=dense.device).view(dense.dtype)
+    return room.as_strided(dense.shape, (lies.matrix, lies.line, 1)).copy_(dense)

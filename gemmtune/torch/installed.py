@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from gemmtune.exact import Exact, exact
 from gemmtune.torch import kernels
-from gemmtune.torch.operands import OUTPUT_OF, Refused, apart, problem_of
+from gemmtune.torch.operands import OUTPUT_OF, Refused, problem_of, separate, strides_of
 from space.kinds.gemm import Gemm
 from tuner.tables.exporters.guard import MIN_GAIN
 
@@ -52,11 +53,13 @@ class Installed:
 
     Attributes:
         source: where configs come from.
+        number: of this installation: another one's kernels may be of another table.
         enabled: whether calls are looked up at all.
         launched, passed: calls that ran our kernel, and calls that torch ran, of kinds that the table has.
     """
 
     source: Exact
+    number: int = field(default_factory=count(1).__next__)
     enabled: bool = True
     launched: int = 0
     passed: int = 0
@@ -99,7 +102,9 @@ class Installed:
             found = self._decide(kind, parts)
         if found is None:
             return None
-        if out is not None and not (found.writes(out) and apart(out, a, b, parts.bias, parts.source)):
+        if out is not None and not (
+            found.writes(out) and separate(out, found.strides, a, b, parts.bias, parts.source)
+        ):
             self.passed += 1
             return None
         try:
@@ -121,8 +126,9 @@ class Installed:
             return None
         shape, dtype = _output(parts)
         prepared = kernels.prepare(
-            ("installed", id(self), kind), problem, parts.a.get_device(), shape, dtype, "none", source=self.source
-        )
+            ("installed", self.number, kind), problem, parts.a.get_device(), shape, dtype, "none", source=self.source,
+            strides=strides_of(parts.a, parts.b),
+        )  # fmt: skip
         return self._remember(kind, prepared if isinstance(prepared, Kernel) else None)
 
     def _remember(self, kind: Hashable, found: Kernel | None) -> Kernel | None:

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -29,6 +30,7 @@ from tuner.settings import settings
 from workers.build import BuildFailure, compile_source
 from workers.builder import source_of
 from workers.cuda.clocks import power_limits_w
+from workers.cuda.copies import Strides
 from workers.errors import WorkerError
 
 log = logging.getLogger("gemmtune.torch")
@@ -38,6 +40,7 @@ KEPT_BYTES: Final = 64 << 20
 #: Alignment of each part of scratch memory, the same as that of torch's allocations.
 _ALIGN_BYTES: Final = 512
 _NONE: Final = (0, 0)
+_DENSE: Final[Mapping[str, Strides]] = MappingProxyType({})
 
 
 class _Thread(threading.local):
@@ -74,6 +77,7 @@ class Kernel:
         zeroed: name and bytes of each scratch buffer that must hold zeros before a call.
         passing: name and bytes of each scratch buffer whose content does not outlive a call.
         proved: whether its results were verified for exactly this problem when it was measured.
+        strides: of operands whose lines are apart.
     """
 
     config: Config
@@ -85,6 +89,7 @@ class Kernel:
     zeroed: dict[str, int]
     passing: dict[str, int]
     proved: bool = True
+    strides: Mapping[str, Strides] = field(default_factory=dict)
     _bound: dict[int, _Bound] = field(default_factory=dict)
     _masks: tuple[int, int, int] = field(init=False)
     _strides: tuple[int, ...] = field(init=False)
@@ -190,6 +195,7 @@ class Absent:
         why: the reason, as one sentence.
         shape, dtype: of C.
         compute: torch's own operator.
+        strides: of operands whose lines are apart.
     """
 
     why: str
@@ -197,6 +203,7 @@ class Absent:
     shape: tuple[int, ...]
     dtype: torch.dtype
     compute: Compute
+    strides: Mapping[str, Strides] = field(default_factory=dict)
 
     def launch(
         self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
@@ -231,7 +238,7 @@ def everything() -> list[Kernel | Absent]:
 
 def prepare(
     key: Hashable, problem: Gemm, device: int, shape: Sequence[int], dtype: torch.dtype, activation: str,
-    forbidden: str = "", source: sources.Source | None = None,
+    forbidden: str = "", source: sources.Source | None = None, strides: Mapping[str, Strides] = _DENSE,
 ) -> Kernel | Absent:  # fmt: skip
     """Looks up the best config, builds it, loads it, proves it where nobody has, and keeps it for calls of this kind.
 
@@ -239,6 +246,7 @@ def prepare(
         shape, dtype: of C.
         forbidden: why torch has to compute it; empty if a kernel may.
         source: where its config comes from; the configured source by default.
+        strides: of the operands `a` and `b` whose lines are apart.
     """
     with _LOCK:
         if key not in _PREPARED:
@@ -246,13 +254,13 @@ def prepare(
             operator = operator_of(problem, shape, dtype, activation, torch.device("cuda", device))
 
             def torchs(why: str) -> Absent:
-                return _logged(problem, Absent(why, device, shape, dtype, operator))
+                return _logged(problem, Absent(why, device, shape, dtype, operator, strides))
 
             if torch.cuda.is_current_stream_capturing():
                 # A graph can't contain loading; the next call outside of a capture prepares the kernel.
                 return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
                               "capture")  # fmt: skip
-            found = forbidden or _looked_up(problem, device, shape, dtype, source)
+            found = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
             if isinstance(found, Kernel) and not found.proved:
                 found = _proved(key, found, problem, torchs)
             _PREPARED[key] = torchs(found) if isinstance(found, str) else found
@@ -290,8 +298,9 @@ def _logged(problem: Gemm, found: Absent) -> Absent:
 
 
 def _looked_up(
-    problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype, source: sources.Source | None
-) -> Kernel | str:
+    problem: Gemm, device: int, shape: tuple[int, ...], dtype: torch.dtype, source: sources.Source | None,
+    strides: Mapping[str, Strides],
+) -> Kernel | str:  # fmt: skip
     """The loaded kernel, or why torch has to compute."""
     about = torch.cuda.get_device_properties(device)
     try:
@@ -314,18 +323,24 @@ def _looked_up(
         return f"{family.name} is built for {', '.join(sorted(built))}, {about.name} is {arch}"
     if broken := explain(family, problem, config, profile).broken:
         return f"the config found is illegal here, {broken[0].rule}: {broken[0].numbers}"
-    made = _loaded(problem, found, device, profile) if family.own else _of_library(problem, found, device)
+    if family.own:
+        made = _loaded(problem, found, device, profile, strides)
+    else:
+        made = _of_library(problem, found, device, strides)
     if isinstance(made, str):
         return made
     loaded, build_digest = made
     zeroed = {name: one.size_bytes for name, one in loaded.scratch.items() if one.zeroed}
     passing = {name: one.size_bytes for name, one in loaded.scratch.items() if not one.zeroed}
     aligned = tuple((name, loaded.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
-    proved = found.source == "measured" and build_digest == found.build_digest
-    return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved)
+    # Nobody measured it on operands that lie like these.
+    proved = found.source == "measured" and build_digest == found.build_digest and not strides
+    return Kernel(config, device, loaded, shape, dtype, aligned, zeroed, passing, proved, strides)
 
 
-def _loaded(problem: Gemm, found: sources.Found, device: int, profile: DeviceProfile) -> tuple[Any, str] | str:
+def _loaded(
+    problem: Gemm, found: sources.Found, device: int, profile: DeviceProfile, strides: Mapping[str, Strides] = _DENSE
+) -> tuple[Any, str] | str:
     """A kernel of ours, built where its source has no program, and loaded, and its build digest; or why it can't be."""
     # Imported here because the driver's bindings exist only where kernels can be launched.
     from workers.cuda.calls import Call
@@ -343,12 +358,15 @@ def _loaded(problem: Gemm, found: sources.Found, device: int, profile: DevicePro
             return f"{config.key} does not compile: {built.reason}"
         program, digest = built.cubin, built.digest
     try:
-        return Call(problem, config, program, profile, streams.allocated(1024, device).data_ptr()), digest
+        anywhere = streams.allocated(1024, device).data_ptr()
+        return Call(problem, config, program, profile, anywhere, strides), digest
     except CudaError as error:
         return f"{config.key} can't be loaded: {error}"
 
 
-def _of_library(problem: Gemm, found: sources.Found, device: int) -> tuple[Any, str] | str:
+def _of_library(
+    problem: Gemm, found: sources.Found, device: int, strides: Mapping[str, Strides] = _DENSE
+) -> tuple[Any, str] | str:
     """An algorithm of cuBLASLt, rebuilt, which has no build; or why it can't be."""
     from workers.cuda.calls import LibraryCall
     from workers.cuda.driver import CudaError
@@ -364,6 +382,6 @@ def _of_library(problem: Gemm, found: sources.Found, device: int) -> tuple[Any, 
             f"tune again with it"
         )
     try:
-        return LibraryCall(problem, found.config, library), ""
+        return LibraryCall(problem, found.config, library, strides), ""
     except CudaError as error:
         return f"{found.config.key} can't be rebuilt: {error}"

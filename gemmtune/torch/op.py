@@ -16,13 +16,14 @@ from gemmtune.torch.kernels import prepared
 from gemmtune.torch.operands import (
     OUTPUT_OF,
     Refused,
-    apart,
     check_devices,
     check_output,
     output_dtype,
     output_shape,
     overlapping,
     problem_of,
+    separate,
+    strides_of,
 )
 from gemmtune.torch.operators import operator_of
 from gemmtune.torch.private import modes
@@ -71,7 +72,7 @@ def gemm(
         # This kind of call was checked when it was prepared; a wrong `out` is reported below.
         if call is not None and (
             out is None
-            or (out_dtype in (None, dtype) and call.writes(out) and apart(out, a, b, bias, source))
+            or (out_dtype in (None, dtype) and call.writes(out) and separate(out, call.strides, a, b, bias, source))
         ):  # fmt: skip
             return call.launch(a, b, bias, source, alpha, beta, out)
     if activation not in _ACTIVATIONS:
@@ -110,7 +111,9 @@ def _on_gpu(
         problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted)
         forbidden = _EXACT if a.dtype is torch.float32 and not _tf32() else ""
         with torch.cuda.device(device):
-            call = kernels.prepare(key, problem, device, output_shape(a, b), dtype, activation, forbidden)
+            call = kernels.prepare(
+                key, problem, device, output_shape(a, b), dtype, activation, forbidden, strides=strides_of(a, b)
+            )
     return call.launch(a, b, bias, source, alpha, beta, out)
 
 

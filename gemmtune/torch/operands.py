@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from space.errors import ProblemError
+from space.instructions.tma import STRIDE_STEP_BYTES as ALIGN_BYTES
 from space.kinds.gemm import ACTIVATIONS, Gemm
+from workers.cuda.copies import Strides
 
 #: Our name of each torch dtype. f32 operands are multiplied as tf32 if torch may use tf32.
 INPUTS: Final = {
@@ -80,10 +82,9 @@ def problem_of(
             raise Refused(f"{name} is {tensor.dtype}: {_MULTIPLIED}")
     check_devices(a, b, bias, source)
     batch = a.shape[0] if b.dim() == 3 else 1
-    # Contiguous rows of any number of dimensions are rows of one matrix.
-    rows = math.prod(a.shape[:-1]) // batch
-    flat = a if a.dim() == b.dim() else _flattened(a, rows)
-    letters = _lies("a", flat), "n" if _lies("b", b) == "n" else "t"
+    flat = _flattened(a, b)
+    rows = flat.shape[-2]
+    letters = _lies("a", flat)[0], _lies("b", b)[0]
     parts = ["alpha"] * (alpha != 1.0) + ["beta"] * (source is not None) + ["bias"] * (bias is not None)
     if activation != "none":
         if activation not in ACTIVATIONS:
@@ -101,6 +102,12 @@ def problem_of(
         raise Refused(f"a {tuple(a.shape)} {a.dtype} by b {tuple(b.shape)} {b.dtype}: {error}") from error
     _check_epilogue(problem, shape, bias, source, dtype)
     return problem
+
+
+def strides_of(a: Tensor, b: Tensor) -> dict[str, Strides]:
+    """How the operands `a` and `b` of a problem lie whose rows or columns are apart; empty where both are dense."""
+    lies = {"a": _lies("a", _flattened(a, b))[1], "b": _lies("b", b)[1]}
+    return {name: strides for name, strides in lies.items() if strides is not None}
 
 
 def check_devices(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None) -> None:
@@ -123,6 +130,13 @@ def overlapping(out: Tensor, others: Sequence[tuple[str, Tensor | None]]) -> str
             if begin < other_end and other_begin < end:
                 return name
     return ""
+
+
+def separate(out: Tensor, strides: Mapping[str, Strides], a: Tensor, b: Tensor, *others: Tensor | None) -> bool:
+    """Whether `out` shares no memory with any input, where `strides` says how `a` and `b` lie."""
+    if strides:
+        return not overlapping(out, [("an operand", each) for each in (a, b, *others)])
+    return apart(out, a, b, *others)
 
 
 def apart(out: Tensor, *others: Tensor | None) -> bool:
@@ -160,29 +174,39 @@ def _range(tensor: Tensor) -> tuple[int, int]:
     return begin, begin + (reach + 1) * tensor.element_size()
 
 
-def _flattened(a: Tensor, rows: int) -> Tensor:
+def _flattened(a: Tensor, b: Tensor) -> Tensor:
+    """A with as many dimensions as B: rows of any number of dimensions are rows of one matrix."""
+    if a.dim() == b.dim():
+        return a
     try:
-        return a.view(rows, a.shape[-1])
+        return a.view(math.prod(a.shape[:-1]), a.shape[-1])
     except RuntimeError as error:
         raise Refused(_strided("a", a)) from error
 
 
-def _lies(name: str, matrix: Tensor) -> str:
-    """`n` if rows are contiguous, `t` if columns are."""
+def _lies(name: str, matrix: Tensor) -> tuple[str, Strides | None]:
+    """`n` if the elements of a row are neighbours, `t` if those of a column are; and how its lines lie if apart."""
     rows, columns = matrix.shape[-2:]
     down, along = matrix.stride()[-2:]
-    whole = matrix.dim() == 2 or matrix.shape[0] == 1 or matrix.stride(0) == rows * columns
-    if whole and (columns == 1 or along == 1) and (rows == 1 or down == columns):
-        return "n"
-    if whole and (rows == 1 or down == 1) and (columns == 1 or along == rows):
-        return "t"
+    batch = matrix.shape[0] if matrix.dim() == 3 else 1
+    step = matrix.stride(0) if batch > 1 else rows * columns
+    ways = (("n", rows, columns, down, along), ("t", columns, rows, along, down))
+    for letter, lines, width, line, next_ in ways:
+        if step == rows * columns and (width == 1 or next_ == 1) and (lines == 1 or line == width):
+            return letter, None
+    aligned = ALIGN_BYTES // math.gcd(ALIGN_BYTES, matrix.element_size())
+    for letter, lines, width, line, next_ in ways:
+        if lines == 1:
+            line = step
+        if next_ == 1 and line >= width and line % aligned == 0 and step % aligned == 0 and step > 0:
+            return letter, Strides(line, step if batch > 1 else line * lines)
     raise Refused(_strided(name, matrix))
 
 
 def _strided(name: str, tensor: Tensor) -> str:
     return (
-        f"{name} is {tuple(tensor.shape)} with strides {tensor.stride()}: kernels read matrices with dense rows "
-        f"or dense columns, without gaps; call {name}.contiguous()"
+        f"{name} is {tuple(tensor.shape)} with strides {tensor.stride()}: kernels read matrices whose rows or columns "
+        f"are contiguous, and dense or multiples of {ALIGN_BYTES} bytes apart; call {name}.contiguous()"
     )
 
 

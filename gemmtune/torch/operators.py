@@ -169,8 +169,10 @@ class _Counted:
 
 
 def _matrix(a: Tensor, k: int) -> Tensor:
-    """Dense rows as one matrix, whose strides say so even where there is one row."""
-    return a if a.dim() == 2 and a.stride(0) == k else a.as_strided((a.numel() // k, k), (k, 1))
+    """Rows as one matrix, whose strides say so even where there is one row."""
+    if a.numel() == k:
+        return a.as_strided((1, k), (k, 1))
+    return a if a.dim() == 2 else a.view(-1, k)
 
 
 def _aligned(a: Tensor, b: Tensor, out: Tensor | None) -> bool:

@@ -7,10 +7,11 @@ that hangs or leaves its memory can still harm the process: only tuning runs can
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import torch
@@ -20,6 +21,7 @@ from gemmtune.torch import streams
 from gemmtune.torch.expected import Expected
 from space.config import Config
 from space.kinds.gemm import Gemm
+from workers.cuda.copies import Strides
 
 #: Launches a, b, bias, source, alpha, beta into C.
 Launch = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, float, float, Tensor], object]
@@ -37,6 +39,10 @@ class Kernel(Protocol):
         """Where."""
 
     @property
+    def strides(self) -> Mapping[str, Strides]:
+        """Of operands whose lines are apart."""
+
+    @property
     def launch(self) -> Launch:
         """Launches it on the current stream."""
 
@@ -48,13 +54,15 @@ _POISONS: Final = (0xFF, 0x5A)
 #: Bytes before and after C that no launch may write.
 _GUARD_BYTES: Final = 4096
 
-_FOUND: Final[dict[tuple[str, int, str], str]] = {}
+#: Config, device, problem, and how its operands lie.
+_Name = tuple[str, int, str, tuple[tuple[str, Strides], ...]]
+_FOUND: Final[dict[_Name, str]] = {}
 _LOCK: Final = threading.Lock()
 
 
 def known(kernel: Kernel, problem: Gemm) -> str | None:
     """What `disproof` has said before; None if it was not asked."""
-    return _FOUND.get((kernel.config.key, kernel.device, problem.key))
+    return _FOUND.get(_name(kernel, problem))
 
 
 def disproof(kernel: Kernel, problem: Gemm) -> str:
@@ -62,8 +70,12 @@ def disproof(kernel: Kernel, problem: Gemm) -> str:
     with _LOCK:
         said = known(kernel, problem)
         if said is None:
-            said = _FOUND[kernel.config.key, kernel.device, problem.key] = _tried(kernel, problem)
+            said = _FOUND[_name(kernel, problem)] = _tried(kernel, problem)
         return said
+
+
+def _name(kernel: Kernel, problem: Gemm) -> _Name:
+    return kernel.config.key, kernel.device, problem.key, tuple(sorted(kernel.strides.items(), key=str))
 
 
 def _tried(kernel: Kernel, problem: Gemm) -> str:
@@ -73,7 +85,7 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
     try:
         with torch.no_grad(), torch.cuda.device(kernel.device), _unhindered(), torch.cuda.stream(stream):
             try:
-                wrong = difference(kernel.launch, problem, torch.device("cuda", kernel.device))
+                wrong = difference(kernel.launch, problem, torch.device("cuda", kernel.device), kernel.strides)
                 stream.synchronize()
             finally:
                 # What a wrong kernel leaves in its counters must not reach other calls.
@@ -83,9 +95,15 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
     return wrong and f"{kernel.config.key} is wrong here: {wrong}"
 
 
-def difference(launch: Launch, problem: Gemm, device: torch.device) -> str:
-    """How C of two launches on random data differs from the expected one; empty if it does not."""
-    expected = Expected(problem, device)
+def difference(
+    launch: Launch, problem: Gemm, device: torch.device, strides: Mapping[str, Strides] = MappingProxyType({})
+) -> str:
+    """How C of two launches on random data differs from the expected one; empty if it does not.
+
+    Args:
+        strides: of operands whose lines are apart.
+    """
+    expected = Expected(problem, device, strides)
     for poison in _POISONS:
         held, c = _poisoned(expected, poison)
         launch(expected.a, expected.b, expected.bias, expected.source, expected.alpha, expected.beta, c)

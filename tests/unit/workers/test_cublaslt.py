@@ -15,6 +15,7 @@ from space.kinds.gemm import DTYPES, Gemm
 from space.registry import config_named, family_named
 from tests.fake_cublaslt import LISTED, PLACES, Recorder, library_of, numbers_of
 from workers.cuda import calls, copies
+from workers.cuda.copies import Strides
 from workers.cuda.driver import CudaError
 from workers.cuda.families import cublaslt
 from workers.cuda.families.algorithms import ATTRIBUTES
@@ -52,6 +53,13 @@ def test_a_batch_is_strided_over_dense_products() -> None:
     lt, _ = described(Gemm.of(5, 7, 11, batch=4))
     assert [lt.attributes[f"BATCH_COUNT {place}"] for place in (1, 2, 3, 4)] == [4] * 4
     assert [lt.attributes[f"STRIDED_BATCH_OFFSET {place}"] for place in (1, 2, 3)] == [77, 55, 35]
+
+
+def test_operands_whose_lines_are_apart_have_their_own_leading_dimension_and_offset() -> None:
+    lt = Recorder()
+    cublaslt.Matmul(library_of(lt), Gemm.of(5, 7, 11, batch=4), {"a": Strides(16, 3), "b": Strides(24, 200)})
+    assert [ld for *_, ld in lt.layouts] == [24, 16, 7, 7]
+    assert [lt.attributes[f"STRIDED_BATCH_OFFSET {place}"] for place in (1, 2, 3)] == [200, 3, 35]
 
 
 def test_fast_accumulation_is_the_numerics_of_the_problem() -> None:

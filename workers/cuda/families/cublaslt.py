@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,7 @@ from space.devices import DeviceProfile
 from space.families.common import WORKSPACE_BYTES
 from space.families.cublaslt import BY_RANK, CUBLASLT, MAX_RANKS
 from space.kinds.gemm import Gemm
-from workers.cuda.copies import Copy
+from workers.cuda.copies import Copy, Strides
 from workers.cuda.driver import Buffer, CudaError, Stream
 from workers.cuda.families.algorithms import ATTRIBUTES, Algorithm, Result, alignment_bytes, attributes, rebuilt
 from workers.cuda.families.launcher import Launcher, Library
@@ -93,11 +94,16 @@ class Matmul:
     first operand. B stored [N,K] is its matrix [K,N] and must be transposed; B stored [K,N] must not. For A it is the
     other way round.
 
+    Args:
+        strides: of the operands `a` and `b` whose lines are apart.
+
     Attributes:
         whole: whether sums are whole numbers, which are not scaled: alpha is 1 and beta 0.
     """
 
-    def __init__(self, library: Handle, problem: Gemm) -> None:
+    def __init__(
+        self, library: Handle, problem: Gemm, strides: Mapping[str, Strides] = MappingProxyType({})
+    ) -> None:
         self._library, self._problem = library, problem
         m, n, k = problem.m, problem.n, problem.k
         whole = self.whole = problem.dtype_acc == "s32"
@@ -108,8 +114,9 @@ class Matmul:
         self._types = compute, scale, *(_TYPES[each] for each in (problem.dtype_b, problem.dtype_a, source, dtype_c))
         self._descriptor = library.lt.matmul_desc_create(compute, scale)
         self._describe_operation()
-        self._first = self._layout(problem.dtype_b, *((k, n) if problem.layout[1] == "t" else (n, k)))
-        self._second = self._layout(problem.dtype_a, *((k, m) if problem.layout[0] == "n" else (m, k)))
+        of_b, of_a = ((k, n) if problem.layout[1] == "t" else (n, k)), ((k, m) if problem.layout[0] == "n" else (m, k))
+        self._first = self._layout(problem.dtype_b, *of_b, strides.get("b"))
+        self._second = self._layout(problem.dtype_a, *of_a, strides.get("a"))
         self._output, self._source = self._layout(dtype_c, n, m), self._layout(source, n, m)
 
     @cached_property
@@ -197,14 +204,15 @@ class Matmul:
         held = np.array([value], dtype=dtype)
         self._library.lt.matmul_desc_set_attribute(self._descriptor, attribute, held.ctypes.data, held.nbytes)
 
-    def _layout(self, dtype: str, rows: int, columns: int) -> int:
-        """A dense column-major matrix, one for each product of the batch."""
+    def _layout(self, dtype: str, rows: int, columns: int, strides: Strides | None = None) -> int:
+        """A column-major matrix, dense without strides, one for each product of the batch."""
         lt, batch = self._library.lt, self._problem.batch
-        layout = lt.matrix_layout_create(_TYPES[dtype], rows, columns, rows)
+        lies = strides or Strides(rows, rows * columns)
+        layout = lt.matrix_layout_create(_TYPES[dtype], rows, columns, lies.line)
         if batch > 1:
             for attribute, value, kind in (
                 (lt.MatrixLayoutAttribute.BATCH_COUNT, batch, np.int32),
-                (lt.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, rows * columns, np.int64),
+                (lt.MatrixLayoutAttribute.STRIDED_BATCH_OFFSET, lies.matrix, np.int64),
             ):
                 held = np.array([value], dtype=kind)
                 lt.matrix_layout_set_attribute(layout, attribute, held.ctypes.data, held.nbytes)

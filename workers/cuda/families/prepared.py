@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import ClassVar
 
 from space.config import Config
 from space.devices import DeviceProfile
@@ -22,7 +23,13 @@ Passes = tuple[tuple[Launch, Arguments], ...]
 
 
 class PreparedLauncher(Launcher):
-    """A launcher with a loaded program, whose arguments are prepared once per copy."""
+    """A launcher with a loaded program, whose arguments are prepared once per copy.
+
+    Attributes:
+        strided: whether it takes operands whose lines are apart, where it packs none.
+    """
+
+    strided: ClassVar[bool] = False
 
     def __init__(
         self, problem: OwnProblem, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Final, Protocol, TypeVar, cast
 
 from cuda.bindings import driver as cu
 
+from workers.cuda.copies import Strides
 from workers.cuda.driver import Buffer, CudaError, check
 
 _SWIZZLES: Final = {
@@ -138,9 +140,14 @@ Program = TypeVar("Program")
 
 
 class Shared:
-    """Tensor maps by box and address, and scratch memory by name; everything lives as long as the problem."""
+    """Tensor maps by box and address, and scratch memory by name; everything lives as long as the problem.
 
-    def __init__(self) -> None:
+    Attributes:
+        strides: of the operands `a` and `b` whose lines are apart; the others are dense.
+    """
+
+    def __init__(self, strides: Mapping[str, Strides] = MappingProxyType({})) -> None:
+        self.strides = strides
         self._maps: dict[Box, Callable[[int], TensorMap]] = {}
         self._scratch: dict[str, Buffer] = {}
         self._outgrown: list[Buffer] = []

@@ -19,7 +19,7 @@ from space.families.sm90_wgmma.stream_k import sharing
 from space.instructions.tma import ADDRESS_STEP_BYTES, MAP_BYTES, SWIZZLE_SPANS
 from space.kinds.gemm import Gemm
 from space.layouts.swizzle import row_bytes_of
-from workers.cuda.copies import Copy
+from workers.cuda.copies import Copy, Strides
 from workers.cuda.driver import Arguments, Launch
 from workers.cuda.families.arguments import (
     EVICT_FIRST,
@@ -75,6 +75,8 @@ class WgmmaArguments(GemmArguments):
 
 class WgmmaLauncher(PreparedLauncher):
     """The kernel, behind a packing pass where an operand needs one."""
+
+    strided = True
 
     def __init__(self, problem: Gemm, config: Config, cubin: bytes, device: DeviceProfile, shared: Shared) -> None:
         super().__init__(problem, config, cubin, device, shared)
@@ -162,9 +164,10 @@ class WgmmaLauncher(PreparedLauncher):
             else (number("swizzle_b"), number("tile_n"), number("cluster_m"))
         )
         lines = number("tile_k") if lies_mn_major(p, name) else rows
-        pitch = layout.pitch * size
+        lies = self._shared.strides.get(name) or Strides(layout.pitch, layout.pitch * layout.lines)
         box = Box(
-            size, layout.columns, layout.lines, p.batch, pitch, pitch * layout.lines, row_bytes_of(swizzle) // size,
+            size, layout.columns, layout.lines, p.batch, lies.line * size, lies.matrix * size,
+            row_bytes_of(swizzle) // size,
             lines // sharers, swizzle, number("l2_promotion"),
         )  # fmt: skip
         return name, self._shared.maps(box)
