@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +11,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.importance import LEAST, Why, why
 from tuner.errors import NothingMeasured
@@ -129,16 +127,15 @@ def test_too_few_measurements_are_one_sentence(url: str) -> None:
 
 
 def test_by_command(url: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gemmtune", "why", PROBLEM.shape, "--db", url]
-    said = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert said.stderr == ""
-    assert "tile_n" in said.stdout
-    assert "+15.0%" in said.stdout
-    document = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert document["importances"][0]["knob"] == "tile_n"
-    none = subprocess.run([*command[:4], "7x7x7", "--db", url], capture_output=True, text=True, check=False)
-    assert (none.returncode, none.stdout) == (6, "")
-    assert "gemmtune tune 7x7x7" in none.stderr
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": url})
+    said = shell("why", PROBLEM.shape)
+    assert (said.code, said.err) == (0, "")
+    assert "tile_n" in said.out
+    assert "+15.0%" in said.out
+    assert shell("why", PROBLEM.shape, "--json").json["importances"][0]["knob"] == "tile_n"
+    none = shell("why", "7x7x7")
+    assert (none.code, none.out) == (6, "")
+    assert "gemmtune tune 7x7x7" in none.err
 
 
 def test_over_http(url: str) -> None:
@@ -157,14 +154,13 @@ def test_the_ladder_of_a_weight_names_its_cliffs(tmp_path: Path) -> None:
     with Store.open(url) as store:
         for m, us in ((64, 30.0), (128, 12.0), (256, 14.0)):
             keep_best(store, Gemm.parse(f"{m}x4096x4096"), us=us)
-    command = [sys.executable, "-m", "gemmtune", "ladder", "4096x4096", "--m", "64,96,128,256", "--db", url, "--json"]
-    said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": url})
+    said = shell("ladder", "4096x4096", "--m", "64,96,128,256", "--json").json
     assert [rung["m"] for rung in said["rungs"]] == [64, 96, 128, 256]
     assert [rung["source"] for rung in said["rungs"]][2:] == ["measured", "measured"]
     (cliff,) = said["cliffs"]
     assert (cliff["m"], cliff["witness_m"], cliff["kind"]) == (64, 128, "inversion")
-    wrong = subprocess.run([*command[:5], "--m", "1,x"], capture_output=True, text=True, check=False)
-    assert wrong.returncode == 3
+    assert shell("ladder", "4096x4096", "--m", "1,x").code == 3
 
 
 def test_what_to_type_next_names_all_of_the_problem(url: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.shell import Shell
 from tests.support import FAMILY, PROBLEM, record_problem
 from tuner.evidence.store import Store
 
@@ -20,79 +21,84 @@ CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
            for raster in ("along_m", "along_n") for group in (1, 2, 4, 8)]  # fmt: skip
 
 
-class Shell:
-    """Runs commands in an environment of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.db = folder / "store.db"
-        record_problem(folder / "recorded" / "h200", CONFIGS)
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")} | {
-            "GEMMTUNE_DB": str(self.db),
-            "GEMMTUNE_CACHE_DIR": str(folder / "cache"),
-            "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"),
-        }
-
-    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-m", "gemmtune", *words], env=self.environment | environment,
-                              capture_output=True, text=True, timeout=300)  # fmt: skip
+def shell_in(folder: Path) -> Shell:
+    """A shell whose store, cache and one recording are in a folder."""
+    record_problem(folder / "recorded" / "h200", CONFIGS)
+    return Shell(folder, {
+        "GEMMTUNE_DB": str(folder / "store.db"),
+        "GEMMTUNE_CACHE_DIR": str(folder / "cache"),
+        "GEMMTUNE_RECORDED_DIR": str(folder / "recorded"),
+    })  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
-    return Shell(tmp_path_factory.mktemp("shell"))
+    return shell_in(tmp_path_factory.mktemp("shell"))
+
+
+def test_a_process_returns_the_code_and_the_words_of_its_command(shell: Shell) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")}
+    for words, code in (("tune", PROBLEM.shape, "--device", "recorded:h200", "--json"), 0), (("tune", "0x16x16"), 3):
+        done = subprocess.run([sys.executable, "-m", "gemmtune", *words], env=kept | shell.environment,
+                              capture_output=True, text=True, timeout=300)  # fmt: skip
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        if code:
+            assert (done.stdout, "m = 0" in done.stderr) == ("", True)
+        else:
+            assert json.loads(done.stdout)["finals"][0]["config"].startswith("sm90_wgmma:")
 
 
 def test_the_main_job_from_tune_to_export(shell: Shell) -> None:
     tuned = shell("tune", PROBLEM.shape, "--device", "recorded:h200")
-    assert tuned.returncode == 0, tuned.stderr
-    assert "No GPU is used" in tuned.stderr
-    assert "8/8 candidates" in tuned.stderr
+    assert tuned.code == 0, tuned.err
+    assert "No GPU is used" in tuned.err
+    assert "8/8 candidates" in tuned.err
     for said in ("best config", "TFLOP/s", "cuBLASLt's first choice", "replayed from a recording",
                  "replayed: a GPU measured this", "gemmtune serve"):  # fmt: skip
-        assert said in tuned.stdout
-    best = json.loads(shell("best", PROBLEM.shape, "--json").stdout)
+        assert said in tuned.out
+    best = shell("best", PROBLEM.shape, "--json").json
     assert (best["source"], best["config"]["family"]) == ("measured", "sm90_wgmma")
     assert best["evidence"]["verification"]["mismatches"] == 0
-    assert shell("export", "--format", "json", "--out", str(shell.folder / "t.json")).returncode == 0
-    table = json.loads((shell.folder / "t.json").read_text())
+    assert shell("export", "--format", "json", "--out", str(shell.home / "t.json")).code == 0
+    table = json.loads((shell.home / "t.json").read_text())
     assert [entry["config"] for entry in table["entries"]] == [best["config"]]
 
 
 def test_the_history_of_a_best_has_its_reason_and_a_first_best_stays(shell: Shell) -> None:
     shell("tune", PROBLEM.shape, "--device", "recorded:h200")
-    (change,) = json.loads(shell("best", PROBLEM.shape, "--history", "--json").stdout)["changes"]
+    (change,) = shell("best", PROBLEM.shape, "--history", "--json").json["changes"]
     assert change["reason"] == "the first that was measured"
-    assert "the first that was measured" in shell("best", PROBLEM.shape, "--history").stdout
+    assert "the first that was measured" in shell("best", PROBLEM.shape, "--history").out
     refused = shell("best", PROBLEM.shape, "--rollback", str(change["id"]))
-    assert (refused.returncode, "nothing was best before it" in refused.stderr) == (6, True)
+    assert (refused.code, "nothing was best before it" in refused.err) == (6, True)
 
 
 def test_json_stands_alone_on_standard_output(shell: Shell) -> None:
-    tuned = json.loads(shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--json").stdout)
+    tuned = shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--json").json
     assert tuned["finals"][0]["config"].startswith("sm90_wgmma:")
-    assert json.loads(shell("space", "64x64x64", "--json").stdout)["families"][0]["family"] == "sm90_wgmma"
-    assert "driver" in {check["name"] for check in json.loads(shell("doctor", "--json").stdout)["checks"]}
+    assert shell("space", "64x64x64", "--json").json["families"][0]["family"] == "sm90_wgmma"
+    assert "driver" in {check["name"] for check in shell("doctor", "--json").json["checks"]}
 
 
 def test_explain_says_illegal_with_its_exit_code_and_the_nearest_change(shell: Shell) -> None:
     said = shell("explain", "4096x4096x4096", "--config", "tile_n=256,stages=5,epilogue=direct")
-    assert said.returncode == 1
-    assert "smem.capacity" in said.stdout
-    assert "stages=4 is the nearest legal change" in said.stdout
-    assert shell("explain", "4096x4096x4096").returncode == 0
+    assert said.code == 1
+    assert "smem.capacity" in said.out
+    assert "stages=4 is the nearest legal change" in said.out
+    assert shell("explain", "4096x4096x4096").code == 0
 
 
 def test_explain_names_several_changes_where_one_does_not_help(shell: Shell) -> None:
     said = shell("explain", "4096x4096x4096", "--config", "schedule=pingpong,consumer_warpgroups=3,tile_n=256")
-    assert said.returncode == 1
-    assert "tile_m=64,consumer_warpgroups=2 is the nearest legal change: it changes 2 knobs at once" in said.stdout
+    assert said.code == 1
+    assert "tile_m=64,consumer_warpgroups=2 is the nearest legal change: it changes 2 knobs at once" in said.out
 
 
 def test_rules_of_what_is_worth_trying_can_be_switched_off(shell: Shell) -> None:
     words = ("space", "8192x8192x8192", "--json")
-    all_rules, fewer = (json.loads(shell(*words, *flags).stdout) for flags in ((), ("--no-rule", "worth.cache_hint",
-                                                                                    "--no-rule", "worth.pdl")))
+    two = ("--no-rule", "worth.cache_hint", "--no-rule", "worth.pdl")
+    all_rules, fewer = (shell(*words, *flags).json for flags in ((), two))
     (pruned,), (wider,) = all_rules["families"], fewer["families"]
     removing = {rule["rule"] for rule in pruned["removed"]} - {rule["rule"] for rule in wider["removed"]}
     assert removing == {"worth.cache_hint", "worth.pdl"}
@@ -102,14 +108,14 @@ def test_rules_of_what_is_worth_trying_can_be_switched_off(shell: Shell) -> None
 
 def test_space_counts_add_up(shell: Shell) -> None:
     for flags in ((), ("--unpruned",)):
-        counted = json.loads(shell("space", "4096x4096x4096", "--json", *flags).stdout)
+        counted = shell("space", "4096x4096x4096", "--json", *flags).json
         for one in counted["families"]:
             assert one["left"] + sum(rule["removed"] for rule in one["removed"]) == one["product"]
 
 
 def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
-    assert shell("best", "5000x5000x5000").stdout.startswith("predicted:")
-    assert json.loads(shell("best", TOO_LARGE, "--json").stdout)["source"] == "none"
+    assert shell("best", "5000x5000x5000").out.startswith("predicted:")
+    assert shell("best", TOO_LARGE, "--json").json["source"] == "none"
 
 
 @pytest.mark.parametrize(
@@ -141,53 +147,54 @@ def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
 def test_bad_input_is_one_sentence_and_an_exit_code(
     tmp_path_factory: pytest.TempPathFactory, words: tuple[str, ...], code: int, said: str
 ) -> None:
-    shell = Shell(tmp_path_factory.mktemp("bad"))
-    Store.open(f"sqlite:///{shell.db}").close()
+    shell = shell_in(tmp_path_factory.mktemp("bad"))
+    Store.open(f"sqlite:///{shell.home}/store.db").close()
     result = shell(*words)
-    assert result.returncode == code, result.stderr
-    assert said in result.stderr
-    assert "Traceback" not in result.stderr
+    assert result.code == code, result.err
+    assert said in result.err
+    assert "Traceback" not in result.err
 
 
 def test_a_gpu_that_is_not_here_is_told_with_the_fix(shell: Shell) -> None:
-    if shell("doctor", "--json").stdout.find('"name": "gpu",\n      "state": "ok"') >= 0:
+    if shell("doctor", "--json").out.find('"name": "gpu",\n      "state": "ok"') >= 0:
         pytest.skip("this machine has a GPU")
     result = shell("tune", PROBLEM.shape, "--device", "cuda:0")
-    assert result.returncode == 4
-    assert "recorded:h200" in result.stderr
+    assert result.code == 4
+    assert "recorded:h200" in result.err
 
 
 def test_damaged_files_are_told_and_left_alone(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
-    shell.db.write_bytes(b"no database at all" * 50)
+    shell = shell_in(tmp_path)
+    store = tmp_path / "store.db"
+    store.write_bytes(b"no database at all" * 50)
     result = shell("tune", PROBLEM.shape, "--device", "recorded:h200")
-    assert (result.returncode, shell.db.read_bytes()) == (5, b"no database at all" * 50)
+    assert (result.code, store.read_bytes()) == (5, b"no database at all" * 50)
     recording = next((tmp_path / "recorded" / "h200").glob("*.parquet"))
     recording.write_bytes(recording.read_bytes()[:300])
     result = shell("tune", PROBLEM.shape, "--device", "recorded:h200", "--db", str(tmp_path / "other.db"))
-    assert result.returncode == 4
-    assert recording.name in result.stderr
+    assert result.code == 4
+    assert recording.name in result.err
 
 
 def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
-    shell = Shell(tmp_path)
+    shell = shell_in(tmp_path)
     (tmp_path / "file").write_text("in the way")
     words = ("tune", PROBLEM.shape, "--device", "recorded:h200")
     result = shell(*words, GEMMTUNE_CACHE_DIR=str(tmp_path / "file"))
-    assert result.returncode == 4
-    assert "GEMMTUNE_CACHE_DIR" in result.stderr
+    assert result.code == 4
+    assert "GEMMTUNE_CACHE_DIR" in result.err
 
 
 def test_a_setting_outside_its_domain_is_named(shell: Shell) -> None:
     result = shell("best", "16x16x16", GEMMTUNE_PORT="99999999")
-    assert result.returncode == 3
-    assert "GEMMTUNE_PORT" in result.stderr
+    assert result.code == 3
+    assert "GEMMTUNE_PORT" in result.err
 
 
 def test_retune_lists_what_is_stale_and_creates_no_store(shell: Shell) -> None:
     shell("tune", PROBLEM.shape, "--device", "recorded:h200")
     listed = shell("retune", "--stale", "--dry-run", "--json", "--device", "recorded:h200")
-    assert json.loads(listed.stdout) == {"bests": 1, "stale": []}
-    missing = shell.folder / "missing.db"
+    assert listed.json == {"bests": 1, "stale": []}
+    missing = shell.home / "missing.db"
     refused = shell("retune", "--stale", "--device", "recorded:h200", "--db", str(missing))
-    assert (refused.returncode, missing.exists()) == (5, False)
+    assert (refused.code, missing.exists()) == (5, False)
