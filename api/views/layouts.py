@@ -24,7 +24,7 @@ from tuner.views.layouts import DESCRIPTORS, Drawn
 router = APIRouter(tags=["layouts"], dependencies=[Depends(require("read"))])
 Text = Annotated[str, Field(max_length=100, pattern=PRINTABLE)]
 #: A 64-bit word, decimal or 0x….
-Word = Annotated[str, Field(max_length=20, pattern=r"^(0x[0-9a-fA-F]{1,16}|[0-9]{1,20})?$")]
+Word = Annotated[str, Field(max_length=20, pattern=r"^(0x[0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,19})?$")]
 Major = Literal["k", "mn"]
 _SVG: Final = "image/svg+xml"
 

@@ -354,6 +354,7 @@ def test_a_layout_is_drawn(http: TestClient, kind: str) -> None:
      ("boxes", {"dtype": "bf17"}), ("banks", {"addresses": "1,,2"}), ("banks", {"addresses": "3", "width": 16}),
      ("banks", {"pattern": HOSTILE}), ("fragment", {"instruction": HOSTILE}), ("fragment", {"thread": 1000}),
      ("scales", {"rows": 7}), ("descriptor", {"word": "0xg"}), ("descriptor", {"start": 1}),
+     ("descriptor", {"word": "0645"}),
      ("descriptor", {"word": "18446744073709551616"}), ("instruction", {"kind": HOSTILE}),
      ("instruction", {"m": 3}), ("instruction", {"word": "0xffffffffff"})],
 )  # fmt: skip
