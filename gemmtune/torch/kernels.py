@@ -156,9 +156,11 @@ class Kernel:
         """Gives the call its scratch addresses if they changed; returns the memory to keep until the launch."""
         passing_bytes, zeroed_bytes = self._room
         if torch.cuda.is_current_stream_capturing():
-            # The graph needs memory of its own: each replay zeroes it, unordered with eager calls on this stream.
-            memory = streams.allocated(passing_bytes, self.device)
-            memories = memory, streams.allocated(zeroed_bytes, self.device).zero_()
+            # The graph needs memory of its own: replays are not ordered with eager calls on this stream.
+            zeros = streams.reserve(self.device).take(zeroed_bytes)
+            if zeros is None:
+                zeros = streams.allocated(zeroed_bytes, self.device).zero_()
+            memories = streams.allocated(passing_bytes, self.device), zeros
             grown = -1
         elif passing_bytes > KEPT_BYTES:
             memories = streams.allocated(passing_bytes, self.device), bound.queue.scratch(0, zeroed_bytes)[1]
@@ -261,6 +263,8 @@ def prepare(
                 return torchs("the stream is being captured and the kernel is not loaded yet: call it once before the "
                               "capture")  # fmt: skip
             found = forbidden or _looked_up(problem, device, shape, dtype, source, strides)
+            if isinstance(found, Kernel) and found.zeroed:
+                streams.reserve(device).refill()
             if isinstance(found, Kernel) and not found.proved:
                 found = _proved(key, found, problem, torchs)
             _PREPARED[key] = torchs(found) if isinstance(found, str) else found

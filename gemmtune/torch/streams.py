@@ -11,6 +11,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+#: Size of one reserve, and how many of them a device has at most.
+RESERVE_BYTES: Final = 4 << 20
+MOST_RESERVES: Final = 16
+_ALIGN_BYTES: Final = 512
 _LOCK: Final = threading.Lock()
 #: Allocates scratch memory when it grows, which is rare.
 _ELSEWHERE: Final = ThreadPoolExecutor(1, "gemmtune-memory")
@@ -60,7 +64,40 @@ class Queue:
         return _ELSEWHERE.submit(_allocated_on, stream, max(size_bytes, 1), self.device).result()
 
 
+@dataclass
+class Reserve:
+    """Zeros of one device for the counters of captured calls.
+
+    Each call has its own and leaves them zero, so that no replay has to zero them: a node costs a microsecond. Graphs
+    don't say when they end, so nothing comes back, and there is a limit; beyond it, graphs zero memory of their own.
+    """
+
+    device: int
+    _zeros: Tensor | None = None
+    _used: int = 0
+    _kept: list[Tensor] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def refill(self) -> None:
+        """Makes room for the calls of a capture; the current stream must not be capturing."""
+        with self._lock:
+            enough = self._zeros is not None and self._used <= RESERVE_BYTES // 2
+            if not enough and len(self._kept) < MOST_RESERVES:
+                self._zeros, self._used = _ELSEWHERE.submit(_made_zeros, self.device).result(), 0
+                self._kept.append(self._zeros)
+
+    def take(self, size_bytes: int) -> Tensor | None:
+        """Zeros that nobody else has; None where there are too few."""
+        with self._lock:
+            begin, self._used = self._used, self._used + -(-size_bytes // _ALIGN_BYTES) * _ALIGN_BYTES
+            if self._zeros is None or self._used > RESERVE_BYTES:
+                self._used = begin
+                return None
+            return self._zeros[begin : begin + size_bytes]
+
+
 _ONES: Final[dict[int, Tensor]] = {}
+_RESERVES: Final[dict[int, Reserve]] = {}
 _QUEUES: Final[dict[tuple[int, int], Queue]] = {}
 
 
@@ -73,6 +110,11 @@ def queue(device: int, handle: int) -> Queue:
         if found is None:
             found = _QUEUES[device, handle] = Queue(device, Borrowed(handle))
         return found
+
+
+def reserve(device: int) -> Reserve:
+    """The reserve of a device."""
+    return _RESERVES.setdefault(device, Reserve(device))
 
 
 def allocated(size_bytes: int, device: int) -> Tensor:
@@ -89,6 +131,12 @@ def one(device: torch.device) -> Tensor:
     if index not in _ONES:
         _ONES[index] = _ELSEWHERE.submit(_made_one, index).result()
     return _ONES[index]
+
+
+def _made_zeros(device: int) -> Tensor:
+    made = torch.zeros(RESERVE_BYTES, dtype=torch.uint8, device=_device(device))
+    torch.cuda.current_stream(device).synchronize()
+    return made
 
 
 def _made_one(device: int) -> Tensor:

@@ -173,6 +173,35 @@ def test_scratch_memory_is_a_streams_own_and_a_graphs_own_and_counters_begin_at_
         assert len({one[name] for one in (first, other, graph, another)}) == 4
 
 
+def test_captured_calls_take_zeros_of_their_own_until_there_are_no_more(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_made_zeros", lambda device: torch.zeros(streams.RESERVE_BYTES, dtype=torch.uint8))
+    monkeypatch.setattr(streams, "RESERVE_BYTES", 2048)
+    monkeypatch.setattr(streams, "MOST_RESERVES", 2)
+    reserve = streams._RESERVES[0] = streams.Reserve(0)
+    ready = kernel(Calls(), {"semaphores": 600}, {"partials": 256})
+
+    def captured() -> int:
+        state.stream, state.capturing = 1, True
+        ready.launch(*operands()[:2], None, None, 1.0, 0.0)
+        return int(ready.call.noted[-1][1]["semaphores"])
+
+    try:
+        first_own = captured()
+        reserve.refill()
+        found = [captured(), captured()]
+        begin = reserve._kept[0].data_ptr()
+        assert found == [begin, begin + 1024]
+        assert captured() not in (first_own, *found)
+        for _ in range(3):
+            reserve.refill()
+        assert len(reserve._kept) == 2
+        assert captured() == reserve._kept[1].data_ptr()
+    finally:
+        del streams._RESERVES[0]
+
+
 def test_kernels_of_a_stream_share_scratch_memory_and_follow_where_it_grows(state: State) -> None:
     small = kernel(Calls(), {"semaphores": 64}, {"partials": 256})
     large = kernel(Calls(), {"semaphores": 4096}, {"packed_a": 100, "packed_b": 5000})
