@@ -46,6 +46,12 @@ def joined() -> Iterator[None]:
     toy_family.leave()
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Builds of all tests here: the same 57 programs."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A recording of every config of the family, faster the later, and of nothing else."""
@@ -58,10 +64,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cli(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     """The command line, in this process."""
     monkeypatch.setenv("GEMMTUNE_DB", str(folder / "store.db"))
-    monkeypatch.setenv("GEMMTUNE_CACHE_DIR", str(folder / "cache"))
+    monkeypatch.setenv("GEMMTUNE_CACHE_DIR", str(cache))
     monkeypatch.setenv("GEMMTUNE_RECORDED_DIR", str(folder / "recorded"))
 
     def run(*words: str) -> str:
@@ -95,10 +101,10 @@ def test_an_arch_without_another_family_is_served_by_it() -> None:
     assert registered_modules() == ("tests.toy_family.plugin",)
 
 
-def test_every_config_compiles_without_spills() -> None:
+def test_every_config_compiles_without_spills(cache: Path) -> None:
     problem = Gemm.parse("250x130x100")
     for config in TOY.configs_of(enumerate_space(TOY, problem, H200).columns):
-        made = compile_source(source_of(problem, config, "sm_90a"), "sm_90a", None)
+        made = compile_source(source_of(problem, config, "sm_90a"), "sm_90a", cache)
         assert isinstance(made, Build), f"{config.key}: {made.reason}"
 
 
@@ -117,9 +123,9 @@ def test_its_kernel_compiles_wherever_it_says(arch: str, epilogue: str) -> None:
     assert prepared_launcher_of(TOY).__module__ == TOY.launcher
 
 
-def test_it_is_recorded_and_replayed(folder: Path) -> None:
+def test_it_is_recorded_and_replayed(folder: Path, cache: Path) -> None:
     store = Store.open(f"sqlite:///{folder}/store.db")
-    with RecordedWorker(folder / "recorded" / "toy", folder / "cache") as worker, store:
+    with RecordedWorker(folder / "recorded" / "toy", cache) as worker, store:
         report = tune(store, worker, PROBLEM, Budget(candidates=57))
     assert report.best.config.family == TOY.name
     recording = read_recording(folder / "recorded" / "toy" / file_name(PROBLEM))
