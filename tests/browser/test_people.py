@@ -58,27 +58,23 @@ def test_every_chart_has_ink_a_table_and_a_walk(opened: Opener, path: str, chart
     assert len(page.wait_for_selector(f"{chart} table tbody").query_selector_all("tr")) > 1  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 @pytest.mark.parametrize("path", PAGES)
-def test_axe_finds_nothing_and_nothing_scrolls_sideways(opened: Opener, path: str, width: int, scheme: str) -> None:
-    page = opened(path, color_scheme=scheme, viewport={"width": width, "height": 844})
-    settled(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert violations(page) == []
-    # The other scheme in the same tab: colours are all that changes.
-    page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
-    assert violations(page, only="color-contrast") == []
+def test_axe_finds_nothing_and_nothing_scrolls_sideways(opened: Opener, path: str) -> None:
+    page = opened(path, color_scheme="light")
+    for width, scheme in ((1280, "light"), (390, "dark")):
+        # A tall window: axe scrolls to what lies outside, which takes a minute on the longest page.
+        page.set_viewport_size({"width": width, "height": 6000})
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert violations(page) == []
 
 
-def violations(page: Page, only: str = "") -> list[str]:
+def violations(page: Page) -> list[str]:
     """What axe finds: rule, and the first element."""
     source = (files("axe_playwright_python") / "axe.min.js").read_text()
     page.evaluate(f"globalThis.axe || (() => {{ {source} }})()")
-    options = (
-        {"runOnly": [only]}
-        if only
-        else {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
-    )
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
     found = page.evaluate("options => axe.run(document, options)", options)["violations"]
     return [f"{entry['id']}: {entry['nodes'][0]['html'][:160]} ({len(entry['nodes'])})" for entry in found]
 
