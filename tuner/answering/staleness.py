@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import chain, combinations
 from typing import Final
 
+from space.config import Config
 from space.devices import find_profile, reference_profile
 from space.errors import SpaceError
 from space.family import Family
+from space.problem import Problem
 from space.registry import families_for, family_named
 from tuner.evidence.records import Best
 from workers.build import digest_of
@@ -15,36 +19,85 @@ from workers.kernels.source import source_of_family, sources_digest
 
 #: Digests kept: a card's bests share a few thousand kernels.
 _KEPT: Final = 8192
-_KERNELS_OF_A_KIND: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a measurement says of its kernel.
+
+    Attributes:
+        nvrtc: version that compiled it.
+        kernels: digest of the sources of all families that competed (`Provenance.kernel_source_digest`).
+        build: digest of its own text, arch and compiler; empty if unknown.
+    """
+
+    problem: Problem
+    config: Config
+    device: str
+    device_kind: str
+    nvrtc: str
+    kernels: str
+    build: str
 
 
 def staleness(best: Best, nvrtc: str | None = None) -> str:
     """How a best's kernel has changed since a GPU measured it, as a clause; empty where it has not.
 
-    The whole text is compared, constants included. Replays are compared where they are replayed, and the library's
-    kernels are not ours.
+    Replays are compared where they are replayed, and the library's kernels are not ours.
 
     Args:
         nvrtc: version that would compile it; by default the one that did.
     """
-    family, profile = family_named(best.config.family), find_profile(best.device)
-    if best.device_kind == "recorded" or not family.own or profile is None:
+    by = best.winner.provenance
+    return change(
+        Built(best.problem, best.config, best.device, best.device_kind, by.nvrtc, by.kernel_source_digest,
+              best.winner.measurement.build_digest), nvrtc
+    )  # fmt: skip
+
+
+def change(built: Built, nvrtc: str | None = None) -> str:
+    """`staleness` of what a measurement says of its kernel: the whole text is compared, constants included."""
+    if nvrtc in (None, built.nvrtc) and unchanged(built.device, built.device_kind, built.config.family, built.kernels):
         return ""
-    by, arch = best.winner.provenance, profile.arch.name
+    family, profile = family_named(built.config.family), find_profile(built.device)
+    if _elsewhere(built.device_kind, family) or profile is None:
+        return ""
     try:
-        if nvrtc in (None, by.nvrtc) and by.kernel_source_digest == _digest_of_all(families_for(arch, best.problem)):
-            return ""
-        constants = family.compile_constants(best.problem, best.config, reference_profile(arch))
+        constants = family.compile_constants(built.problem, built.config, reference_profile(profile.arch.name))
     except SpaceError as error:
         return f"its kernel can't be built any more: {error}"
-    then = best.winner.measurement.build_digest
-    now = _build_digest(family, tuple(constants.items()), arch, nvrtc or by.nvrtc)
-    return "" if then == now else f"its kernel has changed since: build {then[:12] or 'unknown'} then, {now[:12]} now"
+    now = _build_digest(family, tuple(constants.items()), profile.arch.name, nvrtc or built.nvrtc)
+    if built.build == now:
+        return ""
+    return f"its kernel has changed since: build {built.build[:12] or 'unknown'} then, {now[:12]} now"
 
 
-@lru_cache(_KERNELS_OF_A_KIND)
-def _digest_of_all(families: tuple[Family, ...]) -> str:
-    return sources_digest(families)
+def unchanged(device: str, device_kind: str, family: str, kernels: str) -> bool:
+    """Whether no text needs to be compared: the sources are today's, or nothing is compared here.
+
+    It depends on few values, so one look decides for many measurements.
+
+    Args:
+        kernels: as in `Built`.
+    """
+    named, profile = family_named(family), find_profile(device)
+    if _elsewhere(device_kind, named) or profile is None:
+        return True
+    try:
+        return family in _families_of(families_for(profile.arch.name)).get(kernels, ())
+    except SpaceError:
+        return False
+
+
+def _elsewhere(device_kind: str, family: Family) -> bool:
+    return device_kind == "recorded" or not family.own
+
+
+@cache
+def _families_of(families: tuple[Family, ...]) -> dict[str, frozenset[str]]:
+    """Which families competed, by the digest of their sources today; a problem or a user may leave some out."""
+    competing = chain.from_iterable(combinations(families, count) for count in range(1, len(families) + 1))
+    return {sources_digest(some): frozenset(family.name for family in some) for some in competing}
 
 
 @lru_cache(_KEPT)

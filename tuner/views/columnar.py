@@ -5,66 +5,110 @@ A hundred thousand rows take a fortieth of what they take as objects, and a brow
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Literal
 
-from sqlalchemy import select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+import numpy as np
+import numpy.typing as npt
+import orjson
+from sqlalchemy.orm import Session
 
-from tuner.evidence.models import ConfigRow
+from space.config import Config
+from space.registry import family_named
 
-Column = dict[str, list[Any]]
+Places = npt.NDArray[np.int32]
+Column = dict[str, Any]
 
-#: Ids in one `IN`; SQLite takes 32,766 parameters.
+#: Ids in one `IN`.
 _AT_ONCE = 20_000
+
+
+def codes(values: Collection[Hashable]) -> tuple[list[Any], Places]:
+    """The distinct values in the order of their first appearance, and the place of each value among them."""
+    distinct = list(dict.fromkeys(values))
+    places = {value: place for place, value in enumerate(distinct)}
+    return distinct, np.fromiter(map(places.__getitem__, values), np.int32, len(values))
 
 
 def coded(values: Iterable[Hashable]) -> Column:
     """A column of few distinct values: `values[at[row]]` is the row's."""
-    places: dict[Hashable, int] = {}
-    at = [places.setdefault(value, len(places)) for value in values]
-    return {"values": list(places), "at": at}
+    distinct, at = codes(values if isinstance(values, Sequence) else list(values))
+    return {"values": distinct, "at": at}
+
+
+def coded_at(values: Sequence[Hashable], at: Places) -> Column:
+    """The column whose rows have `values[at]`; values that no row has are left out, and equal ones become one."""
+    used = np.flatnonzero(np.bincount(at, minlength=len(values)))
+    distinct, places = codes([values[place] for place in used.tolist()])
+    renumbered = np.zeros(len(values), np.int32)
+    renumbered[used] = places
+    return {"values": distinct, "at": renumbered[at]}
+
+
+def loads_all(texts: Iterable[str | None]) -> list[Any]:
+    """Many JSON texts, parsed at once; None is null."""
+    found: list[Any] = orjson.loads("[" + ",".join(text or "null" for text in texts) + "]")
+    return found
+
+
+def texts_by_id(
+    session: Session, table: Literal["config", "provenance", "problem", "device"], columns: Sequence[str],
+    ids: Collection[int],
+) -> Iterator[tuple[Any, ...]]:  # fmt: skip
+    """Id and columns, as text, of the rows with these ids. Objects of the mapped classes take ten times as long."""
+    wanted = sorted(map(int, ids))
+    named = ", ".join(f"CAST({column} AS TEXT)" for column in columns)
+    for first in range(0, len(wanted), _AT_ONCE):
+        part = ", ".join(map(str, wanted[first : first + _AT_ONCE]))
+        query = f"SELECT id, {named} FROM {table} WHERE id IN ({part})"
+        yield from rows_of(session.connection().exec_driver_sql(query))
+
+
+def rows_of(result: Any, most: int | None = None) -> list[tuple[Any, ...]]:  # noqa: ANN401  (a CursorResult of any row)
+    """All rows of a result, or the next ones, as the driver gives them: SQLAlchemy's own take longer than reading."""
+    if not result.cursor:
+        return []
+    return list(result.cursor.fetchmany(most) if most else result.cursor.fetchall())
 
 
 class Configs:
-    """The configs of one columnar document, each once.
+    """The configs of a columnar document, each once, in the order in which they came."""
 
-    Args:
-        ids: row ids, one per row of the document; None where the row has no config.
-    """
+    def __init__(self) -> None:
+        self._places: dict[int, int] = {}
+        self._families: list[str] = []
+        self._knobs: dict[str, list[Any]] = {}
 
-    def __init__(self, ids: Sequence[int | None]) -> None:
-        self.ids = list(dict.fromkeys(number for number in ids if number is not None))
-        places: dict[int | None, int | None] = {number: place for place, number in enumerate(self.ids)}
-        self.column = [places.get(number) for number in ids]
+    def places(self, session: Session, ids: Sequence[int]) -> Places:
+        """Places of configs in the document, by row id; those that are new are read."""
+        found = list(texts_by_id(session, "config", ("family", "knobs"), set(ids) - self._places.keys()))
+        if found:
+            before = len(self._families)
+            self._places |= {number: before + place for place, (number, _, _) in enumerate(found)}
+            self._families += [family for _, family, _ in found]
+            rows = loads_all(knobs for _, _, knobs in found)
+            for name in dict.fromkeys(name for knobs in rows for name in knobs):
+                self._knobs.setdefault(name, [None] * before)
+            for name, values in self._knobs.items():
+                values += [knobs.get(name) for knobs in rows]
+        return np.fromiter(map(self._places.__getitem__, ids), np.int32, len(ids))
 
-    def document(self, session: Session) -> dict[str, Any]:
-        """Ids, families and knobs of the configs; a family that lacks a knob has null."""
-        known = configs_named(session, self.ids)
-        rows = [known[number] for number in self.ids]
-        names = dict.fromkeys(name for _, knobs in rows for name in knobs)
+    def family(self, place: int) -> str:
+        """A config's family."""
+        return self._families[place]
+
+    def config(self, place: int) -> Config:
+        """A config.
+
+        Raises:
+            SpaceError: this version has no such family, knob or value.
+        """
+        knobs = {name: values[place] for name, values in self._knobs.items() if values[place] is not None}
+        return family_named(self._families[place]).config(knobs)
+
+    def document(self) -> dict[str, Any]:
+        """Ids, families and knobs; a family that lacks a knob has null."""
         return {
-            "id": self.ids, "family": coded(family for family, _ in rows),
-            "knobs": {name: coded(knobs.get(name) for _, knobs in rows) for name in names},
+            "id": list(self._places), "family": coded(self._families),
+            "knobs": {name: coded(values) for name, values in self._knobs.items()},
         }  # fmt: skip
-
-
-def named(
-    session: Session, id_column: InstrumentedAttribute[int], column: InstrumentedAttribute[str], ids: Iterable[int]
-) -> dict[int, str]:
-    """One column of the rows with these ids, by id."""
-    wanted, found = sorted(set(ids)), dict[int, str]()
-    for first in range(0, len(wanted), _AT_ONCE):
-        query = select(id_column, column).where(id_column.in_(wanted[first : first + _AT_ONCE]))
-        found |= {number: value for number, value in session.execute(query)}
-    return found
-
-
-def configs_named(session: Session, ids: Sequence[int]) -> dict[int, tuple[str, dict[str, Any]]]:
-    """Family and knobs of configs, by row id."""
-    found = {}
-    for first in range(0, len(ids), _AT_ONCE):
-        query = select(ConfigRow.id, ConfigRow.family, ConfigRow.knobs)
-        for number, family, knobs in session.execute(query.where(ConfigRow.id.in_(ids[first : first + _AT_ONCE]))):
-            found[number] = family, knobs
-    return found

@@ -15,7 +15,7 @@ from tuner.evidence.codec import utc
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, MeasurementRow
 from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
-from tuner.views.programs import programs_of
+from tuner.views.programs import Programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,10 @@ def drift(store: Store, device: str) -> Drift:
         .join(BestRow.device).where(DeviceRow.name == device, BestRow.served)
     )  # fmt: skip
     with store.transaction() as session:
-        known = {number: _program(parts) for number, parts in programs_of(session).items()}
-        rows, now = session.execute(query).all(), Counter(known[number] for number in session.scalars(served))
+        rows, ran = session.execute(query).all(), list(session.scalars(served))
+        ids = {number for row in rows for number in (row[2], row[4]) if number is not None}
+        known = {number: _program(parts) for number, parts in Programs().of(session, ids | set(ran)).items()}
+    now = Counter(known[number] for number in ran)
     spans: dict[_Program, list[datetime]] = {}
     moved: dict[tuple[_Program, _Program], list[tuple[datetime, int, float]]] = {}
     for at, problem, after, after_us, before, before_us in rows:

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-import orjson
-from sqlalchemy import ColumnElement, Float, Text, cast, extract, func, select
+from sqlalchemy import ColumnElement, Text, cast, func, select
 from sqlalchemy.orm import Session
 
 from tuner.evidence.campaign_models import CampaignProblemRow
 from tuner.evidence.models import DeviceRow, MeasurementRow, ProblemRow, RevokedRow, StudyRow
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.store import Store
-from tuner.views.columnar import Configs, named
+from tuner.views.best_rows import seconds_since_1970
+from tuner.views.columnar import Configs, Places, coded_at, loads_all, rows_of, texts_by_id
 
 #: Most rows of one document.
 MOST_ROWS: Final = 200_000
 #: Questions whose rows stay in memory; 100,000 rows take 12 MB.
 MOST_KEPT: Final = 6
 _Row = MeasurementRow
-#: Julian day of 1970-01-01, and seconds of a day.
-_EPOCH_DAY, _DAY = 2_440_587.5, 86_400.0
-#: Columns of whole numbers, of numbers, and of few distinct values; the last two of a clock that may be missing.
-_WHOLE: Final = ("id",)
+#: Columns of numbers, and those of few distinct values. `words` are stage, policy and outcome.
 _NUMBERS: Final = ("median_us", "taken_at", "product_joules", "power_w")
-_CODED: Final = ("study_id", "problem", "device", "config_id", "stage", "policy", "outcome", "series", "worker_id",
-                 "round_id", "sm_mhz", "temperature_c", "throttled")  # fmt: skip
+_CODED: Final = ("study_id", "problem_id", "device_id", "config_id", "words", "series", "worker_id", "round_id",
+                 "sm_mhz", "temperature_c", "throttled")  # fmt: skip
+_WORDS: Final = ("stage", "policy", "outcome")
+#: Rows that are read at once.
+_AT_ONCE: Final = 25_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,48 +52,73 @@ class Wanted:
     limit: int = 100_000
 
 
+class _Coder:
+    """Numbers for values, in the order in which the values came."""
+
+    def __init__(self) -> None:
+        self.places: dict[Hashable, int] = {}
+
+    def add(self, values: Sequence[Hashable]) -> Places:
+        """The numbers of values, some of which may be new."""
+        for value in dict.fromkeys(values):
+            self.places.setdefault(value, len(self.places))
+        return np.fromiter(map(self.places.__getitem__, values), np.int32, len(values))
+
+
 class Rows:
     """Rows in the order of their ids, as arrays; repeated values once."""
 
     def __init__(self, step: int = 1) -> None:
         self.step = step
-        self._places: dict[str, dict[Hashable, int]] = {name: {} for name in _CODED}
-        self._arrays: dict[str, npt.NDArray[Any]] = {name: np.empty(0, np.int64) for name in _WHOLE}
+        self._coders = {name: _Coder() for name in _CODED}
+        self._arrays: dict[str, npt.NDArray[Any]] = {"id": np.empty(0, np.int64)}
         self._arrays |= {name: np.empty(0, np.float64) for name in _NUMBERS}
         self._arrays |= {name: np.empty(0, np.int32) for name in _CODED}
+        self._configs = Configs()
+        self._names: dict[str, dict[int, tuple[str, ...]]] = {"problem": {}, "device": {}}
 
     def __len__(self) -> int:
         return len(self._arrays["id"])
 
-    def add(self, rows: Sequence[Sequence[Any]]) -> None:
+    def add(self, parts: Iterable[Sequence[Sequence[Any]]]) -> None:
         """Appends rows of `_read`."""
-        if not rows:
-            return
-        *plain, clocks = zip(*rows, strict=True)
-        found: dict[str, Sequence[Any]] = {**dict(zip(_PLAIN, plain, strict=True)), **_clocks(clocks)}
-        found["median_us"] = [us if us is not None and LEAST_US <= us <= MOST_US else None for us in found["median_us"]]
-        for name, old in self._arrays.items():
-            values: Any = found[name]
-            if name in self._places:
-                places = self._places[name]
-                values = [places.setdefault(value, len(places)) for value in values]
-            self._arrays[name] = np.concatenate((old, np.array(values, dtype=old.dtype)))
+        arrays = {name: [old] for name, old in self._arrays.items()}
+        for rows in parts:
+            *plain, clocks = zip(*rows, strict=True)
+            for name, values in (dict(zip(_PLAIN, plain, strict=True)) | _clocks(clocks)).items():
+                coder = self._coders.get(name)
+                arrays[name].append(coder.add(values) if coder else np.array(values, arrays[name][0].dtype))
+        self._arrays = {name: np.concatenate(some) for name, some in arrays.items()}
+        times = self._arrays["median_us"]
+        times[~((times >= LEAST_US) & (times <= MOST_US))] = np.nan
 
     def columns(self, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
         """Columns and configs of a document."""
-        made: dict[str, Any] = {name: self._arrays[name] for name in (*_WHOLE, *_NUMBERS)}
-        made |= {name: {"values": list(self._places[name]), "at": self._arrays[name]} for name in _CODED}
-        configs = Configs(made.pop("config_id")["values"])
-        made["config"] = self._arrays["config_id"]
-        made["device_kind"] = made["device"]
-        for name, id_column, column in (
-            ("problem", ProblemRow.id, ProblemRow.key), ("device", DeviceRow.id, DeviceRow.name),
-            ("device_kind", DeviceRow.id, DeviceRow.kind),
-        ):  # fmt: skip
-            made[name] = _renamed(made[name], named(session, id_column, column, made[name]["values"]))
+        made: dict[str, Any] = {name: self._arrays[name] for name in ("id", *_NUMBERS)}
+        made |= {name: {"values": list(self._coders[name].places), "at": self._arrays[name]} for name in _CODED}
+        words = made.pop("words")
+        for place, name in enumerate(_WORDS):
+            made[name] = coded_at([each.split(" ")[place] for each in words["values"]], words["at"])
+        configs = made.pop("config_id")
+        made["config"] = self._configs.places(session, configs["values"])[configs["at"]]
+        problems, devices = made.pop("problem_id"), made.pop("device_id")
+        keys = self._named(session, "problem", ("key",), problems["values"])
+        made["problem"] = {"values": [key for (key,) in keys], "at": problems["at"]}
+        named = self._named(session, "device", ("name", "kind"), devices["values"])
+        made["device"] = coded_at([name for name, _ in named], devices["at"])
+        made["device_kind"] = coded_at([kind for _, kind in named], devices["at"])
         revoked = list(session.scalars(select(RevokedRow.measurement_id)))
         made["revoked"] = np.isin(self._arrays["id"], np.array(revoked, np.int64))
-        return made, configs.document(session)
+        return made, self._configs.document()
+
+    def _named(
+        self, session: Session, table: Literal["problem", "device"], columns: Sequence[str], ids: Sequence[int]
+    ) -> list[tuple[str, ...]]:
+        """Texts of rows that never change, by their ids."""
+        known = self._names[table]
+        for number, *texts in texts_by_id(session, table, columns, set(ids) - known.keys()):
+            known[number] = tuple(texts)
+        return [known[number] for number in ids]
 
 
 class MeasurementColumns:
@@ -146,41 +171,28 @@ def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
 
 
 #: Columns of a row of `_read`, without the clocks.
-_PLAIN: Final = ("id", "study_id", "problem", "device", "stage", "policy", "outcome", "config_id", "median_us",
-                 "series", "taken_at", "product_joules", "worker_id", "round_id")  # fmt: skip
+_PLAIN: Final = ("id", "study_id", "problem_id", "device_id", "words", "config_id", "median_us", "series", "taken_at",
+                 "product_joules", "worker_id", "round_id")  # fmt: skip
 
 
-def _read(session: Session, where: list[ColumnElement[bool]], step: int) -> Sequence[Sequence[Any]]:
+def _read(session: Session, where: list[ColumnElement[bool]], step: int) -> Iterator[list[tuple[Any, ...]]]:
     if step > 1:
         # An index is read for the ids, not the whole table.
         where = [_Row.id.in_(select(_Row.id).where(*where, _Row.id % step == 0))]
-    sqlite = session.get_bind().dialect.name == "sqlite"
-    taken_at = (func.julianday(_Row.taken_at) - _EPOCH_DAY) * _DAY if sqlite else extract("epoch", _Row.taken_at)
     query = select(
-        _Row.id, _Row.study_id, _Row.problem_id, _Row.device_id, _Row.stage, _Row.policy, _Row.outcome, _Row.config_id,
-        _Row.median_us, _Row.series, cast(taken_at, Float), _Row.product_joules, _Row.worker_id, _Row.round_id,
-        cast(_Row.clocks, Text),
+        _Row.id, _Row.study_id, _Row.problem_id, _Row.device_id, _Row.stage + " " + _Row.policy + " " + _Row.outcome,
+        _Row.config_id, _Row.median_us, _Row.series, seconds_since_1970(session, _Row.taken_at), _Row.product_joules,
+        _Row.worker_id, _Row.round_id, cast(_Row.clocks, Text),
     )  # fmt: skip
     result = session.connection().execute(query.where(*where).order_by(_Row.id))
-    # Without SQLAlchemy's rows, which take longer than reading.
-    return list(result.cursor.fetchall()) if result.cursor else []
+    while rows := rows_of(result, _AT_ONCE):
+        yield rows
 
 
-def _clocks(texts: Iterable[str | None]) -> dict[str, list[Any]]:
-    known: dict[str | None, tuple[Any, ...]] = {None: (None, None, None, None)}
-    for text in texts:
-        if text not in known:
-            said = orjson.loads(text or "{}") or {}
-            known[text] = (said.get("sm_mhz"), said.get("power_w"), said.get("temperature_c"),
-                           bool(said.get("throttle_reasons")))  # fmt: skip
-    names = ("sm_mhz", "power_w", "temperature_c", "throttled")
-    columns = zip(*(known[text] for text in texts), strict=True)
-    return dict(zip(names, map(list, columns), strict=True))
-
-
-def _renamed(column: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
-    """A coded column of ids as one of names; ids of one name get one code."""
-    wanted = [names[number] for number in column["values"]]
-    places = {name: place for place, name in enumerate(dict.fromkeys(wanted))}
-    codes = np.array([places[name] for name in wanted], np.int32)
-    return {"values": list(places), "at": codes[column["at"]] if len(codes) else column["at"]}
+def _clocks(texts: Sequence[str | None]) -> dict[str, Sequence[Any]]:
+    empty = dict.fromkeys(("sm_mhz", "power_w", "temperature_c"))
+    said = [each or empty for each in loads_all(texts)]
+    found: dict[str, Sequence[Any]] = {name: [each.get(name) for each in said] for name in empty}
+    # Without clocks nothing is known of throttling.
+    found["throttled"] = [None if each is empty else bool(each.get("throttle_reasons")) for each in said]
+    return found

@@ -1,0 +1,97 @@
+"""Columns say of each problem what its object says, and call a kernel stale when the answers do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from space.devices import find_profile, profile_named
+from space.kinds.gemm import DTYPES, Gemm
+from space.problem import MAX_EXTENT
+from space.rank import may_reach_power_limit, roofline_us
+from space.registry import families_for
+from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
+from tuner.answering.staleness import staleness
+from tuner.evidence.records import Best
+from tuner.evidence.stats import order_interval_us
+from tuner.evidence.store import Store
+from tuner.views.bests import BestColumns
+from tuner.views.columnar import coded_at
+from tuner.views.problem_facts import ProblemFacts
+from tuner.views.shapes import CLASSES
+from workers.build import digest_of
+from workers.builder import source_of
+from workers.kernels.source import sources_digest
+
+SHAPES = {
+    (1, 512, 512): "gemv", (17, 512, 512): "skinny", (128, 128, 4096): "deep", (4096, 4096, 128): "shallow",
+    (4096, 512, 512): "wide", (511, 513, 515): "square",
+}  # fmt: skip
+PROBLEMS = [
+    *(Gemm.of(*shape, dtype, layout, batch, epilogue) for shape in SHAPES
+      for dtype, layout, batch, epilogue in zip(DTYPES, ("nt", "nn", "tn", "tt") * 4, (1, 3) * 8,
+                                                ("none", "beta", "bias+gelu", "alpha+beta") * 4, strict=False)),
+    Gemm.parse("64x64x64", "bf16,bf16,f32,f32"), Gemm(MAX_EXTENT, MAX_EXTENT, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", [DEVICE, "NVIDIA Unheard-of"])
+def test_facts_are_those_of_each_problem(device: str) -> None:
+    profile = find_profile(device)
+    facts = ProblemFacts(profile)
+    keys = [*(problem.key for problem in PROBLEMS), "gemm:nonsense", "unheard-of:1x1x1"]
+    m, n, k = zip(*(problem.extents for problem in PROBLEMS), (1, 1, 1), (1, 1, 1), strict=True)
+    found = facts.columns(keys, m, n, k)
+    assert found["group"][-2:].tolist() == [-1, -1]
+    for row, problem in enumerate(PROBLEMS):
+        group = facts.groups[found["group"][row]]
+        assert (group.kind, group.dtype) == (problem.kind, problem.dtype)
+        assert group.fields(*problem.extents) == problem.fields()
+        assert CLASSES[found["class"][row]] == SHAPES.get(problem.extents, "skinny" if problem.m == 64 else "shallow")
+        assert (found["flops"][row], found["bytes"][row]) == (min(problem.flops, 2**62), min(problem.min_bytes, 2**62))
+        if problem.flops > 2**62:
+            continue
+        if profile is None:
+            assert (found["bound"][row], np.isnan(found["roofline_us"][row])) == (-1, True)
+        else:
+            assert found["bound"][row] == may_reach_power_limit(problem, profile)
+            assert found["roofline_us"][row] == roofline_us(problem, profile)
+
+
+def test_values_that_no_row_has_are_left_out() -> None:
+    column = coded_at(["a", "b", "a", "c"], np.array([3, 0, 2], np.int32))
+    assert [column["values"][place] for place in column["at"]] == ["c", "a", "a"]
+    assert sorted(column["values"]) == ["a", "c"]
+
+
+def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
+    problem, arch = Gemm.parse("512x512x512"), profile_named(DEVICE).arch.name
+    config = FAMILY.config({})
+    build = digest_of(source_of(problem, config, arch), arch, PROVENANCE.nvrtc)
+    alone, of_all = sources_digest((FAMILY,)), sources_digest(families_for(arch))
+    cases = [(alone, ""), (of_all, ""), ("another family changed", build), ("older", "a" * 64), ("older", "")]
+    bests = []
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        columns = BestColumns(store)
+        assert columns.of(DEVICE).rows(None).tolist() == []
+        for place, (kernels, digest) in enumerate(cases):
+            asked = problem.resized(512 + 128 * place, 512, 512)
+            by = replace(PROVENANCE, kernel_source_digest=kernels)
+            study = store.begin_study(study_key(asked))
+            taken = store.record(study.id, replace(measured(config, problem=asked), build_digest=digest), by)
+            bests.append(Best(asked, DEVICE, "cuda", taken, None, None, None, 1, {}))
+            store.set_bests(bests[-1:])
+            # What was read before stays; the new one joins it.
+            shown = columns.of(DEVICE).document()["columns"]
+            stale = dict(zip(shown["key"], shown["stale"], strict=True))
+            assert stale == {best.problem.key: bool(staleness(best)) for best in bests}
+        assert [bool(staleness(best)) for best in bests] == [False, False, False, True, True]
+        winner = keep_best(store).winner.measurement
+        shown = columns.of(DEVICE).document()["columns"]
+        row = shown["key"].index(winner.problem_key)
+        assert (shown["low_us"][row], shown["high_us"][row]) == order_interval_us(winner.samples_us)
+        (first, *_) = columns.of(DEVICE).weights(5)
+        assert (first.n, first.k, first.ms) == (512, 512, (512, 640, 768, 896, 1024))

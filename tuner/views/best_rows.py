@@ -1,0 +1,170 @@
+"""Bests of one device as arrays, one row per best, read from the store column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import Float, Text, cast, extract, func, select
+from sqlalchemy.orm import Session
+
+from space.errors import SpaceError
+from space.registry import problem_from_key
+from tuner.answering.staleness import Built, change, unchanged
+from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.physics import LEAST_US, MOST_RATIO, MOST_US
+from tuner.views.columnar import Configs, loads_all, rows_of
+from tuner.views.problem_facts import ProblemFacts
+from tuner.views.programs import Programs
+
+Columns = dict[str, npt.NDArray[Any]]
+Floats = npt.NDArray[np.float64]
+
+#: Julian day of 1970-01-01, and seconds of a day.
+_EPOCH_DAY, _DAY = 2_440_587.5, 86_400.0
+#: Width of the interval of a median, in standard deviations of a binomial's half (`stats.order_interval_us`).
+_REACH: Final = 0.98
+_WHOLE: Final = ("problem_id", "measurement_id", "study_id", "config_id", "provenance_id", "tried")
+_WORDS: Final = ("key", "policy", "device_kind", "build")
+
+
+def seconds_since_1970(session: Session, moment: Any) -> Any:  # noqa: ANN401  (a column of moments; an expression)
+    """A column of moments as seconds."""
+    sqlite = session.get_bind().dialect.name == "sqlite"
+    seconds = (func.julianday(moment) - _EPOCH_DAY) * _DAY if sqlite else extract("epoch", moment)
+    return cast(seconds, Float)
+
+
+def read(
+    session: Session, device: str, problem_ids: Sequence[int] | None, facts: ProblemFacts, configs: Configs,
+    programs: Programs,
+) -> Columns:  # fmt: skip
+    """Bests of a device, sorted by problem key, a GPU's own before replayed ones; unreadable ones are left out.
+
+    Columns: those of `ProblemFacts.columns`; `key policy device_kind build` as text; `served`; `problem_id
+    measurement_id study_id config_id provenance_id tried failed`; `config` (place in `configs`); `taken_at` in seconds;
+    `time_us low_us high_us`; `first best` and their `_low _high _paired` (NaN where there is no ratio); `stale`.
+
+    Args:
+        problem_ids: reads only bests of these problems.
+    """
+    columns = (
+        BestRow.problem_id, BestRow.measurement_id, MeasurementRow.study_id, MeasurementRow.config_id,
+        MeasurementRow.provenance_id, BestRow.tried, ProblemRow.key, BestRow.policy, DeviceRow.kind,
+        MeasurementRow.build_digest, ProblemRow.m, ProblemRow.n, ProblemRow.k, BestRow.served,
+        MeasurementRow.median_us, cast(MeasurementRow.samples_us, Text), cast(BestRow.versus_first, Text),
+        cast(BestRow.versus_best, Text), cast(BestRow.failed, Text),
+        seconds_since_1970(session, MeasurementRow.taken_at),
+    )  # fmt: skip
+    query = (
+        select(*columns).select_from(BestRow).join(BestRow.problem).join(BestRow.device)
+        .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id).where(DeviceRow.name == device)
+    )  # fmt: skip
+    if problem_ids is not None:
+        query = query.where(BestRow.problem_id.in_(problem_ids))
+    rows = rows_of(session.connection().execute(query))
+    plain = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    found: Columns = {name: np.array(values, np.int64) for name, values in zip(_WHOLE, plain, strict=False)}
+    found |= {name: _objects(values) for name, values in zip(_WORDS, plain[len(_WHOLE) :], strict=False)}
+    m, n, k, served, medians, samples, firsts, bests, failed, taken_at = plain[len(_WHOLE) + len(_WORDS) :]
+    found |= facts.columns(found["key"].tolist(), m, n, k)
+    found |= {"served": np.array(served, np.bool_), "taken_at": np.array(taken_at, np.float64)}
+    counts = {text: sum((each or {}).values()) for text, each in zip(set(failed), loads_all(set(failed)), strict=True)}
+    found["failed"] = np.array([counts[text] for text in failed], np.int64)
+    found |= _times(medians, samples) | _ratios("first", firsts) | _ratios("best", bests)
+    found["config"] = configs.places(session, found["config_id"].tolist())
+    known = programs.of(session, found["provenance_id"].tolist())
+    readable = (found["group"] >= 0) & np.isfinite(found["time_us"])
+    found = taken(found, np.flatnonzero(readable & _seen(found)))
+    found["stale"] = _stale(device, found, configs, known)
+    return ordered(found)
+
+
+def taken(columns: Columns, rows: npt.NDArray[np.intp]) -> Columns:
+    """Some rows."""
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def joined(some: Columns, others: Columns) -> Columns:
+    """The rows of both, in order."""
+    return ordered({name: np.concatenate((column, others[name])) for name, column in some.items()})
+
+
+def ordered(columns: Columns) -> Columns:
+    """Rows by problem key; of one problem, a GPU's own before replayed ones."""
+    keys = list(zip(columns["key"].tolist(), columns["device_kind"].tolist(), strict=True))
+    return taken(columns, np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp))
+
+
+def _objects(values: Sequence[object]) -> npt.NDArray[np.object_]:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
+
+
+def _times(medians: Sequence[float | None], samples: Sequence[str]) -> Columns:
+    """`time_us` with its interval, as `stats.order_interval_us`; NaN where no clock can have measured a time."""
+    time_us = np.array(medians, np.float64)
+    low, high = np.full(len(time_us), np.nan), np.full(len(time_us), np.nan)
+    taken_us = loads_all(samples)
+    lengths = np.fromiter(map(len, taken_us), np.int64, len(taken_us))
+    for length in np.unique(lengths[lengths > 0]).tolist():
+        rows = np.flatnonzero(lengths == length)
+        times = np.sort(np.array([taken_us[row] for row in rows], np.float64), axis=1)
+        reach = _REACH * length**0.5
+        low[rows] = times[:, max(int(np.floor(length / 2 - reach)), 0)]
+        high[rows] = times[:, min(int(np.ceil(length / 2 + reach)), length - 1)]
+        time_us[rows[~((times[:, 0] >= LEAST_US) & (times[:, -1] <= MOST_US))]] = np.nan
+    time_us[(lengths == 0) | ~((time_us >= LEAST_US) & (time_us <= MOST_US))] = np.nan
+    return {"time_us": time_us, "low_us": low, "high_us": high}
+
+
+def _ratios(name: str, texts: Sequence[str | None]) -> Columns:
+    """A ratio with its interval; NaN where there is none, or one that times cannot have."""
+    said = loads_all(texts)
+    parts = {"value": name, "low": f"{name}_low", "high": f"{name}_high"}
+    found = {named: np.array([each and each.get(part) for each in said], np.float64) for part, named in parts.items()}
+    possible = np.ones(len(said), np.bool_)
+    for values in found.values():
+        possible &= (values > 1 / MOST_RATIO) & (values < MOST_RATIO)
+    paired = [bool(each.get("paired")) if good else None for each, good in zip(said, possible.tolist(), strict=True)]
+    columns: Columns = {named: np.where(possible, column, np.nan) for named, column in found.items()}
+    return columns | {f"{name}_paired": _objects(paired)}
+
+
+def _seen(columns: Columns) -> npt.NDArray[np.bool_]:
+    """Which rows are shown: what a GPU measured hides a replay under the same policy."""
+    kinds = columns["device_kind"]
+    if len(set(kinds.tolist())) < 2:
+        return np.ones(len(kinds), np.bool_)
+    named = list(zip(columns["key"].tolist(), columns["policy"].tolist(), strict=True))
+    first: dict[tuple[str, str], str] = {}
+    for name, kind in zip(named, kinds.tolist(), strict=True):
+        first[name] = min(first.get(name, kind), kind)
+    return np.array([first[name] == kind for name, kind in zip(named, kinds.tolist(), strict=True)], np.bool_)
+
+
+def _stale(
+    device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]]
+) -> npt.NDArray[np.bool_]:
+    """Whether the kernels have changed, as answers say it; few texts are compared where the sources are today's."""
+    decided: dict[tuple[str, str, int], bool] = {}
+    found = np.zeros(len(columns["key"]), np.bool_)
+    families = [configs.family(place) for place in columns["config"].tolist()]
+    alike = zip(columns["device_kind"].tolist(), families, columns["provenance_id"].tolist(), strict=True)
+    for row, (kind, family, provenance) in enumerate(alike):
+        if (kind, family, provenance) not in decided:
+            decided[kind, family, provenance] = unchanged(device, kind, family, programs[provenance]["kernels"])
+        if decided[kind, family, provenance]:
+            continue
+        program = programs[provenance]
+        try:
+            found[row] = bool(change(Built(
+                problem_from_key(columns["key"][row]), configs.config(columns["config"][row]), device, kind,
+                program["nvrtc"], program["kernels"], columns["build"][row],
+            )))  # fmt: skip
+        except SpaceError:
+            found[row] = True
+    return found
