@@ -54,9 +54,7 @@ class HistoryPage(Page[BestChangeOut]):
 @router.get(
     "/v1/best/history", operation_id="getBestHistory", response_model=HistoryPage, responses=responses(400)
 )  # fmt: skip
-def get_history(
-    request: Request, response: Response, query: Annotated[HistoryQuery, Query()]
-) -> dict[str, object]:
+def get_history(request: Request, response: Response, query: Annotated[HistoryQuery, Query()]) -> dict[str, object]:
     """Changes of the bests of one problem on a device, under every policy. `POST /v1/best:rollback` undoes one."""
     answer_service: AnswerService = request.app.state.answer_service
     store: Store = request.app.state.store

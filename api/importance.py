@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import fields_of
+from api.encoding import Rendered
 from api.http_errors import responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import ConfigOut, DeviceName
+from api.views.kept import ViewsDependency
 from tuner.answering.importance import RunnerUp, Why, why
 from tuner.prediction.files import model_for
+from tuner.views import versions
 
 router = APIRouter(tags=["explain"], dependencies=[Depends(require("read"))])
 
@@ -33,7 +36,10 @@ class RunnerUpOut(BaseModel):
 
 
 @fields_of(
-    Why, problem=ProblemOut, winner=ConfigOut, runners_up=list[RunnerUpOut],
+    Why,
+    problem=ProblemOut,
+    winner=ConfigOut,
+    runners_up=list[RunnerUpOut],
     served=Annotated[bool, Field(description="whether the winner is what /v1/best answers")],
     time_us=Annotated[float, Field(description="on the scale of the screening, like every other time here")],
 )
@@ -41,10 +47,23 @@ class ImportanceOut(BaseModel):
     """Why a config won."""
 
 
-@router.get("/v1/importance", operation_id="getImportance", response_model=ImportanceOut, responses=responses(404))
-def get_importance(request: Request, query: Annotated[ImportanceQuery, Query()]) -> Why:
+@router.get(
+    "/v1/importance", operation_id="getImportance", response_model=ImportanceOut,
+    responses={**responses(404), 304: {"description": "the client already has this content"}},
+)  # fmt: skip
+async def get_importance(
+    request: Request, query: Annotated[ImportanceQuery, Query()], views: ViewsDependency
+) -> Response:
     """The knobs that decided a tuned problem, the cost of each single change of the winner, and the runners-up."""
     answer_service: AnswerService = request.app.state.answer_service
-    device = answer_service.device(query.device)
-    model = model_for(device, answer_service.models).model
-    return why(request.app.state.store, query.problem(), device, model=model)
+    device, problem = answer_service.device(query.device), query.problem()
+
+    def document() -> dict[str, Any]:
+        found = why(views.store, problem, device, model=model_for(device, answer_service.models).model)
+        return ImportanceOut.model_validate(found, from_attributes=True).model_dump(mode="json")
+
+    def make() -> Rendered:
+        version = versions.of_problem(views.store, problem.key, device)
+        return views.kept.get(("importance", problem.key, device), version, document)
+
+    return await views.answer(request, make)

@@ -180,4 +180,3 @@ class RequestMiddleware:
 def _with_headers(given: Collection[tuple[bytes, bytes]], request_id: str) -> list[tuple[bytes, bytes]]:
     names = {name for name, _ in given}
     return [*given, *(pair for pair in _HEADERS if pair[0] not in names), (b"x-request-id", request_id.encode())]
-

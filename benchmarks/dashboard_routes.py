@@ -17,10 +17,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from sqlalchemy import text
 
@@ -28,6 +28,7 @@ from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import serving
 from space.kinds.gemm import Gemm
+from space.problem import Problem
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 
@@ -121,22 +122,51 @@ def ask(connection: http.client.HTTPConnection, path: str, etag: str | None = No
     return took, len(body), response.headers.get("ETag")
 
 
-def best_query(problem: Gemm) -> str:
+def best_query(problem: Problem) -> str:
     """A question for a measured problem."""
-    return f"/v1/best?m={problem.m}&n={problem.n}&k={problem.k}&dtype={problem.dtype}&layout={problem.layout}"
+    return f"/v1/best?{urlencode(problem.fields())}"
 
 
-def throughput(port: int, problem: Gemm, seconds: float) -> list[str]:
-    """Answers a second in alternating turns."""
-    alone, beside = [], []
-    for _ in range(_TURNS):
-        alone.append(answers(port, best_query(problem), seconds))
-        with streams(port):
-            beside.append(answers(port, best_query(problem), seconds))
-    ratio = statistics.median(b / a for a, b in zip(alone, beside, strict=True))
-    return ["", "| streams | answers/s, median | share |", "| --- | --- | --- |",
-            f"| 0 | {statistics.median(alone):,.0f} | 1 |",
-            f"| {_STREAMS} | {statistics.median(beside):,.0f} | {ratio:.3f} |"]  # fmt: skip
+def column_times(port: int, store: Store, problem: Problem) -> dict[tuple[str, str], float]:
+    """Milliseconds of the column routes, by route and moment: first, changed, kept.
+
+    Args:
+        problem: whose measurements are read.
+    """
+    routes = {"bests:columns": f"/v1/bests:columns?device={quote(DEVICE)}",
+              "measurements:columns": f"/v1/measurements:columns?problem={quote(problem.key)}"}  # fmt: skip
+    found = {}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    for name, path in routes.items():
+        found[name, "first"] = ask(connection, path)[0]
+    changed: dict[str, list[float]] = {name: [] for name in routes}
+    for turn in range(_REPEATS):
+        put_best(store, Gemm.of(50_001 + turn, 64, 64))
+        for name, path in routes.items():
+            changed[name].append(ask(connection, path)[0])
+    for name, path in routes.items():
+        found[name, "changed"] = statistics.median(changed[name])
+        found[name, "kept"] = statistics.median(ask(connection, path)[0] for _ in range(_REPEATS))
+    connection.close()
+    return found
+
+
+def throughput(port: int, problem: Problem, seconds: float) -> list[str]:
+    """The share of answers that is left beside open streams."""
+    return ["", f"Share of the rate that is left, median of turns: {share_beside_streams(port, problem, seconds):.3f}."]
+
+
+def share_beside_streams(port: int, problem: Problem, seconds: float) -> float:
+    """Rate of answers beside open event streams over that without, the median of alternating turns."""
+    shares = []
+    for turn in range(_TURNS):
+        # Each order as often: a machine that gets slower must favour neither.
+        rates = {}
+        for beside in (turn % 2 == 0, turn % 2 == 1):
+            with streams(port) if beside else nullcontext():
+                rates[beside] = answers(port, best_query(problem), seconds)
+        shares.append(rates[True] / rates[False])
+    return statistics.median(shares)
 
 
 def answers(port: int, path: str, seconds: float) -> float:
@@ -163,8 +193,10 @@ def drain(response: http.client.HTTPResponse) -> None:
 def streams(port: int) -> Iterator[None]:
     """Open event streams, each of a page that is looked at."""
     opened = []
-    for _ in range(_STREAMS):
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+    for number in range(_STREAMS):
+        # From several addresses, as of several people.
+        source = f"127.0.0.{2 + number}", 0
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600, source_address=source)
         connection.request("GET", "/v1/events?seconds=600")
         response = connection.getresponse()
         assert response.status == 200

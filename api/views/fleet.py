@@ -168,8 +168,6 @@ async def list_failures(query: Annotated[FailuresQuery, Query()], views: ViewsDe
     "/v1/campaigns/{campaign_id:int}/problems:columns", operation_id="listCampaignProblemColumns",
     response_model=CampaignColumnsOut, responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
-async def list_campaign_problem_columns(
-    request: Request, campaign_id: CampaignId, views: ViewsDependency
-) -> Response:
+async def list_campaign_problem_columns(request: Request, campaign_id: CampaignId, views: ViewsDependency) -> Response:
     """A campaign's problems as columns: status, gain, and what they took; compressed, with an ETag."""
     return await views.answer(request, lambda: Rendered.of(campaigns.problem_columns(views.store, campaign_id)))

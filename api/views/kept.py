@@ -16,6 +16,7 @@ from tuner.evidence import revocations
 from tuner.evidence.store import Store
 from tuner.views.bests import BestColumns
 from tuner.views.feed import Feed
+from tuner.views.funnel import Step
 from tuner.views.measurements import MeasurementColumns
 from tuner.views.rounds import ProgressBoard
 
@@ -82,6 +83,7 @@ class Views:
         demo: the store is a demonstration's.
         progress: of running rounds.
         counts: one process at a time counts legal configs; `counted` are its results.
+        funnels: first steps of funnels, by problem, device, and whether legal configs are counted.
     """
 
     def __init__(self, store: Store) -> None:
@@ -89,6 +91,7 @@ class Views:
         self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
         self.demo, self.progress = False, ProgressBoard()
         self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
+        self.funnels = dict[tuple[str, str, bool], tuple[Step, ...]]()
         self._limit, self._slow = ConcurrencyLimit(CONCURRENT_VIEWS), ConcurrencyLimit(1)
 
     def revocations(self) -> int:

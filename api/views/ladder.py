@@ -34,9 +34,13 @@ class LadderQuery(ProblemQuery):
 
     m: Annotated[int, Field(ge=1, lt=2**31, description="any valid M; the ladder has its own")] = 1
     device: DeviceName | Absent = None
-    ms: Annotated[
-        str, Field(max_length=600, pattern=r"^[0-9]{1,10}(,[0-9]{1,10})*$", description="values of M, as in 1,16,4096")
-    ] | Absent = None
+    ms: (
+        Annotated[
+            str,
+            Field(max_length=600, pattern=r"^[0-9]{1,10}(,[0-9]{1,10})*$", description="values of M, as in 1,16,4096"),
+        ]
+        | Absent
+    ) = None
 
     def given(self) -> dict[str, Any]:
         """The fields that were said, with an M."""
@@ -94,9 +98,7 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
 @router.get(
     "/v1/weights", operation_id="listWeights", response_model=WeightsOut, responses={**responses(), **NOT_MODIFIED}
 )  # fmt: skip
-async def list_weights(
-    request: Request, query: Annotated[WeightsQuery, Query()], views: ViewsDependency
-) -> Response:
+async def list_weights(request: Request, query: Annotated[WeightsQuery, Query()], views: ViewsDependency) -> Response:
     """Weights that were measured on a device, those with most values of M first: what a ladder can be asked for."""
 
     def make() -> Rendered:

@@ -151,8 +151,15 @@ async def get_funnel(request: Request, query: Annotated[FunnelQuery, Query()], v
     device = profile_named(_device(request, query.device))
     problem = query.problem()
     families = spaces.own_families(problem, device, None)
-    counts = await _legal(views, query, device.name) if query.legal else None
-    return await views.run(lambda: funnel.funnel(views.store, problem, device, families, counts), slow=True)
+    legal = await _legal(views, query, device.name) if query.legal else None
+    asked = (problem.key, device.name, query.legal)
+    counts = views.funnels.get(asked)
+    if counts is None:
+        counts = await views.run(lambda: funnel.counts_of(problem, device, families, legal), slow=True)
+        views.funnels[asked] = counts
+        while len(views.funnels) > MOST_COUNTED:
+            del views.funnels[next(iter(views.funnels))]
+    return await views.run(lambda: funnel.funnel(views.store, problem, device, counts))
 
 
 async def _legal(views: Views, query: SpaceQuery | FunnelQuery, device: str) -> dict[str, Any]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import require
 from api.derived import fields_of
+from api.encoding import Rendered
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemOut
 from api.schemas import Absent, ConfigOut, DeviceName
 from api.views.kept import ViewsDependency
-from api.views.measurements import NumberPath, ProblemKey
+from api.views.measurements import NOT_MODIFIED, NumberPath, ProblemKey
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
-from tuner.views import studies
+from tuner.views import studies, versions
 from tuner.views.studies import Final, Pick, StudyFacts, StudyInFull
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
@@ -50,7 +51,9 @@ class StudiesPage(Page[StudyOut]):
 
 
 @fields_of(
-    Final, config=ConfigOut, clocks=Clocks | None,
+    Final,
+    config=ConfigOut,
+    clocks=Clocks | None,
     behind=Annotated[float | None, Field(description="share by which it is slower than the fastest, turn by turn")],
 )
 class FinalOut(FromAttributes):
@@ -83,8 +86,16 @@ def list_studies(
 
 
 @router.get(
-    "/v1/studies/{study_id:int}", operation_id="getStudy", response_model=StudyInFullOut, responses=responses(404)
+    "/v1/studies/{study_id:int}", operation_id="getStudy", response_model=StudyInFullOut,
+    responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
-def get_study(study_id: NumberPath, views: ViewsDependency) -> StudyInFull:
+async def get_study(request: Request, study_id: NumberPath, views: ViewsDependency) -> Response:
     """One study with every sample of its last finals, the tie band, and the rule that picked each winner."""
-    return studies.in_full(views.store, study_id)
+
+    def document() -> dict[str, Any]:
+        return StudyInFullOut.model_validate(studies.in_full(views.store, study_id)).model_dump(mode="json")
+
+    def make() -> Rendered:
+        return views.kept.get(("study", study_id), versions.of_study(views.store, study_id), document)
+
+    return await views.answer(request, make)

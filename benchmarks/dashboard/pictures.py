@@ -1,7 +1,7 @@
 """Draws pictures of the main pages of a running service into docs/pictures/.
 
-    gemmtune serve --demo &
-    python -m benchmarks.dashboard.pictures --url http://127.0.0.1:8643
+gemmtune serve --demo &
+python -m benchmarks.dashboard.pictures --url http://127.0.0.1:8643
 """
 
 from __future__ import annotations

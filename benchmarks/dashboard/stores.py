@@ -1,16 +1,29 @@
-"""Stores for the pages: many bests, and one problem with many measurements. Every row says that it is made up."""
+"""Stores for the pages: many bests, one problem with many measurements, one as a study leaves it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy import text
 
 from benchmarks.service_table import fill
-from space.kinds.gemm import Gemm
+from space.config import Config
+from space.problem import Problem
+from tuner.evidence.picks import bests_of
+from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
+from workers.measurement import Measurement, Outcome
+from workers.recording import read_recording
 
+#: What one problem shows is a recording of a real GPU.
+RECORDING: Final = Path(__file__).resolve().parents[2] / "recorded" / "h200" / "bf16_nt_4096x4096x4096.parquet"
+_SCREENED: Final = 96
+#: Every so many candidates of the recording are stored as failed, as happens on other cards.
+_FAILED: Final = 16
 #: Measurements of one study: as many as the made-up bests have configs.
 _STUDY: Final = 2_000
 _COPIED: Final = (
@@ -19,8 +32,24 @@ _COPIED: Final = (
 )
 
 
-def filled(path: Path, bests: int, measurements: int) -> tuple[Store, list[Gemm]]:
-    """A store with `bests` problems, the first of which has `measurements`, and the problems."""
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A store for the pages.
+
+    Attributes:
+        crowded: the problem with many measurements.
+        usual: the problem that is as a study leaves it.
+        best: any other with a best.
+    """
+
+    store: Store
+    crowded: Problem
+    usual: Problem
+    best: Problem
+
+
+def filled(path: Path, bests: int, measurements: int) -> Filled:
+    """A new store with made-up bests and measurements, all of which say so, and one recorded problem."""
     store = Store.open(f"sqlite:///{path}")
     problems = fill(store, bests)
     with store.transaction(writes=True) as session:
@@ -36,4 +65,37 @@ def filled(path: Path, bests: int, measurements: int) -> tuple[Store, list[Gemm]
                 f"SELECT :first + id, :study, 1, id, 'screen', 200 + 100.0 * ((id * 7919 + :study) % 997) / 997, "
                 f"{_COPIED} FROM measurement WHERE id <= :count"
             ), {"first": bests + number * _STUDY, "study": study, "count": _STUDY})  # fmt: skip
-    return store, problems
+    return Filled(store, problems[0], recorded(store), problems[1])
+
+
+def recorded(store: Store) -> Problem:
+    """Stores the beginning of a recorded search, some of it as failed, with its finals; returns its problem."""
+    recording = read_recording(RECORDING)
+    rows = [measurement for measurement, _ in recording.measurements]
+    provenance = recording.measurements[0][1]
+    screened = [_failed(row) if place % _FAILED == 7 else row
+                for place, row in enumerate(islice(_distinct(rows, "screen"), _SCREENED))]  # fmt: skip
+    finals = _distinct(rows, "final")
+    # The first choice of the library comes first of its own.
+    finals.sort(key=lambda final: (final.config.family == "cublaslt", final.config.knobs.get("rank", 0)))
+    key = StudyKey(recording.problem, recording.facts.name, "recorded", rows[0].policy, screened[0].config.family, "s")
+    study = store.begin_study(key)
+    store.record_many(study.id, screened, provenance)
+    stored = store.record_many(study.id, finals, provenance)
+    correct = [final for final in stored if final.measurement.outcome is Outcome.CORRECT]
+    store.set_bests(bests_of(recording.problem, correct, len(screened), {}))
+    store.finish_study(study.id, f"the budget of {_SCREENED} candidates is spent")
+    return recording.problem
+
+
+def _failed(row: Measurement) -> Measurement:
+    return replace(row, outcome=Outcome.LAUNCH, samples_us=(), verification=None, clocks=None,
+                   detail="stored as failed, for a benchmark")  # fmt: skip
+
+
+def _distinct(rows: Sequence[Measurement], stage: str) -> list[Measurement]:
+    seen: dict[Config, Measurement] = {}
+    for row in rows:
+        if row.stage == stage:
+            seen.setdefault(row.config, row)
+    return list(seen.values())

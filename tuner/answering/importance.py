@@ -16,6 +16,7 @@ from typing import Final, Literal
 import numpy as np
 import optuna
 from optuna.trial import create_trial
+from sqlalchemy import and_, case, distinct, func, select
 
 from space.config import Config
 from space.devices import find_profile, profile_named
@@ -25,6 +26,8 @@ from space.knobs import KnobValue
 from space.problem import Problem
 from space.registry import family_named
 from tuner.errors import NothingMeasured
+from tuner.evidence.models import ConfigRow, DeviceRow, MeasurementRow, ProblemRow
+from tuner.evidence.physics import out_of_range
 from tuner.evidence.picks import LIBRARY
 from tuner.evidence.records import Best
 from tuner.evidence.store import Store
@@ -34,7 +37,7 @@ from tuner.prediction.examples import settled
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.trials import distribution_of
-from workers.measurement import Measurement, Outcome, Policy
+from workers.measurement import Outcome, Policy
 
 #: Share of the measured candidates that count as good: their knobs are compared with those of all.
 GOOD: Final = 0.1
@@ -130,10 +133,10 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
         NothingMeasured: no study has enough correct candidates.
         ProfileError: nothing was measured on the device, and no known card has this name.
     """
-    best, runs = store.best(problem, device), _runs(store, problem, device)
-    if not runs and device not in {name for name, _ in store.devices()}:
+    best = store.best(problem, device)
+    run = _run(store, problem, device, best)
+    if run is None and device not in {name for name, _ in store.devices()}:
         profile_named(device)
-    run = max(runs, key=lambda each: each.rank(best), default=None)
     if run is None or len(run.times) < LEAST:
         raise NothingMeasured(
             f"{len(run.times) if run else 0} correct candidates of {problem.title} were measured on "
@@ -160,22 +163,50 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
 class _Run:
     """Settled times of our own candidates in one study under one policy."""
 
-    study_id: int
     policy: Policy
     times: dict[Config, float]
 
-    def rank(self, best: Best | None) -> tuple[bool, bool, bool, int]:
-        """Runs that say more of a best rank higher."""
-        ours = best is not None and self.study_id == best.winner.study_id
-        return len(self.times) >= LEAST, best is not None and best.config in self.times, ours, len(self.times)
+
+def _run(store: Store, problem: Problem, device: str, best: Best | None) -> _Run | None:
+    """The run that says most of a best; only its measurements are read, however many studies there are."""
+    chosen = None
+    for study, policy, most in _ranked(store, problem, device, best):
+        if chosen is not None and most < LEAST:
+            break
+        measured = [
+            stored.measurement for stored in store.measurements_of(study)
+            if stored.measurement.config.family != LIBRARY and stored.measurement.policy == policy
+            and not (stored.revoked or out_of_range(stored.measurement))
+        ]  # fmt: skip
+        run = _Run(Policy(policy), settled(measured))
+        chosen = chosen or run
+        if len(run.times) >= LEAST:
+            return run
+    return chosen
 
 
-def _runs(store: Store, problem: Problem, device: str) -> list[_Run]:
-    studies: dict[tuple[int, Policy], list[Measurement]] = {}
-    for stored in store.every(device, problem):
-        if stored.measurement.config.family != LIBRARY:
-            studies.setdefault((stored.study_id, stored.measurement.policy), []).append(stored.measurement)
-    return [_Run(*key, settled(measured)) for key, measured in studies.items()]
+def _ranked(store: Store, problem: Problem, device: str, best: Best | None) -> list[tuple[int, str, int]]:
+    """Studies and policies of our own candidates, and how many were correct.
+
+    Large enough ones come first, then those that screened the best's config, then its own study, then the largest.
+    """
+    screened = and_(MeasurementRow.stage == "screen", MeasurementRow.outcome == Outcome.CORRECT.value)
+    key = best.config.key if best else ""
+    query = (
+        select(MeasurementRow.study_id, MeasurementRow.policy,
+               func.count(distinct(case((screened, MeasurementRow.config_id)))),
+               func.max(case((and_(screened, ConfigRow.key == key), 1), else_=0)))
+        .join(ProblemRow, ProblemRow.id == MeasurementRow.problem_id)
+        .join(DeviceRow, DeviceRow.id == MeasurementRow.device_id)
+        .join(ConfigRow, ConfigRow.id == MeasurementRow.config_id)
+        .where(ProblemRow.key == problem.key, DeviceRow.name == device, ConfigRow.family != LIBRARY)
+        .group_by(MeasurementRow.study_id, MeasurementRow.policy)
+    )  # fmt: skip
+    with store.transaction() as session:
+        found = session.execute(query).all()
+    ours = best.winner.study_id if best else None
+    ranked = sorted(found, key=lambda row: (row[2] >= LEAST, row[3], row[0] == ours, row[2]), reverse=True)
+    return [(study, policy, count) for study, policy, count, _ in ranked]
 
 
 def _on_scale(store: Store, times: dict[Config, float], best: Best) -> float:

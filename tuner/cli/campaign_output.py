@@ -126,7 +126,7 @@ def results(document: Document) -> None:
     shown = len(columns) - (not any(row[-1] for row in rows))
     table(columns[:shown], [row[:shown] for row in rows])
     for note in sorted({entry["note"] for entry in document["problems"] if "replayed:" in entry["note"]})[:_NOTES]:
-        notes.print(note[note.index("replayed:"):])
+        notes.print(note[note.index("replayed:") :])
     notes.print("configs: --json, or `gemmtune best` for one problem")
 
 

@@ -57,9 +57,7 @@ def shapes(
 
 def _print(listed: list[Weighted], found: Shapes, device: str, out: Path | None, every: bool) -> None:
     shown = listed if every else listed[:_MOST_SHOWN]
-    rows = [
-        (each.problem.title, f"{each.count:,}", f"{each.roofline_us:.2f}", f"{each.share:.1%}") for each in shown
-    ]
+    rows = [(each.problem.title, f"{each.count:,}", f"{each.roofline_us:.2f}", f"{each.share:.1%}") for each in shown]
     table(("problem", "count", "roofline µs", "share"), rows)
     if len(shown) < len(listed):
         rest = sum(each.share for each in listed[len(shown) :])

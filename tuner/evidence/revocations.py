@@ -130,8 +130,10 @@ def _end_studies(session: Session, revocation_id: int) -> None:
     """Begins the next generation of every study that a revocation touched."""
     touched = select(MeasurementRow.study_id).join(RevokedRow, RevokedRow.measurement_id == MeasurementRow.id)
     touched = touched.where(RevokedRow.revocation_id == revocation_id).distinct()
-    rows = select(StudyRow).where(StudyRow.id.in_(touched)).options(
-        joinedload(StudyRow.problem), joinedload(StudyRow.device)
+    rows = (
+        select(StudyRow)
+        .where(StudyRow.id.in_(touched))
+        .options(joinedload(StudyRow.problem), joinedload(StudyRow.device))
     )
     for study in session.scalars(rows).all():
         problem = codec.problem_of(study.problem.key)

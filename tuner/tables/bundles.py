@@ -122,5 +122,3 @@ def _check_program(path: Path, content: bytes, arch: str) -> None:
     # The second byte of the flags is the SM number, as in 90.
     if machine != _CUDA or str(flags >> 8 & 0xFF) != number:
         raise TableError(f"{path} is no program for {arch}: export the bundle on a machine that has one")
-
-

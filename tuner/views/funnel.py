@@ -34,17 +34,24 @@ class Funnel:
     steps: tuple[Step, ...]
 
 
-def funnel(
-    store: Store, problem: Problem, device: DeviceProfile, families: Sequence[Family], legal: Mapping[str, Any] | None
-) -> Funnel:
-    """The funnel of a problem on a device."""
+def counts_of(
+    problem: Problem, device: DeviceProfile, families: Sequence[Family], legal: Mapping[str, Any] | None
+) -> tuple[Step, ...]:
+    """The steps that depend on the problem and the device alone: all configs, legal ones, worth trying, the pool."""
     found = space_of(problem, device, families, None, None, legal).families
-    best = store.best(problem, device.name)
-    study = studies.in_full(store, best.winner.study_id).study if best else None
-    steps = (
+    return (
         Step("product", sum(each.product for each in found)),
         Step("legal", sum(each.legal or 0 for each in found) if legal is not None else None),
         Step("worth", sum(each.worth for each in found)), Step("pool", sum(each.pool for each in found)),
+    )  # fmt: skip
+
+
+def funnel(store: Store, problem: Problem, device: DeviceProfile, counts: Sequence[Step]) -> Funnel:
+    """The funnel of a problem on a device, from what `counts_of` found."""
+    best = store.best(problem, device.name)
+    study = studies.in_short(store, best.winner.study_id) if best else None
+    steps = (
+        *counts,
         Step("measured", study.measured if study else 0), Step("correct", study.correct if study else 0),
         Step("finals", study.finalists if study else 0), Step("served", 1 if best else 0),
     )  # fmt: skip

@@ -120,6 +120,16 @@ def page(store: Store, problem: Problem | None, device: str | None, before: int,
         return _facts(session, query)
 
 
+def in_short(store: Store, study_id: int) -> StudyFacts:
+    """One study without its finals.
+
+    Raises:
+        UnknownStudy: no study has this id.
+    """
+    with store.transaction() as session:
+        return _one(session, study_id)
+
+
 def in_full(store: Store, study_id: int) -> StudyInFull:
     """One study with its finals.
 
@@ -127,9 +137,7 @@ def in_full(store: Store, study_id: int) -> StudyInFull:
         UnknownStudy: no study has this id.
     """
     with store.transaction() as session:
-        facts = _facts(session, select(StudyRow).where(StudyRow.id == study_id))
-        if not facts:
-            raise UnknownStudy(f"the store has no study {study_id}: /v1/studies lists them")
+        facts = _one(session, study_id)
         series = measurements.last_series(session, study_id)
         ours = select(MeasurementRow).where(MeasurementRow.study_id == study_id)
         of_finals = ours.where(MeasurementRow.stage == "final", MeasurementRow.series == series)
@@ -138,12 +146,12 @@ def in_full(store: Store, study_id: int) -> StudyInFull:
         newest = finals or measurements.read(session, ours.where(MeasurementRow.id == last))
         served = set(session.scalars(
             select(BestRow.measurement_id).join(BestRow.problem).join(BestRow.device)
-            .where(BestRow.served, ProblemRow.key == facts[0].problem.key, DeviceRow.name == facts[0].device)
+            .where(BestRow.served, ProblemRow.key == facts.problem.key, DeviceRow.name == facts.device)
         ))  # fmt: skip
     rivals = [one for one in finals if one.measurement.outcome is Outcome.CORRECT and not one.revoked]
     return StudyInFull(
-        facts[0], tuple(_finals(finals, rivals, series, served)), tuple(_picks(facts[0].problem, rivals)), TIE_BAND,
-        STEP, newest[-1].provenance if newest else None,
+        facts, tuple(_finals(finals, rivals, series, served)), tuple(_picks(facts.problem, rivals)), TIE_BAND, STEP,
+        newest[-1].provenance if newest else None,
     )  # fmt: skip
 
 
@@ -158,6 +166,13 @@ def measurement(store: Store, number: int) -> StoredMeasurement:
     if not found:
         raise UnknownMeasurement(f"the store has no readable measurement {number}: /v1/measurements lists them")
     return found[0]
+
+
+def _one(session: Session, study_id: int) -> StudyFacts:
+    facts = _facts(session, select(StudyRow).where(StudyRow.id == study_id))
+    if not facts:
+        raise UnknownStudy(f"the store has no study {study_id}: /v1/studies lists them")
+    return facts[0]
 
 
 def _facts(session: Session, query: Select[StudyRow]) -> list[StudyFacts]:

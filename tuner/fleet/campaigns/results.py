@@ -78,9 +78,7 @@ def summary(store: Store, campaign_id: int) -> Summary:
         parked = select(Item.reason).where(Item.campaign_id == campaign_id, Item.status == "parked")
         reasons = Counter(reason.partition(":")[0] for reason in session.scalars(parked))
         stands = _progress(session, campaign)
-        return Summary(
-            stands, gain, stands.failed, dict(reasons.most_common()), library_won, replayed, won
-        )
+        return Summary(stands, gain, stands.failed, dict(reasons.most_common()), library_won, replayed, won)
 
 
 def problems(

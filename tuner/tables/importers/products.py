@@ -63,9 +63,7 @@ def count_product(
         tally.note(APART)
 
 
-def problem_of(
-    operator: str, arrays: Sequence[Array | None], output: str, tf32: bool, fast: bool = True
-) -> Gemm | str:
+def problem_of(operator: str, arrays: Sequence[Array | None], output: str, tf32: bool, fast: bool = True) -> Gemm | str:
     """The problem, or why gemmtune tunes no such product."""
     first = OPERATORS[operator]
     a, b = arrays[first : first + 2] if len(arrays) >= first + 2 else (None, None)

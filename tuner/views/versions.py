@@ -1,0 +1,39 @@
+"""Versions: numbers that change whenever what a view was made from has changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, select
+
+from tuner.evidence.models import BestRow, DeviceRow, MeasurementRow, ProblemRow, RevocationRow, StudyRow
+from tuner.evidence.store import Store
+
+Version = tuple[object, ...]
+
+
+def of_problem(store: Store, key: str, device: str) -> Version:
+    """Of the measurements and bests of a problem on a device, whichever campaign adds them."""
+    measured = select(func.max(MeasurementRow.id)).where(
+        MeasurementRow.problem_id.in_(select(ProblemRow.id).where(ProblemRow.key == key))
+    )
+    return _read(store, measured, _best(ProblemRow.key == key, DeviceRow.name == device))
+
+
+def of_study(store: Store, study_id: int) -> Version:
+    """Of a study, its measurements and the bests of its problem."""
+    of_its_problem = BestRow.problem_id.in_(select(StudyRow.problem_id).where(StudyRow.id == study_id))
+    return _read(
+        store, select(func.max(MeasurementRow.id)).where(MeasurementRow.study_id == study_id), _best(of_its_problem),
+        select(StudyRow.status).where(StudyRow.id == study_id),
+    )  # fmt: skip
+
+
+def _best(*where: ColumnElement[bool]) -> Select[Any]:
+    return select(func.max(BestRow.version)).join(BestRow.problem).join(BestRow.device).where(*where)
+
+
+def _read(store: Store, *queries: Select[Any]) -> Version:
+    with store.transaction() as session:
+        found: list[object] = [session.scalar(query) for query in queries]
+        return *found, session.scalar(select(func.max(RevocationRow.id)))
