@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import posixpath
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,11 +19,15 @@ _FOLDER: Final = Path(__file__).parent / "static"
 _MEDIA_TYPES: Final = {
     ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }  # fmt: skip
-#: Modules that every page needs; the browser fetches them at once instead of discovering them import by import.
-_PRELOADED: Final = (
-    "app.js", "vendor/lit-html.js", "lib/api.js", "lib/format.js", "lib/page.js", "lib/quiet.js", "lib/shell.js",
-    "lib/stream.js", "lib/theme.js", "lib/view.js",
-)  # fmt: skip
+#: What a module imports at once; `import()` is not part of it.
+_IMPORTS: Final = re.compile(r'^(?:import|export) (?:[^"]*? from )?"(\.[^"]+)"', re.MULTILINE)
+#: Pages by path in `app.js`.
+_PAGES: Final = re.compile(r'"(/[a-z]*)": \(\) => import\("\./([^"]+)"\)')
+#: Pages that the head of every page links to.
+LINKS: Final = {
+    "/": "Ask", "/problems": "Problems", "/space": "Space", "/explain": "Explain", "/layouts": "Layouts",
+    "/campaigns": "Campaigns", "/fleet": "Fleet", "/failures": "Failures", "/ladder": "Ladders", "/devices": "Devices",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +54,13 @@ class Assets:
     Attributes:
         digest: of all files: a part of their address, so that browsers may keep them for ever.
         files: by path below `static`.
-        shell: the HTML document that every page starts from. It contains no data.
+        shells: the HTML document that each page starts from, by path. It contains no data; the browser fetches the
+            page's modules at once instead of discovering them import by import.
     """
 
     digest: str
     files: dict[str, Asset]
-    shell: bytes
+    shells: dict[str, bytes]
 
 
 @cache
@@ -67,10 +75,28 @@ def assets() -> Assets:
     for name, content in contents.items():
         digest.update(f"{name} {len(content)}\n".encode() + content)
     root = f"/static/{digest.hexdigest()[:16]}"
-    preloads = "\n".join(f'<link rel="modulepreload" href="{root}/{name}">' for name in _PRELOADED)
-    shell = Template((_FOLDER.parent / "shell.html").read_text()).substitute(root=root, preloads=preloads)
+    shell = Template((_FOLDER.parent / "shell.html").read_text())
+    links = "\n".join(f'<a href="{path}">{name}</a>' for path, name in LINKS.items())
+    shells = {}
+    for path, module in _PAGES.findall(contents["app.js"].decode()):
+        needed = sorted({*_needed("app.js", contents), *_needed(module, contents)})
+        preloads = "\n".join(f'<link rel="modulepreload" href="{root}/{name}">' for name in needed)
+        shells[path] = shell.substitute(root=root, preloads=preloads, links=links).encode()
     files = {name: _asset(name, content) for name, content in contents.items()}
-    return Assets(digest.hexdigest()[:16], files, shell.encode())
+    return Assets(digest.hexdigest()[:16], files, shells)
+
+
+def _needed(module: str, contents: Mapping[str, bytes]) -> set[str]:
+    """A module with everything that it imports."""
+    found, left = {module}, [module]
+    while left:
+        name = left.pop()
+        for other in _IMPORTS.findall(contents[name].decode()):
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(name), other))
+            if path not in found:
+                found.add(path)
+                left.append(path)
+    return found
 
 
 def _asset(name: str, content: bytes) -> Asset:

@@ -26,10 +26,10 @@ _FOR_EVER: Final = "public, max-age=31536000, immutable"
 router = APIRouter(include_in_schema=False)
 
 
-async def get_page() -> HTMLResponse:
+async def get_page(request: Request) -> HTMLResponse:
     """The shell. Its script shows the page that the address names; a token is asked for when data need one."""
     headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
-    return HTMLResponse(assets().shell, headers=headers)
+    return HTMLResponse(assets().shells[request.url.path], headers=headers)
 
 
 for _path in PAGES:

@@ -17,7 +17,7 @@ from fastapi.testclient import TestClient
 
 from api.access import AccessPolicy
 from api.app import create_app
-from api.dashboard.assets import assets
+from api.dashboard.assets import LINKS, assets
 from api.dashboard.routes import PAGES
 from benchmarks.dashboard import types
 from tests.integration.api.asking import problem_of
@@ -38,12 +38,17 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
 
 class TestShell:
-    def test_every_page_has_the_same_shell(self, http: TestClient) -> None:
+    def test_every_page_names_its_own_modules(self, http: TestClient) -> None:
+        assert set(PAGES) == assets().shells.keys() >= LINKS.keys()
         for path in PAGES:
             page = http.get(path)
             assert page.status_code == 200
             assert page.headers["content-type"] == "text/html; charset=utf-8"
-            assert page.content == assets().shell
+            loaded = re.findall(r'modulepreload" href="/static/\w+/([^"]+)"', page.text)
+            assert {"app.js", "lib/api.js", "vendor/lit-html.js", f"pages/{path[1:] or 'ask'}.js"} <= set(loaded)
+            assert sum(name.startswith("pages/") for name in loaded) == 1
+        assert "charts/forest.js" in http.get("/problems").text
+        assert "charts/forest.js" not in http.get("/").text
 
     def test_its_policy_lets_nothing_of_others_run(self, http: TestClient) -> None:
         policy = http.get("/").headers["content-security-policy"]

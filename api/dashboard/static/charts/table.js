@@ -1,5 +1,6 @@
 // What a chart shows, as a table.
 
+import { whole } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 
 /** @typedef {{head: string[], rows: (string | number)[][]}} Table */
@@ -13,5 +14,5 @@ export function asTable(table, title) {
     <thead><tr>${table.head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
     <tbody>${table.rows.slice(0, MOST_ROWS).map((row) => html`<tr>${row.map((value) => html`
       <td class=${typeof value === "number" ? "num" : ""}>${value}</td>`)}</tr>`)}</tbody></table>
-    ${more > 0 ? html`<p class="note">${more.toLocaleString("en")} further rows are left out.</p>` : nothing}</div>`;
+    ${more > 0 ? html`<p class="note">${whole(more)} further rows are left out.</p>` : nothing}</div>`;
 }

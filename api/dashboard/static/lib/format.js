@@ -1,26 +1,36 @@
 // Numbers, moments and problems as people write them.
 
-const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const SCALES = /** @type {const} */ ([[1e12, "T"], [1e9, "G"], [1e6, "M"]]);
+
+/** 12,345.6. `Intl` would take 30 ms before the first number. @param {string} text */
+function grouped(text) {
+  const [before, after] = text.split(".");
+  const groups = before.replace(/\B(?=(\d{3})+$)/g, ",");
+  return after ? `${groups}.${after}` : groups;
+}
+
+/** 33,432. @param {number} value */
+export const whole = (value) => grouped(value.toFixed(0));
 
 /** @param {number | null | undefined} value @param {number} [digits] significant digits, at least those of the whole part */
 export function number(value, digits = 4) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
-  const whole = Math.max(1, Math.floor(Math.log10(Math.abs(value) || 1)) + 1);
-  return value.toLocaleString("en", { maximumFractionDigits: Math.max(0, digits - whole), useGrouping: true });
+  const before = Math.max(1, Math.floor(Math.log10(Math.abs(value) || 1)) + 1);
+  const text = value.toFixed(Math.max(0, digits - before));
+  return grouped(text.includes(".") ? text.replace(/\.?0+$/, "") : text);
 }
 
 /** With four digits, zeros included: 213.0. @param {number} value */
 function fixed(value) {
   const digits = Math.max(0, 3 - Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1))));
-  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return grouped(value.toFixed(digits));
 }
 
 /** 34.4 T, 2.0 G, 33,432. @param {number | null | undefined} value */
 export function count(value) {
   if (value === null || value === undefined) return "–";
   const scale = SCALES.find(([least]) => value >= least * 10 || (least > 1e6 && value >= least));
-  return scale ? `${(value / scale[0]).toFixed(1)} ${scale[1]}` : plain.format(value);
+  return scale ? `${(value / scale[0]).toFixed(1)} ${scale[1]}` : whole(value);
 }
 
 /** @param {number | null | undefined} value */
@@ -37,7 +47,7 @@ export const times = (value) => (value === null || value === undefined ? "–" :
 export function bytes(value) {
   if (value >= 2 ** 30) return `${number(value / 2 ** 30, 3)} GiB`;
   if (value >= 2 ** 20) return `${number(value / 2 ** 20, 3)} MiB`;
-  return value >= 10240 ? `${number(value / 1024, 4)} KiB` : `${plain.format(value)} B`;
+  return value >= 10240 ? `${number(value / 1024, 4)} KiB` : `${whole(value)} B`;
 }
 
 /** @param {number | null | undefined} seconds */

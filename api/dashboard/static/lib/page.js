@@ -4,6 +4,27 @@ import { get, post } from "./api.js";
 import { follow } from "./stream.js";
 import { html, render } from "./view.js";
 
+/**
+ * A call that runs once at a time; calls that come meanwhile are one further call after it.
+ * @param {() => Promise<unknown>} action @returns {() => Promise<void>}
+ */
+export function latest(action) {
+  let [running, again] = [false, false];
+  return async () => {
+    again = true;
+    if (running) return;
+    running = true;
+    try {
+      while (again) {
+        again = false;
+        await action();
+      }
+    } finally {
+      running = false;
+    }
+  };
+}
+
 export class Page {
   #visit = new AbortController();
   #view = /** @type {() => unknown} */ (() => html``);

@@ -5,14 +5,11 @@ import { clock, duration } from "./format.js";
 import { scheme, turn } from "./theme.js";
 import { html, nothing, render } from "./view.js";
 
-const LINKS = [["/", "Ask"], ["/problems", "Problems"], ["/space", "Space"], ["/explain", "Explain"], ["/layouts", "Layouts"], ["/campaigns", "Campaigns"], ["/fleet", "Fleet"],
-  ["/failures", "Failures"], ["/ladder", "Ladders"], ["/devices", "Devices"]];
 /** Pages that belong to another one's entry. */
 const UNDER = /** @type {Record<string, string>} */ ({
   "/problem": "/problems", "/compare": "/problems", "/rules": "/space", "/campaign": "/campaigns", "/device": "/devices",
 });
-const head = /** @type {HTMLElement} */ (document.getElementById("head"));
-let path = "/";
+const [who, banner] = ["who", "gone"].map((name) => /** @type {HTMLElement} */ (document.getElementById(name)));
 /** @type {Date | null} */
 let gone = null;
 /** @type {{name: string, tokens: boolean, scopes: string[]} | null} */
@@ -24,7 +21,10 @@ export const may = (scope) => !caller || caller.scopes.includes(scope) || caller
 
 /** Marks the page that is shown. @param {string} shown */
 export function at(shown) {
-  path = UNDER[shown] ?? shown;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.getAttribute("href") === (UNDER[shown] ?? shown)) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
   draw();
 }
 
@@ -41,17 +41,12 @@ export async function introduce() {
 }
 
 function draw() {
-  const banner = gone ? html`<p class="banner" role="status">The service has not answered since ${clock(gone)} UTC
-    (${duration((Date.now() - gone.getTime()) / 1000)}). What you see is from before; the page goes on by itself.</p>` : nothing;
   render(html`
-    <div class="bar">
-      <a class="brand" href="/">gemmtune</a>
-      <nav aria-label="Pages">${LINKS.map(([to, name]) => html`
-        <a href=${to} aria-current=${to === path ? "page" : nothing}>${name}</a>`)}</nav>
-      ${demo ? html`<span class="badge recorded">demo: a recorded campaign, replayed</span>` : nothing}
-      ${caller?.tokens ? html`<button class="quiet" @click=${forget} title="Forget the token">${caller.name} · sign out</button>` : nothing}
-      <button class="quiet" @click=${() => { turn(); draw(); }}>Scheme: ${scheme()}</button>
-    </div>${banner}`, head);
+    ${demo ? html`<span class="badge recorded">demo: a recorded campaign, replayed</span>` : nothing}
+    ${caller?.tokens ? html`<button class="quiet" @click=${forget} title="Forget the token">${caller.name} · sign out</button>` : nothing}
+    <button class="quiet" @click=${() => { turn(); draw(); }}>Scheme: ${scheme()}</button>`, who);
+  render(gone ? html`<p class="banner" role="status">The service has not answered since ${clock(gone)} UTC
+    (${duration((Date.now() - gone.getTime()) / 1000)}). What you see is from before; the page goes on by itself.</p>` : nothing, banner);
 }
 
 function forget() {

@@ -1,6 +1,6 @@
 // Devices: which GPUs are known, and from where?
 
-import { bytes, number } from "../lib/format.js";
+import { bytes, number, whole } from "../lib/format.js";
 import { html } from "../lib/view.js";
 
 /** @param {import("../lib/page.js").Page} page */
@@ -13,7 +13,7 @@ export async function open(page) {
     <section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Devices"><table><caption class="visually-hidden">Devices</caption><thead><tr><th scope="col">Device</th><th scope="col">Arch</th><th scope="col" class="num">Bests</th><th scope="col">Ceilings</th><th scope="col" class="num">SMs</th>
       <th scope="col" class="num">Memory</th><th scope="col" class="num">TB/s</th><th scope="col" class="num">Most TFLOP/s</th><th scope="col" class="num">L2</th><th scope="col" class="num">W</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ item) => { const limits = item.limits; return html`<tr><th scope="row"><a href=${`/device?${new URLSearchParams({ name: item.name })}`}>${item.name}</a></th>
-        <td>${limits?.arch ?? "–"}</td><td class="num">${item.bests.toLocaleString("en")}</td><td class=${limits?.measured ? "gain" : "soft"}>${limits ? (limits.measured ? "● measured" : "○ estimated") : "unknown"}</td><td class="num">${limits?.sm_count ?? "–"}</td>
+        <td>${limits?.arch ?? "–"}</td><td class="num">${whole(item.bests)}</td><td class=${limits?.measured ? "gain" : "soft"}>${limits ? (limits.measured ? "● measured" : "○ estimated") : "unknown"}</td><td class="num">${limits?.sm_count ?? "–"}</td>
         <td class="num">${limits ? bytes(limits.memory_bytes) : "–"}</td><td class="num">${number(limits?.memory_tbs, 3)}</td><td class="num">${limits ? number(most(limits)) : "–"}</td><td class="num">${limits ? bytes(limits.l2_bytes) : "–"}</td><td class="num">${number(limits?.power_w)}</td></tr>`; })}</tbody></table></div>
       <p class="says">A device with bests has been tuned or replayed here; the others answer by prediction.</p></section>`);
 }

@@ -66,7 +66,7 @@ function verdict(answer, take) {
 
 /** @param {any} answer */
 function derived(answer) {
-  const shown = (/** @type {string} */ name, /** @type {number} */ value) => (name.endsWith("_bytes") ? bytes(value) : value.toLocaleString("en"));
+  const shown = (/** @type {string} */ name, /** @type {number} */ value) => (name.endsWith("_bytes") ? bytes(value) : number(value, 9));
   return html`<h2>What follows from it</h2><table><caption class="visually-hidden">Derived values</caption><tbody>${Object.entries(answer.derived).map(([name, value]) => html`
     <tr><th scope="row"><code>${name}</code></th><td class="num">${shown(name, Number(value))}</td></tr>`)}</tbody></table>
     <p class="says">Derived values are computed from the knobs and the problem, never chosen.</p>`;

@@ -2,6 +2,7 @@
 
 import { Refusal } from "../lib/api.js";
 import { number, percent, us } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { parameters, problemFields, title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { fact, ratioFact } from "../parts/facts.js";
@@ -26,9 +27,9 @@ export async function open(page) {
   const got = { fields, key, made: {} };
   page.show(() => body(page, got));
 
-  got.answer = await page.get("/v1/best", { ...P, device: page.param("device"), policy: page.param("policy") });
-  got.device = got.answer.device;
-  page.redraw();
+  const answer = page.get("/v1/best", { ...P, device: page.param("device"), policy: page.param("policy") });
+  // The address names the device as a rule: nothing waits for the answer then.
+  got.device = page.param("device") || (await answer).device;
   const asked = { ...P, device: got.device };
   const put = (/** @type {string} */ name, /** @type {Promise<any>} */ coming) => coming.then((value) => {
     got[name] = value;
@@ -39,27 +40,37 @@ export async function open(page) {
     got[name] = { refused: error.message };
     page.redraw();
   });
-  const columns = () => page.get("/v1/measurements:columns", { problem: key, device: got.device });
-  const study = async () => {
-    const { items } = await page.get("/v1/studies", { problem: key, device: got.device, limit: 1 });
-    const id = got.answer.evidence?.study_id ?? items[0]?.id;
-    if (!id) return null;
-    return page.get(`/v1/studies/${id}`);
+  const measured = { problem: key, device: got.device };
+  const columns = () => page.get("/v1/measurements:columns", measured);
+  const study = async (/** @type {any} */ of) => {
+    const id = (await of).evidence?.study_id ?? (await page.get("/v1/studies", { ...measured, limit: 1 })).items[0]?.id;
+    return id ? page.get(`/v1/studies/${id}`) : null;
   };
+  const more = latest(async () => {
+    // Most measurements are of other problems.
+    const { total } = await page.get("/v1/measurements:columns", { ...measured, after: got.measurements?.last_id, limit: 1 });
+    if (total) await put("measurements", columns());
+  });
   const axes = { x: page.param("x", "tile_n"), y: page.param("y", "tile_m") };
-  await Promise.all([
-    put("measurements", columns()), put("study", study()), put("importance", page.get("/v1/importance", asked)),
-    put("funnel", page.get("/v1/funnel", asked)), put("space", page.get("/v1/space", { ...asked, ...axes })),
+  const defaults = async () => {
+    const { config } = await answer;
+    return (await page.post("/v1/explain", { problem: P, family: config?.family, knobs: {}, device: got.device })).config.knobs;
+  };
+  const parts = [
+    put("study", study(answer)), put("measurements", columns()), put("importance", page.get("/v1/importance", asked)),
+    put("space", page.get("/v1/space", { ...asked, ...axes })), put("funnel", page.get("/v1/funnel", asked)), put("defaults", defaults()),
     put("history", page.get("/v1/best/history", asked)),
-    put("defaults", page.post("/v1/explain", { problem: P, family: got.answer.config?.family, knobs: {}, device: got.device }).then((answer) => answer.config.knobs)),
-  ]);
+  ];
+  got.answer = await answer;
+  page.redraw();
+  await Promise.all(parts);
   got.reload = async (/** @type {Record<string, string>} */ axes) => {
     page.set(axes);
     await put("space", page.get("/v1/space", { ...asked, x: page.param("x", "tile_n"), y: page.param("y", "tile_m") }));
   };
   page.live({
-    measurements: () => void put("measurements", columns()),
-    best: (event) => event.problem === key && void page.get("/v1/best", asked).then((answer) => { got.answer = answer; page.redraw(); return put("study", study()); }),
+    measurements: more,
+    best: (event) => event.problem === key && void page.get("/v1/best", asked).then((answer) => { got.answer = answer; got.made = {}; page.redraw(); return put("study", study(answer)); }),
   }, { device: got.device });
 }
 

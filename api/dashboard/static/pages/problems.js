@@ -3,7 +3,8 @@
 import "../charts/forest.js";
 import "../charts/scatter.js";
 import { plain } from "../lib/columns.js";
-import { geometricMean, percent, SIGNS, times } from "../lib/format.js";
+import { geometricMean, percent, SIGNS, times, whole } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { devicePicker, devicesOf } from "../parts/devices.js";
@@ -23,13 +24,12 @@ export async function open(page) {
   /** What the shown charts were made from; they are made anew only when it changes. */
   let made = /** @type {any} */ ({ of: null });
 
-  const load = async () => {
+  const load = latest(async () => {
     table = prepared(await page.get("/v1/bests:columns", { device, policy: page.param("policy") }));
     made = { of: null };
     page.redraw();
-  };
-  let pending = 0;
-  page.live({ best: () => { clearTimeout(pending); pending = setTimeout(load, 300); }, hello: load }, { device });
+  });
+  page.live({ best: load, hello: load }, { device });
 
   page.show(() => {
     if (!table) return html`<h1>Where do we win, tie, lose?</h1>`;
@@ -52,16 +52,15 @@ export async function open(page) {
 
 /** @param {any} table */
 function prepared(table) {
-  const { first_low: low, first_high: high } = table.columns;
   for (const against of ["first", "best"]) {
-    table.columns[`${against}_verdict`] = table.columns[against].map((/** @type {any} */ _, /** @type {number} */ row) => {
-      const [least, most] = [table.columns[`${against}_low`][row], table.columns[`${against}_high`][row]];
-      return least === null ? "none" : least > 1 ? "faster" : most < 1 ? "slower" : "tied";
-    });
+    const [low, high] = [table.columns[`${against}_low`], table.columns[`${against}_high`]];
+    const verdicts = new Array(table.rows);
+    for (let row = 0; row < table.rows; row++) verdicts[row] = low[row] === null ? "none" : low[row] > 1 ? "faster" : high[row] < 1 ? "slower" : "tied";
+    table.columns[`${against}_verdict`] = verdicts;
   }
   table.keys = plain(table.columns.key);
-  table.names = table.keys.map(titleOfKey);
-  table.measured = low && high;
+  // Few of thousands of names are shown.
+  table.name = (/** @type {number} */ row) => titleOfKey(table.keys[row]);
   return table;
 }
 
@@ -91,11 +90,11 @@ function headline(table, rows, ratios, against, page) {
   const verdict = mean === null ? "none" : Math.exp(middle - error) > 1 ? "faster" : Math.exp(middle + error) < 1 ? "slower" : "tied";
   const all = rows.length === table.rows;
   return html`<dl class="facts" id="headline">
-    <div><dt>${all ? "problems" : `of ${table.rows.toLocaleString("en")} problems selected`}</dt><dd>${rows.length.toLocaleString("en")}</dd></div>
+    <div><dt>${all ? "problems" : `of ${whole(table.rows)} problems selected`}</dt><dd>${whole(rows.length)}</dd></div>
     ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"}${ratios.length > 1 ? ` (${Math.exp(middle - error).toFixed(3)} – ${Math.exp(middle + error).toFixed(3)})` : ""}</dt>
       <dd class=${verdict}>${SIGNS[verdict]} ${times(mean)}</dd></div>` : nothing}
     ${["faster", "tied", "slower", "none"].filter((word) => tally[word]).map((word) => html`
-      <div><dt>${word === "none" ? "without a baseline" : word} (${percent(tally[word] / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${tally[word].toLocaleString("en")}</dd></div>`)}
-    ${table.sampled ? html`<div><dt>a sample: the store has ${table.total.toLocaleString("en")}</dt><dd>1 in ${Math.round(table.total / table.rows)}</dd></div>` : nothing}
+      <div><dt>${word === "none" ? "without a baseline" : word} (${percent(tally[word] / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${whole(tally[word])}</dd></div>`)}
+    ${table.sampled ? html`<div><dt>a sample: the store has ${whole(table.total)}</dt><dd>1 in ${Math.round(table.total / table.rows)}</dd></div>` : nothing}
   </dl>`;
 }

@@ -1,6 +1,7 @@
 // Which device a page is about.
 
 import { Refusal } from "../lib/api.js";
+import { whole } from "../lib/format.js";
 import { html } from "../lib/view.js";
 
 /**
@@ -26,5 +27,5 @@ export function devicePicker(page, devices, device) {
   const go = (/** @type {any} */ event) => document.dispatchEvent(new CustomEvent("gemmtune:go", {
     detail: `${page.path}?${new URLSearchParams({ ...Object.fromEntries(page.query), device: event.target.value })}` }));
   return html`<label>Device <select name="device" @change=${go}>${devices.map((item) => html`
-    <option value=${item.name} ?selected=${item.name === device}>${item.name} (${item.bests.toLocaleString("en")})</option>`)}</select></label>`;
+    <option value=${item.name} ?selected=${item.name === device}>${item.name} (${whole(item.bests)})</option>`)}</select></label>`;
 }

@@ -1,6 +1,6 @@
 // Shared memory and registers of a config, stacked against their limits.
 
-import { bytes, percent } from "../lib/format.js";
+import { bytes, percent, whole } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 
 const TOKENS = ["mark", "other", "tie", "soft"];
@@ -11,7 +11,7 @@ export function resources(answer) {
   if (!smem && !registers) return nothing;
   return html`<section class="card">
     ${smem ? stack("Shared memory of a block", smem.parts.map((/** @type {any} */ part) => [part.name, part.bytes, bytes(part.bytes)]), smem.used_bytes, smem.limit_bytes, bytes) : nothing}
-    ${registers ? stack("Registers of an SM", [[registers.per_thread ? `${registers.per_thread} a thread` : "all threads", registers.used, registers.used.toLocaleString("en")]], registers.used, registers.limit, (value) => value.toLocaleString("en")) : nothing}
+    ${registers ? stack("Registers of an SM", [[registers.per_thread ? `${registers.per_thread} a thread` : "all threads", registers.used, whole(registers.used)]], registers.used, registers.limit, (value) => whole(value)) : nothing}
   </section>`;
 }
 

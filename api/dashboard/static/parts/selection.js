@@ -1,7 +1,7 @@
 // A selection of problems: chips in the URL, each with the number of problems that it holds.
 
 import { cell, distinct } from "../lib/columns.js";
-import { SIGNS } from "../lib/format.js";
+import { SIGNS, whole } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 
 /** Filters: the URL's parameter, its words, and the column. */
@@ -47,7 +47,7 @@ export function chips(page, table, filters) {
     const turn = (/** @type {string} */ value) => page.set({ [name]: (on.includes(value) ? on.filter((other) => other !== value) : [...on, value]).join(",") }, true);
     return html`<fieldset><legend>${words}</legend>${tally.map(([value, number]) => html`
       <button type="button" class="chip" aria-pressed=${String(on.includes(value))} @click=${() => turn(value)}>${column ? "" : `${SIGNS[value]} `}${
-        value} <span>${number.toLocaleString("en")}</span></button>`)}</fieldset>`;
+        value} <span>${whole(number)}</span></button>`)}</fieldset>`;
   })}${active.length ? html`<button type="button" class="quiet" @click=${() => page.set(Object.fromEntries(active.map((name) => [name, ""])), true)}>Show all</button>` : nothing}</div>`;
 }
 

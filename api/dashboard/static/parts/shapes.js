@@ -32,7 +32,7 @@ export function shapesOf(page, table, rows, device, against) {
       const row = found.reduce((/** @type {number} */ a, /** @type {number} */ b) => ((columns[against][a] ?? 9) <= (columns[against][b] ?? 9) ? a : b));
       const [verdict, ratio] = [columns[`${against}_verdict`][row], columns[against][row]];
       return { kind: KINDS[verdict], text: ratio ? `${SIGNS[verdict]}${ratio.toFixed(2)}` : "–", heat: Math.min(0.7, 0.12 + 2 * Math.abs(Math.log(ratio ?? 1))),
-        hint: `${table.names[row]} ${times(ratio)} ${verdict}`, href: hrefOf(table, row, device) };
+        hint: `${table.name(row)} ${times(ratio)} ${verdict}`, href: hrefOf(table, row, device) };
     },
   });
 }

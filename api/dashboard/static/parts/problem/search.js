@@ -1,7 +1,7 @@
 import "../../charts/scatter.js";
 import { cell, config } from "../../lib/columns.js";
 import { nameOf } from "../../lib/configs.js";
-import { number } from "../../lib/format.js";
+import { number, whole } from "../../lib/format.js";
 import { html } from "../../lib/view.js";
 
 const TOLD = ["stages", "schedule", "cluster_m", "cluster_n", "split_k", "raster", "raster_group", "epilogue"];
@@ -30,7 +30,7 @@ export function searchCard(page, got) {
   return html`<chart-scatter .data=${{
     title: "Search", x, y, faint: faintOf(page, got, rows), lines: [best], groups: [{ token: "mark", shape: "dot", name: "screened" }],
     axes: { x: "candidate", y: "screened µs", logY: y.length > 2 && Math.max(...sampled(y)) / Math.min(...sampled(y)) > 4 },
-    sentence: `Each mark is a candidate as it was screened; the line is the best so far. ${stopped(got)}${table.sampled ? ` A sample: every ${table.step}th of ${table.total.toLocaleString("en")} is shown.` : ""}`,
+    sentence: `Each mark is a candidate as it was screened; the line is the best so far. ${stopped(got)}${table.sampled ? ` A sample: every ${table.step}th of ${whole(table.total)} is shown.` : ""}`,
     text: (/** @type {number} */ place) => `${nameAt(place)}\n${number(y[place])} µs, candidate ${place + 1}`,
     href: (/** @type {number} */ place) => (winner ? `/compare?a=${winner}&b=${columns.id[rows[place]]}` : undefined),
     rows: () => ({ head: ["candidate", "config", "µs"], rows: rows.map((_, place) => [String(place + 1), nameAt(place), number(y[place])]) }),
