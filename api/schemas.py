@@ -7,7 +7,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -28,6 +30,17 @@ from tuner.tables.entries import fields
 PRINTABLE: Final = r"^[^\x00-\x1f\x7f]*$"
 #: Text of any form that every database can store. Half of a surrogate pair is refused by the parser.
 WITHOUT_NUL: Final = r"^[^\x00]*$"
+
+
+def _text(given: object) -> object:
+    """Refuses a number, which pydantic would take for seconds since 1970."""
+    if not isinstance(given, str) or not given[:10].count("-") == 2:
+        raise ValueError("give a date and a time with its zone, as in 2026-03-01T12:00:00Z")
+    return given
+
+
+#: A moment in ISO 8601.
+Moment = Annotated[AwareDatetime, BeforeValidator(_text)]
 DeviceName = Annotated[
     str,
     Field(min_length=1, max_length=100, pattern=PRINTABLE, description="GPU model, as in `NVIDIA H200` or `L40S`"),

@@ -103,7 +103,6 @@ def serve(
     app = create_app(store, access, sys.stderr, models, timing, recordings)
     # Everything allocated so far lives as long as the process. Traversing it would stall all requests for a sixth of a
     # second every few seconds.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_SECONDS)

@@ -25,6 +25,7 @@ from api.snapshot import Snapshot
 from api.table_formats import TableFormats, TableQuery
 from tuner.evidence.store import Store
 from tuner.tables.entries import canonical
+from tuner.tables.exporters import EXPORTERS
 from tuner.tables.library import library_table
 from tuner.tables.tables import SCHEMA
 
@@ -32,6 +33,12 @@ router = APIRouter(tags=["tables"], dependencies=[Depends(require("read"))])
 
 _AT_ONCE: Final = 256
 _JSON: Final = "application/json"
+#: JSON is documented by its schema.
+_OTHER_FORMATS: Final = {
+    exporter.MEDIA_TYPE.partition(";")[0]: {"schema": {"type": "string", "format": "binary"}}
+    for exporter in EXPORTERS.values()
+    if exporter.MEDIA_TYPE != _JSON
+}
 _NOT_MODIFIED: dict[int | str, dict[str, object]] = {304: {"description": "the client already has this content"}}
 
 
@@ -119,7 +126,7 @@ class BestsPage(pages.Page[EvidenceOut]):
 
 @router.get(
     "/v1/tables/{device}", operation_id="getTable", response_model=TableOut,
-    responses={**responses(404), **_NOT_MODIFIED},
+    responses={**responses(404), **_NOT_MODIFIED, 200: {"description": "the table", "content": _OTHER_FORMATS}},
 )  # fmt: skip
 def get_table(
     request: Request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from api.auth import Caller, require
 from api.derived import fields_of
@@ -13,7 +13,7 @@ from api.fleet import RoundCallLimit, RoundsDependency, WorkersDependency
 from api.fleet_schemas import Number, RecordOut, WorkerOut, WorkersPage
 from api.http_errors import responses
 from api.pages import PageQuery, page_of
-from api.schemas import PRINTABLE, Body, Strict
+from api.schemas import PRINTABLE, Body, Moment, Strict
 from tuner.evidence import revocations
 from tuner.evidence.records import Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask
@@ -88,7 +88,7 @@ class RevokeIn(Body):
 
     worker: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a worker")] = ""
     token: Annotated[str, Field(max_length=100, pattern=PRINTABLE, description="name of a token")] = ""
-    since: Annotated[AwareDatetime | None, Field(description="only what was stored then or later")] = None
+    since: Annotated[Moment | None, Field(description="only what was stored then or later")] = None
     reason: Annotated[str, Field(max_length=1_000, pattern=PRINTABLE)] = ""
 
 

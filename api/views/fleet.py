@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from api.auth import require
 from api.campaigns import CampaignId
@@ -15,7 +15,7 @@ from api.fleet import WorkersDependency
 from api.fleet_schemas import RecordOut, WorkerOut
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
-from api.schemas import Absent, ConfigOut, DeviceName, Strict
+from api.schemas import Absent, ConfigOut, DeviceName, Moment, Strict
 from api.views.columns import Coded
 from api.views.kept import ViewsDependency
 from api.views.measurements import NOT_MODIFIED, Number, ProblemKey
@@ -37,7 +37,7 @@ class RoundsQuery(PageQuery):
     worker: Number | Absent = None
     campaign: Number | Absent = None
     status: RoundStatus | Absent = None
-    since: Annotated[AwareDatetime | Absent, Field(description="only rounds that ended then or later, or run")] = None
+    since: Annotated[Moment | Absent, Field(description="only rounds that ended then or later, or run")] = None
 
 
 @fields_of(ProgressFacts)
