@@ -126,10 +126,6 @@ class LayoutsOut(BaseModel):
     instruction_kinds: list[str]
 
 
-def _number(word: str) -> int:
-    return int(word, 16 if word.startswith("0x") else 10)
-
-
 def _tile(query: TileQuery) -> Any:  # noqa: ANN401  (a plan of boxes)
     return layouts.tile_of(query.rows, query.cols, query.dtype, query.mode, query.box_cols)
 
@@ -142,7 +138,7 @@ def _banks(query: BanksQuery) -> Drawn:
 
 def _descriptor(query: DescriptorQuery) -> Drawn:
     kind = DESCRIPTORS[query.target]
-    made = kind.decode(_number(query.word)) if query.word else kind(
+    made = kind.decode(int(query.word, 0)) if query.word else kind(
         query.start, query.leading, query.stride, swizzle_named(query.mode), query.base_offset
     )  # fmt: skip
     return layouts.descriptor(query.target, made)
@@ -151,7 +147,7 @@ def _descriptor(query: DescriptorQuery) -> Drawn:
 def _instruction(query: InstructionQuery) -> Drawn:
     facts = kind_named(query.kind)
     if query.word:
-        return layouts.instruction(query.kind, Tcgen05Instruction.decode(_number(query.word), query.kind))
+        return layouts.instruction(query.kind, Tcgen05Instruction.decode(int(query.word, 0), query.kind))
     a = query.dtype_a or next(iter(facts.inputs))
     made = Tcgen05Instruction(
         query.kind, query.m, query.n, a, query.dtype_b or a, query.dtype_d or ("s32" if query.kind == "i8" else "f32"),

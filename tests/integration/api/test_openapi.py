@@ -1,4 +1,4 @@
-"""Generated requests, allowed and forbidden: no response is an internal error, and none is undocumented.
+"""Generated requests, allowed and forbidden, on both databases: none fails inside, every answer is as described.
 
 `python -m benchmarks.fuzz_api` sends far more, to a service in its own process.
 """
@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import cycle, product
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from schemathesis.config import SchemathesisConfig
 
 from api.access import AccessPolicy
 from api.app import create_app
+from benchmarks.postgres import Postgres
 from space.kinds.gemm import Gemm
 from tests.integration.api.asking import serving
 from tests.support import keep_best
@@ -25,30 +29,36 @@ from tuner.evidence import tokens
 from tuner.evidence.store import Store
 
 CASES = 10
-#: Whoever has no token is refused before the request is read.
-CASES_WITHOUT_TOKEN = 3
+#: Most of their requests are refused before they are read.
+CASES_OF_OTHERS = 3
 CONFIG = Path(__file__).parents[2] / "schemathesis.toml"
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{tmp_path_factory.mktemp('openapi')}/store.db") as opened:
-        keep_best(opened)
-        keep_best(opened, Gemm.parse("512x512x512"))
-        yield opened
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service on one kind of database, with a token of each sort, and one caller without."""
+
+    url: str
+    secrets: dict[str, str | None]
 
 
 @pytest.fixture(scope="module")
-def secret(store: Store) -> str:
-    return tokens.make(store, "fuzz", ["admin"])[1]
+def services(
+    tmp_path_factory: pytest.TempPathFactory, postgres_server: Postgres
+) -> Iterator[tuple[Service, Service]]:  # fmt: skip
+    with ExitStack() as stack:
+        file = f"sqlite:///{tmp_path_factory.mktemp('openapi')}/store.db"
+        yield started(stack, file), started(stack, postgres_server.database())
 
 
-@pytest.fixture(scope="module")
-def url(store: Store) -> Iterator[str]:
+def started(stack: ExitStack, url: str) -> Service:
+    store = stack.enter_context(Store.open(url))
+    keep_best(store)
+    keep_best(store, Gemm.parse("512x512x512"))
+    secrets = {scope: tokens.make(store, scope, [scope])[1] for scope in ("admin", "read", "work")}
     application = create_app(store, AccessPolicy(tokens=True))
     application.state.follower.poll()
-    with serving(application) as address:
-        yield address
+    return Service(stack.enter_context(serving(application)), {**secrets, "none": None})
 
 
 def ask(url: str, check: Callable[[schemathesis.Case], None], cases_each: int = CASES) -> int:
@@ -79,16 +89,23 @@ def ending_soon(case: schemathesis.Case) -> schemathesis.Case:
     return case
 
 
-def test_with_a_token_every_answer_is_as_described(url: str, secret: str) -> None:
+def test_every_answer_to_an_administrator_is_as_described(services: tuple[Service, Service]) -> None:
+    assert ask(services[0].url, asking(services, ["admin"])) >= 10
+
+
+def test_every_answer_to_others_is_as_described(services: tuple[Service, Service]) -> None:
+    ask(services[0].url, asking(services, ["none", "read", "work"]), CASES_OF_OTHERS)
+
+
+def asking(services: tuple[Service, Service], callers: Sequence[str]) -> Callable[[schemathesis.Case], None]:
+    """Sends each case as the next caller, to one database and then the other."""
+    turns = cycle(product(callers, services))
+
     def check(case: schemathesis.Case) -> None:
-        case.call_and_validate(headers={"Authorization": f"Bearer {secret}"})
+        caller, service = next(turns)
+        secret = service.secrets[caller]
+        headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+        response = case.call_and_validate(base_url=service.url, headers=headers)
+        assert secret or case.path in {"/healthz", "/readyz"} or response.status_code >= 400
 
-    assert ask(url, check) >= 10
-
-
-def test_without_a_token_every_answer_is_as_described(url: str) -> None:
-    def check(case: schemathesis.Case) -> None:
-        response = case.call_and_validate()
-        assert case.path in {"/healthz", "/readyz"} or response.status_code >= 400
-
-    ask(url, check, CASES_WITHOUT_TOKEN)
+    return check

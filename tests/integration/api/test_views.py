@@ -364,12 +364,6 @@ def test_a_layout_that_cannot_be_is_refused(http: TestClient, kind: str, params:
     assert len(refused.json()["detail"]) > 20
 
 
-def test_a_word_with_leading_zeros_is_decimal(http: TestClient) -> None:
-    plain, padded = (http.get("/v1/layouts/descriptor", params={"word": word}) for word in ("4097", "04097"))
-    assert padded.status_code == 200
-    assert padded.json() == plain.json()
-
-
 @pytest.mark.parametrize("since", ["0.5", "1700000000", "2026-03-01", "yesterday"])
 def test_a_moment_is_a_date_with_a_time_and_a_zone(http: TestClient, since: str) -> None:
     problem_of(http.get("/v1/rounds", params={"since": since}), 422, "malformed-request")
