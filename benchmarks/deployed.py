@@ -34,7 +34,7 @@ from gemmtune.torch.sources import Found
 from space.config import Config
 from space.devices import find_profile
 from space.kinds.gemm import Gemm
-from space.rank import roofline_us
+from space.rank import may_reach_power_limit, roofline_us
 from space.registry import family_named
 from tuner.cli.record import part_of
 from tuner.evidence.records import Best, Outcome
@@ -182,7 +182,8 @@ def row(store: Store, db: str, name: str, group: str, problem: Gemm, device: str
         if config not in list(configs.values())[: list(configs).index(arm)]:
             planted = Planted(config, best.winner.provenance.cublaslt)
             arms[arm] = Arm(ours, partial(configure, db if arm == "served" else planted, trusted=["measured"]))
-    timed = times(arms, sets, expected_us, energy)
+    settles = profile is not None and may_reach_power_limit(problem, profile)
+    timed = times(arms, sets, expected_us, energy, settles=settles)
     for arm, config in configs.items():
         # An arm with the config of another one has its times.
         timed.setdefault(arm, next(timed[other] for other, known in configs.items() if known == config))

@@ -26,7 +26,8 @@ GRAPH_US: Final = 1_500.0
 #: Seconds of a block of `alone`, and of its end, which counts: at the power limit the clock that the arm before left
 #: fades within 0.3 s. Each arm has two blocks, in two orders.
 BLOCK_SECONDS, COUNTED_SECONDS = 0.6, 0.25
-TURNS_SECONDS: Final = 0.4
+#: Seconds of turns; of products that can reach the power limit as long as the limiter takes to settle before `alone`.
+TURNS_SECONDS, SETTLING_TURNS_SECONDS = 0.4, 3.0
 BURSTS, REST_SECONDS = 12, 0.015
 #: A graph that is shorter runs once more, uncounted, before its burst.
 SHORT_GRAPH_US: Final = 400.0
@@ -113,15 +114,21 @@ class Energy:
         return self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle) / 1e3 if self._nvml else None
 
 
-def times(arms: Mapping[str, Arm], sets: Sequence[OperandSet], expected_us: float, energy: Energy) -> dict[str, Times]:
-    """Times every arm in every regime."""
+def times(
+    arms: Mapping[str, Arm], sets: Sequence[OperandSet], expected_us: float, energy: Energy, *, settles: bool
+) -> dict[str, Times]:
+    """Times every arm in every regime.
+
+    Args:
+        settles: whether the products can reach the power limit.
+    """
     count = max(2, min(200, int(GRAPH_US / expected_us)))
     plain = {name: Graph.of(arm, sets, count) for name, arm in arms.items()}
-    burst, turns = bursts(plain), in_turn(plain)
-    first, second = alone(plain, energy), alone(dict(reversed(plain.items())), energy)
     small = torch.zeros(4096, device="cuda")
     chains = {name: Graph.of(_behind(small, arm), sets, count) for name, arm in arms.items()}
-    chain = in_turn(chains)
+    burst, chain = bursts(plain), in_turn(chains, TURNS_SECONDS)
+    turns = in_turn(plain, SETTLING_TURNS_SECONDS if settles else TURNS_SECONDS)
+    first, second = alone(plain, energy), alone(dict(reversed(plain.items())), energy)
     made = {}
     for name in arms:
         taken = [each[name] for each in (first, second)]
@@ -144,10 +151,10 @@ def bursts(graphs: Mapping[str, Graph]) -> dict[str, float]:
     return {name: statistics.median(us) for name, us in taken.items()}
 
 
-def in_turn(graphs: Mapping[str, Graph]) -> dict[str, float]:
+def in_turn(graphs: Mapping[str, Graph], seconds: float) -> dict[str, float]:
     """Replays in turn, all at one clock."""
     taken: dict[str, list[float]] = {name: [] for name in graphs}
-    ends, number = time.monotonic() + TURNS_SECONDS, 0
+    ends, number = time.monotonic() + seconds, 0
     while time.monotonic() < ends or number < 6:
         for name, graph in _alternating(graphs, number):
             taken[name].append(graph.us())

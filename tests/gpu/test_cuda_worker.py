@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -118,9 +119,9 @@ def test_finals_have_every_policy_and_the_library_behind_our_own(worker: CudaWor
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_planted_fault_costs_one_candidate(worker: CudaWorker, fault: Fault) -> None:
-    (found,) = run(worker, worker.cache_dir, (fault,))
+    (found,) = run(worker, worker.cache_dir, (replace(fault, times=1),))
     assert found.broken.outcome in fault.outcomes, found.broken.detail
-    assert fault.said in found.broken.detail
+    assert fault.said in found.broken.detail or not fault.certain
     assert found.after.outcome is Outcome.CORRECT, found.after.detail
 
 

@@ -104,12 +104,14 @@ def test_a_kernel_that_leaves_out_repeats_or_oversteps_is_caught(gpu: tuple, dty
 
     from workers.cuda.driver import check
     from workers.cuda.operands import Operands
+    from workers.cuda.outputs import Outputs
     from workers.cuda.verification import Verifier
 
     tools, stream = gpu
     problem = Gemm.of(65, 33, 40, dtypes)
     operands = Operands(problem, 5, tools, stream, l2_bytes=2**20)
-    verifier = Verifier(operands, tools, stream)
+    outputs = Outputs(operands, tools, stream)
+    verifier = Verifier(operands, outputs, tools, stream)
     size = DTYPE_BYTES[problem.dtype_c]
     end = problem.m * problem.n * size
 
@@ -125,4 +127,5 @@ def test_a_kernel_that_leaves_out_repeats_or_oversteps_is_caught(gpu: tuple, dty
     operands.refresh()
     assert "outside C" not in verifier.verify(lambda copy: None).reason
     verifier.free()
+    outputs.free()
     operands.free()

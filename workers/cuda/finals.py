@@ -66,9 +66,10 @@ class Finals:
             take_bursts(bench, plain, FIRST_BURSTS, BURSTS, NEAR)
             leaders = self._leaders(plain)
             first = next((rival for rival in leaders if _is_library(rival)), None)
-            take_sustained(bench, leaders, PASSES, CLOSE, lambda rival: rival is first)
             take_chained(bench, leaders, turns, Policy.CHAIN)
             take_rounds(bench, leaders, turns)
+            # Behind the turns, in which the limiter of the power has begun to settle.
+            take_sustained(bench, leaders, PASSES, CLOSE, lambda rival: rival is first)
             early = [rival for rival in self._rivals if rival not in plain]
             if early:
                 library = [rival for rival in leaders if _is_library(rival)]

@@ -5,7 +5,10 @@ with what was verified; outputs are poisoned in between. A rival that wrote some
 
 How long a kernel's own power takes to set its clock, on one H200 at its power limit: in blocks of up to 12 ms rivals
 share a clock. In blocks of 600 ms the first 50 ms run at the clock that the kernel before left, up to 15 % off; behind
-a hungrier kernel 250 to 300 ms pass before a time is within 1 % of the block's end.
+a hungrier kernel 250 to 300 ms pass before a time is within 1 % of the block's end. And the limiter itself takes
+seconds to settle once work begins: over 47 finals the first two blocks of 0.5 s were 2 % fast, whichever rivals they
+were, the third 4 % slow and the fourth 2 % fast; from 4 s on, places differ by half a percent and blocks of one rival
+by as much.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Final
 
 from workers.cuda.bench import Bench, Ready, Rest
 from workers.cuda.clocks import DISTURBING
-from workers.cuda.timing import HEAT_UP_SECONDS, StoppingRule, TimedGraph
+from workers.cuda.timing import StoppingRule, TimedGraph
 from workers.cuda.verification import Verdict
 from workers.measurement import Clocks, Policy
 
@@ -30,7 +33,9 @@ BURST_REST_SECONDS: Final = 0.015
 SHORT_GRAPH_US: Final = 400.0
 #: Blocks of `sustained`, and the share of a block that counts: its end. Products that can't reach the power limit need
 #: no time to settle.
-BLOCK_SECONDS, BRIEF_BLOCK_SECONDS = 0.5, 0.06
+BLOCK_SECONDS, BRIEF_BLOCK_SECONDS = 0.4, 0.06
+#: Work before the first block of `sustained`: with the turns before it, until the limiter has settled.
+SETTLE_SECONDS: Final = 2.5
 SETTLED: Final = 0.4
 #: A turn whose SM clock is this far from the median of the turns is repeated. At the power limit readings scatter by
 #: two or three steps of 15 MHz from one turn to the next; anything beyond that is drift.
@@ -113,7 +118,7 @@ def take_sustained(
     """
     seconds = BLOCK_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS
     blocks: dict[Rival, list[Block]] = {rival: [] for rival in rivals}
-    _run_block(bench, rivals[0], HEAT_UP_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS, 0)
+    _run_block(bench, rivals[0], SETTLE_SECONDS if bench.may_reach_power_limit else BRIEF_BLOCK_SECONDS, 0)
     left = list(rivals)
     for number in range(passes):
         for place in order_of(number, len(left)):

@@ -24,6 +24,8 @@ MOST_GROUPS: Final = 32
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
+#: And for the promotion of fp8 sums.
+PROMOTION_REGISTERS: Final = 8
 #: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
 #: or computes an exponential, and of one that computes an error function.
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
@@ -37,7 +39,8 @@ _SPILLS = "NVRTC's spill report"
 
 def loop_registers(c: Columns) -> IntColumn:
     """Registers that the main loop needs."""
-    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS
+    promotion = PROMOTION_REGISTERS if c.problem.numerics == "promoted" else 0
+    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + promotion
     return column
 
 
@@ -82,6 +85,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: instruction(c.problem, c.arch.name) is not None,
          lambda c: f"{c.arch.name} has no mma.sync of {c.problem.dtype_a} x {c.problem.dtype_b}: it has "
                    f"{_dtypes_of(c.arch.name)}"),
+    Rule("arch.fp8_converted", "the target multiplies fp8 by mma.sync itself, without converting it to fp16 first",
+         f"{_SPILLS}; sizes of the same kernel for sm_89 and sm_90a", (),
+         lambda c: not c.problem.dtype_a.startswith("fp8") or "wgmma" not in c.arch.features,
+         lambda c: f"{c.problem.dtype_a} on {c.arch.name}, whose wgmma multiplies fp8"),
     Rule("arch.fp8_output", "an fp8 C is converted by an instruction that sm_89 introduced",
          "PTX ISA 9.0, cvt: .e4m3x2 and .e5m2x2", (),
          lambda c: not c.problem.dtype_c.startswith("fp8") or "mma_fp8" in c.arch.features,

@@ -16,6 +16,7 @@ from space.registry import families_for, family_named
 FAMILY = family_named("mma_sync")
 CARDS = {name: profile_named(name) for name in ("A100 80GB SXM", "RTX 3090", "RTX 4090", "RTX 5090", "GB10")}
 A100, RTX_3090, RTX_5090 = CARDS["A100 80GB SXM"], CARDS["RTX 3090"], CARDS["RTX 5090"]
+H200 = profile_named("NVIDIA H200")
 SQUARE = Gemm.parse("4096x4096x4096")
 
 
@@ -34,6 +35,8 @@ def test_the_default_is_legal_on_every_target() -> None:
 BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("arch.mma_sync", RTX_3090, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64},
      "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3: it has bf16, fp16, tf32, int8, uint8"),
+    ("arch.fp8_converted", H200, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64},
+     "fp8_e4m3 on sm_90a, whose wgmma multiplies fp8"),
     ("arch.fp8_output", A100, Gemm.of(64, 64, 64, "bf16,bf16,fp8_e4m3,f32"), {}, "C is fp8_e4m3 on sm_80"),
     ("mma.m", A100, SQUARE, {"tile_m": 32, "warps_m": 4}, "tile_m 32 is not a multiple of 16·4"),
     ("mma.n", A100, SQUARE, {"tile_n": 48, "warps_n": 4}, "tile_n 48 is not a multiple of 8·4"),
