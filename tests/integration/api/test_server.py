@@ -48,18 +48,20 @@ def serving(folder: Path, *arguments: str) -> Iterator[Serving]:
     log = folder / "log"
     with log.open("w") as out, subprocess.Popen([*command, *arguments], stderr=out, text=True) as process:
         try:
-            until = time.monotonic() + 60
-            while True:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < until
-                try:
-                    if httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200:
-                        break
-                except httpx2.TransportError:
-                    time.sleep(0.05)
+            # One client: each reads the machine's certificates anew, which would take time from the service.
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as http:
+                _wait(lambda: _ready(http, process, log))
             yield Serving(process, port, log)
         finally:
             process.kill()
+
+
+def _ready(http: httpx2.Client, process: subprocess.Popen[str], log: Path) -> bool:
+    assert process.poll() is None, log.read_text()
+    try:
+        return http.get("/readyz").status_code == 200
+    except httpx2.TransportError:
+        return False
 
 
 @pytest.fixture
