@@ -1,6 +1,6 @@
 """A Llama-3-8B and a Qwen3-30B-A3B block: torch alone beside `gemmtune.torch.install`, end to end.
 
-python -m benchmarks.model --db model.db --tune-seconds 150 --out benchmarks/results/model_h200.md
+python -m benchmarks.model --db model.db --tune-seconds 100 --out benchmarks/results/model_h200.md
 
 Each block runs once per phase while its products are recorded; these are tuned, the table is exported behind the
 guard, and installed. Then blocks run in alternating turns with and without it: eager, compiled, and as a CUDA graph of
@@ -44,7 +44,7 @@ PREFILL, DECODE, CONTEXT = 4096, (1, 16, 64), 1024
 #: Extents of a CPU's run, which only shows that everything works.
 TINY_PREFILL, TINY_CONTEXT = 32, 8
 #: Prefill is bound by power: a turn must outlast the clock that the arm before leaves.
-PREFILL_PACE, DECODE_PACE = Pace(4, 0.25, 0.2), Pace(7, 0.03, 0.07)
+PREFILL_PACE, DECODE_PACE = Pace(4, 0.15, 0.15), Pace(7, 0.02, 0.05)
 TINY_PACE: Final = Pace(2, 0.0, 0.001)
 #: Extents of a product that no table has, and how many of them a graph holds.
 PASSED, IN_A_GRAPH = (8, 64, 64), 50
@@ -70,7 +70,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: tiny blocks, to try it out")
     parser.add_argument("--db", type=Path, required=True, help="store that keeps what is tuned, and is resumed from")
     parser.add_argument("--tune-devices", default="cuda:0", help="devices that tune, joined by commas")
-    parser.add_argument("--tune-seconds", type=float, default=150.0, help="begin no further problem after this time")
+    parser.add_argument("--tune-seconds", type=float, default=100.0, help="begin no further problem after this time")
     parser.add_argument("--candidates", type=int, default=64)
     parser.add_argument("--screening-seconds", type=float, default=4.0, help="of one problem")
     parser.add_argument("--turns", type=int, default=20, help="of the finals")

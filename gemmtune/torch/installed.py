@@ -1,4 +1,4 @@
-"""Installed: products of a table, in place of torch's own kernels of `mm`, `addmm` and `bmm`, in the whole process.
+"""Installed: products of a table, in place of torch's own kernels of `mm`, `addmm`, `bmm` and `_scaled_mm`.
 
 The overrides stand below autograd, so that gradients work, and compiled functions and captured graphs use them. What
 the table does not have, and everything that torch accepts and our kernels don't, goes to torch's kernel.
@@ -21,14 +21,19 @@ from torch import Tensor
 
 from gemmtune.exact import Exact, exact
 from gemmtune.torch import kernels
-from gemmtune.torch.operands import OUTPUT_OF, Refused, problem_of, separate, strides_of
+from gemmtune.torch.operands import OUTPUT_OF, OUTPUTS, Refused, problem_of, separate, strides_of
 from space.kinds.gemm import Gemm
+from space.registry import family_named
 from tuner.tables.exporters.guard import MIN_GAIN
 
 log = logging.getLogger("gemmtune.torch")
 
-#: Overloads that are overridden. `_scaled_mm` is not: its scales are tensors, which our kernels don't read.
-OVERLOADS: Final = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out")
+#: Overloads that are overridden.
+OVERLOADS: Final = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "_scaled_mm", "_scaled_mm.out")
+#: Places of the other arguments of `_scaled_mm`.
+_SCALES, _BIAS, _SCALE_RESULT, _OUT_DTYPE, _FAST = slice(2, 4), 4, 5, 6, 7
+#: Any alpha but 1: scales multiply the product as alpha does.
+_SCALED: Final = 2.0
 #: Kinds of calls that are remembered; beyond, unknown kinds go to torch.
 _MOST_KINDS: Final = 100_000
 
@@ -37,7 +42,13 @@ Kernel = kernels.Kernel
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A call as our kernels take it."""
+    """A call as our kernels take it.
+
+    Attributes:
+        output: dtype of C.
+        scales: of A and B, one f32 each on the device.
+        promoted: whether sums of 8-bit floats are in true f32.
+    """
 
     a: Tensor
     b: Tensor
@@ -45,6 +56,9 @@ class Parts:
     source: Tensor | None = None
     alpha: float = 1.0
     beta: float = 0.0
+    output: torch.dtype | None = None
+    scales: tuple[Tensor, Tensor] | None = None
+    promoted: bool = False
 
 
 @dataclass
@@ -94,7 +108,8 @@ class Installed:
         added = parts.bias if parts.bias is not None else parts.source
         kind = (
             overload, a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype,
-            None if added is None else (added.shape, added.stride(), added.dtype), parts.alpha == 1.0,
+            None if added is None else (added.shape, added.stride(), added.dtype), parts.alpha == 1.0, parts.output,
+            parts.promoted,
             a.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest",
         )  # fmt: skip
         found = self._kinds.get(kind, _UNKNOWN)
@@ -108,7 +123,7 @@ class Installed:
             self.passed += 1
             return None
         try:
-            made = found.launch(a, b, parts.bias, parts.source, parts.alpha, parts.beta, out)
+            made = found.launch(a, b, parts.bias, parts.source, parts.alpha, parts.beta, out, parts.scales)
         except Refused:
             # An address that our loads or stores can't take.
             self.passed += 1
@@ -119,7 +134,9 @@ class Installed:
     def _decide(self, kind: Hashable, parts: Parts) -> Kernel | None:
         """The loaded kernel of a kind of calls; None where torch computes."""
         problem = _problem(parts)
-        if problem is None or problem.key not in self.source.bests:
+        best = self.source.bests.get(problem.key) if problem else None
+        if problem is None or best is None or (parts.scales and family_named(best.config.family).own):
+            # Our kernels take alpha from the host; the library's read scales on the device.
             return self._remember(kind, None)
         if parts.a.is_cuda and torch.cuda.is_current_stream_capturing():
             # Nothing can be loaded now; the next call outside of a capture loads it.
@@ -200,8 +217,28 @@ def _shapes_of_b(source: Exact) -> frozenset[tuple[int, ...]]:
     return frozenset(single | {(each.batch, each.k, each.n) for each in problems})
 
 
+def _scaled_parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
+    """The operands of `_scaled_mm`; None where a scale is not one number for a whole operand."""
+    bias, scale_result, output, fast = (
+        args[place] if len(args) > place else kwargs.get(name, usual)
+        for place, name, usual in ((_BIAS, "bias", None), (_SCALE_RESULT, "scale_result", None),
+                                   (_OUT_DTYPE, "out_dtype", None), (_FAST, "use_fast_accum", False))
+    )  # fmt: skip
+    first, second = args[_SCALES]
+    for scale in (first, second):
+        if scale.numel() != 1 or scale.dtype is not torch.float32 or scale.device != args[0].device:
+            return None
+    if scale_result is not None:
+        return None
+    out = kwargs.get("out")
+    dtype = output or (args[0].dtype if out is None else out.dtype)
+    return Parts(args[0], args[1], bias, output=dtype, scales=(first, second), promoted=not fast)
+
+
 def _parts(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
     """A call's operands; None where our kernels compute something else."""
+    if overload.startswith("_scaled_mm"):
+        return _scaled_parts(args, kwargs)
     if not overload.startswith("addmm"):
         return Parts(args[0], args[1]) if len(args) == 2 else None
     if len(args) != 3:
@@ -221,11 +258,14 @@ def _problem(parts: Parts) -> Gemm | None:
         return None
     if a.dtype is torch.float32 and torch.get_float32_matmul_precision() == "highest":
         return None
+    alpha, output = parts.alpha if parts.scales is None else _SCALED, parts.output or OUTPUT_OF[a.dtype]
+    if output not in OUTPUTS:
+        return None
     try:
-        return problem_of(a, b, parts.bias, parts.source, parts.alpha, "none", OUTPUT_OF[a.dtype], False)
+        return problem_of(a, b, parts.bias, parts.source, alpha, "none", output, parts.promoted)
     except Refused:
         return None
 
 
 def _output(parts: Parts) -> tuple[tuple[int, ...], torch.dtype]:
-    return (*parts.a.shape[:-1], parts.b.shape[-1]), OUTPUT_OF[parts.a.dtype]
+    return (*parts.a.shape[:-1], parts.b.shape[-1]), parts.output or OUTPUT_OF[parts.a.dtype]

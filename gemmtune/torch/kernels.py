@@ -103,9 +103,12 @@ class Kernel:
 
     def launch(
         self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
-        out: Tensor | None = None,
+        out: Tensor | None = None, scales: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
         """Launches it on the current stream; returns C, which is `out` if given.
+
+        Args:
+            scales: of A and B, one f32 each on the device; only algorithms of the library read them.
 
         Raises:
             Refused: an address lacks the alignment that the config needs.
@@ -113,7 +116,7 @@ class Kernel:
         device = self.device
         if current_device() != device:
             with torch.cuda.device(device):
-                return self.launch(a, b, bias, source, alpha, beta, out)
+                return self.launch(a, b, bias, source, alpha, beta, out, scales)
         if _THREAD.device != device:
             # A thread that has not allocated anything yet has no context.
             torch.cuda.set_device(device)
@@ -131,6 +134,8 @@ class Kernel:
         with bound.queue.lock:
             # May be freed after the launch: torch reuses it only for later work on this stream.
             held = self._bring(bound) if self._room != _NONE else None
+            if scales is not None:
+                bound.call.scale(scales[0].data_ptr(), scales[1].data_ptr())
             bound.call(at_a, at_b, at_c, at_source, at_bias, alpha, beta)
             del held
         return out

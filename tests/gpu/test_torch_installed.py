@@ -91,6 +91,48 @@ def test_captured_and_compiled_programs(made: installed.Installed) -> None:
         assert right(torch.compile(torch.nn.functional.linear)(x, w), expected)
 
 
+def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(tmp_path: Path) -> None:
+    from workers.cuda.families.cublaslt import Matmul, opened
+
+    problem = Gemm.of(256, 512, 512, "fp8_e4m3", epilogue="alpha")
+    torch.zeros((), device="cuda")
+    library, missing = opened(0)
+    assert library is not None, missing
+    config = Matmul(library, problem).listed[0]
+    document = {"family": config.family, "knobs": config.knobs, "key": config.key}
+    kept = entry(problem, family="cublaslt", config=document)
+    kept["provenance"] |= {"cublaslt": library.version}
+    (tmp_path / "table.json").write_bytes(canonical(table(kept)))
+    made = install(tmp_path / "table.json")
+    try:
+        a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
+        scale, two = torch.tensor(0.5, device="cuda"), torch.tensor(2.0, device="cuda")
+
+        def product() -> torch.Tensor:
+            return torch._scaled_mm(a, b.t(), scale, two, out_dtype=BF16, use_fast_accum=True)
+
+        for value in (0.5, 3.0):
+            scale.fill_(value)
+            found = product()
+            with made.off():
+                assert right(found, product())
+        assert made.launched == 2
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = product()
+        assert made.launched == 3
+        scale.fill_(0.25)
+        graph.replay()
+        with made.off():
+            assert right(found, product())
+        # A scale for each row and column: torch's.
+        rows, columns = torch.rand(256, 1, device="cuda"), torch.rand(1, 512, device="cuda")
+        torch._scaled_mm(a, b.t(), rows, columns, out_dtype=BF16, use_fast_accum=True)
+        assert made.launched == 3
+    finally:
+        made.remove()
+
+
 def test_a_capture_before_any_call_falls_back_to_torch(made: installed.Installed) -> None:
     x, w, _ = operands()
     graph = torch.cuda.CUDAGraph()

@@ -179,12 +179,19 @@ class LibraryCallOn:
     def __init__(self, matmul: Matmul, algorithm: Algorithm, stream: Stream) -> None:
         self._matmul, self._algorithm, self._stream = matmul, algorithm, int(stream.handle)
         self._workspace = self._bias = 0
+        self._scales = 0, 0
         self._alpha, self._beta = matmul.scalar(1.0), matmul.scalar(0.0)
         self._at_alpha, self._at_beta = ctypes.addressof(self._alpha), ctypes.addressof(self._beta)
 
     def bring(self, scratch: Mapping[str, int]) -> None:
         """Sets the address of the workspace for further calls."""
         self._workspace = scratch.get("workspace", 0)
+
+    def scale(self, a: int, b: int) -> None:
+        """Sets the addresses of the scales of A and B, which further calls read on the device."""
+        if (a, b) != self._scales:
+            self._matmul.set_scales(a, b)
+            self._scales = a, b
 
     def __call__(self, a: int, b: int, c: int, source: int, bias: int, alpha: float, beta: float) -> None:
         """Enqueues the product; the arguments are the fields of `Copy`. Without a source beta counts as 0.

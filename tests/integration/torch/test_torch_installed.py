@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,14 @@ from tuner.tables.entries import canonical  # noqa: E402
 from tuner.tables.importers import shapes_of  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
 
-BF16 = torch.bfloat16
+Tensor = torch.Tensor
+BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 LISTED = (Gemm.of(16, 32, 64), Gemm.of(16, 32, 64, epilogue="bias"), Gemm.of(16, 32, 64, batch=3),
           Gemm.of(16, 32, 64, epilogue="beta"))  # fmt: skip
+#: Fast sums, and true ones; a kernel of ours can't read scales on the device.
+SCALED = Gemm.of(16, 32, 64, "fp8_e4m3", epilogue="alpha")
+SCALED_WITH_BIAS = Gemm.of(16, 32, 64, "fp8_e4m3_promoted", epilogue="alpha+bias")
+SCALED_OURS = Gemm.of(16, 48, 64, "fp8_e4m3", epilogue="alpha")
 
 
 class StandIn(kernels.Kernel):
@@ -43,13 +49,19 @@ class StandIn(kernels.Kernel):
     def __init__(self, problem: Gemm) -> None:
         self.problem = problem
 
-    def launch(self, a: Any, b: Any, bias: Any, source: Any, alpha: float, beta: float, out: Any = None) -> Any:  # noqa: ANN401
+    def launch(
+        self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None = None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
         if self.misaligned:
             raise Refused("a starts at an odd address")
         self.noted.append(self.problem)
         made = torch.einsum("...mk,...kn->...mn", a.float(), b.float()) * alpha
+        if scales is not None:
+            made = made * scales[0] * scales[1]
         made = made + (0 if bias is None else bias.float()) + (0 if source is None else beta * source.float())
-        return made.to(a.dtype) if out is None else out.copy_(made)
+        dtype = BF16 if a.dtype is torch.float8_e4m3fn else a.dtype
+        return made.to(dtype) if out is None else out.copy_(made)
 
     def writes(self, out: Any) -> bool:  # noqa: ANN401
         return bool(out.is_contiguous() and out.dtype == BF16 and out.shape[-2:] == (16, 32))
@@ -61,7 +73,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[installed.
     monkeypatch.setattr(kernels, "prepare", lambda key, problem, *_, **__: StandIn(problem))
     monkeypatch.setattr(StandIn, "noted", [])
     path = tmp_path / "table.json"
-    path.write_bytes(canonical(table(*map(entry, LISTED), entry(Gemm.of(8, 8, 8), 1.0))))
+    scaled = (entry(SCALED, family="cublaslt"), entry(SCALED_WITH_BIAS, family="cublaslt"), entry(SCALED_OURS))
+    path.write_bytes(canonical(table(*map(entry, LISTED), *scaled, entry(Gemm.of(8, 8, 8), 1.0))))
     found = install(path, key="CPU")
     yield found
     found.remove()
@@ -133,6 +146,41 @@ def test_slices_of_a_fused_projection_run_what_the_table_has(made: installed.Ins
     # 65 elements are no multiple of 16 bytes.
     torch.mm(torch.randn(16, 65).to(BF16)[:, :64], w)
     assert made.launched == 4
+
+
+def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(made: installed.Installed) -> None:
+    a, b = torch.randn(16, 64).to(E4M3), torch.randn(32, 64).to(E4M3).t()
+    half, two = torch.tensor(0.5), torch.tensor([[2.0]])
+    expected = a.float() @ b.float()
+    for scales, factor in (((half, half), 0.25), ((half, two), 1.0)):
+        found = torch._scaled_mm(a, b, *scales, out_dtype=BF16, use_fast_accum=True)
+        assert torch.allclose(found.float(), expected * factor, rtol=0.02, atol=0.1)
+    out, bias = torch.empty(16, 32, dtype=BF16), torch.randn(32).to(BF16)
+    assert torch._scaled_mm(a, b, half, two, bias, out_dtype=BF16, out=out) is out
+    assert torch.allclose(out.float(), expected + bias.float(), rtol=0.02, atol=0.1)
+    assert StandIn.noted == [SCALED, SCALED, SCALED_WITH_BIAS]
+
+
+def test_scaled_products_that_the_library_is_not_best_at_are_torchs(made: installed.Installed) -> None:
+    a, b, wide = torch.randn(16, 64).to(E4M3), torch.randn(32, 64).to(E4M3).t(), torch.randn(48, 64).to(E4M3).t()
+    one, rows, columns = torch.tensor(1.0), torch.ones(16, 1), torch.ones(1, 32)
+    calls: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = (
+        ((a, wide, one, one), {"out_dtype": BF16, "use_fast_accum": True}),
+        ((a, b, one, one), {"out_dtype": torch.float32, "use_fast_accum": True}),
+        ((a, b, one, one), {"out_dtype": BF16}), ((a, b, one, one), {}),
+        ((a, b, rows, columns), {"out_dtype": BF16, "use_fast_accum": True}),
+        ((a, b, one.double(), one), {"out_dtype": BF16, "use_fast_accum": True}),
+    )  # fmt: skip
+    for given, options in calls:
+        said = []
+        for within in (nullcontext, made.off):
+            with within():
+                try:
+                    said.append(torch._scaled_mm(*given, **options).float())
+                except (RuntimeError, NotImplementedError, ValueError) as error:
+                    said.append(str(error).splitlines()[0])
+        assert torch.equal(*said) if isinstance(said[0], torch.Tensor) else said[0] == said[1]
+    assert StandIn.noted == []
 
 
 def test_off_and_remove_give_torchs_kernels_back(made: installed.Installed) -> None:

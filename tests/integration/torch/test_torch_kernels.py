@@ -262,6 +262,19 @@ def test_the_librarys_algorithm_runs_on_the_current_stream_in_the_streams_worksp
         ready.launch(a, torch.zeros(64 * 64 + 8, dtype=torch.bfloat16)[1:-7].view(64, 64), None, None, 1.0, 1.0, out)
 
 
+def test_scales_are_brought_to_the_algorithm_before_its_launch(state: State, library: Recorder) -> None:
+    config, problem = LIBRARY.config({"algorithm": 66}), Gemm.of(64, 64, 64, "fp8_e4m3", epilogue="alpha")
+    call, _ = kernels._of_library(problem, Found(config, "planted", "measured", "130200"), 0)
+    aligned = tuple((name, call.alignment_bytes[name]) for name in ("a", "b", "c", "source", "bias"))
+    ready = kernels.Kernel(config, 0, call, (64, 64), torch.bfloat16, aligned, {}, {})
+    a, b, out = operands()
+    scales = torch.tensor(0.5), torch.tensor(2.0)
+    ready.launch(a, b, None, None, 1.0, 0.0, out, scales)
+    assert library.attributes["A_SCALE_POINTER"] == scales[1].data_ptr()
+    assert library.attributes["B_SCALE_POINTER"] == scales[0].data_ptr()
+    assert len(library.calls) == 1
+
+
 def test_an_algorithm_of_another_version_is_refused_with_both(library: Recorder) -> None:
     config = LIBRARY.config({"algorithm": 39})
     why = kernels._of_library(SQUARE, Found(config, "planted", "measured", "120800"), 0)

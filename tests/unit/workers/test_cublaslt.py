@@ -181,6 +181,19 @@ def test_a_call_runs_the_algorithm_on_any_stream_with_a_workspace_of_the_callers
     assert lt.scalars == [(0.5, 2.0), (0.25, 2.0), (1.0, 1.0)]
 
 
+def test_scales_of_a_call_are_read_on_the_device() -> None:
+    lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="alpha")
+    ready = calls.LibraryCall(problem, FAMILY.config({"rank": 0}), library_of(lt)).on(SimpleNamespace(handle=3))  # type: ignore[arg-type]
+    ready.scale(4096, 8192)
+    # The library takes our B as its A.
+    assert (lt.attributes["A_SCALE_POINTER"], lt.attributes["B_SCALE_POINTER"]) == (8192, 4096)
+    lt.attributes["A_SCALE_POINTER"] = 0
+    ready.scale(4096, 8192)
+    assert lt.attributes["A_SCALE_POINTER"] == 0, "set again though unchanged"
+    ready.scale(4096, 512)
+    assert lt.attributes["A_SCALE_POINTER"] == 512
+
+
 def test_a_call_without_a_source_adds_nothing_of_c() -> None:
     for dtype in ("bf16", "int8"):
         lt, problem = Recorder(), Gemm.of(16, 16, 16, dtype)

@@ -167,6 +167,12 @@ class Matmul:
         """Sets the address of the bias for further launches."""
         self._set(self._library.lt.MatmulDescAttribute.BIAS_POINTER, address, np.uint64)
 
+    def set_scales(self, a: int, b: int) -> None:
+        """Sets the addresses of the f32 scales of A and B for further launches; they are read on the device."""
+        kinds = self._library.lt.MatmulDescAttribute
+        self._set(kinds.A_SCALE_POINTER, b, np.uint64)
+        self._set(kinds.B_SCALE_POINTER, a, np.uint64)
+
     def scalar(self, value: float) -> ctypes.c_int32 | ctypes.c_float:
         """Alpha or beta as the library takes it. Of whole sums they are only 1 and 0."""
         return ctypes.c_int32(int(value)) if self.whole else ctypes.c_float(value)
