@@ -52,9 +52,13 @@ def export(
     if format == "json" and min_gain is None and keys is None:
         # The whole table, with its evidence: the same bytes as over HTTP.
         export_file(out, table_bytes(document))
-        count = len(document["entries"])
-        line = f"{out}: {count} {'best' if count == 1 else 'bests'} of {device}, content {document['content'][:12]}"
-        say(line, {"out": str(out), "entries": count, "content": document["content"]}, as_json)
+        count, doubtful = len(document["entries"]), guarded(document).left_out
+        lines = [f"{out}: {count} {'best' if count == 1 else 'bests'} of {device}, content {document['content'][:12]}"]
+        lines += [f"{found:,} of them {reason}" for reason, found in doubtful.items()]
+        if doubtful:
+            lines.append(f"install() leaves those to the library; --min-gain {MIN_GAIN:g} leaves them out of the file")
+        report = {"out": str(out), "entries": count, "content": document["content"], "doubtful": dict(doubtful)}
+        say("\n".join(lines), report, as_json)
         return
     least = MIN_GAIN if min_gain is None else min_gain
     chosen = guarded(document, least, keys)

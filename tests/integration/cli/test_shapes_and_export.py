@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from gemmtune.command import app
 from space.errors import ConfigError, ProblemError
+from space.kinds.gemm import Gemm
 from tests.support import DEVICE, PROBLEM, keep_best
+from tuner.evidence import misses
+from tuner.evidence.records import Ratio
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns import results
 from tuner.tables.bundles import read_bundle
 from tuner.tables.importers import shapes_of
 from tuner.tables.tables import read_table
@@ -75,6 +82,41 @@ def test_an_export_may_be_of_some_problems(folder: Path) -> None:
 def test_the_whole_table_is_exported_by_default(folder: Path) -> None:
     export(folder, "t.json")
     assert len(read_table(folder / "t.json")) == 1
+
+
+def test_what_the_guard_would_leave_to_the_library_is_said(folder: Path) -> None:
+    tied = Gemm.of(24, 4096, 4096)
+    with Store.open(f"sqlite:///{folder}/store.db") as store:
+        best = keep_best(store, tied)
+        store.set_bests([replace(best, versus_first=Ratio(1.0, 0.99, 1.01, True))])
+    text = export(folder, "t.json")
+    assert re.search(r"t\.json: 2 bests of .*\n1 of them not surely more than 1\.02 .*\ninstall\(\) leaves those", text)
+    assert list(json.loads(export(folder, "t.json", "--json"))["doubtful"].values()) == [1]
+
+
+def test_misses_become_a_campaign_with_their_counts(folder: Path) -> None:
+    db = f"sqlite:///{folder}/store.db"
+    often, once = Gemm.of(4096, 4096, 4096), Gemm.of(16, 6144, 4096)
+    with Store.open(db) as store:
+        misses.add(store, {(often.key, DEVICE): 7, (once.key, DEVICE): 1, (once.key, "NVIDIA L40S"): 9})
+    made = created(db)
+    assert made["name"] == "misses"
+    found = problems_of(db, made["id"])
+    assert found == {often.key: 7, once.key: 1}
+    added = created(db, folder / "counted.csv")
+    assert added["name"] == "counted.csv + misses"
+    assert problems_of(db, added["id"]) == {often.key: 7, once.key: 33}
+
+
+def created(db: str, *sources: Path) -> Any:  # noqa: ANN401
+    words = ["campaign", "create", *map(str, sources), "--misses", "--device", DEVICE, "--db", db, "--json"]
+    # That no worker is there to take it is said on the other stream.
+    return json.loads(CliRunner().invoke(app, words).stdout)
+
+
+def problems_of(db: str, campaign: int) -> dict[str, int]:
+    with Store.open(db) as store:
+        return {entry.problem.key: entry.count for entry in results.problems(store, campaign)}
 
 
 def test_a_bundle_without_the_measured_program_leaves_it_to_the_library(folder: Path) -> None:

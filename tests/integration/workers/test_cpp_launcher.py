@@ -157,6 +157,38 @@ def plan_lines(problem: Gemm, config: Config) -> list[str]:
         return plan_of(problem, config, "0" * 64, H200).splitlines()
 
 
+FINDS = """
+cmake_minimum_required(VERSION 3.18)
+project(use LANGUAGES CXX)
+list(APPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_SOURCE_DIR})
+find_package(gemmtune REQUIRED)
+find_package(gemmtune REQUIRED)
+add_executable(use "${PROGRAM}")
+target_link_libraries(use PRIVATE gemmtune::gemmtune)
+"""
+#: In the place of CMake's own module, which looks for a toolkit.
+TOOLKIT = """
+if(NOT TARGET CUDA::cuda_driver)
+  add_library(CUDA::cuda_driver INTERFACE IMPORTED)
+  set_target_properties(CUDA::cuda_driver PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${STUB}")
+endif()
+set(CUDAToolkit_FOUND TRUE)
+"""
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_cmake_finds_the_package_and_builds_a_program_with_it(bundle: Path, tmp_path: Path) -> None:
+    stub, package = ROOT / "tests" / "cpp_stub", ROOT / "gemmtune" / "cpp" / "cmake"
+    (tmp_path / "CMakeLists.txt").write_text(FINDS)
+    (tmp_path / "FindCUDAToolkit.cmake").write_text(TOOLKIT)
+    words = [f"-DPROGRAM={stub / 'driver.cpp'}", f"-DSTUB={stub}", f"-Dgemmtune_DIR={package}"]
+    subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", *words], check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", tmp_path / "build"], check=True, capture_output=True)
+    words = [tmp_path / "build" / "use", bundle, "gemm:none", *["0x20000"] * 5, "1", "0"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "no kernel for gemm:none" in done.stderr) == (1, True), done.stderr
+
+
 @pytest.mark.parametrize("place", range(len(CASES)), ids=lambda place: f"{CASES[place][1]}-{CASES[place][0].shape}")
 def test_cpp_launches_what_python_launches(
     place: int, bundle: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
