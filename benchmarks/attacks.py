@@ -20,6 +20,8 @@ from typing import Final
 
 _FROM: Final = "127.0.0.9"
 _MIB: Final = 2**20
+#: How long a service may take to refuse what is too large.
+_PATIENCE_SECONDS: Final = 30.0
 _JSON: Final = "Content-Type: application/json\r\n"
 
 
@@ -52,7 +54,7 @@ class Attacker:
     """
 
     def __init__(self, port: int, secret: str, path: str, seconds: float, count: int | None = None) -> None:
-        self._port, self._path, self._seconds, self._count = port, path, seconds, count
+        self._port, self._path, self._count = port, path, count
         self._token = f"Authorization: Bearer {secret}\r\n"
         self._until = time.monotonic() + seconds
         self._opened: list[socket.socket] = []
@@ -165,17 +167,21 @@ class Attacker:
         return found
 
     def _pour(self, begin: bytes, block: bytes, times: int) -> None:
-        """Sends `begin`, then `block` many times, for as long as the service takes them."""
+        """Sends `begin`, then `block` many times, for as long as the service takes them; then reads what it says."""
         try:
             with self._open() as one:
-                one.settimeout(self._seconds)
+                # Of a busy machine: the service may be slower than the attack.
+                one.settimeout(_PATIENCE_SECONDS)
                 one.sendall(begin)
                 for _ in range(times):
                     one.sendall(block)
                     self.seen.sent_bytes += len(block)
                     if time.monotonic() > self._until:
-                        return
-                self._read(one)
+                        break
+                if not self._read(one):
+                    self.seen.closed += 1
+        except TimeoutError:
+            pass
         except OSError:
             self.seen.closed += 1
         time.sleep(max(self._until - time.monotonic(), 0))
@@ -219,8 +225,8 @@ class Attacker:
         for client in clients:
             client.join()
 
-    def _read(self, one: socket.socket) -> None:
-        """Reads one answer, with its head."""
+    def _read(self, one: socket.socket) -> bool:
+        """Reads one answer, with its head; False where the connection was closed before."""
         answer = b""
         while b"\r\n\r\n" not in answer and (part := one.recv(65_536)):
             answer += part
@@ -232,6 +238,7 @@ class Attacker:
             status = head.split(b" ")[1].decode()
             self.seen.statuses[status] = self.seen.statuses.get(status, 0) + 1
             self.seen.most_answer_bytes = max(self.seen.most_answer_bytes, len(body))
+        return bool(head)
 
 
 #: Attacks by name, in the order in which they are told.
