@@ -182,7 +182,7 @@ def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA")
         if _installed is not None:
             _installed.remove()
         made = Installed(source)
-        originals = {overload: torch.library.get_kernel(f"aten::{overload}", key) for overload in OVERLOADS}
+        originals = dict(_originals(key))
         library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             # That a registered kernel is overridden is what was asked for.
@@ -193,6 +193,15 @@ def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA")
         _installed = made
     log.info("%s: %d problems of %s are installed", table, len(source.bests), source.device)
     return made
+
+
+def _originals(key: str) -> Iterator[tuple[str, Any]]:
+    """torch's own kernels of the overloads that it has for a key."""
+    for overload in OVERLOADS:
+        try:
+            yield overload, torch.library.get_kernel(f"aten::{overload}", key)
+        except RuntimeError as error:
+            log.info("aten::%s is not overridden: %s", overload, error)
 
 
 def _override(made: Installed, overload: str, original: Any) -> Callable[..., Tensor]:  # noqa: ANN401
