@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,9 +40,8 @@ _MOST_KINDS: Final = 100_000
 Kernel = kernels.Kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A call as our kernels take it.
+class Parts(NamedTuple):
+    """A call as our kernels take it; a tuple, because the host's time counts.
 
     Attributes:
         output: dtype of C.
@@ -107,7 +106,7 @@ class Installed:
         a, b, out = parts.a, parts.b, kwargs.get("out")
         added = parts.bias if parts.bias is not None else parts.source
         kind = (
-            overload, a.shape, a.stride(), a.dtype, a.device, b.shape, b.stride(), b.dtype,
+            overload, a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype,
             None if added is None else (added.shape, added.stride(), added.dtype), parts.alpha == 1.0, parts.output,
             parts.promoted,
             a.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest",
