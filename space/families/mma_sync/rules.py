@@ -24,8 +24,8 @@ MOST_GROUPS: Final = 32
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
-#: And for the promotion of fp8 sums.
-PROMOTION_REGISTERS: Final = 8
+#: And more where fp8 sums are promoted, and where a warp's tile is so thin that its fragments take more than so many.
+MORE_REGISTERS, MOST_FRAGMENT_REGISTERS = 8, 48
 #: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
 #: or computes an exponential, and of one that computes an error function.
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
@@ -39,8 +39,9 @@ _SPILLS = "NVRTC's spill report"
 
 def loop_registers(c: Columns) -> IntColumn:
     """Registers that the main loop needs."""
-    promotion = PROMOTION_REGISTERS if c.problem.numerics == "promoted" else 0
-    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + promotion
+    promotion = MORE_REGISTERS if c.problem.numerics == "promoted" else 0
+    thin = MORE_REGISTERS * (c["fragment_registers"] > MOST_FRAGMENT_REGISTERS)
+    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + promotion + thin
     return column
 
 
@@ -118,7 +119,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: f"{c.first('stage_bytes'):,} B of a stage over {c.first('threads')} threads are "
                    f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
-         f"65,536 registers per block, 255 per thread; {_SPILLS}", ("held_registers", "entry_registers"),
+         f"65,536 registers per block, 255 per thread; {_SPILLS}",
+         ("held_registers", "fragment_registers", "entry_registers"),
          lambda c: loop_registers(c) <= c["entry_registers"], _loop_numbers),
     Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
          ("accumulator_registers", "entry_registers", "split_k"),
