@@ -24,6 +24,7 @@ from gemmtune.torch import kernels
 from gemmtune.torch.operands import OUTPUT_OF, OUTPUTS, Refused, problem_of, separate, strides_of
 from space.kinds.gemm import Gemm
 from space.registry import family_named
+from tuner.evidence.records import Best
 from tuner.tables.exporters.guard import MIN_GAIN
 
 log = logging.getLogger("gemmtune.torch")
@@ -134,8 +135,7 @@ class Installed:
         """The loaded kernel of a kind of calls; None where torch computes."""
         problem = _problem(parts)
         best = self.source.bests.get(problem.key) if problem else None
-        if problem is None or best is None or (parts.scales and family_named(best.config.family).own):
-            # Our kernels take alpha from the host; the library's read scales on the device.
+        if problem is None or best is None or (parts.scales and not _takes_scales(best)):
             return self._remember(kind, None)
         if parts.a.is_cuda and torch.cuda.is_current_stream_capturing():
             # Nothing can be loaded now; the next call outside of a capture loads it.
@@ -181,7 +181,7 @@ def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA")
         if _installed is not None:
             _installed.remove()
         made = Installed(source)
-        originals = dict(_originals(key))
+        originals = dict(_originals(key, source))
         library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             # That a registered kernel is overridden is what was asked for.
@@ -194,13 +194,23 @@ def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA")
     return made
 
 
-def _originals(key: str) -> Iterator[tuple[str, Any]]:
-    """torch's own kernels of the overloads that it has for a key."""
+def _originals(key: str, source: Exact) -> Iterator[tuple[str, Any]]:
+    """torch's own kernels, for a key, of the overloads by which a table's products may come."""
+    scaled = any(_takes_scales(best) for best in source.bests.values())
     for overload in OVERLOADS:
+        if overload.startswith("_scaled_mm") and not scaled:
+            continue
         try:
             yield overload, torch.library.get_kernel(f"aten::{overload}", key)
         except RuntimeError as error:
             log.info("aten::%s is not overridden: %s", overload, error)
+
+
+def _takes_scales(best: Best) -> bool:
+    """Whether a best reads scales on the device: the library's algorithms do, our kernels take alpha from the host."""
+    problem = best.problem
+    eight = isinstance(problem, Gemm) and problem.dtype_a.startswith("fp8") and "alpha" in problem.epilogue_parts
+    return eight and not family_named(best.config.family).own
 
 
 def _override(made: Installed, overload: str, original: Any) -> Callable[..., Tensor]:  # noqa: ANN401

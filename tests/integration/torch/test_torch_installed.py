@@ -183,6 +183,17 @@ def test_scaled_products_that_the_library_is_not_best_at_are_torchs(made: instal
     assert StandIn.noted == []
 
 
+def test_scaled_products_stay_torchs_own_where_the_table_has_none(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(canonical(table(entry(LISTED[0]), entry(SCALED_OURS))))
+    before = torch.library.get_kernel("aten::_scaled_mm", "CPU")
+    found = install(tmp_path / "t.json", key="CPU")
+    try:
+        assert str(torch.library.get_kernel("aten::_scaled_mm", "CPU")) == str(before)
+        assert str(torch.library.get_kernel("aten::mm", "CPU")) != str(before)
+    finally:
+        found.remove()
+
+
 def test_off_and_remove_give_torchs_kernels_back(made: installed.Installed) -> None:
     a, b = operands(16, 32, 64)
     with made.off():
