@@ -94,7 +94,7 @@ class BestTableOut(TimesOut):
     nvrtc: Coded[str]
     kernels: Coded[str]
     cublaslt: Coded[str]
-    stale: list[bool] = Field(description="measured with kernels that are not this version's")
+    stale: list[bool | None] = Field(description="its kernel has changed since; null until that is found out")
 
 
 class CeilingsOut(BaseModel):
@@ -153,7 +153,7 @@ async def list_best_columns(
         device = views.best_columns.of(query.device)
         if not len(device):
             raise unknown(request, query.device)
-        return views.kept.get(("bests", query.device, policy), device.version, lambda: device.document(policy))
+        return views.kept.get(("bests", query.device, policy), device.state, lambda: device.document(policy))
 
     return await views.answer(request, make)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ Floats = npt.NDArray[np.float64]
 _EPOCH_DAY, _DAY = 2_440_587.5, 86_400.0
 #: Width of the interval of a median, in standard deviations of a binomial's half (`stats.order_interval_us`).
 _REACH: Final = 0.98
+#: Whether a kernel has changed is not known yet.
+UNKNOWN: Final = -1
 _WHOLE: Final = ("problem_id", "measurement_id", "study_id", "config_id", "provenance_id", "tried")
 _WORDS: Final = ("key", "policy", "device_kind", "build")
 
@@ -45,7 +48,8 @@ def read(
 
     Columns: those of `ProblemFacts.columns`; `key policy device_kind build` as text; `served`; `problem_id
     measurement_id study_id config_id provenance_id tried failed`; `config` (place in `configs`); `taken_at` in seconds;
-    `time_us low_us high_us`; `first best` and their `_low _high _paired` (NaN where there is no ratio); `stale`.
+    `time_us low_us high_us`; `first best` and their `_low _high _paired` (NaN where there is no ratio); `stale` (1, 0,
+    or `UNKNOWN` until `compare` has looked).
 
     Args:
         problem_ids: reads only bests of these problems.
@@ -78,7 +82,7 @@ def read(
     known = programs.of(session, found["provenance_id"].tolist())
     readable = (found["group"] >= 0) & np.isfinite(found["time_us"])
     found = taken(found, np.flatnonzero(readable & _seen(found)))
-    found["stale"] = _stale(device, found, configs, known)
+    found["stale"] = _known_stale(device, found, configs, known)
     return ordered(found)
 
 
@@ -146,25 +150,39 @@ def _seen(columns: Columns) -> npt.NDArray[np.bool_]:
     return np.array([first[name] == kind for name, kind in zip(named, kinds.tolist(), strict=True)], np.bool_)
 
 
-def _stale(
+def _known_stale(
     device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]]
-) -> npt.NDArray[np.bool_]:
-    """Whether the kernels have changed, as answers say it; few texts are compared where the sources are today's."""
-    decided: dict[tuple[str, str, int], bool] = {}
-    found = np.zeros(len(columns["key"]), np.bool_)
+) -> npt.NDArray[np.int8]:
+    """0 where the sources are today's; `UNKNOWN` where texts have to be compared."""
+    decided: dict[tuple[str, str, int], int] = {}
+    found = np.empty(len(columns["key"]), np.int8)
     families = [configs.family(place) for place in columns["config"].tolist()]
     alike = zip(columns["device_kind"].tolist(), families, columns["provenance_id"].tolist(), strict=True)
-    for row, (kind, family, provenance) in enumerate(alike):
-        if (kind, family, provenance) not in decided:
-            decided[kind, family, provenance] = unchanged(device, kind, family, programs[provenance]["kernels"])
-        if decided[kind, family, provenance]:
-            continue
-        program = programs[provenance]
+    for row, each in enumerate(alike):
+        if each not in decided:
+            kind, family, provenance = each
+            same = unchanged(device, kind, family, programs[provenance]["kernels"])
+            decided[each] = 0 if same else UNKNOWN
+        found[row] = decided[each]
+    return found
+
+
+def compare(device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]], until: float) -> int:
+    """Compares kernels' texts, as answers do, until `time.monotonic()` is `until`; half a millisecond each.
+
+    Returns:
+        Number of rows that are still unknown.
+    """
+    unknown = np.flatnonzero(columns["stale"] == UNKNOWN).tolist()
+    for done, row in enumerate(unknown):
+        if time.monotonic() > until:
+            return len(unknown) - done
+        program = programs[int(columns["provenance_id"][row])]
         try:
-            found[row] = bool(change(Built(
-                problem_from_key(columns["key"][row]), configs.config(columns["config"][row]), device, kind,
-                program["nvrtc"], program["kernels"], columns["build"][row],
+            columns["stale"][row] = bool(change(Built(
+                problem_from_key(columns["key"][row]), configs.config(columns["config"][row]), device,
+                columns["device_kind"][row], program["nvrtc"], program["kernels"], columns["build"][row],
             )))  # fmt: skip
         except SpaceError:
-            found[row] = True
-    return found
+            columns["stale"][row] = True
+    return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,7 +18,7 @@ from space.devices import find_profile
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.store import Store
-from tuner.views.best_rows import Columns, Floats, joined, read, taken
+from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, joined, read, taken
 from tuner.views.columnar import Configs, coded, coded_at
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import PARTS, Programs
@@ -29,12 +30,14 @@ MOST_ROWS: Final = 200_000
 MOST_DEVICES: Final = 4
 #: With more changed problems, all are read: that is as quick.
 _MOST_CHANGED: Final = 1_000
+#: Kernels are compared for so long at once: some forty.
+_AT_ONCE_SECONDS: Final = 0.02
 _NORMAL: Final = 1.96
 #: Fields of problems that have columns of their own.
 _SHOWN: Final = frozenset({"m", "n", "k", "dtype", "layout", "kind"})
 #: Columns that are shown as they are.
 _PLAIN: Final = ("m", "n", "k", "flops", "bytes", "roofline_us", "config", "measurement_id", "study_id", "tried",
-                 "failed", "taken_at", "stale")  # fmt: skip
+                 "failed", "taken_at")  # fmt: skip
 _BOUNDS: Final = ("memory", "compute", None)
 _Rows = npt.NDArray[np.intp]
 
@@ -58,7 +61,11 @@ class Weight:
 
 
 class DeviceColumns:
-    """The bests of one device, read as far as `version`."""
+    """The bests of one device, read as far as `version`.
+
+    Whether a kernel has changed takes long to find out where sources have: after an upgrade, for every best. What
+    `_AT_ONCE_SECONDS` don't suffice for is compared in the background.
+    """
 
     def __init__(self, store: Store, device: str) -> None:
         self._store, self._device, self._profile = store, device, find_profile(device)
@@ -66,6 +73,7 @@ class DeviceColumns:
         self._facts, self._configs, self._programs = ProblemFacts(self._profile), Configs(), Programs()
         self._bests: Columns = {}
         self._lock = threading.Lock()
+        self._compared, self._comparing = 0, False
 
     def update(self, version: int) -> None:
         """Reads what changed up to `version`, the counter's value before."""
@@ -79,6 +87,31 @@ class DeviceColumns:
                 others = taken(self._bests, np.flatnonzero(~np.isin(self._bests["problem_id"], ids)))
                 self._bests = joined(others, self._read(session, ids))
             self.version = version
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Changes whenever a document does."""
+        return self.version, self._compared
+
+    def compare(self) -> None:
+        """Finds out which kernels have changed; goes on in the background if that takes long."""
+        if self._bests and not self._comparing and self._compare_for(_AT_ONCE_SECONDS):
+            self._comparing = True
+            threading.Thread(target=self._compare_all, name="compare-kernels", daemon=True).start()
+
+    def _compare_all(self) -> None:
+        while self._compare_for(_AT_ONCE_SECONDS):
+            # Python runs one thread at a time: answers come first.
+            time.sleep(2 * _AT_ONCE_SECONDS)
+        self._comparing = False
+
+    def _compare_for(self, seconds: float) -> int:
+        with self._lock:
+            if not (self._bests["stale"] == UNKNOWN).any():
+                return 0
+            self._compared += 1
+            until = time.monotonic() + seconds
+            return compare(self._device, self._bests, self._configs, self._programs.known, until)
 
     def _read(self, session: Session, ids: list[int] | None) -> Columns:
         return read(session, self._device, ids, self._facts, self._configs, self._programs)
@@ -150,6 +183,7 @@ class DeviceColumns:
             "kind": coded_at([group.kind for group in groups], at),
             "dtype": coded_at([group.dtype for group in groups], at),
             "layout": coded_at([group.around.get("layout") for group in groups], at),
+            "stale": [None if each == UNKNOWN else bool(each) for each in bests["stale"].tolist()],
             "class": coded_at(CLASSES, bests["class"]), "bound": coded_at(_BOUNDS, bests["bound"] % len(_BOUNDS)),
             "tflops": bests["flops"] / bests["time_us"] / 1e6,
             **{name: coded(bests[name].tolist()) for name in ("policy", "device_kind")},
@@ -205,7 +239,8 @@ class BestColumns:
                 del self._devices[next(iter(self._devices))]
             if not quarantined(device):
                 known.update(version)
-            return known
+        known.compare()
+        return known
 
 
 def _times(bests: Columns, missing: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:

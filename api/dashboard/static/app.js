@@ -2,8 +2,7 @@
 
 import { Gone, Refusal, service, token } from "./lib/api.js";
 import { Page } from "./lib/page.js";
-import { at, introduce } from "./lib/shell.js";
-import { apply } from "./lib/theme.js";
+import { at, forgotten, introduce } from "./lib/shell.js";
 import { html, nothing, render } from "./lib/view.js";
 
 /** @typedef {{open(page: Page): Promise<void> | void}} Module */
@@ -38,7 +37,10 @@ async function open(url) {
   at(url.pathname);
   try {
     const module = await PAGES[url.pathname]();
-    if (shown === page) await module.open(page);
+    if (shown !== page) return;
+    const opened = module.open(page);
+    introduce();
+    await opened;
   } catch (error) {
     if (shown === page) page.show(() => failure(error));
   }
@@ -69,7 +71,7 @@ function signIn(event) {
   event.preventDefault();
   const form = /** @type {HTMLFormElement} */ (event.target);
   token.set(String(new FormData(form).get("secret")).trim());
-  void introduce();
+  forgotten();
   void open(new URL(location.href));
 }
 
@@ -103,6 +105,4 @@ document.addEventListener("click", followLink);
 document.addEventListener("gemmtune:go", (event) => void go(new URL(/** @type {CustomEvent} */ (event).detail, location.href)));
 addEventListener("popstate", () => void open(new URL(location.href)));
 service.addEventListener("back", () => void open(new URL(location.href)));
-apply();
-void introduce().catch(() => {});
 void open(new URL(location.href));

@@ -99,7 +99,7 @@ declare namespace Api {
     nvrtc: Coded_str_;
     kernels: Coded_str_;
     cublaslt: Coded_str_;
-    stale: boolean[];
+    stale: (boolean | null)[];
   };
   type BestsPage = {
     items: EvidenceOut[];
@@ -359,6 +359,8 @@ declare namespace Api {
     untunable: Record<string, string>[];
     looked_at: number;
     gpu_seconds: number;
+    gpu_seconds_low: number;
+    gpu_seconds_high: number;
     seconds: number | null;
     workers: number;
     seconds_a_candidate: number;

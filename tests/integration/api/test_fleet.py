@@ -112,6 +112,7 @@ class TestCampaigns:
         said = http.post("/v1/campaigns:estimate", json=BODY).json()
         assert (said["problems"], said["most_candidates"], said["rate_source"]) == (5, 100, "assumed")
         assert (said["seconds"], said["workers"]) == (None, 0)
+        assert said["gpu_seconds_low"] < said["gpu_seconds"] < said["gpu_seconds_high"]
         assert store.counts()["campaign"] == 0
         assert (said["untunable"], said["looked_at"]) == ([], 5)
 
@@ -124,6 +125,7 @@ class TestCampaigns:
         said = http.post("/v1/campaigns:estimate", json=BODY).json()
         assert (said["rate_source"], said["workers"]) == ("measured", 1)
         assert said["seconds"] == said["gpu_seconds"]
+        assert said["gpu_seconds_low"] <= said["gpu_seconds"] <= said["gpu_seconds_high"]
 
     def test_pages_hold_every_problem_once_and_cursors_belong_to_their_query(self, http: TestClient) -> None:
         http.post("/v1/campaigns", json=BODY)

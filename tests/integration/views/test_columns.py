@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,7 +86,8 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
             bests.append(Best(asked, DEVICE, "cuda", taken, None, None, None, 1, {}))
             store.set_bests(bests[-1:])
             # What was read before stays; the new one joins it.
-            shown = columns.of(DEVICE).document()["columns"]
+            while None in (shown := columns.of(DEVICE).document()["columns"])["stale"]:
+                time.sleep(0.01)
             stale = dict(zip(shown["key"], shown["stale"], strict=True))
             assert stale == {best.problem.key: bool(staleness(best)) for best in bests}
         assert [bool(staleness(best)) for best in bests] == [False, False, False, True, True]

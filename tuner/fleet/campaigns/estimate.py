@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -22,6 +25,10 @@ from tuner.fleet.campaigns.records import CampaignRequest
 ASSUMED_CANDIDATE_SECONDS: Final = 0.06
 #: Preparation and finals.
 ASSUMED_PROBLEM_SECONDS: Final = 3.0
+#: The fastest and the slowest of those problems, over what is assumed for 320 candidates.
+_ASSUMED_RANGE: Final = (6 / 22.2, 26 / 22.2)
+#: Rounds between these shares of the recent ones give the range of a measured rate.
+_LEAST_SHARE, _MOST_SHARE = 0.1, 0.9
 #: Newest rounds that give a rate, and the fewest that suffice.
 _RECENT_ROUNDS: Final = 500
 _LEAST_ROUNDS: Final = 5
@@ -38,7 +45,8 @@ class Estimate:
         most_candidates: upper bound on the candidates measured.
         looked_at: number of problems whose candidates were counted, spread over the list.
         untunable: those of them without any legal config, with the rules.
-        gpu_seconds: total of all workers, at most the budget's.
+        gpu_seconds: total of all workers, at most the budget's; `gpu_seconds_low` and `gpu_seconds_high` are what it
+            would be if every round were as fast, or as slow, as a tenth of the recent ones.
         seconds: wall-clock time with the workers that are live now; None without any.
         seconds_a_candidate, seconds_a_problem: rates used.
         rate_source: `measured` by recent rounds on these devices, or `assumed`.
@@ -50,6 +58,8 @@ class Estimate:
     untunable: list[dict[str, str]]
     looked_at: int
     gpu_seconds: float
+    gpu_seconds_low: float
+    gpu_seconds_high: float
     seconds: float | None
     workers: int
     seconds_a_candidate: float
@@ -70,7 +80,11 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
             select(func.count()).select_from(WorkerRow).where(WorkerRow.status == "live", WorkerRow.queue.in_(queues))
         )
     measured = [rate for rate in rates if rate is not None]
-    a_candidate = sum(measured) / len(measured) if measured else ASSUMED_CANDIDATE_SECONDS
+    a_candidate = statistics.fmean(rate.usual for rate in measured) if measured else ASSUMED_CANDIDATE_SECONDS
+    low, high = _ASSUMED_RANGE
+    if measured and a_candidate:
+        low = statistics.fmean(rate.low for rate in measured) / a_candidate
+        high = statistics.fmean(rate.high for rate in measured) / a_candidate
     a_problem = ASSUMED_PROBLEM_SECONDS if not measured else 0.0
     each = len(request.problems) * len(request.devices)
     looked_at = _sample(request.problems)
@@ -78,19 +92,27 @@ def estimate(store: Store, request: CampaignRequest) -> Estimate:
     sizes = {problem: _candidates(problem, device) for problem in looked_at}
     known = [min(size, request.budget.candidates) for size, _ in sizes.values()]
     most = round(each * sum(known) / len(known))
-    gpu_seconds = most * a_candidate + each * a_problem
-    if request.budget.gpu_seconds is not None:
-        gpu_seconds = min(gpu_seconds, request.budget.gpu_seconds)
+    whole, most_seconds = most * a_candidate + each * a_problem, request.budget.gpu_seconds or math.inf
+    gpu_seconds, low_seconds, high_seconds = (min(whole * factor, most_seconds) for factor in (1.0, low, high))
     return Estimate(
         len(request.problems), len(request.devices), most,
         [{"problem": problem.key, "rules": rules} for problem, (size, rules) in sizes.items() if not size],
-        len(looked_at), gpu_seconds, gpu_seconds / workers if workers else None, workers or 0, a_candidate, a_problem,
-        "measured" if measured else "assumed",
+        len(looked_at), gpu_seconds, low_seconds, high_seconds, gpu_seconds / workers if workers else None,
+        workers or 0, a_candidate, a_problem, "measured" if measured else "assumed",
     )  # fmt: skip
 
 
-def _rate(session: Session, queue: str) -> float | None:
-    """GPU seconds per candidate in recent rounds, preparation and finals included; None after too few rounds."""
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """GPU seconds per candidate: of all recent rounds together, and of fast and slow ones."""
+
+    usual: float
+    low: float
+    high: float
+
+
+def _rate(session: Session, queue: str) -> _Rate | None:
+    """The rate of recent rounds, preparation and finals included; None after too few rounds."""
     recent = (
         select(RoundRow.measured, RoundRow.busy_seconds)
         .where(RoundRow.queue == queue, RoundRow.status == "done", RoundRow.measured > 0)
@@ -100,7 +122,11 @@ def _rate(session: Session, queue: str) -> float | None:
     rounds = session.execute(recent).all()
     if len(rounds) < _LEAST_ROUNDS:
         return None
-    return sum(float(row.busy_seconds) for row in rounds) / sum(int(row.measured) for row in rounds)
+    busy, measured = [float(row.busy_seconds) for row in rounds], [int(row.measured) for row in rounds]
+    each = np.array(busy) / np.array(measured)
+    usual = sum(busy) / sum(measured)
+    low, high = (float(share) for share in np.quantile(each, (_LEAST_SHARE, _MOST_SHARE)))
+    return _Rate(usual, min(low, usual), max(high, usual))
 
 
 def _sample(problems: tuple[Problem, ...]) -> list[Problem]:

@@ -2,7 +2,7 @@
 
 import { get, Refusal, service, token } from "./api.js";
 import { clock, duration } from "./format.js";
-import { scheme, turn } from "./theme.js";
+import { apply, scheme, turn } from "./theme.js";
 import { html, nothing, render } from "./view.js";
 
 /** Pages that belong to another one's entry. */
@@ -15,6 +15,7 @@ let gone = null;
 /** @type {{name: string, tokens: boolean, scopes: string[]} | null} */
 let caller = null;
 let demo = false;
+let introduced = false;
 
 /** @param {string} scope whether the caller's token has it */
 export const may = (scope) => !caller || caller.scopes.includes(scope) || caller.scopes.includes("admin");
@@ -25,11 +26,26 @@ export function at(shown) {
     if (link.getAttribute("href") === (UNDER[shown] ?? shown)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+}
+
+/** Asks anew who the caller is when the next page opens. */
+export function forgotten() {
+  introduced = false;
+}
+
+/**
+ * Asks who the caller is and whether this is a demo; refusals are left to the pages. Called behind the first page's own
+ * requests: which scheme was chosen is read from the browser's storage, and that may take as long as they do.
+ */
+export function introduce() {
+  if (introduced) return;
+  introduced = true;
+  void ask().catch(() => {});
+  apply();
   draw();
 }
 
-/** Asks who the caller is and whether this is a demo; refusals are left to the pages. */
-export async function introduce() {
+async function ask() {
   const known = (/** @type {unknown} */ error) => {
     if (!(error instanceof Refusal)) throw error;
     return null;

@@ -9,14 +9,21 @@ const known = new Map();
 /** @type {HTMLElement | undefined} */
 let probe;
 
+/** @type {(typeof SCHEMES)[number] | undefined} */
+let chosen;
+
 export function scheme() {
-  const kept = localStorage.getItem(KEY);
-  return SCHEMES.find((name) => name === kept) ?? "auto";
+  if (!chosen) {
+    const kept = localStorage.getItem(KEY);
+    chosen = SCHEMES.find((name) => name === kept) ?? "auto";
+  }
+  return chosen;
 }
 
 /** Takes the next scheme. */
 export function turn() {
   const next = SCHEMES[(SCHEMES.indexOf(scheme()) + 1) % SCHEMES.length];
+  chosen = next;
   localStorage.setItem(KEY, next);
   apply();
 }

@@ -5,6 +5,7 @@ import "../charts/scatter.js";
 import { Refusal } from "../lib/api.js";
 import { plain } from "../lib/columns.js";
 import { ago, count, duration, geometricMean, number, quantile, times, verdict } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { may } from "../lib/shell.js";
 import { html, nothing } from "../lib/view.js";
@@ -31,8 +32,7 @@ export async function open(page) {
     got.sure = false;
     await load();
   };
-  let pending = 0;
-  const soon = () => { pending ||= window.setTimeout(() => { pending = 0; void load(); }, 200); };
+  const soon = latest(load);
   page.show(() => view(page, got));
   page.live({ campaign: soon, problem: soon, round: soon, hello: load }, { campaign: id });
   await load();

@@ -1,21 +1,27 @@
 // Campaigns: what runs, how far, and a new one with its cost before it is created.
 
 import { ago, count, duration } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { may } from "../lib/shell.js";
 import { html, nothing } from "../lib/view.js";
 
 const STATUS = /** @type {Record<string, [string, string]>} */ ({ running: ["▶", "gain"], paused: ["‖", "tied"], finished: ["✓", "soft"], cancelled: ["✕", "loss"] });
+
+/** Campaigns that are shown, the newest ones. */
+const MOST = 100;
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Campaigns");
   /** @type {any[]} */
   let items = [];
+  let more = false;
   /** @type {Map<number, any>} */
   const progress = new Map();
   const form = { devices: /** @type {any[]} */ ([]), estimate: /** @type {any} */ (null), wrong: "", busy: false };
   const load = async () => {
-    items = (await page.get("/v1/campaigns", { limit: 1000 })).items.reverse();
+    const answer = await page.get("/v1/campaigns", { order: "newest", limit: MOST });
+    [items, more] = [answer.items, Boolean(answer.next)];
     page.redraw();
     const wanted = items.filter((item) => item.status === "running" || item.status === "paused" || !progress.has(item.id)).slice(0, 20);
     await Promise.all(wanted.map(async (item) => progress.set(item.id, await page.get(`/v1/campaigns/${item.id}`))));
@@ -24,11 +30,11 @@ export async function open(page) {
   page.show(() => html`<h1>What runs, and is it worth going on?</h1>
     <section class="card">${items.length ? html`<div class="scroll" tabindex="0" role="region" aria-label="Campaigns"><table><caption class="visually-hidden">Campaigns, newest first</caption><thead><tr><th scope="col">Campaign</th><th scope="col">Status</th>
       <th scope="col">Problems</th><th scope="col" class="num">Candidates</th><th scope="col" class="num">GPU time</th><th scope="col">Left</th><th scope="col">Created</th></tr></thead>
-      <tbody>${items.map((item) => row(item, progress.get(item.id)))}</tbody></table></div>`
+      <tbody>${items.map((item) => row(item, progress.get(item.id)))}</tbody></table></div>${more ? html`<p class="note">The newest ${MOST} are shown.</p>` : nothing}`
       : html`<p class="sentence">There are no campaigns yet. A campaign tunes many problems on every worker of the fleet; create one below, or run <code>gemmtune campaign run --ladder 'm=1..512:x2 n=4096 k=4096'</code> on this machine alone.</p>`}</section>
     ${create(page, form)}`);
-  let pending = 0;
-  page.live({ campaign: () => { clearTimeout(pending); pending = setTimeout(load, 250); }, hello: load });
+  const again = latest(load);
+  page.live({ campaign: again, hello: again });
   void page.get("/v1/devices").then((answer) => {
     form.devices = answer.items.sort((/** @type {any} */ a, /** @type {any} */ b) => b.bests - a.bests);
     page.redraw();
@@ -91,6 +97,7 @@ function create(page, form) {
 /** @param {any} estimate */
 function cost(estimate) {
   const wall = estimate.seconds ? `, ${duration(estimate.seconds)} with ${estimate.workers} live workers` : estimate.workers ? "" : ", and no worker is live now";
-  return html`${count(estimate.problems)} problems, at most ${count(estimate.most_candidates)} candidates: about ${duration(estimate.gpu_seconds)} of GPU time${wall} (rates: ${estimate.rate_source}).
+  return html`${count(estimate.problems)} problems, at most ${count(estimate.most_candidates)} candidates: about ${duration(estimate.gpu_seconds)} of GPU time
+    (${duration(estimate.gpu_seconds_low)} – ${duration(estimate.gpu_seconds_high)})${wall}; ${estimate.rate_source === "measured" ? "by the rate of recent rounds" : "by the rate of an H200, because nothing was measured yet"}.
     ${estimate.untunable?.length ? html`<span class="loss">✕ ${estimate.untunable.length} problems have no legal config.</span>` : nothing}`;
 }

@@ -5,8 +5,8 @@ import { number, percent, us } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
 
-const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
-const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", nearest: "tied", predicted: "ring", default: "square" });
+const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
+const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", stale: "slower", nearest: "tied", predicted: "ring", default: "square" });
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {

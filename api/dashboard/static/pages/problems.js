@@ -28,6 +28,8 @@ export async function open(page) {
     table = prepared(await page.get("/v1/bests:columns", { device, policy: page.param("policy") }));
     made = { of: null };
     page.redraw();
+    // Right after an upgrade the service is still comparing kernels.
+    if (table.columns.stale.includes(null)) setTimeout(load, 3000);
   });
   page.live({ best: load, hello: load }, { device });
 
@@ -75,7 +77,7 @@ function charts(page, table, device) {
     forest, headline: headline(table, rows, ratios, against, page), roofline: rooflineOf(page, table, rows, device, against),
     shapes: shapesOf(page, table, rows, device, against),
     sentence: `Each row is one problem: the mark is the speed-up with its 95 % interval, the circle the one over cuBLASLt’s ${
-      against === "first" ? "best candidate" : "first choice"}. ▲ is surely faster, ▼ surely slower, ◆ a tie. † was measured with older kernels. Arrow keys walk the rows.`,
+      against === "first" ? "best candidate" : "first choice"}. ▲ is surely faster, ▼ surely slower, ◆ a tie. † The kernel has changed since it was measured. Arrow keys walk the rows.`,
   };
 }
 

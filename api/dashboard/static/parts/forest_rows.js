@@ -8,7 +8,7 @@ const OTHERS = [{ name: "Own clock", key: "sustained" }, { name: "Chain", key: "
 
 /** @param {any} table @param {number[]} rows @param {string} sort @param {"first" | "best"} against @returns {number[]} */
 export function orders(table, rows, sort, against) {
-  const { columns, policies, keys } = table;
+  const { columns, policies } = table;
   const down = sort.startsWith("-") ? -1 : 1;
   const values = /** @type {Record<string, (row: number) => number | null>} */ ({
     ratio: (row) => columns[against][row], time: (row) => columns.time_us[row], bound: (row) => shareOf(columns, row),
@@ -16,12 +16,10 @@ export function orders(table, rows, sort, against) {
     at: (row) => columns.taken_at[row],
   })[sort.replace("-", "")];
   if (!values) return down > 0 ? rows : rows.toReversed();
-  const held = new Map(rows.map((row) => [row, values(row)]));
-  return rows.toSorted((a, b) => {
-    const [left, right] = [held.get(a) ?? null, held.get(b) ?? null];
-    if (left === null || right === null) return left === right ? keys[a].localeCompare(keys[b]) : left === null ? 1 : -1;
-    return (left - right) * down;
-  });
+  // What is missing comes last, and equal values stay in the order of their keys.
+  const held = new Float64Array(table.rows);
+  for (const row of rows) held[row] = (values(row) ?? down * Infinity) * down;
+  return rows.toSorted((a, b) => (held[a] === held[b] ? a - b : held[a] - held[b]));
 }
 
 /** @param {any} columns @param {number} row */

@@ -1,6 +1,6 @@
 // A selection of problems: chips in the URL, each with the number of problems that it holds.
 
-import { cell, distinct } from "../lib/columns.js";
+import { cell } from "../lib/columns.js";
 import { SIGNS, whole } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 
@@ -20,6 +20,7 @@ export function select(page, table, filters, against) {
   const wanted = filters.map(([name, , column]) => ({ column, values: new Set(chosen(page, name)) })).filter((filter) => filter.values.size);
   const find = page.param("find").toLowerCase().replaceAll("×", "x");
   const box = page.param("box").split(",").map(Number);
+  if (!find && !wanted.length && box.length !== 4) return Array.from({ length: table.rows }, (_, row) => row);
   const rows = [];
   for (let row = 0; row < table.rows; row++) {
     if (find && !table.keys[row].toLowerCase().includes(find)) continue;
@@ -56,13 +57,24 @@ function counts(table, column, against) {
   table.tallies ??= {};
   const name = column || against;
   if (!table.tallies[name]) {
-    const tally = new Map(column ? distinct(table.columns[column]).map((value) => [String(value), 0]) : [["faster", 0], ["tied", 0], ["slower", 0], ["none", 0]]);
-    for (let row = 0; row < table.rows; row++) {
-      const value = valueOf(table, column, against, row);
-      tally.set(value, (tally.get(value) ?? 0) + 1);
-    }
-    const found = [...tally].filter(([, number]) => number);
-    table.tallies[name] = column ? found.sort((a, b) => b[1] - a[1]) : found;
+    /** @type {[string, number][]} */
+    const found = column ? tallied(table.columns[column]) : Object.entries(verdicts(table.columns[`${against}_verdict`]));
+    const there = found.filter(([, number]) => number);
+    table.tallies[name] = column ? there.sort((a, b) => b[1] - a[1]) : there;
   }
   return table.tallies[name];
+}
+
+/** Rows of each value of a coded column. @param {{values: any[], at: number[]}} column @returns {[string, number][]} */
+function tallied({ values, at }) {
+  const numbers = new Array(values.length).fill(0);
+  for (const place of at) numbers[place]++;
+  return values.map((value, place) => [String(value), numbers[place]]);
+}
+
+/** @param {string[]} words a verdict a row @returns {Record<string, number>} */
+function verdicts(words) {
+  const tally = /** @type {Record<string, number>} */ ({ faster: 0, tied: 0, slower: 0, none: 0 });
+  for (const word of words) tally[word]++;
+  return tally;
 }

@@ -11,14 +11,17 @@ const KINDS = /** @type {Record<string, string>} */ ({ faster: "win", slower: "l
 /** @param {import("../lib/page.js").Page} page @param {any} table @param {number[]} rows @param {string} device @param {"first" | "best"} against */
 export function shapesOf(page, table, rows, device, against) {
   const { columns } = table;
-  const sizes = frequent(rows.map((row) => columns.m[row]), 40);
-  const m = sizes.includes(Number(page.param("m"))) ? Number(page.param("m")) : frequent(rows.map((row) => columns.m[row]), 1)[0];
+  const ranked = frequent(rows.map((row) => columns.m[row]), 40);
+  const sizes = ranked.toSorted((a, b) => a - b);
+  const m = sizes.includes(Number(page.param("m"))) ? Number(page.param("m")) : ranked[0];
   const here = rows.filter((row) => columns.m[row] === m);
-  const [ns, ks] = ["n", "k"].map((name) => frequent(here.map((row) => columns[name][row]), MOST));
+  const [ns, ks] = ["n", "k"].map((name) => frequent(here.map((row) => columns[name][row]), MOST).sort((a, b) => a - b));
   const held = new Map();
   for (const row of here) {
     const place = `${columns.n[row]},${columns.k[row]}`;
-    held.set(place, [...(held.get(place) ?? []), row]);
+    const there = held.get(place);
+    if (there) there.push(row);
+    else held.set(place, [row]);
   }
   return grid({
     title: "N × K at one M", x: "K", y: "N", rows: ns, columns: ks,
@@ -37,9 +40,9 @@ export function shapesOf(page, table, rows, device, against) {
   });
 }
 
-/** The most frequent values, ascending. @param {number[]} values @param {number} most */
+/** The most frequent values, these first. @param {number[]} values @param {number} most */
 function frequent(values, most) {
   const tally = new Map();
   for (const value of values) tally.set(value, (tally.get(value) ?? 0) + 1);
-  return [...tally].sort((a, b) => b[1] - a[1]).slice(0, most).map(([value]) => value).sort((a, b) => a - b);
+  return [...tally].sort((a, b) => b[1] - a[1]).slice(0, most).map(([value]) => value);
 }
