@@ -47,9 +47,6 @@ _CONNECTIONS: Final = 32
 _SERVER_CORE, _WRK_CORE = 0, 1
 #: Servers of the bare endpoint.
 _BARE: Final = ("granian", "uvicorn")
-#: All answers are rendered before the load begins, or as many as this time suffices for.
-_RENDERING_SECONDS: Final = 120.0
-_IDLE_PERCENT: Final = 10.0
 #: Problems of one batch, the service's limit.
 _BATCH: Final = 10_000
 _LUA: Final = """
@@ -162,7 +159,7 @@ def measure(folder: Path, db: Path, problems: list[Problem], secret: str, second
             running[name] = servers.enter_context(serving_bare(folder / "answer.json", name))
         for server in running.values():
             pin(server.pid)
-        wait_rendered(ours)
+        render_all(http, problems)
         load = Load(paths, folder, secret, seconds)
         full, half = defaultdict[str, list[Turn]](list), defaultdict[str, list[Turn]](list)
         for _ in range(turns):
@@ -185,14 +182,11 @@ def pin(pid: int) -> None:
         os.sched_setaffinity(thread.id, {_SERVER_CORE})
 
 
-def wait_rendered(service: Running) -> None:
-    """Waits until the service no longer renders answers: it then sleeps between two polls of its store."""
-    until, process = time.monotonic() + _RENDERING_SECONDS, psutil.Process(service.pid)
-    process.cpu_percent()
-    while time.monotonic() < until:
-        time.sleep(1.0)
-        if process.cpu_percent() < _IDLE_PERCENT:
-            return
+def render_all(http: httpx2.Client, problems: list[Problem]) -> None:
+    """Asks for every problem, so that the service has rendered all answers and no longer does so beside the load."""
+    for first in range(0, len(problems), _BATCH):
+        asked = [problem.fields() for problem in problems[first : first + _BATCH]]
+        http.post("/v1/best:batch", json={"problems": asked}, timeout=120).raise_for_status()
 
 
 def report(found: Figures, bests: int) -> list[str]:
