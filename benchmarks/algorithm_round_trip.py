@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -118,7 +119,7 @@ def main() -> int:
                 print(skipped[-1], flush=True)
     text = summary(rows, skipped, library.version, document)
     print(text)
-    publish("algorithm_round_trip", given.out, text, "\n".join([HEADER, *map(str, rows)]))
+    publish("algorithm_round_trip", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[Path(given.db)])
     return int(not rows or not all(row.good for row in rows))
 
 

@@ -150,7 +150,7 @@ def main() -> int:
         examples = [ran(example, bundle, problem) for problem in plain[:3]]
     text = summary(rows, skipped, examples)
     print(text)
-    publish("cpp_bundle", given.out, text, "\n".join([HEADER, *map(str, rows)]))
+    publish("cpp_bundle", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[Path(given.db)])
     return int(not all(row.good for row in rows))
 
 

@@ -3,7 +3,7 @@
 python -m benchmarks.deployed benchmarks/problems/dev.json --db FILE --tune 96 --out benchmarks/results/deployed_h200.md
 
 With `--tune`, problems that the store lacks are tuned first, on the same GPU. With several GPUs, run one process a GPU
-(CUDA_VISIBLE_DEVICES), each with `--part I/N` and `--json`, then `--merge` the parts.
+(CUDA_VISIBLE_DEVICES), each with `--part I/N` and `--json`, which goes on where it stopped; then `--merge` the parts.
 
 Three arms beside torch: `served` is what `gemmtune.torch` runs by itself, `own` the best of our own families, `library`
 the fastest cuBLASLt algorithm that was measured. Ratios are torch's time over the arm's: above 1 the arm is faster.
@@ -17,7 +17,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,9 +26,10 @@ from typing import Any, Final
 
 import torch
 
-from benchmarks.deployed_timing import COLD_BYTES, MOST_SETS, REGIMES, Arm, Energy, mean, times
+from benchmarks.deployed_table import Part, Row, merged, summary, table
+from benchmarks.deployed_timing import COLD_BYTES, MOST_SETS, Arm, Energy, times
 from benchmarks.named import named_problems
-from benchmarks.published import add_out, publish
+from benchmarks.published import add_out, command_of, facts_of, facts_table, publish
 from gemmtune.torch import configure, gemm
 from gemmtune.torch.sources import Found
 from space.config import Config
@@ -49,7 +50,6 @@ DTYPES: Final = {
     "fp8_e5m2": torch.float8_e5m2, "int8": torch.int8,
 }  # fmt: skip
 OUTPUTS: Final = {torch.float8_e4m3fn: torch.bfloat16, torch.float8_e5m2: torch.bfloat16, torch.int8: torch.int32}
-ARMS: Final = ("served", "own", "library")
 ROWS: Final = 256
 
 
@@ -63,38 +63,6 @@ class Planted:
     def find(self, problem: object, device: str) -> Found:
         """The config."""
         return Found(self.config, "planted", "measured", self.cublaslt)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One problem.
-
-    Attributes:
-        served: family that is served, and the policy that decided it.
-        us, joules: of one product by arm, then regime; torch's are the arm `torch`.
-        error: the served result's largest error over torch's.
-        tune_seconds: that tuning it took; None where the store had it.
-    """
-
-    name: str
-    group: str
-    problem: str
-    dtype: str
-    flops: float
-    served: str
-    us: Mapping[str, Mapping[str, float]]
-    joules: Mapping[str, float | None]
-    error: float
-    tune_seconds: float | None = None
-
-    def ratio(self, arm: str, regime: str) -> float | None:
-        """torch's time over the arm's; None where the store has nothing for the arm."""
-        return self.us["torch"][regime] / self.us[arm][regime] if arm in self.us else None
-
-    def saving(self, arm: str) -> float | None:
-        """The arm's joules over torch's."""
-        ours, theirs = self.joules.get(arm), self.joules.get("torch")
-        return ours / theirs if ours and theirs else None
 
 
 def theirs(dtype: torch.dtype) -> Callable[[Any], None]:
@@ -204,74 +172,6 @@ def _error(one: Any) -> float:  # noqa: ANN401
     return errors[0] / errors[1] if errors[1] else float(errors[0] > 0)
 
 
-def groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """The rows of each line of the summary."""
-    sixteen = [one for one in rows if one.dtype in ("bf16", "fp16")]
-    plain = [one for one in sixteen if one.group != "odd"]
-    large = [one for one in plain if one.group in ("square", "prefill", "train_dgrad", "train_wgrad", "train_fwd")
-             and min(map(int, one.problem.split("x"))) >= 2048]  # fmt: skip
-    made = {
-        "16-bit but odd": plain, "16-bit square >= 2048, prefill, training": large,
-        "decode and moe": [one for one in rows if one.group in ("decode", "moe")],
-        "fp8 of 40 µs and more": [one for one in rows if one.dtype.startswith("fp8")
-                                  and one.us["torch"]["alone"] >= 40],
-        "all but odd": [one for one in rows if one.group != "odd"], "odd": [one for one in rows if one.group == "odd"],
-    }  # fmt: skip
-    for name in sorted({one.group for one in rows}):
-        made.setdefault(f"class {name}", [one for one in rows if one.group == name])
-    return {name: found for name, found in made.items() if found}
-
-
-def summary(rows: Sequence[Row]) -> str:
-    """Geometric means and the worst ratio of each group and arm."""
-    lines = [
-        "| problems | n | arm | " + " | ".join(REGIMES) + " | worst | joules |", "| --- " * (len(REGIMES) + 5) + "|"
-    ]  # fmt: skip
-    for name, found in groups(rows).items():
-        for arm in ARMS:
-            with_arm = [one for one in found if arm in one.us]
-            ratios = [[one.ratio(arm, regime) or 1.0 for one in with_arm] for regime in REGIMES]
-            deployed = [
-                value for regime, values in zip(REGIMES, ratios, strict=True) if regime != "turns" for value in values
-            ]
-            savings = [saving for one in with_arm if (saving := one.saving(arm)) is not None]
-            cells = [f"{mean(values):.3f}" for values in ratios]
-            lines.append(f"| {name} | {len(with_arm)} | {arm} | " + " | ".join(cells)
-                         + f" | {min(deployed, default=1.0):.3f} | {mean(savings):.3f} |")  # fmt: skip
-    against = [
-        one.us["library"]["alone"] / one.us["own"]["alone"] for one in rows
-        if one.group != "odd" and "own" in one.us and "library" in one.us
-    ]  # fmt: skip
-    lines.append(
-        f"\nOwn families against the library's best, alone, all but odd: {mean(against):.3f} ({len(against)})."
-    )
-    if seconds := [one.tune_seconds for one in rows if one.tune_seconds is not None]:
-        lines.append(f"{len(seconds)} problems were tuned from scratch in {sum(seconds) / 60:.1f} minutes of one GPU.")
-    return "\n".join(lines)
-
-
-def table(rows: Iterable[Row]) -> str:
-    """One line per problem: torch's microseconds alone, and each arm's ratios."""
-    lines = ["| problem | class | served | torch alone, µs | arm | " + " | ".join(REGIMES) + " | joules | error |",
-             "| --- " * (len(REGIMES) + 7) + "|"]  # fmt: skip
-    for one in rows:
-        for arm in ARMS:
-            if arm in one.us:
-                cells = [f"{one.ratio(arm, regime):.3f}" for regime in REGIMES]
-                saving = one.saving(arm)
-                lines.append(
-                    f"| {one.name} {one.dtype} {one.problem} | {one.group} | {one.served} "
-                    f"| {one.us['torch']['alone']:.2f} | {arm} | " + " | ".join(cells)
-                    + f" | {'' if saving is None else f'{saving:.3f}'} | {one.error:.2f} |"
-                )  # fmt: skip
-    return "\n".join(lines)
-
-
-def kept(path: Path) -> list[Row]:
-    """The rows of an earlier run."""
-    return [Row(**one) for one in json.loads(path.read_text())]
-
-
 def measured(wanted: Iterable[tuple[str, str, Gemm]], db: str, candidates: int | None, ends: float) -> Iterator[Row]:
     """Tunes, where that is asked for, and measures one problem after the other until `ends`, in monotonic seconds."""
     device, energy = torch.cuda.get_device_name(), Energy()
@@ -306,21 +206,20 @@ def main() -> int:
     add_out(options)
     given = options.parse_args()
     if given.merge:
-        rows = [one for path in given.merge for one in kept(path)]
-        print(summary(rows))
-        publish("deployed", given.out, summary(rows), table(rows), read=[given.problems])
-        return 0
+        return merged([Part.read(path) for path in given.merge], given.out)
     torch.set_float32_matmul_precision("high")
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = True
-    rows = kept(given.json) if given.json and given.json.exists() else list[Row]()
-    done = {one.name for one in rows}
+    part = Part.read(given.json) if given.json and given.json.exists() else Part()
+    rows, done = part.rows, {one.name for one in part.rows}
+    if given.json:
+        part.commands[command_of("deployed")] = facts_of(facts_table("deployed", [given.problems]))
     wanted = [one for one in part_of([*named_problems(given.problems)], given.part)
               if one[2].dtype in DTYPES and one[0] not in done]  # fmt: skip
     for found in measured(wanted, given.db, given.tune, time.monotonic() + given.seconds):
         rows.append(found)
         print(table([found]).splitlines()[2], flush=True)
         if given.json:
-            given.json.write_text(json.dumps([asdict(one) for one in rows]))
+            given.json.write_text(json.dumps(asdict(part)))
     print(summary(rows))
     publish("deployed", given.out, summary(rows), table(rows), read=[given.problems])
     return 0

@@ -53,12 +53,14 @@ PASSED, IN_A_GRAPH = (8, 64, 64), 50
 def main() -> int:
     """Prints the tables and writes them with their command."""
     given = options()
+    # A store that is resumed is an input; one that this command makes is not.
+    read = [given.db] if given.db.exists() else []
     machine: Machine = Cpu() if given.device == "cpu" else Cuda()
     torch.manual_seed(1)
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         text = run(given, machine, Path(folder))
     print(text)
-    publish("model", given.out, text)
+    publish("model", given.out, text, read=read)
     return int("WRONG |" in text)
 
 

@@ -1,0 +1,143 @@
+"""The tables of `benchmarks.deployed`: a row a problem, ratios by class, and parts that several GPUs measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from benchmarks.deployed_timing import REGIMES, mean
+from benchmarks.published import as_table
+
+#: What runs beside torch: what is served, the best of our own families, and the library's fastest algorithm.
+ARMS: Final = ("served", "own", "library")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One problem.
+
+    Attributes:
+        served: family that is served, and the policy that decided it.
+        us, joules: of one product by arm, then regime; torch's are the arm `torch`.
+        error: the served result's largest error over torch's.
+        tune_seconds: that tuning it took; None where the store had it.
+    """
+
+    name: str
+    group: str
+    problem: str
+    dtype: str
+    flops: float
+    served: str
+    us: Mapping[str, Mapping[str, float]]
+    joules: Mapping[str, float | None]
+    error: float
+    tune_seconds: float | None = None
+
+    def ratio(self, arm: str, regime: str) -> float | None:
+        """torch's time over the arm's; None where the store has nothing for the arm."""
+        return self.us["torch"][regime] / self.us[arm][regime] if arm in self.us else None
+
+    def saving(self, arm: str) -> float | None:
+        """The arm's joules over torch's."""
+        ours, theirs = self.joules.get(arm), self.joules.get("torch")
+        return ours / theirs if ours and theirs else None
+
+
+def groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each line of the summary."""
+    sixteen = [one for one in rows if one.dtype in ("bf16", "fp16")]
+    plain = [one for one in sixteen if one.group != "odd"]
+    large = [one for one in plain if one.group in ("square", "prefill", "train_dgrad", "train_wgrad", "train_fwd")
+             and min(map(int, one.problem.split("x"))) >= 2048]  # fmt: skip
+    made = {
+        "16-bit but odd": plain, "16-bit square >= 2048, prefill, training": large,
+        "decode and moe": [one for one in rows if one.group in ("decode", "moe")],
+        "fp8 of 40 µs and more": [one for one in rows if one.dtype.startswith("fp8")
+                                  and one.us["torch"]["alone"] >= 40],
+        "all but odd": [one for one in rows if one.group != "odd"], "odd": [one for one in rows if one.group == "odd"],
+    }  # fmt: skip
+    for name in sorted({one.group for one in rows}):
+        made.setdefault(f"class {name}", [one for one in rows if one.group == name])
+    return {name: found for name, found in made.items() if found}
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Geometric means and the worst ratio of each group and arm."""
+    lines = [
+        "| problems | n | arm | " + " | ".join(REGIMES) + " | worst | joules |", "| --- " * (len(REGIMES) + 5) + "|"
+    ]  # fmt: skip
+    for name, found in groups(rows).items():
+        for arm in ARMS:
+            with_arm = [one for one in found if arm in one.us]
+            ratios = [[one.ratio(arm, regime) or 1.0 for one in with_arm] for regime in REGIMES]
+            deployed = [
+                value for regime, values in zip(REGIMES, ratios, strict=True) if regime != "turns" for value in values
+            ]
+            savings = [saving for one in with_arm if (saving := one.saving(arm)) is not None]
+            cells = [f"{mean(values):.3f}" for values in ratios]
+            lines.append(f"| {name} | {len(with_arm)} | {arm} | " + " | ".join(cells)
+                         + f" | {min(deployed, default=1.0):.3f} | {mean(savings):.3f} |")  # fmt: skip
+    against = [
+        one.us["library"]["alone"] / one.us["own"]["alone"] for one in rows
+        if one.group != "odd" and "own" in one.us and "library" in one.us
+    ]  # fmt: skip
+    lines.append(
+        f"\nOwn families against the library's best, alone, all but odd: {mean(against):.3f} ({len(against)})."
+    )
+    if seconds := [one.tune_seconds for one in rows if one.tune_seconds is not None]:
+        lines.append(f"{len(seconds)} problems were tuned from scratch in {sum(seconds) / 60:.1f} minutes of one GPU.")
+    return "\n".join(lines)
+
+
+def table(rows: Iterable[Row]) -> str:
+    """One line per problem: torch's microseconds alone, and each arm's ratios."""
+    lines = ["| problem | class | served | torch alone, µs | arm | " + " | ".join(REGIMES) + " | joules | error |",
+             "| --- " * (len(REGIMES) + 7) + "|"]  # fmt: skip
+    for one in rows:
+        for arm in ARMS:
+            if arm in one.us:
+                cells = [f"{one.ratio(arm, regime):.3f}" for regime in REGIMES]
+                saving = one.saving(arm)
+                lines.append(
+                    f"| {one.name} {one.dtype} {one.problem} | {one.group} | {one.served} "
+                    f"| {one.us['torch']['alone']:.2f} | {arm} | " + " | ".join(cells)
+                    + f" | {'' if saving is None else f'{saving:.3f}'} | {one.error:.2f} |"
+                )  # fmt: skip
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What runs over one part of a list have measured.
+
+    Attributes:
+        commands: facts of each run, by its command.
+    """
+
+    commands: dict[str, dict[str, str]] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> Part:
+        """The part that an earlier run kept."""
+        known = json.loads(path.read_text())
+        return cls(known["commands"], [Row(**one) for one in known["rows"]])
+
+
+def merged(parts: Sequence[Part], out: Path | None) -> int:
+    """One table of all parts, under the facts that their runs share; 1 where they share none."""
+    facts = [one for part in parts for one in part.commands.values()]
+    shared = {tuple(value for name, value in one.items() if name not in ("command", "machine")) for one in facts}
+    rows = [row for part in parts for row in part.rows]
+    print(summary(rows))
+    if len(shared) != 1:
+        print("the parts were not measured from one commit and list on one model of device: nothing is written")
+        return 1
+    if out:
+        whole = as_table({**facts[0], "command": ", ".join(one["command"] for one in facts)})
+        out.write_text("\n\n".join([whole, summary(rows), table(rows)]) + "\n")
+    return 0
