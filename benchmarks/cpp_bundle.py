@@ -66,6 +66,8 @@ class Library:
         for name in ("bundle_open", "kernel_open"):
             getattr(self._library, name).restype = ctypes.c_void_p
         self._text = ctypes.create_string_buffer(_ERROR)
+        # A bundle opens in the current context, which torch makes with its first tensor.
+        torch.zeros(1, device="cuda")
         self._bundle = self._opened("bundle_open", str(bundle).encode())
 
     def kernel(self, problem: Gemm) -> int:
