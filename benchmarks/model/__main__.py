@@ -38,7 +38,7 @@ from benchmarks.published import add_out, publish
 from gemmtune.torch import Installed, record
 from space.registry import problem_from_key
 from tuner.tables.exporters.guard import MIN_GAIN, Guarded
-from tuner.tables.shapes import Shapes
+from tuner.tables.shapes import Shapes, merged
 
 PREFILL, DECODE, CONTEXT = 4096, (1, 16, 64), 1024
 #: Extents of a CPU's run, which only shows that everything works.
@@ -87,11 +87,12 @@ def run(given: argparse.Namespace, machine: Machine, folder: Path) -> str:
     chosen, sizes = given.blocks.split(","), TINY if tiny else BLOCKS
     phases = phases_of(tiny)
     blocks = {name: Block(sizes[name], machine.device) for name in chosen}
-    recorded = {name: recorded_shapes(block, phases, machine, folder) for name, block in blocks.items()}
+    parts = {name: recorded_shapes(block, phases, machine, folder) for name, block in blocks.items()}
+    recorded = {name: merged(of_phases) for name, of_phases in parts.items()}
     clock.say("recorded " + ", ".join(f"{len(shapes.counts)} products of {name}" for name, shapes in recorded.items()))
     plan = tuning.Plan(given.db, given.tune_devices.split(","), given.tune_seconds, given.candidates,
                        given.screening_seconds, given.turns)  # fmt: skip
-    done = tuning.tuned(list(recorded.values()), model_of(machine), plan)
+    done = tuning.tuned([each for of_phases in parts.values() for each in of_phases], model_of(machine), plan)
     clock.say(f"tuned {done.count} products in {done.seconds:.0f} s")
     keys = {problem.key for shapes in recorded.values() for problem in shapes.counts}
     table = tuning.exported(given.db, done.device, keys, given.min_gain)
@@ -124,13 +125,15 @@ def model_of(machine: Machine) -> str:
     return torch.cuda.get_device_name() if machine.device == "cuda" else "NVIDIA H200"
 
 
-def recorded_shapes(block: Block, phases: Sequence[Phase], machine: Machine, folder: Path) -> Shapes:
-    """The products of one run in every phase."""
-    with record(folder / "shapes.csv") as recording:
-        for phase in phases:
-            x = torch.zeros(phase.batch, phase.length, block.sizes.hidden, device=machine.device)
+def recorded_shapes(block: Block, phases: Sequence[Phase], machine: Machine, folder: Path) -> list[Shapes]:
+    """The products of one run in each phase."""
+    found = []
+    for phase in phases:
+        x = torch.zeros(phase.batch, phase.length, block.sizes.hidden, device=machine.device)
+        with record(folder / "shapes.csv") as recording:
             block(x.to(block.qkv.dtype), Inputs(block.sizes, phase, machine.device))
-    return recording.shapes
+        found.append(recording.shapes)
+    return found
 
 
 def alone_of(table: Guarded, shapes: Shapes, folder: Path) -> Mapping[str, tuple[Path, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +22,10 @@ MODES: Final = ("eager", "compiled", "captured")
 #: bf16 keeps 8 bits, and a block rounds about ten times.
 TOLERANCE: Final = 0.01
 
-#: Installs a table; the context ends with torch's own products.
-Installing = Callable[[Path], Installed]
+#: Installs a table, as `gemmtune.torch.install` with a least gain and a dispatch key.
+Installing = Callable[..., Installed]
+#: Graphs of one arm that are captured: where operands come to lie alone makes a percent of difference.
+CAPTURES: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,23 +134,25 @@ def _called(run: Run, phase: Phase, mode: str, setting: Setting, into: Compared)
 
 def _captured(run: Run, phase: Phase, setting: Setting, into: Compared) -> None:
     """Graphs of torch alone, of the whole table, and of each product alone, replayed in turn."""
-    replay = setting.machine.capture(run)
-    expected = replay().clone()
-    arms, launched, difference = {"torch": Arm(replay)}, 0, 0.0
+    expected = run().clone()
+    arms = {("torch", turn): Arm(setting.machine.capture(run)) for turn in range(CAPTURES)}
+    launched, difference = 0, 0.0
     for name, path in {"ours": setting.table, **{name: path for name, (path, _) in setting.alone.items()}}.items():
-        installed = setting.install(path)
+        # In graphs the host's time is none.
+        installed = setting.install(path, eager_us=0.0)
         try:
             here, off = _ran(run, installed, expected)
             if here == 0 and name != "ours":
                 continue  # a product of another phase
-            graph = setting.machine.capture(run)
-            off = max(off, _difference(graph(), expected))
+            for turn in range(CAPTURES):
+                graph = setting.machine.capture(run)
+                off = max(off, _difference(graph(), expected))
+                arms[name, turn] = Arm(graph)
             if name == "ours":
                 launched, difference = here, off
-            arms[name] = Arm(graph)
         finally:
             installed.remove()
-    taken = alternating(setting.machine, arms, setting.pace)
+    taken = _over_captures(alternating(setting.machine, arms, setting.pace))
     into.rows.append(_row(phase, "captured", taken, launched, difference))
     print(line(into.rows[-1]), flush=True)
     for name, times in taken.items():
@@ -155,6 +160,15 @@ def _captured(run: Run, phase: Phase, setting: Setting, into: Compared) -> None:
             runs = setting.alone[name][1]
             torch_us = sorted(taken["torch"])[len(times) // 2]
             into.products.append(Product(phase.name, name, runs, torch_us, gain(taken["torch"], times)))
+
+
+def _over_captures(taken: Mapping[tuple[str, int], list[float]]) -> dict[str, list[float]]:
+    """Each turn's mean over an arm's graphs."""
+    names = dict.fromkeys(name for name, _ in taken)
+    return {
+        name: [statistics.fmean(times) for times in zip(*(taken[name, turn] for turn in range(CAPTURES)), strict=True)]
+        for name in names
+    }
 
 
 def _ran(run: Run, installed: Installed, expected: Tensor) -> tuple[int, float]:

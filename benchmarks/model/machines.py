@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import torch
 
 Run = Callable[[], Any]
+Name = TypeVar("Name", bound=Hashable)
 #: Functions are run this long between two looks at the clock.
 _LOOK_SECONDS: Final = 0.01
 _MOST_RUNS: Final = 200
@@ -137,9 +138,9 @@ class Pace:
     counted_seconds: float
 
 
-def alternating(machine: Machine, arms: Mapping[str, Arm], pace: Pace) -> dict[str, list[float]]:
+def alternating(machine: Machine, arms: Mapping[Name, Arm], pace: Pace) -> dict[Name, list[float]]:
     """Microseconds of each arm in each turn: the median of its counted looks."""
-    taken: dict[str, list[float]] = {name: [] for name in arms}
+    taken: dict[Name, list[float]] = {name: [] for name in arms}
     for turn in range(pace.turns):
         for name, arm in list(arms.items())[:: 1 if turn % 2 == 0 else -1]:
             with arm.within():

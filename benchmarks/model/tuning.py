@@ -61,19 +61,19 @@ class Tuned:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def in_order(blocks: Sequence[Shapes], device: str) -> list[Problem]:
-    """The problems of all blocks, the largest share of its own block's roofline time first."""
+def in_order(phases: Sequence[Shapes], device: str) -> list[Problem]:
+    """The problems of all phases of all blocks, the largest share of its own phase's roofline time first."""
     profile = profile_named(device)
     shares: dict[Problem, float] = {}
-    for shapes in blocks:
+    for shapes in phases:
         for each in weighted(shapes, profile):
             shares[each.problem] = max(each.share, shares.get(each.problem, 0.0))
     return sorted(shares, key=lambda problem: -shares[problem])
 
 
-def tuned(blocks: Sequence[Shapes], device: str, plan: Plan) -> Tuned:
+def tuned(phases: Sequence[Shapes], device: str, plan: Plan) -> Tuned:
     """Tunes as many problems as the budget allows."""
-    problems = in_order(blocks, device)
+    problems = in_order(phases, device)
     waiting: SimpleQueue[Problem] = SimpleQueue()
     for problem in problems:
         waiting.put(problem)

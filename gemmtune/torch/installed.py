@@ -67,17 +67,20 @@ class Installed:
 
     Attributes:
         source: where configs come from.
+        eager_us: least time that a product saves to run on our kernel outside of graphs.
         number: of this installation: another one's kernels may be of another table.
         enabled: whether calls are looked up at all.
         launched, passed: calls that ran our kernel, and calls that torch ran, of kinds that the table has.
     """
 
     source: Exact
+    eager_us: float = 0.0
     number: int = field(default_factory=count(1).__next__)
     enabled: bool = True
     launched: int = 0
     passed: int = 0
     _kinds: dict[Hashable, Kernel | None] = field(default_factory=dict)
+    _captured_only: set[Hashable] = field(default_factory=set)
     _library: Any = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -115,7 +118,7 @@ class Installed:
         found = self._kinds.get(kind, _UNKNOWN)
         if found is _UNKNOWN:
             found = self._decide(kind, parts)
-        if found is None:
+        if found is None or (kind in self._captured_only and not _capturing(a)):
             return None
         if out is not None and not (
             found.writes(out) and separate(out, found.strides, a, b, parts.bias, parts.source)
@@ -137,7 +140,10 @@ class Installed:
         best = self.source.bests.get(problem.key) if problem else None
         if problem is None or best is None or (parts.scales and not _takes_scales(best)):
             return self._remember(kind, None)
-        if parts.a.is_cuda and torch.cuda.is_current_stream_capturing():
+        if _saved_us(best) < self.eager_us:
+            # Loaded here all the same, for graphs.
+            self._captured_only.add(kind)
+        if _capturing(parts.a):
             # Nothing can be loaded now; the next call outside of a capture loads it.
             return None
         shape, dtype = _output(parts)
@@ -154,12 +160,16 @@ class Installed:
         return found
 
 
+#: What a launch of ours costs the host more than torch's own.
+EAGER_US: Final = 15.0
 _UNKNOWN: Final[Any] = object()
 _installed: Installed | None = None
 _INSTALLING: Final = threading.Lock()
 
 
-def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA") -> Installed:
+def install(
+    table: str | Path, *, min_gain: float = MIN_GAIN, eager_us: float = EAGER_US, key: str = "CUDA"
+) -> Installed:
     """Runs the products of a table on our kernels, in the whole process, until `remove`.
 
     An earlier table is replaced.
@@ -167,6 +177,8 @@ def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA")
     Args:
         table: a table of `gemmtune export --format json`, or a folder of `--format bundle`.
         min_gain: entries whose interval against the library's first choice begins lower are left to torch.
+        eager_us: products that save less time than this run on our kernels in captured graphs alone; elsewhere a launch
+            from Python costs the host more than they save.
         key: dispatch key whose kernels are overridden.
 
     Raises:
@@ -180,7 +192,7 @@ def install(table: str | Path, *, min_gain: float = MIN_GAIN, key: str = "CUDA")
     with _INSTALLING:
         if _installed is not None:
             _installed.remove()
-        made = Installed(source)
+        made = Installed(source, eager_us)
         originals = dict(_originals(key, source))
         library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
@@ -206,6 +218,15 @@ def _originals(key: str, source: Exact) -> Iterator[tuple[str, Any]]:
             log.info("aten::%s is not overridden: %s", overload, error)
 
 
+def _capturing(a: Tensor) -> bool:
+    return bool(a.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _saved_us(best: Best) -> float:
+    """Time that a best saves against the library's first choice."""
+    return best.median_us * (best.versus_first.value - 1) if best.versus_first else 0.0
+
+
 def _takes_scales(best: Best) -> bool:
     """Whether a best reads scales on the device: the library's algorithms do, our kernels take alpha from the host."""
     problem = best.problem
@@ -214,11 +235,11 @@ def _takes_scales(best: Best) -> bool:
 
 
 def _override(made: Installed, overload: str, original: Any) -> Callable[..., Tensor]:  # noqa: ANN401
-    place, shapes = (2 if overload.startswith("addmm") else 1), _shapes_of_b(made.source)
+    place, shapes = (1 if overload.startswith("addmm") else 0), _shapes_of(made.source)
 
     def run(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
         # Most of what is passed on ends here: the host's time counts.
-        if args[place].shape in shapes and made.enabled:
+        if (args[place].shape, args[place + 1].shape) in shapes and made.enabled:
             found = made.computed(overload, args, kwargs)
             if found is not None:
                 return found
@@ -228,11 +249,12 @@ def _override(made: Installed, overload: str, original: Any) -> Callable[..., Te
     return run
 
 
-def _shapes_of_b(source: Exact) -> frozenset[tuple[int, ...]]:
-    """Shapes of B, [K, N] or [batch, K, N], in the products of a table."""
+def _shapes_of(source: Exact) -> frozenset[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Shapes of A and B, as matrices and as batches, in the products of a table."""
     problems = [best.problem for best in source.bests.values() if isinstance(best.problem, Gemm)]
-    single = {(each.k, each.n) for each in problems if each.batch == 1}
-    return frozenset(single | {(each.batch, each.k, each.n) for each in problems})
+    single = {((each.m, each.k), (each.k, each.n)) for each in problems if each.batch == 1}
+    batches = {((each.batch, each.m, each.k), (each.batch, each.k, each.n)) for each in problems}
+    return frozenset[tuple[tuple[int, ...], tuple[int, ...]]](single | batches)
 
 
 def _scaled_parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:

@@ -45,7 +45,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[installed.I
         path.write_bytes(canonical(document))
     else:
         export_folder(path, written("bundle", guarded(document), program=program_of))
-    found = install(path)
+    found = install(path, eager_us=0.0)
     yield found
     found.remove()
 
@@ -103,7 +103,7 @@ def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(tm
     kept = entry(problem, family="cublaslt", config=document)
     kept["provenance"] |= {"cublaslt": library.version}
     (tmp_path / "table.json").write_bytes(canonical(table(kept)))
-    made = install(tmp_path / "table.json")
+    made = install(tmp_path / "table.json", eager_us=0.0)
     try:
         a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
         scale, two = torch.tensor(0.5, device="cuda"), torch.tensor(2.0, device="cuda")
@@ -129,6 +129,24 @@ def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(tm
         rows, columns = torch.rand(256, 1, device="cuda"), torch.rand(1, 512, device="cuda")
         torch._scaled_mm(a, b.t(), rows, columns, out_dtype=BF16, use_fast_accum=True)
         assert made.launched == 3
+    finally:
+        made.remove()
+
+
+def test_what_saves_little_runs_in_graphs_alone(tmp_path: Path) -> None:
+    (tmp_path / "table.json").write_bytes(canonical(table(entry(LISTED[0]))))
+    made = install(tmp_path / "table.json")
+    try:
+        x, w, _ = operands()
+        with torch.no_grad():
+            expected = torch.nn.functional.linear(x, w)
+            assert made.launched == 0
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                found = torch.nn.functional.linear(x, w)
+            graph.replay()
+            torch.cuda.synchronize()
+        assert (made.launched, right(found, expected)) == (1, True)
     finally:
         made.remove()
 

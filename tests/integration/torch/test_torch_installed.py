@@ -75,7 +75,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[installed.
     path = tmp_path / "table.json"
     scaled = (entry(SCALED, family="cublaslt"), entry(SCALED_WITH_BIAS, family="cublaslt"), entry(SCALED_OURS))
     path.write_bytes(canonical(table(*map(entry, LISTED), *scaled, entry(Gemm.of(8, 8, 8), 1.0))))
-    found = install(path, key="CPU")
+    found = install(path, eager_us=0.0, key="CPU")
     yield found
     found.remove()
 
@@ -190,6 +190,27 @@ def test_scaled_products_stay_torchs_own_where_the_table_has_none(tmp_path: Path
     try:
         assert str(torch.library.get_kernel("aten::_scaled_mm", "CPU")) == str(before)
         assert str(torch.library.get_kernel("aten::mm", "CPU")) != str(before)
+    finally:
+        found.remove()
+
+
+def test_what_saves_little_runs_in_graphs_alone(
+    made: installed.Installed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {"value": 1.5, "low": 1.4, "high": 1.6, "paired": True}
+    much = entry(LISTED[1], samples_us=[100.0] * 3, versus_cublaslt_first=large)
+    (tmp_path / "t.json").write_bytes(canonical(table(entry(LISTED[0]), much)))
+    found = install(tmp_path / "t.json", key="CPU")
+    try:
+        a, b = operands(16, 32, 64)
+        for _ in range(2):
+            torch.mm(a, b)
+            torch.addmm(torch.zeros(32, dtype=BF16), a, b)
+        assert StandIn.noted == [LISTED[1]] * 2
+        # It is loaded for graphs.
+        monkeypatch.setattr(installed, "_capturing", lambda a: True)
+        torch.mm(a, b)
+        assert StandIn.noted[2:] == [LISTED[0]]
     finally:
         found.remove()
 
