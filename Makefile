@@ -23,7 +23,7 @@ ARGS ?=
 # Nothing is compiled on installation: each process would compile all that it imports, which takes seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help tune test test-torch test-slow test-browser check check-pages test-gpu docs serve demo pictures lock clean
+.PHONY: help tune test tests test-torch test-slow test-browser check check-pages test-gpu docs serve demo pictures lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,7 +31,9 @@ help:  ## List the targets
 tune: $(READY)  ## Tune 4096x4096x4096 in bf16: on this machine's GPU, or on the recorded H200
 	$(BIN)/gemmtune tune 4096x4096x4096 --dtype bf16 $(ARGS)
 
-test: $(TEST_READY) check  ## Run lint, type checks, and every test that needs no GPU
+test: check tests  ## Run lint, type checks, and every test that needs no GPU
+
+tests: $(TEST_READY)
 	$(BIN)/python -m pytest -m "not gpu and not slow" -n $(JOBS) --dist loadfile --no-loadscope-reorder --ignore tests/browser $(ARGS)
 
 test-slow: $(TEST_READY)  ## Run the tests that take minutes of processor time
