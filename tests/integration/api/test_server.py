@@ -18,6 +18,7 @@ import pytest
 
 from benchmarks.ports import free_port
 from tests.integration.api.asking import ASKED
+from tests.shell import Shell
 from tests.support import FACTS, keep_best
 from tuner.evidence import tokens
 from tuner.evidence.store import Store
@@ -116,16 +117,13 @@ def test_told_twice_it_stops_at_once(folder: Path) -> None:
 
 def test_a_port_belongs_to_one_service(folder: Path) -> None:
     with serving(folder) as ours:
-        command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(folder / "store.db")]
-        command += ["--port", str(ours.port)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, "can't listen" in done.stderr) == (3, True)
+        refused = Shell(folder)("serve", "--db", str(folder / "store.db"), "--port", str(ours.port))
+    assert (refused.code, "can't listen" in refused.err) == (3, True)
 
 
 def test_it_cannot_be_opened_to_others_without_tokens(folder: Path) -> None:
-    command = [sys.executable, "-m", "gemmtune", "serve", "--db", str(folder / "store.db"), "--host", "0.0.0.0"]
-    done = subprocess.run([*command, "--auth", "off"], capture_output=True, text=True, check=False)
-    assert (done.returncode, "tokens can't be off" in done.stderr) == (3, True)
+    refused = Shell(folder)("serve", "--db", str(folder / "store.db"), "--host", "0.0.0.0", "--auth", "off")
+    assert (refused.code, "tokens can't be off" in refused.sentence) == (3, True)
 
 
 @contextmanager
