@@ -28,7 +28,7 @@ _RENDERED_AT_ONCE: Final = 20
 #: After rendering it rests for as many times as long: requests come first.
 _REST: Final = 4.0
 #: At least this many answers, from all over the store, are rendered before the service is ready.
-_RENDERED_AT_FIRST: Final = 500
+_RENDERED_AT_FIRST: Final = 1_000
 #: A service that could not poll its store for this long is not ready (`/readyz`).
 STALE_SECONDS: Final = 10.0
 _log = logging.getLogger("gemmtune.follower")
