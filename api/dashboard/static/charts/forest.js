@@ -57,7 +57,7 @@ export class ForestChart extends HTMLElement {
     const at = scale(data.span, [0, 100], true);
     const rows = [];
     for (let place = first; place < last; place++) rows.push(this.#row(data, place, at));
-    render(html`<div class="forest" .style=${`--more:${data.columns.length - 2}`} role="table" aria-label=${data.label} aria-rowcount=${data.rows + 1}>
+    render(html`<div class="forest" .style=${`--more:${data.columns.length - 2};--rows:${Math.max(1, data.rows)}`} role="table" aria-label=${data.label} aria-rowcount=${data.rows + 1}>
       <div class="forest-row forest-head" role="row" aria-rowindex="1">${data.columns.map((column, place) => this.#header(data, column, place, at))}</div>
       <div class="forest-body" role="rowgroup" tabindex="0" @scroll=${this.#later} @keydown=${this.#pressed}>
         <div class="forest-all" role="presentation" .style=${`height:${data.rows * ROW}px`}>
@@ -68,7 +68,7 @@ export class ForestChart extends HTMLElement {
   #header(data, column, place, at) {
     const sorted = data.sort.replace("-", "") === column.key ? (data.sort.startsWith("-") ? "descending" : "ascending") : "none";
     const next = data.sort === `-${column.key}` ? column.key : `-${column.key}`;
-    const scaleOf = place === 1 ? html`<span class="strip ticks" aria-hidden="true">${ticks(at, 7).map((value) => html`
+    const scaleOf = place === 1 ? html`<span class="strip ticks" aria-hidden="true">${ticks(at, Math.max(2, this.clientWidth / 160)).filter((value) => at(value) <= 94).map((value) => html`
       <i .style=${`left:${at(value)}%`}>${value}×</i>`)}</span>` : nothing;
     return html`<div role="columnheader" class=${`c${place}`} aria-sort=${column.key ? sorted : nothing}>${column.key
       ? html`<button type="button" class="sort" @click=${() => data.sorted(String(next))}>${column.name}<span aria-hidden="true">${

@@ -20,7 +20,7 @@ import { stamp } from "./stamp.js";
  * @property {(place: number) => string | undefined} [href]
  * @property {(box: [number, number, number, number] | null) => void} [brushed] of two x and two y
  * @property {() => {head: string[], rows: any[][]}} rows
- * @property {number} [tall]
+ * @property {number} [tall] @property {{x?: number, y?: number}} [holds] a value that the axis reaches in any case
  */
 const SHAPED = 3000;
 const CELL = 12;
@@ -63,7 +63,9 @@ export class ScatterChart extends Chart {
     const lines = spec.lines ?? [];
     const span = (/** @type {"x" | "y"} */ name, /** @type {boolean | undefined} */ log) => {
       const ends = [extent(spec[name], log), ...lines.filter((line) => line[name].length).map((line) => extent(line[name], log, 0))];
-      return /** @type {[number, number]} */ (name === "x" ? ends[0] : [ends[0][0], Math.max(...ends.map((end) => end[1]))]);
+      const [low, high] = name === "x" ? ends[0] : [ends[0][0], Math.max(...ends.map((end) => end[1]))];
+      const held = spec.holds?.[name];
+      return /** @type {[number, number]} */ (held === undefined ? [low, high] : [Math.min(low, held * 0.98), Math.max(high, held * 1.02)]);
     };
     const x = scale(span("x", spec.axes.logX), [box.left, box.right], spec.axes.logX);
     const y = scale(span("y", spec.axes.logY), [box.bottom, box.top], spec.axes.logY);

@@ -33,6 +33,9 @@ export function count(value) {
   return scale ? `${(value / scale[0]).toFixed(1)} ${scale[1]}` : whole(value);
 }
 
+/** 1 problem, 2 problems. @param {number} value @param {string} word */
+export const many = (value, word) => `${count(value)} ${word}${value === 1 ? "" : "s"}`;
+
 /** @param {number | null | undefined} value */
 export const us = (value) => (value === null || value === undefined ? "–" : `${fixed(value)} µs`);
 

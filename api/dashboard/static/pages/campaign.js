@@ -70,13 +70,14 @@ function view(page, got) {
 
 /** The time that is left, with a range from how much the problems that ended differ. @param {any} progress @param {any} table */
 function left(progress, table) {
-  if (!progress.seconds_left) return html`<div><dt>${progress.workers ? "left: nothing has ended yet" : "no worker is live"}</dt><dd>–</dd></div>`;
+  if (!progress.workers) return html`<div><dt>left: no worker is live, so nothing moves</dt><dd>–</dd></div>`;
+  if (!progress.seconds_left) return html`<div><dt>left: nothing has ended yet</dt><dd>–</dd></div>`;
   const spent = table ? table.columns.gpu_seconds.filter((/** @type {number} */ seconds, /** @type {number} */ row) => table.columns.status[row] === "done" && seconds > 0).sort((/** @type {number} */ a, /** @type {number} */ b) => a - b) : [];
   const middle = spent.length > 3 ? quantile(spent, 0.5) : 0;
   const remaining = progress.problems.waiting + progress.problems.open;
   const spread = middle ? (quantile(spent, 0.9) - quantile(spent, 0.1)) / middle / 2 / Math.sqrt(Math.max(1, remaining)) : 0;
   const range = middle ? ` (${duration(progress.seconds_left * Math.max(0.2, 1 - spread))} – ${duration(progress.seconds_left * (1 + spread))})` : "";
-  return html`<div><dt>left${range}, ${number(progress.candidates_a_second, 2)} candidates/s on ${progress.workers}</dt><dd>${duration(progress.seconds_left)}</dd></div>`;
+  return html`<div><dt>left${range}, ${number(progress.candidates_a_second, 2)} candidates/s on ${progress.workers === 1 ? "one worker" : `${progress.workers} workers`}</dt><dd>${duration(progress.seconds_left)}</dd></div>`;
 }
 
 /** @param {import("../lib/page.js").Page} page @param {any} got */
@@ -120,7 +121,7 @@ function gains(table, campaign) {
     title: "Gains as they land", x: Float64Array.from(rows, (row) => (at(columns.ended_at[row]) - began) / 60), y: Float64Array.from(rows, (row) => columns.first[row]),
     group: Uint8Array.from(rows, (row) => groups.indexOf(columns.look[row])), groups: groups.map((shape) => ({ shape, name: shape, token: LOOKS[shape][0] })),
     lines: rows.length ? [{ x: [0, Math.max(...rows.map((/** @type {number} */ row) => (at(columns.ended_at[row]) - began) / 60))], y: [1, 1], token: "soft", name: "" }] : [],
-    axes: { x: "minutes since it began", y: "× cuBLASLt’s first choice", logY: true }, sentence: "Each mark is a problem that ended, at its speed-up; the line is cuBLASLt’s first choice.",
+    axes: { x: "minutes since it began", y: "× cuBLASLt’s first choice", logY: true }, holds: { x: 0, y: 1 }, sentence: "Each mark is a problem that ended, at its speed-up; the line is cuBLASLt’s first choice.",
     text: (/** @type {number} */ place) => `${titleOfKey(columns.key[rows[place]])}: ${times(columns.first[rows[place]])}`,
     href: (/** @type {number} */ place) => `/problem?${new URLSearchParams({ key: columns.key[rows[place]], device: columns.device[rows[place]].replace(/^recorded:/, "") })}`,
     rows: () => ({ head: ["problem", "minutes", "speed-up"], rows: rows.map((/** @type {number} */ row) => [titleOfKey(columns.key[row]), number((at(columns.ended_at[row]) - began) / 60, 3), times(columns.first[row])]) }),

@@ -13,16 +13,21 @@ const STATES = /** @type {Record<string, [string, string]>} */ ({
 export async function open(page) {
   page.title("Explain");
   const { P, text } = await problemOf(page);
+  const device = page.param("device");
+  // Without knobs in the address, the best known config is the one to change.
+  const best = page.param("knobs") ? null : (await page.get("/v1/best", { ...P, device }).catch(() => null))?.config;
+  const start = best && best.family !== "cublaslt" && best.family === page.param("family", best.family) ? best : null;
   /** @type {any} */
   let answer = null;
   let asked = 0;
-  const knobs = () => Object.fromEntries(page.param("knobs").split(",").filter((part) => part.includes("=")).map((part) => {
+  const knobs = () => (start && !page.param("knobs") ? start.knobs : Object.fromEntries(page.param("knobs").split(",").filter((part) => part.includes("=")).map((part) => {
     const [name, value] = part.split("=");
     return [name, /^-?\d+$/.test(value) ? Number(value) : value];
-  }));
+  })));
   const ask = async () => {
     const turn = ++asked;
-    const found = await page.post("/v1/explain:neighbours", { problem: P, knobs: knobs(), ...(page.param("family") && { family: page.param("family") }), ...(page.param("device") && { device: page.param("device") }) });
+    const family = page.param("family") || (page.param("knobs") ? "" : start?.family);
+    const found = await page.post("/v1/explain:neighbours", { problem: P, knobs: knobs(), ...(family && { family }), ...(device && { device }) });
     if (turn !== asked) return;
     answer = found;
     page.redraw();
@@ -33,7 +38,7 @@ export async function open(page) {
     void ask();
   };
   page.show(() => html`<h1>Why can’t I?</h1>
-    <p class="lead">Pick values: those that would break a rule are struck out before you pick them, and say which.</p>
+    <p class="lead">Pick values: those that would break a rule are struck out before you pick them, and say which.${start && !page.param("knobs") ? " It starts from the best known config." : ""}</p>
     ${shapeBox(page, text, (changes) => goWith(page, changes))}
     ${answer ? html`<div class="halves"><section class="card">${controls(answer, take)}</section>
       <div class="stack"><section class="card" aria-live="polite" id="verdict">${verdict(answer, take)}</section>${resources(answer)}<section class="card">${derived(answer)}</section></div></div>` : nothing}`);

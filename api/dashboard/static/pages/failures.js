@@ -1,7 +1,7 @@
 // Failures: what breaks, and is it ours?
 
 import { bars } from "../charts/bars.js";
-import { ago, count, percent } from "../lib/format.js";
+import { ago, count, many, percent } from "../lib/format.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 
@@ -24,7 +24,7 @@ export async function open(page) {
       <div><dt>groups of our kernels with wrong results</dt><dd class=${wrong ? "loss" : "gain"}>${wrong ? "✕" : "✓"} ${wrong}</dd></div>
       <div><dt>suspects that killed a worker or parked a problem</dt><dd>${answer.suspects.length}</dd></div></dl>
     ${rows.length ? html`<section class="card">${bars({ title: "By outcome and family", sentence: "Failures are outcomes, kept with their reason. None of these configs is ever served. Purple bars are cuBLASLt’s.",
-      bars: rows.map(([name, { value, ours }]) => ({ name: html`<a href=${`/failures?${new URLSearchParams({ outcome: name.split(", ")[0], family: name.split(", ")[1] })}`}>${name}</a>`, value, token: ours ? "loss" : "other" })) })}</section>`
+      bars: rows.map(([name, { value, ours }]) => ({ name: html`<a href=${`/failures?${new URLSearchParams({ ...Object.fromEntries(filtered), outcome: name.split(", ")[0], family: name.split(", ")[1] })}`}>${name}</a>`, value, token: ours ? "loss" : "other" })) })}</section>`
       : html`<section class="card"><p class="sentence gain">✓ Nothing failed${answer.measured ? "" : ", because nothing is measured yet"}.</p></section>`}
     ${answer.groups.map(group)}
     ${answer.suspects.length ? html`<section class="card"><h2>Suspects</h2><div class="scroll" tabindex="0" role="region" aria-label="Suspects"><table><caption class="visually-hidden">Suspects</caption><thead><tr><th scope="col">Problem</th><th scope="col">Why</th><th scope="col">Config</th></tr></thead>
@@ -37,7 +37,7 @@ function group(group) {
   const { example } = group;
   return html`<section class="card"><h2>${group.outcome === "wrong_result" ? html`<span class="loss">✕</span> ` : nothing}${count(group.count)} × ${group.outcome} of ${group.family}</h2>
     <p class="sentence mono long">${group.message || "without a message"}</p>
-    <p class="soft">${count(group.problems)} problems, ${count(group.configs)} configs; last ${ago(group.last_at)}.</p>
+    <p class="soft">${many(group.problems, "problem")}, ${many(group.configs, "config")}; last ${ago(group.last_at)}.</p>
     ${example ? html`<details><summary>Repeat one: ${titleOfKey(example.problem)}</summary><p class="mono long">${example.detail}</p><pre tabindex="0" aria-label="Command">${example.command}</pre>
       <p><a href=${`/problem?${new URLSearchParams({ key: example.problem })}`}>Its problem</a></p></details>` : nothing}</section>`;
 }

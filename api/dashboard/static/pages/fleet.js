@@ -1,7 +1,8 @@
 // Fleet: is every GPU busy, and on what?
 
 import "../charts/lanes.js";
-import { ago, duration, number, percent } from "../lib/format.js";
+import { ago, duration, many, number, percent } from "../lib/format.js";
+import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { may } from "../lib/shell.js";
 import { html, nothing } from "../lib/view.js";
@@ -28,11 +29,10 @@ export async function open(page) {
     await page.post(`/v1/workers/${id}:drain`).catch((error) => { got.wrong = error.message; });
     await load();
   };
-  let pending = 0;
-  const soon = () => { pending ||= window.setTimeout(() => { pending = 0; void load(); }, 250); };
+  const soon = latest(load);
   page.show(() => html`<h1>Is every GPU busy, and on what?</h1>
     ${got.fleet ? html`<dl class="facts"><div><dt>live</dt><dd>${got.fleet.workers.live}</dd></div><div><dt>draining</dt><dd>${got.fleet.workers.draining}</dd></div>
-      <div><dt>gone</dt><dd>${got.fleet.workers.gone}</dd></div>${got.fleet.devices.map((/** @type {any} */ device) => html`<div><dt>${device.device} (${device.device_kind}): busy of ${device.live}; ${device.waiting_problems} problems wait</dt><dd>${device.busy}</dd></div>`)}</dl>
+      <div><dt>gone</dt><dd>${got.fleet.workers.gone}</dd></div>${got.fleet.devices.map((/** @type {any} */ device) => html`<div><dt>${device.device}${device.device_kind === "recorded" ? " (recorded)" : ""}, ${many(device.waiting_problems, "problem")} waiting</dt><dd>${device.busy} of ${device.live} busy</dd></div>`)}</dl>
     <div class="row" role="group" aria-label="Window">${WINDOWS.map(([value, words]) => html`<button type="button" class="tab" aria-pressed=${String(Number(value) === minutes())} @click=${() => { page.set({ minutes: value }); void load(); }}>${words}</button>`)}</div>
     ${got.fleet.items.length ? html`<section class="card"><chart-lanes .data=${got.lanes}></chart-lanes></section>${workers(got, drain)}`
       : html`<section class="card narrow"><h2>No worker has been seen in the last hour</h2><p>Start one on each GPU node; it dials this service:</p><pre>gemmtune worker run --url ${location.origin}</pre><p>Without a GPU: <code>gemmtune worker run --device recorded:h200</code></p></section>`}` : nothing}`);
@@ -61,10 +61,10 @@ function lanes(got, minutes) {
 function workers(got, drain) {
   const off = !may("admin");
   return html`<section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Workers"><table><caption class="visually-hidden">Workers</caption><thead><tr><th scope="col">Worker</th><th scope="col">Status</th><th scope="col">GPU</th><th scope="col">Now</th>
-    <th scope="col" class="num">Busy</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
+    <th scope="col" class="num">Busy, of its life</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
     <tbody>${got.fleet.items.map((/** @type {any} */ worker) => { const clocks = worker.last_clocks; return html`<tr><th scope="row">${worker.name}</th>
       <td class=${worker.status === "live" ? "gain" : worker.status === "gone" ? "loss" : "tied"}>${worker.status === "live" ? "●" : worker.status === "gone" ? "✕" : "◐"} ${worker.status}${worker.gone_because ? `: ${worker.gone_because}` : ""}</td>
-      <td>${worker.device}${worker.device_kind === "recorded" ? " (recorded)" : ""}</td><td>${worker.round ? html`<a href=${`/campaign?id=${worker.round.campaign_id}`}>${titleOfKey(worker.round.problem)}</a>${worker.round.progress ? ` ${worker.round.progress.stage} ${worker.round.progress.tried}` : ""}` : "idle"}</td>
+      <td>${worker.device}${worker.device_kind === "recorded" ? " (recorded)" : ""}</td><td>${worker.round ? html`<a href=${`/campaign?id=${worker.round.campaign_id}`}>${titleOfKey(worker.round.problem)}</a>${worker.round.progress ? ` ${worker.round.progress.stage} ${worker.round.progress.tried}` : ""}` : worker.status === "gone" ? "–" : "idle"}</td>
       <td class="num">${percent(worker.busy_share)}</td><td class="num">${clocks ? `${number(clocks.sm_mhz)} MHz` : "–"}</td><td class="num">${clocks ? `${number(clocks.power_w, 3)} W` : "–"}</td><td>${clocks?.throttle_reasons.join(", ") || "–"}</td>
       <td>${worker.driver}</td><td>${ago(worker.beat_at)}</td><td>${worker.status === "live" ? html`<button type="button" class="quiet small" ?disabled=${off} @click=${() => drain(worker.id)}>Drain</button>` : nothing}</td></tr>`; })}</tbody></table></div>
     <p class="says" role="status">${got.wrong || `A draining worker finishes its round, claims no other and leaves.${off ? " Draining needs a token with scope admin." : ""}`}</p></section>`;

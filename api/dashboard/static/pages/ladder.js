@@ -5,8 +5,8 @@ import { number, percent, us } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
 
-const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
-const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", stale: "slower", nearest: "tied", predicted: "ring", default: "square" });
+const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], recorded: ["other", "▲"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
+const SHAPES = /** @type {Record<string, string>} */ ({ measured: "dot", stale: "slower", recorded: "faster", nearest: "tied", predicted: "ring", default: "square" });
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -24,7 +24,7 @@ export async function open(page) {
   const made = { chart: chart(answer, asked, device) };
   page.show(() => html`<h1>Does one weight behave at every M?</h1>
     <div class="row"><label>Weight <select @change=${choose}>${choices(weights, asked, device).map(([query, words, on]) => html`<option value=${query} ?selected=${on}>${words}</option>`)}</select></label></div>
-    <section class="card"><chart-lines .data=${made.chart}></chart-lines><p class="key">${Object.entries(SOURCES).map(([name, [, sign]]) => html`<span>${sign} ${name}</span>`)}</p></section>
+    <section class="card"><chart-lines .data=${made.chart}></chart-lines><p class="key">${Object.entries(SOURCES).filter(([name]) => answer.rungs.some((/** @type {any} */ rung) => rung.source === name)).map(([name, [, sign]]) => html`<span>${sign} ${name}</span>`)}</p></section>
     <section class="card"><h2>${answer.cliffs.length ? `✕ ${answer.cliffs.length} contradictions` : "✓ No contradictions"}</h2>
       ${answer.cliffs.length ? html`<ul>${answer.cliffs.map((/** @type {any} */ cliff) => html`<li><strong>M = ${cliff.m}</strong>: ${cliff.sentence}</li>`)}</ul>` : nothing}
       <p class="says">A larger M can’t be faster than a smaller one for long: the larger one’s kernel could run the smaller product, too.</p></section>
@@ -51,7 +51,7 @@ function chart(answer, asked, device) {
     series: [{ name: "best known", token: "soft", kind: "line", unit: "µs", y: rungs.map((/** @type {any} */ rung) => rung.time_us) },
       { name: "roofline bound", token: "other", kind: "line", unit: "µs", dash: [4, 4], y: rungs.map((/** @type {any} */ rung) => rung.roofline_us) },
       ...used.map((source) => ({ name: source, token: SOURCES[source][0], kind: "marks", shape: SHAPES[source], unit: "µs", y: of(source) }))],
-    sentence: `Time of the best known config at each M, both axes logarithmic. ${used.length > 1 ? "Only measured points are proved; others are estimates." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
+    sentence: `Time of the best known config at each M, both axes logarithmic. ${used.length > 1 ? "Measured and recorded points are proved; others are estimates." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
     text: (/** @type {number} */ place) => { const rung = rungs[place]; return `M = ${rung.m}: ${us(rung.time_us)}, ${rung.source}${rung.time_us ? `, ${percent(rung.roofline_us / rung.time_us)} of the bound` : ""}`; },
     href: (/** @type {number} */ place) => (typeof rungs[place].problem === "string" ? `/problem?${new URLSearchParams({ key: rungs[place].problem, device })}` : undefined),
   };
@@ -64,6 +64,6 @@ function strip(answer, device) {
   return html`<section class="card"><h2>What changes with M</h2><div class="scroll" tabindex="0" role="region" aria-label="What changes with M"><table><caption class="visually-hidden">Configs by M</caption>
     <thead><tr><th scope="col">M</th><th scope="col">Source</th><th scope="col" class="num">µs</th>${varied.map((/** @type {string} */ name) => html`<th scope="col"><code>${name}</code></th>`)}</tr></thead>
     <tbody>${rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row">${typeof rung.problem === "string" ? html`<a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a>` : rung.m}</th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${number(rung.time_us)}</td>
-      ${varied.map((/** @type {string} */ name) => { const [now, before] = [rung.config?.knobs[name], rungs[place - 1]?.config?.knobs[name]]; return html`<td class="mono">${place && now !== before ? html`<strong>${now ?? "–"}</strong>` : html`<span class="soft">${now ?? "–"}</span>`}</td>`; })}</tr>`)}</tbody></table></div>
-    <p class="says">Bold values differ from the row above.</p></section>`;
+      ${varied.map((/** @type {string} */ name) => { const [now, before] = [rung.config?.knobs[name], rungs[place - 1]?.config?.knobs[name]]; return html`<td class="mono">${place && now !== before && now !== undefined && before !== undefined ? html`<strong>${now}</strong>` : html`<span class="soft">${now ?? "–"}</span>`}</td>`; })}</tr>`)}</tbody></table></div>
+    <p class="says">Bold values differ from the row above; – is no knob of that row’s family.</p></section>`;
 }

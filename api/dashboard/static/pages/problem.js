@@ -16,6 +16,9 @@ import { historyCard, provenanceCard } from "../parts/problem/provenance.js";
 import { searchCard } from "../parts/problem/search.js";
 import { tilesCard } from "../parts/problem/tiles.js";
 
+/** More measurements than this are sampled by the service. */
+const MOST = 150_000;
+
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   const key = page.param("key");
@@ -41,7 +44,7 @@ export async function open(page) {
     page.redraw();
   });
   const measured = { problem: key, device: got.device };
-  const columns = () => page.get("/v1/measurements:columns", measured);
+  const columns = () => page.get("/v1/measurements:columns", { ...measured, limit: MOST });
   const study = async (/** @type {any} */ of) => {
     const id = (await of).evidence?.study_id ?? (await page.get("/v1/studies", { ...measured, limit: 1 })).items[0]?.id;
     return id ? page.get(`/v1/studies/${id}`) : null;
@@ -97,10 +100,10 @@ function head(page, answer, got) {
   const share = answer.roofline_us && answer.time_us ? answer.roofline_us / answer.time_us : null;
   const knobs = Object.entries(answer.config?.knobs ?? {}).map(([name, value]) => `${name}=${value}`).join(",");
   const other = got.study?.finals?.find((/** @type {any} */ final) => !final.served && final.measurement_id !== evidence?.measurement_id);
-  return html`<p><span class="badge ${answer.source}">${answer.source}</span> ${evidence?.device_kind === "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing}
+  return html`<p><span class="badge ${answer.source}">${answer.source}</span> ${evidence?.device_kind === "recorded" && answer.source !== "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing}
       ${answer.why}</p>
     <dl class="facts">
-      ${fact(us(answer.time_us), answer.interval_us ? `${answer.source === "measured" ? "95 %" : "likely"} ${number(answer.interval_us[0])} – ${number(answer.interval_us[1])}` : "")}
+      ${fact(us(answer.time_us), answer.interval_us ? `${["measured", "recorded", "stale"].includes(answer.source) ? "95 %" : "likely"} ${number(answer.interval_us[0])} – ${number(answer.interval_us[1])}` : "")}
       ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
       ${share ? fact(percent(share), "of the roofline bound") : nothing}
       ${ratioFact(evidence?.versus_cublaslt_first, "cuBLASLt’s first choice")}${ratioFact(evidence?.versus_cublaslt_best, "the best of its candidates")}

@@ -11,6 +11,7 @@ import { tuneIt } from "./tune.js";
 const TRUST = /** @type {Record<string, string>} */ ({
   measured: "Yes: every element was verified at this size, and the time was measured.",
   stale: "With care: verified and measured at this size, but by a kernel that has changed since.",
+  recorded: "With care: every element was verified and the time was measured at this size, on a GPU of this model elsewhere.",
   nearest: "With care: legal here, but measured at another shape.",
   predicted: "With care: legal here, but nobody has measured it. The model ranks it first.",
   default: "No more than a default: legal here, nothing near it is known.",
@@ -27,9 +28,9 @@ export function answered(answer, defaults, page) {
   return html`<section class="card answer" aria-live="polite" aria-label="Answer">
     <h2>${title(answer.problem)} on ${answer.device}</h2>
     <p><span class="badge ${answer.source}">${answer.source}</span>
-      ${evidence?.device_kind === "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing} ${answer.why}</p>
+      ${evidence?.device_kind === "recorded" && answer.source !== "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing} ${answer.why}</p>
     <dl class="facts">
-      ${fact(us(answer.time_us), `${answer.source === "measured" ? "95 %" : "likely"} ${interval(answer.interval_us)}`)}
+      ${fact(us(answer.time_us), `${["measured", "recorded", "stale"].includes(answer.source) ? "95 %" : "likely"} ${interval(answer.interval_us)}`)}
       ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
       ${share ? fact(percent(share), "of the roofline bound") : nothing}
       ${ratioFact(first, "cuBLASLt’s first choice")}

@@ -34,10 +34,13 @@ function ceilings(table) {
   const limits = table.ceilings;
   if (!limits) return [];
   const used = distinct(table.columns.dtype).map((word) => Object.keys(limits.tensor_tflops).find((dtype) => String(word).startsWith(dtype))).filter(Boolean);
-  const flat = (/** @type {any} */ dtype) => {
-    const most = limits.tensor_tflops[dtype];
-    return { name: `${dtype} ${number(most)} TFLOP/s`, token: "soft", x: [0.1, most / limits.memory_tbs, 1e5], y: [0.1 * limits.memory_tbs, most, most] };
+  // Dtypes of one rate share a line.
+  /** @type {Map<number, string[]>} */
+  const rates = new Map();
+  for (const dtype of /** @type {Set<string>} */ (new Set(used))) rates.set(limits.tensor_tflops[dtype], [...(rates.get(limits.tensor_tflops[dtype]) ?? []), dtype]);
+  const flat = (/** @type {[number, any[]]} */ [most, dtypes]) => {
+    return { name: `${dtypes.join(", ")}: ${number(most)} TFLOP/s`, token: "soft", x: [0.1, most / limits.memory_tbs, 1e5], y: [0.1 * limits.memory_tbs, most, most] };
   };
-  return [...new Set(used)].map(flat);
+  return [...rates].map(flat);
 }
 

@@ -1,6 +1,6 @@
 import "../../charts/lines.js";
 import { plain } from "../../lib/columns.js";
-import { number } from "../../lib/format.js";
+import { number, whole } from "../../lib/format.js";
 import { html, nothing } from "../../lib/view.js";
 
 /** Clock, power and energy of each measurement. @param {import("../../lib/page.js").Page} _page @param {any} got */
@@ -19,7 +19,7 @@ export function clocksCard(_page, got) {
     title: "Clock and power", xName: "measurement", yName: "SM clock, MHz", x: rows.map((_, place) => place + 1),
     series: [{ name: "SM clock", unit: "MHz", token: "mark", kind: "line", y: rows.map((row) => clock[row]) },
       { name: "board power", unit: "W", token: "loss", kind: "line", right: true, dash: [6, 3], y: rows.map((row) => power[row]) }],
-    sentence: `${throttled ? `${throttled} of ${rows.length} measurements were throttled: at the power limit a faster kernel lowers its own clock.` : "None was throttled."}${
-      energy ? ` The winner takes ${number(energy * 1000)} mJ a product.` : joules.length ? "" : " This device reported no energy."}${step > 1 ? ` Every ${step}th is shown.` : ""}`,
+    sentence: `${throttled ? `${whole(throttled)} of ${whole(rows.length)} measurements were throttled: at the power limit a faster kernel lowers its own clock.` : "None was throttled."}${
+      energy ? ` The winner takes ${number(energy * 1000)} mJ a product.` : joules.length ? "" : " This device reported no energy."}${step > 1 || table.sampled ? ` A sample: ${whole(rows.length)} of ${whole(table.total)} measurements.` : ""}`,
   }}></chart-lines>`;
 }

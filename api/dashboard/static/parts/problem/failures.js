@@ -1,5 +1,6 @@
 import { bars } from "../../charts/bars.js";
 import { cell } from "../../lib/columns.js";
+import { whole } from "../../lib/format.js";
 import { html, nothing } from "../../lib/view.js";
 
 /** Outcomes of all candidates by family. @param {import("../../lib/page.js").Page} _page @param {any} got */
@@ -13,8 +14,9 @@ export function failuresCard(_page, got) {
   }
   const rows = [...tally].sort((a, b) => b[1] - a[1]);
   const failed = rows.filter(([name]) => !name.startsWith("correct")).reduce((sum, [, number]) => sum + number, 0);
+  const sample = table.sampled ? `, in a sample of ${whole(table.total)}` : "";
   return html`${bars({
-    title: "Outcomes", sentence: failed ? `${failed} of ${table.rows} measurements failed. A wrong or failing kernel is kept as an outcome and never served.` : `All ${table.rows} measurements are correct.`,
+    title: "Outcomes", sentence: failed ? `${whole(failed)} of ${whole(table.rows)} measurements failed${sample}. A wrong or failing kernel is kept as an outcome and never served.` : `All ${whole(table.rows)} measurements are correct${sample}.`,
     bars: rows.map(([name, value]) => ({ name, value, token: name.startsWith("correct") ? "gain" : "loss" })),
   })}${failed ? html`<a href=${`/failures?${new URLSearchParams({ problem: got.key, device: got.device })}`}>What failed, and how to repeat it</a>` : nothing}`;
 }

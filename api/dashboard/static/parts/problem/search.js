@@ -30,7 +30,7 @@ export function searchCard(page, got) {
   return html`<chart-scatter .data=${{
     title: "Search", x, y, faint: faintOf(page, got, rows), lines: [best], groups: [{ token: "mark", shape: "dot", name: "screened" }],
     axes: { x: "candidate", y: "screened µs", logY: y.length > 2 && Math.max(...sampled(y)) / Math.min(...sampled(y)) > 4 },
-    sentence: `Each mark is a candidate as it was screened; the line is the best so far. ${stopped(got)}${table.sampled ? ` A sample: every ${table.step}th of ${whole(table.total)} is shown.` : ""}`,
+    sentence: `Each mark is a candidate as it was screened; the line is the best so far. ${stopped(got)}${table.sampled ? ` A sample: one of every ${table.step}, of ${whole(table.total)}.` : ""}`,
     text: (/** @type {number} */ place) => `${nameAt(place)}\n${number(y[place])} µs, candidate ${place + 1}`,
     href: (/** @type {number} */ place) => (winner ? `/compare?a=${winner}&b=${columns.id[rows[place]]}` : undefined),
     rows: () => ({ head: ["candidate", "config", "µs"], rows: rows.map((_, place) => [String(place + 1), nameAt(place), number(y[place])]) }),
