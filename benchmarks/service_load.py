@@ -103,12 +103,14 @@ class Turn:
         rate: requests per second.
         p50_ms, p99_ms: latency.
         cpu_us: processor time of the server for one request.
+        others_percent: of one core, what neither the server nor wrk used; it delays both of them.
     """
 
     rate: float
     p50_ms: float
     p99_ms: float
     cpu_us: float
+    others_percent: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +216,11 @@ def report(found: Figures, bests: int) -> list[str]:
     return [
         *lines,
         f"| latency at half the service's load, {half('service', 'rate'):,.0f} requests/s: p50, p99 "
-        f"| {half('service', 'p50_ms'):.2f} ms, {half('service', 'p99_ms'):.2f} ms |",
+        f"| {half('service', 'p50_ms'):.2f} ms, {half('service', 'p99_ms'):.2f} ms; other processes used "
+        f"{half('service', 'others_percent'):.0f} % of a core |",
         f"| the bare endpoint under granian at {half('granian', 'rate'):,.0f} requests/s: p50, p99 "
-        f"| {half('granian', 'p50_ms'):.2f} ms, {half('granian', 'p99_ms'):.2f} ms |",
+        f"| {half('granian', 'p50_ms'):.2f} ms, {half('granian', 'p99_ms'):.2f} ms; others "
+        f"{half('granian', 'others_percent'):.0f} % |",
         f"| POST /v1/best:batch, {min(_BATCH, bests):,} problems, {batches[0][1] / 1e6:.0f} MB of answers, to the last "
         f"byte: median, worst of {len(batches)} | {statistics.median(ms for ms, _ in batches):.0f} ms, "
         f"{max(ms for ms, _ in batches):.0f} ms |",
@@ -254,7 +258,7 @@ class Load:
         command = ["taskset", "-c", str(_WRK_CORE), "wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{self._seconds:.0f}s"]
         command += ["--latency", "-s", str(script), "-H", f"Authorization: Bearer {self._secret}"]
         command += [f"http://127.0.0.1:{server.port}"]
-        before = cpu_seconds(server.pid)
+        before, busy, began = cpu_seconds(server.pid), busy_seconds(), time.monotonic()
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         if "Non-2xx" in said or "Socket errors" in said:
             raise RuntimeError(said)
@@ -262,14 +266,22 @@ class Load:
         count = re.search(r"(\d+) requests in", said)
         assert rate is not None, said
         assert count is not None, said
-        spent = (cpu_seconds(server.pid) - before) / int(count[1])
-        return Turn(float(rate[1]), _ms(said, "50%"), _ms(said, "99%"), spent * 1e6)
+        spent = cpu_seconds(server.pid) - before
+        others = (busy_seconds() - busy - spent) / (time.monotonic() - began)
+        return Turn(float(rate[1]), _ms(said, "50%"), _ms(said, "99%"), spent / int(count[1]) * 1e6, others * 100)
 
 
 def cpu_seconds(pid: int) -> float:
     """Processor time of a process until now."""
     times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
+
+
+def busy_seconds() -> float:
+    """Processor time of the whole machine until now, without this process and those that it has waited for."""
+    machine, ours = psutil.cpu_times(), os.times()
+    idle = machine.idle + getattr(machine, "iowait", 0.0)
+    return float(sum(machine[:8]) - idle - sum(ours[:4]))
 
 
 def _ms(said: str, line: str) -> float:
