@@ -16,6 +16,11 @@ import { historyCard, provenanceCard } from "../parts/problem/provenance.js";
 import { searchCard } from "../parts/problem/search.js";
 import { tilesCard } from "../parts/problem/tiles.js";
 
+/** Cards that are made anew when a part arrives. @type {Record<string, string[]>} */
+const USED_BY = {
+  measurements: ["tilesCard", "searchCard", "clocksCard", "failuresCard"], study: ["finalsCard", "searchCard"], importance: ["changesCard"],
+  space: ["tilesCard", "searchCard"], funnel: ["funnelCard"], history: ["historyCard"], defaults: [],
+};
 /** More measurements than this are sampled by the service. */
 const MOST = 150_000;
 
@@ -36,11 +41,12 @@ export async function open(page) {
   const asked = { ...P, device: got.device };
   const put = (/** @type {string} */ name, /** @type {Promise<any>} */ coming) => coming.then((value) => {
     got[name] = value;
-    got.made = {};
+    for (const card of USED_BY[name]) delete got.made[card];
     page.redraw();
   }, (error) => {
     if (!(error instanceof Refusal)) throw error;
     got[name] = { refused: error.message };
+    for (const card of USED_BY[name]) delete got.made[card];
     page.redraw();
   });
   const measured = { problem: key, device: got.device };

@@ -1,5 +1,4 @@
 import { bars } from "../../charts/bars.js";
-import { cell } from "../../lib/columns.js";
 import { whole } from "../../lib/format.js";
 import { html, nothing } from "../../lib/view.js";
 
@@ -7,12 +6,12 @@ import { html, nothing } from "../../lib/view.js";
 export function failuresCard(_page, got) {
   const table = got.measurements;
   if (!table?.rows) return nothing;
-  const tally = new Map();
-  for (let row = 0; row < table.rows; row++) {
-    const name = `${cell(table.columns.outcome, row)}, ${cell(table.configs.family, table.columns.config[row])}`;
-    tally.set(name, (tally.get(name) ?? 0) + 1);
-  }
-  const rows = [...tally].sort((a, b) => b[1] - a[1]);
+  const [{ outcome, config }, { family }] = [table.columns, table.configs];
+  const tally = new Array(outcome.values.length * family.values.length).fill(0);
+  for (let row = 0; row < table.rows; row++) tally[outcome.at[row] * family.values.length + family.at[config[row]]]++;
+  const named = tally.map((number, place) => /** @type {[string, number]} */ ([
+    `${outcome.values[Math.floor(place / family.values.length)]}, ${family.values[place % family.values.length]}`, number]));
+  const rows = named.filter(([, number]) => number).sort((a, b) => b[1] - a[1]);
   const failed = rows.filter(([name]) => !name.startsWith("correct")).reduce((sum, [, number]) => sum + number, 0);
   const sample = table.sampled ? `, in a sample of ${whole(table.total)}` : "";
   return html`${bars({

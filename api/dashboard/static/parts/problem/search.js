@@ -11,10 +11,7 @@ export function searchCard(page, got) {
   const table = got.measurements;
   if (!table?.rows) return html`<h2>Search</h2>`;
   const { columns, configs } = table;
-  const rows = /** @type {number[]} */ ([]);
-  for (let row = 0; row < table.rows; row++) if (cell(columns.stage, row) === "screen" && columns.median_us[row] !== null) rows.push(row);
-  const x = Float64Array.from(rows, (_, place) => place + 1);
-  const y = Float64Array.from(rows, (row) => columns.median_us[row]);
+  const { rows, x, y } = /** @type {ReturnType<typeof screened>} */ (table.screened ??= screened(table));
   const best = { x: /** @type {number[]} */ ([]), y: /** @type {number[]} */ ([]), token: "gain", name: "" };
   y.forEach((time, place) => {
     const before = best.y.at(-1) ?? Infinity;
@@ -35,6 +32,19 @@ export function searchCard(page, got) {
     href: (/** @type {number} */ place) => (winner ? `/compare?a=${winner}&b=${columns.id[rows[place]]}` : undefined),
     rows: () => ({ head: ["candidate", "config", "µs"], rows: rows.map((_, place) => [String(place + 1), nameAt(place), number(y[place])]) }),
   }}></chart-scatter>`;
+}
+
+/** Rows of screened candidates, and their points. @param {any} table */
+function screened({ rows: many, columns: { stage, median_us: times } }) {
+  const screen = stage.values.indexOf("screen");
+  const rows = /** @type {number[]} */ ([]);
+  for (let row = 0; row < many; row++) if (stage.at[row] === screen && times[row] !== null) rows.push(row);
+  const [x, y] = [new Float64Array(rows.length), new Float64Array(rows.length)];
+  for (let place = 0; place < rows.length; place++) {
+    x[place] = place + 1;
+    y[place] = times[rows[place]];
+  }
+  return { rows, x, y };
 }
 
 /** At most 10,000 of the values: spreading more overflows the stack. @param {Float64Array} values */
