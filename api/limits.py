@@ -14,7 +14,7 @@ MOST_QUERY_BYTES: Final = 8192
 #: A caller may save up this many seconds' worth of requests.
 _BURST_SECONDS: Final = 2.0
 #: A caller that has used this share of them hurries.
-_HURRY_SHARE: Final = 1 / 16
+_HURRY_SHARE: Final = 1 / 32
 #: Buckets kept; the least recently used one is dropped first.
 _MOST_CALLERS: Final = 10_000
 

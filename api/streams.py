@@ -19,7 +19,7 @@ T = TypeVar("T")
 MOST_CALLER_STREAMS: Final = 32
 MOST_STREAMS: Final = 64
 #: After a poll the next one waits this many times as long as it took: dozens in a row would be felt by every request.
-_REST: Final = 2.0
+_REST: Final = 4.0
 
 
 class EventStreams:
@@ -49,7 +49,7 @@ class EventStreams:
                 del self._open[caller]
 
     async def poll(self, call: Callable[[], T]) -> T:
-        """Reads the store for a stream in a thread: one stream at a time, at most a third of the time."""
+        """Reads the store for a stream in a thread: one stream at a time, at most a fifth of the time."""
         await self._turn.acquire()
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -75,7 +75,7 @@ def test_a_request_whose_client_left_does_not_take_a_turn() -> None:
 def test_a_caller_hurries_when_it_has_used_a_part_of_its_burst() -> None:
     now = 0.0
     limiter = RateLimiter(100.0, lambda: now)
-    for _ in range(12):
+    for _ in range(6):
         limiter.wait_seconds("caller")
     assert not limiter.hurries("caller")
     limiter.wait_seconds("caller")
