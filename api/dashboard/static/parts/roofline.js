@@ -9,14 +9,9 @@ const GROUPS = [["faster", "gain"], ["tied", "tie"], ["slower", "loss"], ["none"
 /** @param {import("../lib/page.js").Page} page @param {any} table @param {number[]} rows @param {string} device @param {"first" | "best"} against */
 export function rooflineOf(page, table, rows, device, against) {
   const { columns } = table;
-  const [x, y, group, faint] = [Float64Array, Float64Array, Uint8Array, Uint8Array].map((Kind) => new Kind(table.rows));
-  faint.fill(1);
+  const { x, y, group } = /** @type {ReturnType<typeof points>} */ ((table.points ??= {})[against] ??= points(table, against));
+  const faint = new Uint8Array(table.rows).fill(1);
   for (const row of rows) faint[row] = 0;
-  for (let row = 0; row < table.rows; row++) {
-    x[row] = columns.flops[row] / columns.bytes[row];
-    y[row] = columns.tflops[row] ?? NaN;
-    group[row] = GROUPS.findIndex(([word]) => word === columns[`${against}_verdict`][row]);
-  }
   return {
     title: "Roofline", x, y, group, faint, lines: ceilings(table),
     groups: GROUPS.map(([shape, token]) => ({ shape, token, name: shape })),
@@ -44,3 +39,14 @@ function ceilings(table) {
   return [...rates].map(flat);
 }
 
+/** Where each problem lies, whatever is selected. @param {any} table @param {string} against */
+function points({ rows, columns }, against) {
+  const [x, y, group] = [new Float64Array(rows), new Float64Array(rows), new Uint8Array(rows)];
+  const places = /** @type {Record<string, number>} */ (Object.fromEntries(GROUPS.map(([word], place) => [word, place])));
+  for (let row = 0; row < rows; row++) {
+    x[row] = columns.flops[row] / columns.bytes[row];
+    y[row] = columns.tflops[row] ?? NaN;
+    group[row] = places[columns[`${against}_verdict`][row]];
+  }
+  return { x, y, group };
+}
