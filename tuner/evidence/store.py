@@ -19,7 +19,14 @@ from tuner.evidence.backup import write_backup
 from tuner.evidence.database import FAILURES, WRITES, current_revision, engine_for_notes, open_engine, unusable
 from tuner.evidence.models import BestRow, CounterRow, DeviceRow, MeasurementRow, ProblemRow
 from tuner.evidence.physics import out_of_range
-from tuner.evidence.postgresql import MOST_CONNECTIONS, QUICK_SECONDS, SHORT_SECONDS, allow_pauses, allow_silence
+from tuner.evidence.postgresql import (
+    MOST_CONNECTIONS,
+    QUICK_SECONDS,
+    SHORT_SECONDS,
+    allow_pauses,
+    allow_silence,
+    plan_for_all_rows,
+)
 from tuner.evidence.records import Best, BestChange, Removed, StoredMeasurement, StudyKey, StudyRecord, StudyStatus
 from tuner.evidence.schema import METADATA
 from workers.measurement import Measurement, Policy, Provenance, Stage
@@ -243,6 +250,7 @@ class Store:
         query = query.join(DeviceRow, BestRow.device_id == DeviceRow.id).where(BestRow.served).order_by(ProblemRow.key)
         with self.transaction() as session:
             allow_pauses(session.connection())
+            plan_for_all_rows(session.connection())
             yield from session.connection().execution_options(yield_per=rows).execute(query).partitions()
 
     def served_of(self, device: str, keys: Sequence[str]) -> list[Best | StoreError]:
