@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.deployed_timing import REGIMES, mean
-from benchmarks.published import as_table
+from benchmarks.published import as_table, shared_facts
 
 #: What runs beside torch: what is served, the best of our own families, and the library's fastest algorithm.
 ARMS: Final = ("served", "own", "library")
@@ -130,14 +130,12 @@ class Part:
 
 def merged(parts: Sequence[Part], out: Path | None) -> int:
     """One table of all parts, under the facts that their runs share; 1 where they share none."""
-    facts = [one for part in parts for one in part.commands.values()]
-    shared = {tuple(value for name, value in one.items() if name not in ("command", "machine")) for one in facts}
+    facts = shared_facts([one for part in parts for one in part.commands.values()])
     rows = [row for part in parts for row in part.rows]
     print(summary(rows))
-    if len(shared) != 1:
+    if facts is None:
         print("the parts were not measured from one commit and list on one model of device: nothing is written")
         return 1
     if out:
-        whole = as_table({**facts[0], "command": ", ".join(one["command"] for one in facts)})
-        out.write_text("\n\n".join([whole, summary(rows), table(rows)]) + "\n")
+        out.write_text("\n\n".join([as_table(facts), summary(rows), table(rows)]) + "\n")
     return 0

@@ -12,7 +12,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -70,6 +70,14 @@ def facts_of(text: str) -> dict[str, str]:
     """The facts at the head of a published text; empty without such a table."""
     rows = (line.strip("| ").split(" | ", 1) for line in text.split("\n\n")[0].splitlines() if line.startswith("| "))
     return {row[0]: row[1] for row in rows if len(row) == 2 and row[0] != "---"}
+
+
+def shared_facts(parts: Sequence[dict[str, str]]) -> dict[str, str] | None:
+    """The facts of several runs, with the commands of all; None where they differ in more than command and machine."""
+    known = {tuple(value for name, value in one.items() if name not in ("command", "machine")) for one in parts}
+    if len(known) != 1 or not all(parts):
+        return None
+    return {**parts[0], "command": ", ".join(one["command"] for one in parts)}
 
 
 def command_of(benchmark: str) -> str:

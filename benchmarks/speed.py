@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.facts import recordings
-from benchmarks.published import ROOT, add_out, as_table, facts_of, publish, tracked
+from benchmarks.published import ROOT, add_out, as_table, facts_of, publish, shared_facts, tracked
 from space.errors import SpaceError
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
@@ -199,14 +199,13 @@ class Ratios:
 def merged(parts: Sequence[Path], out: Path | None) -> None:
     """One table of the parts' lines, with the summary of all, under the facts that the parts share."""
     texts = [part.read_text() for part in parts]
-    facts = [facts_of(text) for text in texts]
-    shared = {tuple(value for name, value in one.items() if name not in ("command", "machine")) for one in facts}
+    facts = shared_facts([facts_of(text) for text in texts])
     abouts = {text.split("\n\n")[1] for text in texts}
-    if not all(facts) or len(shared) != 1 or len(abouts) != 1:
+    if facts is None or len(abouts) != 1:
         raise SystemExit(f"{', '.join(map(str, parts))} were not printed from one commit, list and device")
     lines = [line for text in texts for line in text.split(HEADER)[1].strip().splitlines()]
     means = summary([Ratios.read(line) for line in lines])
-    whole = [as_table({**facts[0], "command": ", ".join(one["command"] for one in facts)}), "", *abouts, "", *means]
+    whole = [as_table(facts), "", *abouts, "", *means]
     print("\n".join(whole))
     if out:
         out.write_text("\n".join([*whole, "", HEADER, *lines, ""]))

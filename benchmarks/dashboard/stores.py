@@ -17,7 +17,7 @@ from tuner.evidence.picks import bests_of
 from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
 from workers.measurement import Measurement, Outcome
-from workers.recording import read_recording
+from workers.recording import Recording, read_recording
 
 #: What one problem shows is a recording of a real GPU.
 RECORDING: Final = Path(__file__).resolve().parents[2] / "recorded" / "h200" / "bf16_nt_4096x4096x4096.parquet"
@@ -71,21 +71,24 @@ def filled(path: Path, bests: int, measurements: int) -> Filled:
 def recorded(store: Store) -> Problem:
     """Stores the beginning of a recorded search, some of it as failed, with its finals; returns its problem."""
     recording = read_recording(RECORDING)
-    rows = [measurement for measurement, _ in recording.measurements]
-    provenance = recording.measurements[0][1]
     screened = [_failed(row) if place % _FAILED == 7 else row
-                for place, row in enumerate(islice(_distinct(rows, "screen"), _SCREENED))]  # fmt: skip
-    finals = _distinct(rows, "final")
+                for place, row in enumerate(islice(distinct(recording, "screen"), _SCREENED))]  # fmt: skip
+    store_study(store, recording, screened, distinct(recording, "final"))
+    return recording.problem
+
+
+def store_study(store: Store, recording: Recording, screened: Sequence[Measurement], finals: list[Measurement]) -> None:
+    """Stores measurements of a recording as one finished study, with its best."""
+    first, provenance = recording.measurements[0]
     # The first choice of the library comes first of its own.
-    finals.sort(key=lambda final: (final.config.family == "cublaslt", final.config.knobs.get("rank", 0)))
-    key = StudyKey(recording.problem, recording.facts.name, "recorded", rows[0].policy, screened[0].config.family, "s")
+    finals = sorted(finals, key=lambda final: (final.config.family == "cublaslt", final.config.knobs.get("rank", 0)))
+    key = StudyKey(recording.problem, recording.facts.name, "recorded", first.policy, screened[0].config.family, "s")
     study = store.begin_study(key)
     store.record_many(study.id, screened, provenance)
     stored = store.record_many(study.id, finals, provenance)
     correct = [final for final in stored if final.measurement.outcome is Outcome.CORRECT]
     store.set_bests(bests_of(recording.problem, correct, len(screened), {}))
-    store.finish_study(study.id, f"the budget of {_SCREENED} candidates is spent")
-    return recording.problem
+    store.finish_study(study.id, f"the budget of {len(screened)} candidates is spent")
 
 
 def _failed(row: Measurement) -> Measurement:
@@ -93,9 +96,10 @@ def _failed(row: Measurement) -> Measurement:
                    detail="stored as failed, for a benchmark")  # fmt: skip
 
 
-def _distinct(rows: Sequence[Measurement], stage: str) -> list[Measurement]:
+def distinct(recording: Recording, stage: str) -> list[Measurement]:
+    """The first measurement of each config in one stage of a recording."""
     seen: dict[Config, Measurement] = {}
-    for row in rows:
+    for row, _ in recording.measurements:
         if row.stage == stage:
             seen.setdefault(row.config, row)
     return list(seen.values())

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from space.config import Config
+from benchmarks.dashboard.stores import distinct, store_study
 from space.kinds.gemm import Gemm
 from tests.fleet import Fleet, failing
-from tuner.evidence.picks import bests_of
-from tuner.evidence.records import StudyKey
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.records import CampaignBudget, CampaignRequest
-from workers.measurement import Measurement, Outcome
+from workers.measurement import Outcome
 from workers.recording import read_recording
 
 RECORDED: Final = Path(__file__).resolve().parents[2] / "recorded" / "h200"
@@ -40,27 +36,9 @@ def fill(store: Store) -> None:
 
 def _problem(store: Store, path: Path) -> None:
     recording = read_recording(path)
-    rows = [measurement for measurement, _ in recording.measurements]
-    provenance = recording.measurements[0][1]
-    screened = list(islice(_distinct(rows, "screen"), SCREENED))
-    finals = _distinct(rows, "final")
-    # The first choice of the library comes first of its own.
-    finals.sort(key=lambda final: (final.config.family == "cublaslt", final.config.knobs.get("rank", 0)))
-    key = StudyKey(recording.problem, recording.facts.name, "recorded", rows[0].policy, screened[0].config.family, "s")
-    study = store.begin_study(key)
-    store.record_many(study.id, screened, provenance)
-    stored = store.record_many(study.id, [final for final in finals if final.policy is rows[0].policy], provenance)
-    correct = [final for final in stored if final.measurement.outcome is Outcome.CORRECT]
-    store.set_bests(bests_of(recording.problem, correct, len(screened), {}))
-    store.finish_study(study.id, f"the budget of {SCREENED} candidates is spent")
-
-
-def _distinct(rows: Sequence[Measurement], stage: str) -> list[Measurement]:
-    seen: dict[Config, Measurement] = {}
-    for row in rows:
-        if row.stage == stage:
-            seen.setdefault(row.config, row)
-    return list(seen.values())
+    first, _ = recording.measurements[0]
+    finals = [final for final in distinct(recording, "final") if final.policy is first.policy]
+    store_study(store, recording, distinct(recording, "screen")[:SCREENED], finals)
 
 
 def _campaign(store: Store) -> None:

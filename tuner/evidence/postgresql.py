@@ -56,27 +56,15 @@ _OF_POSTGRESQL: Final = (
     (("25006",), "it accepts no writes", "it is a standby or read-only: point GEMMTUNE_DB at the primary"),
     (("55P03",), "a lock was held for too long", "another session holds it; see pg_stat_activity, and end that one"),
     (("57014",), "a statement took too long", "see pg_stat_activity for what slows the server down"),
-    (
-        ("53300", "too many clients"),
-        "it has no free connection",
-        "raise max_connections, or lower GEMMTUNE_DB_CONNECTIONS of each service",
-    ),
-    (
-        ("QueuePool",),
-        "all connections of this process are in use",
-        "try again in a second; if it stays so, raise GEMMTUNE_DB_CONNECTIONS",
-    ),
-    (
-        ("28P01", "28000", "authentication failed", "no password supplied"),
-        "it refused the login",
-        "check user and password in GEMMTUNE_DB",
-    ),
+    (("53300", "too many clients"), "it has no free connection",
+     "raise max_connections, or lower GEMMTUNE_DB_CONNECTIONS of each service"),
+    (("QueuePool",), "all connections of this process are in use",
+     "try again in a second; if it stays so, raise GEMMTUNE_DB_CONNECTIONS"),
+    (("28P01", "28000", "authentication failed", "no password supplied"), "it refused the login",
+     "check user and password in GEMMTUNE_DB"),
     (("42501",), "the role lacks a right", "grant it, or migrate with the owner's role: `gemmtune migrate`"),
-    (
-        ("was silent",),
-        "it stopped answering",
-        "check the server and the network; connections are opened again by themselves",
-    ),
+    (("was silent",), "it stopped answering",
+     "check the server and the network; connections are opened again by themselves"),
 )
 T = TypeVar("T")
 
