@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
 
 from tuner.errors import SettingsError
 
@@ -20,7 +20,7 @@ def _home(*parts: str) -> Path:
 END_SECONDS: Final = 27.0
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """Where data is stored and how the service runs.
 
     Attributes:
@@ -46,8 +46,6 @@ class Settings(BaseSettings):
         deadline_seconds: how long one candidate may keep the GPU before it counts as hung.
         end_seconds: what a worker has from its first SIGTERM to its end.
     """
-
-    model_config = SettingsConfigDict(env_prefix="GEMMTUNE_", extra="ignore")
 
     db: str = Field(default_factory=lambda: str(_home(".local", "share", "gemmtune", "gemmtune.db")))
     db_connections: int = Field(default=32, ge=8, le=1000)
@@ -114,8 +112,9 @@ def settings() -> Settings:
     Raises:
         SettingsError: a variable has an invalid value.
     """
+    variables = {name: f"GEMMTUNE_{name.upper()}" for name in Settings.model_fields}
     try:
-        return Settings()
+        return Settings.model_validate({name: os.environ[one] for name, one in variables.items() if one in os.environ})
     except ValidationError as error:
         first = error.errors()[0]
         name = "_".join(["GEMMTUNE", *(str(part) for part in first["loc"])]).upper()

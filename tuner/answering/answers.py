@@ -99,17 +99,12 @@ def answer(
     Raises:
         ProfileError: the device is unknown.
     """
+    if known := known_answer(bests, problem, device, policy, recordings):
+        return known
     profile = find_profile(device)
-    device = profile.name if profile else device
-    if best := bests.best(problem, device, policy):
-        return measured(best)
-    if policy is not None and (best := bests.best(problem, device)):
-        return _under_another(measured(best), policy)
     if profile is None:
         raise ProfileError(f"{unknown_device(device)}; what was measured on an unknown card is stored, never served")
-    if recordings and (best := recordings.best(problem, device)) and _still_legal(best, profile):
-        found = recorded(best)
-        return found if policy in (None, best.policy) else _under_another(found, policy)
+    device = profile.name
     policy = policy or verdicts(problem, device)[0]
     if problem.min_bytes > profile.memory_bytes:
         needs = f"the operands take {problem.min_bytes / 2**30:,.0f} GiB"
@@ -126,6 +121,22 @@ def answer(
     if neighbour and not (predicted and asked.beats(predicted, neighbour)):
         return asked.nearest(neighbour)
     return asked.from_prediction(predicted, neighbour)
+
+
+def known_answer(
+    bests: Bests, problem: Problem, device: str, policy: Policy | None = None, recordings: Bests | None = None
+) -> Answer | None:
+    """The answer that needs no model: `problem` itself was measured or recorded. Arguments are those of `answer`."""
+    profile = find_profile(device)
+    device = profile.name if profile else device
+    if best := bests.best(problem, device, policy):
+        return measured(best)
+    if policy is not None and (best := bests.best(problem, device)):
+        return _under_another(measured(best), policy)
+    if profile and recordings and (best := recordings.best(problem, device)) and _still_legal(best, profile):
+        found = recorded(best)
+        return found if policy in (None, best.policy) else _under_another(found, policy)
+    return None
 
 
 def policy_of(policy: Policy | None, neighbours: str) -> Policy | None:
