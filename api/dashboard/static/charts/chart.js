@@ -2,6 +2,7 @@
 
 import { theme } from "../lib/theme.js";
 import { html, nothing, render } from "../lib/view.js";
+import { soon } from "./queue.js";
 import { asTable } from "./table.js";
 
 /** @typedef {{x: number, y: number, text: string, href?: string}} Point in pixels of the plot */
@@ -10,12 +11,13 @@ import { asTable } from "./table.js";
 export class Chart extends HTMLElement {
   /** @type {any} */
   #data = null;
-  #waiting = false;
   #tabled = false;
   #width = 0;
   #resizes = new ResizeObserver((entries) => {
     const width = Math.floor(entries[entries.length - 1].contentRect.width);
-    if (width && width !== this.#width) this.later();
+    if (!width || width === this.#width) return;
+    this.#width = width;
+    this.later();
   });
   /** The point that the keyboard or the mouse is on; -1 for none. */
   place = -1;
@@ -71,12 +73,7 @@ export class Chart extends HTMLElement {
   }
 
   later() {
-    if (this.#waiting) return;
-    this.#waiting = true;
-    requestAnimationFrame(() => {
-      this.#waiting = false;
-      if (this.isConnected && this.#data) this.#update();
-    });
+    soon(this, () => this.isConnected && this.#data && this.#update());
   }
 
   #update() {
@@ -92,9 +89,9 @@ export class Chart extends HTMLElement {
       <button type="button" class="quiet small" aria-expanded=${String(this.#tabled)} @click=${this.#turn}>${this.#tabled ? "Hide the table" : "As a table"}</button>
     </figure>`, this);
     const plot = /** @type {HTMLElement} */ (this.querySelector(".plot"));
-    this.#width = Math.floor(this.getBoundingClientRect().width);
-    const width = Math.floor(plot.getBoundingClientRect().width);
-    if (width > 0) this.picture(plot, width);
+    // Asked for once: afterwards the observer tells, and nothing is laid out in the middle of a frame.
+    this.#width ||= Math.floor(plot.getBoundingClientRect().width);
+    if (this.#width) this.picture(plot, this.#width);
     this.go(this.place < this.count() ? this.place : -1);
   }
 

@@ -106,9 +106,9 @@ export class ForestChart extends HTMLElement {
 }
 customElements.define("chart-forest", ForestChart);
 
-/** A span for ratios that leaves out the most extreme 3 % on each side, and holds 1. @param {number[]} ratios */
+/** A span for ratios that leaves out the most extreme 3 % on each side, and holds 1. @param {Float64Array} ratios */
 export function spanOf(ratios) {
-  const sorted = ratios.filter((ratio) => ratio > 0).sort((a, b) => a - b);
+  const sorted = ratios.filter((ratio) => ratio > 0).sort();
   if (!sorted.length) return /** @type {[number, number]} */ ([0.8, 1.25]);
   const cut = Math.floor(sorted.length * 0.03);
   const [low, high] = extent([Math.min(0.95, sorted[cut]), Math.max(1.05, sorted[sorted.length - 1 - cut])], true, 0.05);

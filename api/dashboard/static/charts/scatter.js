@@ -4,6 +4,7 @@ import { colour } from "../lib/theme.js";
 import { axes, mark, polylines } from "./axis.js";
 import { brush } from "./brush.js";
 import { Chart } from "./chart.js";
+import { Near } from "./near.js";
 import { extent, scale } from "./scale.js";
 import { stamp } from "./stamp.js";
 
@@ -23,13 +24,17 @@ import { stamp } from "./stamp.js";
  * @property {number} [tall] @property {{x?: number, y?: number}} [holds] a value that the axis reaches in any case
  */
 const SHAPED = 3000;
-const CELL = 12;
 
 export class ScatterChart extends Chart {
   #at = { x: new Float32Array(), y: new Float32Array() };
-  /** @type {Map<number, number[]>} points by cell of the plot */
-  #cells = new Map();
-  #order = /** @type {number[]} */ ([]);
+  /** @type {Near | null} made at the first move of the pointer */
+  #near = null;
+  /** Points that have a place. */
+  #order = new Uint32Array();
+  /** Ends of the data, kept while the arrays are the same: `x` and `y` of a selection are those of all points. */
+  #ends = { x: /** @type {any} */ (null), y: /** @type {any} */ (null), spans: /** @type {any} */ ({}) };
+  /** The scales for which points were placed. */
+  #placed = "";
   /** Milliseconds that the last drawing took. */
   took = 0;
   /** @type {any} */
@@ -61,8 +66,12 @@ export class ScatterChart extends Chart {
     const spec = this.#spec;
     const box = { left: 52, top: 26, right: width - 12, bottom: height - 42 };
     const lines = spec.lines ?? [];
+    if (this.#ends.x !== spec.x || this.#ends.y !== spec.y) {
+      this.#ends = { x: spec.x, y: spec.y, spans: { x: extent(spec.x, spec.axes.logX), y: extent(spec.y, spec.axes.logY) } };
+      this.#placed = "";
+    }
     const span = (/** @type {"x" | "y"} */ name, /** @type {boolean | undefined} */ log) => {
-      const ends = [extent(spec[name], log), ...lines.filter((line) => line[name].length).map((line) => extent(line[name], log, 0))];
+      const ends = [this.#ends.spans[name], ...lines.filter((line) => line[name].length).map((line) => extent(line[name], log, 0))];
       const [low, high] = name === "x" ? ends[0] : [ends[0][0], Math.max(...ends.map((end) => end[1]))];
       const held = spec.holds?.[name];
       return /** @type {[number, number]} */ (held === undefined ? [low, high] : [Math.min(low, held * 0.98), Math.max(high, held * 1.02)]);
@@ -72,7 +81,9 @@ export class ScatterChart extends Chart {
     this.scales = { x, y, box };
     pen.clearRect(0, 0, width, height);
     axes(pen, box, x, y, spec.axes);
-    this.#locate(x, y);
+    const placed = [...x.domain, ...y.domain, width, height].join();
+    if (placed !== this.#placed) this.#locate(x, y);
+    this.#placed = placed;
     polylines(pen, box, x, y, lines);
     if (this.#order.length > SHAPED) stamp(pen, { x: this.#at.x, y: this.#at.y, order: this.#order, ...this.#marks() }, width, height);
     else this.#shape(pen);
@@ -84,7 +95,8 @@ export class ScatterChart extends Chart {
     const spec = this.#spec;
     const total = spec.x.length;
     if (this.#at.x.length !== total) this.#at = { x: new Float32Array(total), y: new Float32Array(total) };
-    const order = [];
+    const order = new Uint32Array(total);
+    let held = 0;
     const [bendX, bendY] = [x.log ? Math.log : Number, y.log ? Math.log : Number];
     const [x0, y0] = [bendX(x.domain[0]), bendY(y.domain[0])];
     const [px, py] = [x(x.domain[0]), y(y.domain[0])];
@@ -92,10 +104,10 @@ export class ScatterChart extends Chart {
     for (let place = 0; place < total; place++) {
       const across = (this.#at.x[place] = px + (bendX(spec.x[place]) - x0) * dx);
       const up = (this.#at.y[place] = py + (bendY(spec.y[place]) - y0) * dy);
-      if (across - across === 0 && up - up === 0) order.push(place);
+      if (across - across === 0 && up - up === 0) order[held++] = place;
     }
-    this.#order = order;
-    this.#cells.clear();
+    this.#order = order.subarray(0, held);
+    this.#near = null;
   }
 
   #marks() {
@@ -121,23 +133,8 @@ export class ScatterChart extends Chart {
 
   /** @param {number} x @param {number} y */
   hit(x, y) {
-    if (!this.#cells.size) {
-      this.#order.forEach((point, place) => {
-        const cell = Math.floor(this.#at.x[point] / CELL) * 4096 + Math.floor(this.#at.y[point] / CELL);
-        const held = this.#cells.get(cell);
-        if (held) held.push(place);
-        else this.#cells.set(cell, [place]);
-      });
-    }
-    let [best, least] = [-1, CELL * CELL];
-    for (const over of [-1, 0, 1]) for (const down of [-1, 0, 1]) {
-      for (const place of this.#cells.get((Math.floor(x / CELL) + over) * 4096 + Math.floor(y / CELL) + down) ?? []) {
-        const point = this.#order[place];
-        const away = (this.#at.x[point] - x) ** 2 + (this.#at.y[point] - y) ** 2;
-        if (away < least) [best, least] = [place, away];
-      }
-    }
-    return best;
+    this.#near ??= new Near(this.#at.x, this.#at.y, this.#order);
+    return this.#near.at(x, y);
   }
 }
 customElements.define("chart-scatter", ScatterChart);

@@ -13,7 +13,7 @@ function fresh(ink, layer) {
 
 /**
  * @param {CanvasRenderingContext2D} pen
- * @param {{x: Float32Array, y: Float32Array, order: number[], group?: ArrayLike<number>, groups: {token: string}[], faint?: ArrayLike<number>}} points
+ * @param {{x: Float32Array, y: Float32Array, order: Uint32Array, group?: ArrayLike<number>, groups: {token: string}[], faint?: ArrayLike<number>}} points
  * @param {number} width @param {number} height of the plot
  */
 export function stamp(pen, points, width, height) {
@@ -30,10 +30,16 @@ export function stamp(pen, points, width, height) {
     return (blue << 16) | (green << 8) | red;
   });
   const size = Math.max(2, Math.round(2 * ratio));
-  for (const place of order) {
-    const paint = (inks[group ? group[place] : 0] | (faint?.[place] ? 0x28000000 : 0xd0000000)) >>> 0;
-    const start = Math.round(y[place] * ratio - 1) * wide + Math.round(x[place] * ratio - 1);
-    for (let row = 0; row < size; row++) for (let column = 0; column < size; column++) pixels[start + row * wide + column] = paint;
+  // Faint points first, so that they hide none of the others.
+  for (const pass of faint ? [1, 0] : [0]) {
+    const strength = pass ? 0x28000000 : 0xd0000000;
+    for (let turn = 0; turn < order.length; turn++) {
+      const place = order[turn];
+      if (faint && faint[place] !== pass) continue;
+      const paint = (inks[group ? group[place] : 0] | strength) >>> 0;
+      let start = ((y[place] * ratio - 0.5) | 0) * wide + ((x[place] * ratio - 0.5) | 0);
+      for (let row = 0; row < size; row++, start += wide) for (let column = 0; column < size; column++) pixels[start + column] = paint;
+    }
   }
   ink.putImageData(image, 0, 0);
   pen.save();

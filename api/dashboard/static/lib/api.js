@@ -1,5 +1,7 @@
 // Requests to this service: the token, refusals as errors with their sentence, and whether the service answers at all.
 
+import { pieces } from "./pieces.js";
+
 const TOKEN = "gemmtune.token";
 
 /** Says `gone` when the service stops answering and `back` when it answers again. */
@@ -78,7 +80,8 @@ export function address(path, params = {}) {
  * @returns {Promise<Api.Got<P>>}
  */
 export async function get(path, params, signal) {
-  return (await send(address(path, params), { signal })).json();
+  const response = await send(address(path, params), { signal });
+  return path.endsWith(":columns") ? pieces(response) : response.json();
 }
 
 /**

@@ -23,6 +23,7 @@ export async function open(page) {
   let table = null;
   /** What the shown charts were made from; they are made anew only when it changes. */
   let made = /** @type {any} */ ({ of: null });
+  let listed = false;
 
   const load = latest(async () => {
     table = prepared(await page.get("/v1/bests:columns", { device, policy: page.param("policy") }));
@@ -36,6 +37,9 @@ export async function open(page) {
   page.show(() => {
     if (!table) return html`<h1>Where do we win, tie, lose?</h1>`;
     if (made.of !== page.query.toString()) made = { of: page.query.toString(), ...charts(page, table, device) };
+    // The first time the list is drawn a frame earlier than the plots.
+    if (listed) made.plots ??= plots(page, table, device, made.rows);
+    else { listed = true; page.redraw(); }
     return html`<h1>Where do we win, tie, lose?</h1>
       <div class="row">${devicePicker(page, devices, device)}
         <label>Find <input type="search" name="find" .value=${page.param("find")} placeholder="4096x" @input=${(/** @type {any} */ event) => page.set({ find: event.target.value })}></label>
@@ -46,8 +50,7 @@ export async function open(page) {
       ${made.headline}
       <section class="card"><chart-forest .data=${made.forest}></chart-forest>
         <p class="says">${made.sentence}</p></section>
-      <div class="cards"><section class="card"><chart-scatter .data=${made.roofline}></chart-scatter></section>
-        <section class="card">${made.shapes}</section></div>`;
+      ${made.plots ?? nothing}`;
   });
   await load();
 }
@@ -74,15 +77,21 @@ function charts(page, table, device) {
   const forest = forestOf(page, table, sorted, device, against);
   const ratios = rows.map((row) => table.columns[against][row]).filter((ratio) => ratio !== null);
   return {
-    forest, headline: headline(table, rows, ratios, against, page), roofline: rooflineOf(page, table, rows, device, against),
-    shapes: shapesOf(page, table, rows, device, against),
+    rows, forest, headline: headline(table, rows, ratios, against),
     sentence: `Each row is one problem: the mark is the speed-up with its 95 % interval, the circle the one over cuBLASLt’s ${
       against === "first" ? "best candidate" : "first choice"}. ▲ is surely faster, ▼ surely slower, ◆ a tie. † The kernel has changed since it was measured. Arrow keys walk the rows.`,
   };
 }
 
-/** @param {any} table @param {number[]} rows @param {number[]} ratios @param {"first" | "best"} against @param {any} page */
-function headline(table, rows, ratios, against, page) {
+/** @param {import("../lib/page.js").Page} page @param {any} table @param {string} device @param {number[]} rows */
+function plots(page, table, device, rows) {
+  const against = page.param("against") === "best" ? "best" : "first";
+  return html`<div class="cards"><section class="card"><chart-scatter .data=${rooflineOf(page, table, rows, device, against)}></chart-scatter></section>
+    <section class="card">${shapesOf(page, table, rows, device, against)}</section></div>`;
+}
+
+/** @param {any} table @param {number[]} rows @param {number[]} ratios @param {"first" | "best"} against */
+function headline(table, rows, ratios, against) {
   const mean = geometricMean(ratios);
   const logs = ratios.map(Math.log);
   const middle = mean ? Math.log(mean) : 0;
