@@ -8,6 +8,9 @@ from typing import Final
 
 from space.arch import ARCHS, Arch
 
+#: What the dtype word of a problem with f16 sums ends in.
+HALF_SUMS: Final = "_acc16"
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -20,7 +23,8 @@ class Card:
         memory_tbs: peak rate of device memory, in 10^12 bytes per second.
         boost_ghz: highest multiprocessor clock.
         power_w: default board power limit.
-        tensor_tflops: dense peak by dtype of A, with f32 sums for floating point and s32 sums for int8.
+        tensor_tflops: dense peak by dtype of A, with f32 sums for floating point and s32 sums for int8; with f16 sums
+            under the dtype's name and `HALF_SUMS`, where that rate differs.
         sources: document of each figure by field name.
         aliases: other names that people and vendors use.
     """
@@ -43,6 +47,12 @@ _FIGURES: Final = ("sm_count", "l2_bytes", "memory_bytes", "memory_tbs", "boost_
 def _rates(bf16: float, tf32: float, int8: float, fp8: float | None = None) -> dict[str, float]:
     eight_bit = {} if fp8 is None else {"fp8_e4m3": fp8, "fp8_e5m2": fp8}
     return {"bf16": bf16, "fp16": bf16, "tf32": tf32, **eight_bit, "int8": int8}
+
+
+def _geforce(bf16: float, tf32: float, int8: float, fp8: float | None = None) -> dict[str, float]:
+    """Rates of a card on which f16 sums are twice as fast as f32 sums."""
+    rates = _rates(bf16, tf32, int8, fp8)
+    return rates | {dtype + HALF_SUMS: 2 * rate for dtype, rate in rates.items() if dtype.startswith(("fp16", "fp8"))}
 
 
 def _card(
@@ -137,7 +147,7 @@ CARDS: Final[dict[str, Card]] = {
         l2_bytes="unconfirmed: databases print 24 MB",
         boost_ghz="derived: 165 TFLOP/s of bf16 / (56 SMs x 2,048) = 1.44"),
     "NVIDIA GeForce RTX 3090": _card(
-        "sm_86", 82, 6, 24, 0.936, 1.695, 350, _rates(bf16=71.0, tf32=35.6, int8=284.0), "3090", document=_GA102,
+        "sm_86", 82, 6, 24, 0.936, 1.695, 350, _geforce(bf16=71.0, tf32=35.6, int8=284.0), "3090", document=_GA102,
         tensor_tflops=f"{_GA102}; {_HALVED}"),
     "NVIDIA A10": _card(
         "sm_86", 72, 6, 24, 0.6, 1.695, 150, _rates(bf16=125.0, tf32=62.5, int8=250.0), "A10 24GB", document=_A10,
@@ -157,7 +167,7 @@ CARDS: Final[dict[str, Card]] = {
         document=_L4, sm_count=_LOG, l2_bytes=_LOG, boost_ghz=_LOG,
         tensor_tflops=f"{_L4}, half of its rates with sparsity"),
     "NVIDIA GeForce RTX 4090": _card(
-        "sm_89", 128, 72, 24, 1.008, 2.52, 450, _rates(bf16=165.2, tf32=82.6, int8=660.6, fp8=330.3), "4090",
+        "sm_89", 128, 72, 24, 1.008, 2.52, 450, _geforce(bf16=165.2, tf32=82.6, int8=660.6, fp8=330.3), "4090",
         document=_ADA, tensor_tflops=f"{_ADA}; {_HALVED}"),
     "NVIDIA B200": _card(
         "sm_100a", 148, 126.5, 180, 7.7, 1.965, 1000, _rates(bf16=2250.0, tf32=1125.0, int8=4500.0, fp8=4500.0),
@@ -172,7 +182,7 @@ CARDS: Final[dict[str, Card]] = {
         tensor_tflops=f"{_HGX}; derived: tf32 is half of bf16; unconfirmed: int8 is 150 in a cloud vendor's table and "
                       "4,500 in others, but ptxas refuses tcgen05's kind::i8 for sm_103a"),
     "NVIDIA GeForce RTX 5090": _card(
-        "sm_120a", 170, 96, 32, 1.792, 2.407, 575, _rates(bf16=209.5, tf32=104.8, int8=838.0, fp8=419.0), "5090",
+        "sm_120a", 170, 96, 32, 1.792, 2.407, 575, _geforce(bf16=209.5, tf32=104.8, int8=838.0, fp8=419.0), "5090",
         document=_RTX, tensor_tflops=f"{_RTX}; {_HALVED}, block-scaled ones excepted"),
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": _card(
         "sm_120a", 188, 128, 96, 1.792, 2.617, 600, _rates(bf16=503.8, tf32=251.9, int8=1007.6, fp8=1007.6),
@@ -239,7 +249,7 @@ ESTIMATED: Final = "estimated: the share of its datasheet that the H200 reaches 
 def estimated_rates(card: Card) -> Rates:
     """Rates of a card without measurements: the shares of its datasheet that the H200 reaches of its own."""
     return Rates(
-        {dtype: rate * TENSOR_SHARE[dtype] for dtype, rate in card.tensor_tflops.items()},
+        {dtype: rate * TENSOR_SHARE[dtype.removesuffix(HALF_SUMS)] for dtype, rate in card.tensor_tflops.items()},
         hbm_tbs=card.memory_tbs * COPY_SHARE, hbm_read_tbs=card.memory_tbs * READ_SHARE,
         l2_tbs=L2_BYTES_PER_CLOCK * card.sm_count * card.boost_ghz / 1e3, clock_ghz=card.boost_ghz * CLOCK_SHARE,
         launch_us=LAUNCH_US, resident_clusters=resident_clusters(ARCHS[card.arch], card.sm_count), source=ESTIMATED,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from space.arch import ARCHS, Arch
-from space.cards import CARDS, MEASURED, Card, estimated_rates, resident_clusters
+from space.cards import CARDS, HALF_SUMS, MEASURED, Card, estimated_rates, resident_clusters
 from space.errors import ProfileError
 
 #: Device of questions that name none: the card of the recordings and of the shipped model.
@@ -64,6 +64,7 @@ class DeviceProfile:
         hbm_tbs, hbm_read_tbs: rates that copying and reading kernels reach.
         l2_tbs: rate at which kernels read L2.
         tensor_tflops: dense rate by dtype of A, as a short burst on random data reaches it: a bound, not a promise.
+            `fp16_acc16` and the like have their own where f16 sums are faster than f32 sums.
         tensor_flops_per_clock: 16-bit operations that the tensor cores of one multiprocessor finish per clock.
         launch_us: time of an almost empty kernel inside a CUDA graph.
         resident_clusters: clusters of 1, 2, 4 … blocks that run at once, one block per multiprocessor. Clusters
@@ -96,8 +97,14 @@ class DeviceProfile:
         return self.sources["tensor_tflops"].startswith("measured")
 
     def peak_tflops(self, dtype: str) -> float:
-        """Dense rate for operands of `dtype`; the bf16 rate if the card has no rate for it."""
-        return self.tensor_tflops.get(dtype, self.tensor_tflops["bf16"])
+        """Dense rate of a problem's dtype word; the bf16 rate if the card has no rate for it.
+
+        f16 sums have the rate of f32 sums unless the card has one for them.
+        """
+        if dtype.endswith(",fp16"):
+            dtype = dtype.split(",")[0] + HALF_SUMS
+        rate = self.tensor_tflops.get(dtype) or self.tensor_tflops.get(dtype.removesuffix(HALF_SUMS))
+        return rate or self.tensor_tflops["bf16"]
 
     def cluster_slots(self, size: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Clusters of `size` blocks that run at once, one block per multiprocessor, for each row.

@@ -116,12 +116,12 @@ def families_for(arch: str, problem: Problem | None = None) -> tuple[Family, ...
     found = _compiled_for(arch, problem)
     if problem is None:
         return found
-    device = reference_profile(arch)
-    return tuple(family for family in found if family.takes(problem, device)) or found
+    return tuple(_taking(list(found), problem, arch)) or found
 
 
 def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:
-    """Our own families that compile for `arch` and take the problem's kind."""
+    """Our own families that compile for `arch` and take the problem's kind; fallbacks if no other has a config for
+    it."""
     own = [family for family in FAMILIES.values() if family.own]
     found = [family for family in own if arch in family.targets]
     if not found:
@@ -133,7 +133,14 @@ def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:
         if not found:
             known = ", ".join(sorted({target for family in taking for target in family.targets}))
             raise FamilyError(f"no kernel family for {arch} takes {problem.kind} problems: families exist for {known}")
+        if not _taking(found, problem, arch):
+            found = _taking([family for family in own if arch in family.fallbacks], problem, arch) or found
     return tuple(sorted(found, key=lambda family: not family.grounded))
+
+
+def _taking(families: list[Family], problem: Problem, arch: str) -> list[Family]:
+    """Those that have a config for the problem, whatever their knobs."""
+    return [family for family in families if family.takes(problem, reference_profile(arch))]
 
 
 def family_for(arch: str, problem: Problem | None = None) -> Family:

@@ -19,8 +19,15 @@ PARTNERS: Final[dict[str, tuple[str, ...]]] = {
 OUTPUTS: Final = ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "s32", "int8")
 
 #: How products are summed. The tensor core adds fp8 products with about 14 bits of mantissa (`f32`, the
-#: class that inference engines call fast accumulation); `f32_promoted` adds every 128 of K in true f32.
-ACCUMULATORS: Final = ("f32", "f32_promoted", "s32")
+#: class that inference engines call fast accumulation); `f32_promoted` adds every 128 of K in true f32. `fp16` rounds
+#: the sum to f16 after every instruction: GeForce cards do that twice as fast as f32.
+ACCUMULATORS: Final = ("f32", "f32_promoted", "fp16", "s32")
+#: Accumulators by dtype of A (PTX ISA, mma: only f16 and fp8 operands have f16 sums).
+SUMS: Final[dict[str, tuple[str, ...]]] = {
+    "bf16": ("f32",), "fp16": ("f32", "fp16"), "tf32": ("f32",),
+    "fp8_e4m3": ("f32", "f32_promoted", "fp16"), "fp8_e5m2": ("f32", "f32_promoted", "fp16"),
+    "int8": ("s32",), "uint8": ("s32",),
+}  # fmt: skip
 
 #: Dtypes of A, B, C and of the accumulator, by the word on the command line.
 #: `fp8_e5m2` is A e5m2 x B e4m3, because no library that we compare with has e5m2 x e5m2.
@@ -33,6 +40,9 @@ DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
     "fp8_e4m3_e5m2": ("fp8_e4m3", "fp8_e5m2", "bf16", "f32"),
     "fp8_e4m3_promoted": ("fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted"),
     "fp8_e5m2_promoted": ("fp8_e5m2", "fp8_e4m3", "bf16", "f32_promoted"),
+    "fp16_acc16": ("fp16", "fp16", "fp16", "fp16"),
+    "fp8_e4m3_acc16": ("fp8_e4m3", "fp8_e4m3", "fp16", "fp16"),
+    "fp8_e5m2_acc16": ("fp8_e5m2", "fp8_e4m3", "fp16", "fp16"),
     "int8": ("int8", "int8", "s32", "s32"),
     "uint8": ("uint8", "uint8", "s32", "s32"),
 }
@@ -51,13 +61,13 @@ _KEY: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Gemm(Problem):
-    """C[M,N] = A · B with f32 or s32 accumulation.
+    """C[M,N] = A · B with f32, f16 or s32 accumulation.
 
     Attributes:
         m, n, k: extents, 1 … 2^31 - 1.
         dtype_a, dtype_b: a key of `PARTNERS` and one of its partners.
         dtype_c: one of `OUTPUTS`; s32 and int8 only behind an s32 accumulator.
-        dtype_acc: one of `ACCUMULATORS`; s32 for whole numbers, `f32_promoted` for fp8 only.
+        dtype_acc: one of `ACCUMULATORS`, as `SUMS` allows.
         layout: row-major letters. `nt`: A[M,K], B[N,K]; `nn`: A[M,K], B[K,N];
             `tn`: A[K,M], B[K,N]; `tt`: A[K,M], B[N,K]. C is always row-major [M,N].
         batch: number of independent products of this shape.
@@ -93,8 +103,7 @@ class Gemm(Problem):
         _one_of("dtype_a", self.dtype_a, tuple(PARTNERS))
         _one_of(f"dtype_b beside {self.dtype_a}", self.dtype_b, PARTNERS[self.dtype_a])
         whole = self.dtype_a in ("int8", "uint8")
-        accumulators = ("s32",) if whole else ACCUMULATORS[: 2 if self.dtype_a.startswith("fp8") else 1]
-        _one_of(f"dtype_acc of {self.dtype_a}", self.dtype_acc, accumulators)
+        _one_of(f"dtype_acc of {self.dtype_a}", self.dtype_acc, SUMS[self.dtype_a])
         _one_of(f"dtype_c of {self.dtype_a}", self.dtype_c, OUTPUTS if whole else OUTPUTS[:5])
         _one_of("layout", self.layout, LAYOUTS)
         _check_epilogue(self.epilogue)

@@ -19,6 +19,12 @@ _PRODUCT_BITS: Final = {"bf16": 24, "fp16": 24, "tf32": 24, "fp8_e4m3": 13, "fp8
 _SUM_BITS: Final = {"bf16": 23, "fp16": 23, "tf32": 23, "fp8_e4m3": 13, "fp8_e5m2": 13}
 #: Products that one step adds; half of what is reported for this GPU, so that more roundings are allowed for.
 _STEP_K: Final = {"bf16": 8, "fp16": 8, "tf32": 4, "fp8_e4m3": 16, "fp8_e5m2": 16}
+#: f16 sums: the running sum is rounded to nearest once a step (Fasi et al., "Numerical behavior of NVIDIA tensor
+#: cores", 2021), to 11 bits.
+_HALF_ROUNDING: Final = 2.0**-11
+_HALF_STEP_K: Final = 4
+#: Sums of products of -1, 0 and 1, of variance 4/9, stay below 2^11, which f16 holds exactly, up to this K.
+MOST_EXACT_HALF_K: Final = 2**17
 #: fp8 products between two promotions to f32.
 PROMOTION_K: Final = 128
 _F32_ROUNDING: Final = 2.0**-23
@@ -128,6 +134,11 @@ def accumulation_share(problem: Gemm) -> float:
     about K = 30,000 on. That class is verified a second time on operands of -1, 0 and 1, whose sums are whole
     numbers below 2^13 up to K = 2^20: kept exactly even in 13 bits, so that only rounding to C is allowed for.
 
+    f16 sums lose at most 2^-11 of themselves a step, to either side, so that the losses of K/step steps have a
+    standard deviation of at most √(K/step) · 2^-11 of the largest sum: 32·√K·√(K/step)·2^-11 by the same argument. This
+    bound grows as K does too, and the class is verified a second time in the same way: f16 keeps whole numbers
+    below 2^11. No sum of such operands overflows before K = 2^25, where eight deviations reach 65,504.
+
     fp8 keeps its sum aligned with 13 bits as well, but a sum that is a multiple of the last bit loses nothing until
     its exponent grows: two dozen such steps are allowed for. f32 promotions are counted one by one.
     """
@@ -135,7 +146,9 @@ def accumulation_share(problem: Gemm) -> float:
     product, kept = 2.0 ** -_PRODUCT_BITS[dtype], 2.0 ** -_SUM_BITS[dtype]
     run = min(k, PROMOTION_K) if problem.numerics == "promoted" else k
     products = product * math.sqrt(k / 3) * (_JOINT_SIGMAS * math.sqrt(run) + _SIGMAS * _LARGEST_PRODUCT)
-    if not dtype.startswith("fp8"):
+    if problem.dtype_acc == "fp16":
+        sums = _HALF_ROUNDING * _JOINT_SIGMAS * math.sqrt(k) * math.sqrt(math.ceil(k / _HALF_STEP_K) + 1)
+    elif not dtype.startswith("fp8"):
         sums = (math.ceil(k / _STEP_K[dtype]) + 1) * kept * _SIGMAS * math.sqrt(k)
     else:
         # Losses of runs that are promoted one by one have random signs.

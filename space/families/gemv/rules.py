@@ -29,6 +29,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
     Rule("problem.layout", "B is contiguous along K, as in layouts nt and tt",
          f"{_KERNEL}: neighbouring lanes read neighbours along K; in B[K,N] these lie N elements apart", (),
          lambda c: c.problem.layout[1] == "t", lambda c: f"layout {c.problem.layout}; use sm90_wgmma"),
+    Rule("problem.sums", "sums are f32 or s32", f"{_KERNEL}: CUDA cores add in f32", (),
+         lambda c: c.problem.dtype_acc != "fp16", lambda c: "f16 sums; use mma_sync"),
     Rule("rows.match", "the kernel is compiled for the rows of A", _KERNEL, ("rows",),
          lambda c: c["rows"] == c.problem.m, lambda c: f"rows {c.first('rows')}, m = {c.problem.m}"),
     Rule("load.element", "a load holds whole elements", _KERNEL, ("load_bytes",),

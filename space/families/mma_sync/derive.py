@@ -28,6 +28,11 @@ def _smem_bytes(c: Columns) -> IntColumn:
     return (used + SMEM_ALIGN_BYTES - 1) // SMEM_ALIGN_BYTES * SMEM_ALIGN_BYTES
 
 
+def sum_bytes(c: Columns) -> int:
+    """Bytes of one sum in registers."""
+    return WORD_BYTES // 2 if c.problem.dtype_acc == "fp16" else WORD_BYTES
+
+
 def _fragment_registers(c: Columns) -> IntColumn:
     """Registers of the fragments of one step: four per 16 rows of A, two per 8 columns of B."""
     column: IntColumn = c["warp_m"] // INSTRUCTION_M * 4 + c["warp_n"] // INSTRUCTION_N * 2
@@ -59,8 +64,9 @@ DERIVED: Final[tuple[Derived, ...]] = (
             "threads of a block"),
     Derived("warp_m", ("tile_m", "warps_m"), lambda c: c["tile_m"] // c["warps_m"], False, "rows of a warp's tile"),
     Derived("warp_n", ("tile_n", "warps_n"), lambda c: c["tile_n"] // c["warps_n"], False, "columns of a warp's tile"),
-    Derived("accumulator_registers", ("warp_m", "warp_n"), lambda c: c["warp_m"] * c["warp_n"] // WARP_THREADS, False,
-            "32-bit sums per thread"),
+    Derived("accumulator_registers", ("warp_m", "warp_n"),
+            lambda c: c["warp_m"] * c["warp_n"] * sum_bytes(c) // (WARP_THREADS * WORD_BYTES), False,
+            "registers of sums per thread"),
     Derived("fragment_registers", ("warp_m", "warp_n"), _fragment_registers, False,
             "registers per thread of A and B for one step of K"),
     Derived("held_registers",

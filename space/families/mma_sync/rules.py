@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES
+from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WARP_THREADS
 from space.columns import Columns, IntColumn, among
 from space.families.common import slices_rule, workspace_rule
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
@@ -26,6 +26,8 @@ MOST_GROUPS: Final = 32
 BESIDE_REGISTERS: Final = 48
 #: And more where fp8 sums are promoted, and where a warp's tile is so thin that its fragments take more than so many.
 MORE_REGISTERS, MOST_FRAGMENT_REGISTERS = 8, 48
+#: And more with f16 sums, which leave room for larger tiles, with more copies and addresses.
+HALF_REGISTERS: Final = 24
 #: Registers of the epilogue beside the sums, and for each of them: of a plain one, of one that reads a source or a bias
 #: or computes an exponential, and of one that computes an error function.
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
@@ -41,13 +43,16 @@ def loop_registers(c: Columns) -> IntColumn:
     """Registers that the main loop needs."""
     promotion = MORE_REGISTERS if c.problem.numerics == "promoted" else 0
     thin = MORE_REGISTERS * (c["fragment_registers"] > MOST_FRAGMENT_REGISTERS)
-    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + promotion + thin
+    half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
+    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + promotion + thin + half
     return column
 
 
 def finish_registers(c: Columns) -> IntColumn:
-    """Registers that the epilogue needs."""
+    """Registers that the epilogue needs; it takes f16 sums in f32, 16 rows of a warp's tile at a time."""
     parts, sums = c.problem.epilogue_parts, c["accumulator_registers"]
+    if c.problem.dtype_acc == "fp16":
+        sums = sums + c["warp_n"] * INSTRUCTION_M // WARP_THREADS
     reads = parts & {"beta", "bias", "silu"}
     beside, each = ERF_FINISH if "gelu" in parts else READING_FINISH if reads else PLAIN_FINISH
     return np.where(c["split_k"] > 1, SPLIT_REGISTERS, beside + (sums * (1 + each)).astype(np.int64))
@@ -82,10 +87,11 @@ def _smem_numbers(c: Columns) -> str:
 
 
 LEGAL: Final[tuple[Rule, ...]] = (
-    Rule("arch.mma_sync", "the tensor cores of the target multiply the dtypes of A and B", mma_sync.SOURCE, (),
+    Rule("arch.mma_sync", "the tensor cores of the target multiply the dtypes of A and B and add in that of the sums",
+         mma_sync.SOURCE, (),
          lambda c: instruction(c.problem, c.arch.name) is not None,
-         lambda c: f"{c.arch.name} has no mma.sync of {c.problem.dtype_a} x {c.problem.dtype_b}: it has "
-                   f"{_dtypes_of(c.arch.name)}"),
+         lambda c: f"{c.arch.name} has no mma.sync of {c.problem.dtype_a} x {c.problem.dtype_b}"
+                   f"{' with fp16 sums' * (c.problem.dtype_acc == 'fp16')}: it has {_dtypes_of(c.arch.name)}"),
     Rule("arch.fp8_converted", "the target multiplies fp8 by mma.sync itself, without converting it to fp16 first",
          f"{_SPILLS}; sizes of the same kernel for sm_89 and sm_90a", (),
          lambda c: not c.problem.dtype_a.startswith("fp8") or "wgmma" not in c.arch.features,
@@ -123,7 +129,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("held_registers", "fragment_registers", "entry_registers"),
          lambda c: loop_registers(c) <= c["entry_registers"], _loop_numbers),
     Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
-         ("accumulator_registers", "entry_registers", "split_k"),
+         ("accumulator_registers", "warp_n", "entry_registers", "split_k"),
          lambda c: finish_registers(c) <= c["entry_registers"],
          lambda c: f"{c.first('accumulator_registers')} sums need {int(finish_registers(c)[0])} > {_entry_numbers(c)}"),
     Rule("smem.capacity", "stages fit the opt-in shared memory of a block",

@@ -140,6 +140,9 @@ def _held_numbers(c: Columns) -> str:
 LEGAL: Final[tuple[Rule, ...]] = (
     Rule("arch.wgmma", "wgmma and setmaxnreg exist only on sm_90a", wgmma.SOURCE, (),
          lambda c: "wgmma" in c.arch.features, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
+    Rule("problem.sums", "sums are f32 or s32", f"{_KERNEL}: its epilogue takes 32-bit sums", (),
+         lambda c: c.problem.dtype_acc != "fp16",
+         lambda c: "f16 sums; use mma_sync, or f32 sums: wgmma is as fast with them"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
          lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
          lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),

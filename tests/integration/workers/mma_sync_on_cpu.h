@@ -112,24 +112,43 @@ double element(u32 word, unsigned place) {
 }
 /// D of m16n8 over 32 bytes of K, as "Matrix Fragments for mma" of the PTX ISA gives rows, columns and k to lanes: A's
 /// registers are rows r and r + 8 of the lower half of K, then of the upper one; B's are its lower and its upper half.
-template <Input kA, Input kB, class Sums>
-void mma_sync(Sums (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    constexpr unsigned kPacked = kA == Input::kTf32 ? 1 : kA == Input::kBf16 || kA == Input::kFp16 ? 2 : 4;
-    const u32 mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const u32* const all = on_cpu::together(mine, 6);
-    const unsigned lane = threadIdx.x % 32;
-    for (unsigned i = 0; i < 4; ++i) {
-        const unsigned row = lane / 4, below = i / 2, column = lane % 4 * 2 + i % 2;
-        double sum = 0;
-        for (unsigned half = 0; half < 2; ++half) {
-            for (unsigned quad = 0; quad < 4; ++quad) {
-                for (unsigned place = 0; place < kPacked; ++place) {
-                    sum += element<kA>(all[(row * 4 + quad) * 8 + 2 * half + below], place) *
-                           element<kB>(all[(column * 4 + quad) * 8 + 4 + half], place);
+template <Input kA, Input kB>
+struct Products {
+    double of[4];
+
+    Products(const u32 (&a)[4], const u32 (&b)[2]) {
+        constexpr unsigned kPacked = kA == Input::kTf32 ? 1 : kA == Input::kBf16 || kA == Input::kFp16 ? 2 : 4;
+        const u32 mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+        const u32* const all = on_cpu::together(mine, 6);
+        const unsigned lane = threadIdx.x % 32;
+        for (unsigned i = 0; i < 4; ++i) {
+            const unsigned row = lane / 4, below = i / 2, column = lane % 4 * 2 + i % 2;
+            double sum = 0;
+            for (unsigned half = 0; half < 2; ++half) {
+                for (unsigned quad = 0; quad < 4; ++quad) {
+                    for (unsigned place = 0; place < kPacked; ++place) {
+                        sum += element<kA>(all[(row * 4 + quad) * 8 + 2 * half + below], place) *
+                               element<kB>(all[(column * 4 + quad) * 8 + 4 + half], place);
+                    }
                 }
             }
+            of[i] = sum;
         }
-        d[i] = Sums(d[i] + sum);
+    }
+};
+template <Input kA, Input kB, class Sums>
+void mma_sync(Sums (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    const Products<kA, kB> products(a, b);
+    for (unsigned i = 0; i < 4; ++i) d[i] = Sums(d[i] + products.of[i]);
+}
+/// f16 sums: two neighbours of a row in one register, those eight rows below in the other.
+template <Input kA, Input kB>
+void mma_sync(u32 (&d)[2], const u32 (&a)[4], const u32 (&b)[2]) {
+    const Products<kA, kB> products(a, b);
+    for (unsigned i = 0; i < 2; ++i) {
+        const double low = cvt_f32_f16(u16(d[i])) + products.of[2 * i];
+        const double high = cvt_f32_f16(u16(d[i] >> 16)) + products.of[2 * i + 1];
+        d[i] = cvt_f16x2(float(low), float(high));
     }
 }
 

@@ -37,6 +37,10 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("40x30x260", "int8", "nt", 2, "none", SMALL | {"tile_k": 256, "stages": 2, "split_k": 2}),
     ("31x45x100", "int8,uint8,bf16,s32", "tt", 1, "alpha+bias+gelu", SMALL | {"tile_k": 64}),
     ("70x33x90", "uint8,int8,int8,s32", "nt", 1, "alpha", SMALL | {"tile_k": 64, "persistent": 1, "split_k": 2}),
+    ("40x44x300", "fp16_acc16", "tn", 1, "alpha+bias+relu", SMALL | {"tile_n": 16, "stages": 4}),
+    ("37x50x200", "fp16,fp16,f32,fp16", "nt", 2, "none", SMALL | {"warps_n": 2, "split_k": 3, "tile_k": 64}),
+    ("9x60x333", "fp8_e5m2,fp8_e4m3,fp16,fp16", "nt", 1, "beta", SMALL | {"swap_ab": 1, "tile_k": 64, "tile_n": 16}),
+    ("20x40x260", "fp8_e4m3,fp8_e4m3,fp8_e4m3,fp16", "nn", 1, "alpha", SMALL | {"tile_k": 64}),
     ("3x5x2", "bf16,bf16,f32,f32", "nn", 1, "none", SMALL | {"tile_m": 96, "tile_n": 8}),
 ]  # fmt: skip
 
@@ -103,7 +107,7 @@ FAULTS = [
     ("a slice of K that ends a stage early", "tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);",
      "tile.k_end = tile.k + each;", 2),
     ("slices of K that overlap", "tile.split * each + min(tile.split, longer)", "tile.split * each", 2),
-    ("sums not cleared", "        clear(sums);\n        Accumulators recent;", "        Accumulators recent;", 1),
+    ("sums not cleared", "        sums.clear();\n        Sums<Config> recent;", "        Sums<Config> recent;", 1),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from space.cards import CARDS, TENSOR_SHARE
+from space.cards import CARDS, HALF_SUMS, TENSOR_SHARE
 from space.devices import DriverFacts, identity_named, identity_of, known_names, profile_from, profile_named
 from space.errors import ProfileError
 
@@ -114,8 +114,17 @@ def test_every_figure_has_a_source(name: str) -> None:
 def test_dtypes_are_those_of_the_tensor_cores(name: str) -> None:
     card = CARDS[name]
     fp8 = set() if card.arch in ("sm_80", "sm_86", "sm_87") else {"fp8_e4m3", "fp8_e5m2"}
-    assert set(card.tensor_tflops) == {"bf16", "fp16", "tf32", "int8"} | fp8
-    assert set(card.tensor_tflops) <= set(TENSOR_SHARE)
+    half_sums = {f"{dtype}{HALF_SUMS}" for dtype in fp8 | {"fp16"}} if "GeForce" in name else set()
+    assert set(card.tensor_tflops) == {"bf16", "fp16", "tf32", "int8"} | fp8 | half_sums
+    assert {dtype.removesuffix(HALF_SUMS) for dtype in card.tensor_tflops} <= set(TENSOR_SHARE)
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_f16_sums_are_twice_as_fast_on_geforce_and_as_fast_elsewhere(name: str) -> None:
+    profile, faster = profile_named(name), 2 if "GeForce" in name else 1
+    for dtype in {"fp16", "fp8_e4m3", "fp8_e5m2"} & set(profile.tensor_tflops):
+        assert profile.peak_tflops(f"{dtype}_acc16") == pytest.approx(faster * profile.peak_tflops(dtype))
+        assert profile.peak_tflops(f"{dtype},{dtype},bf16,fp16") == profile.peak_tflops(f"{dtype}_acc16")
 
 
 @pytest.mark.parametrize("name", CARDS)

@@ -22,6 +22,7 @@ FAMILY = family_named("gemv")
 BREAKS: list[tuple[str, str, str, int, dict[str, object], str]] = [
     ("5x64x64", "bf16", "nt", 1, {"rows": 4}, "problem.rows"),
     ("1x64x64", "bf16", "nn", 1, {}, "problem.layout"),
+    ("1x64x64", "fp16_acc16", "nt", 1, {}, "problem.sums"),
     ("3x64x64", "bf16", "nt", 1, {"rows": 2}, "rows.match"),
     ("1x64x64", "tf32", "nt", 1, {"load_bytes": 2}, "load.element"),
     # 4,099 elements of 2 B are 8,198 B.

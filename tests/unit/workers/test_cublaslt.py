@@ -70,11 +70,17 @@ def test_fast_accumulation_is_the_numerics_of_the_problem() -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "compute", "scale"),
-    [("bf16", 68, 0), ("fp16", 68, 0), ("tf32", 77, 0), ("fp8_e5m2", 68, 0), ("int8", 72, 10)],
+    [("bf16", 68, 0), ("fp16", 68, 0), ("tf32", 77, 0), ("fp8_e5m2", 68, 0), ("int8", 72, 10),
+     ("fp16_acc16", 64, 2)],
 )
 def test_sums_are_of_the_accumulators_type(dtype: str, compute: int, scale: int) -> None:
     lt, _ = described(Gemm.of(16, 16, 16, dtype))
     assert (lt.attributes["compute"], lt.attributes["scale"]) == (compute, scale)
+
+
+def test_alpha_is_f16_beside_f16_sums() -> None:
+    _, matmul = described(Gemm.of(16, 16, 16, "fp16_acc16", epilogue="alpha"))
+    assert matmul.scalar(1.5).value == int(np.float16(1.5).view(np.uint16))
 
 
 def launcher(monkeypatch: pytest.MonkeyPatch, problem: Gemm, config: Config, lt: Recorder) -> cublaslt.LibraryLauncher:
@@ -219,12 +225,18 @@ def test_what_the_heuristic_refuses_has_no_candidates() -> None:
         (Gemm.of(8, 8, 8, epilogue="silu"), "silu"),
         (Gemm.of(8, 8, 8, "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32", epilogue="bias"), "fp8_e4m3 output"),
         (Gemm.of(8, 8, 8, "int8,int8,bf16,s32", epilogue="alpha"), "s32 sums"),
+        (Gemm.of(8, 8, 8, "fp8_e4m3_acc16"), "f16 sums"),
+        (Gemm.of(8, 8, 8, "fp16,fp16,f32,fp16"), "f16 sums"),
     ],
 )
 def test_what_the_library_has_not_is_said(problem: Gemm, reason: str) -> None:
     assert reason in cublaslt.unsupported(problem)
 
 
-@pytest.mark.parametrize("dtype", [word for word in DTYPES if word != "uint8"])
+#: Words that the library has no product for, whatever the epilogue.
+NEVER = {"uint8", "fp8_e4m3_acc16", "fp8_e5m2_acc16"}
+
+
+@pytest.mark.parametrize("dtype", [word for word in DTYPES if word not in NEVER])
 def test_every_other_dtype_word_may_have_a_baseline(dtype: str) -> None:
     assert cublaslt.unsupported(Gemm.of(64, 64, 64, dtype)) == ""

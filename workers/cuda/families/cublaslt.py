@@ -31,7 +31,9 @@ _TYPES: Final = {
     "f32": 0, "tf32": 0, "fp16": 2, "int8": 3, "s32": 10, "bf16": 14, "fp8_e4m3": 28, "fp8_e5m2": 29,
 }  # fmt: skip
 #: cublas_api.h: cublasComputeType_t and cublasOperation_t.
-_COMPUTE_32F, _COMPUTE_32I, _COMPUTE_TF32 = 68, 72, 77
+_COMPUTE_16F, _COMPUTE_32F, _COMPUTE_32I, _COMPUTE_TF32 = 64, 68, 72, 77
+#: How sums are computed, and the dtype of alpha and beta, by accumulator; the others are f32.
+_COMPUTES: Final = {"s32": (_COMPUTE_32I, "s32"), "fp16": (_COMPUTE_16F, "fp16")}
 _OP_N, _OP_T = 0, 1
 #: cublasLt.h: cublasLtEpilogue_t; the values are bits that add up.
 _EPILOGUES: Final = {"relu": 2, "bias": 4, "gelu": 32}
@@ -78,6 +80,8 @@ def unsupported(problem: Gemm) -> str:
     """Why the library cannot have such a product; empty where it may. The heuristic decides."""
     if missing := {problem.dtype_a, problem.dtype_b, problem.dtype_c} - set(_TYPES):
         return f"cuBLASLt has no {', '.join(sorted(missing))}"
+    if problem.dtype_acc == "fp16" and {problem.dtype_a, problem.dtype_b, problem.dtype_c} != {"fp16"}:
+        return "cuBLASLt has f16 sums of fp16 operands with an fp16 C only"
     if "silu" in problem.epilogue_parts:
         return "cuBLASLt fuses no silu"
     if problem.dtype_c in ("fp8_e4m3", "fp8_e5m2") and problem.epilogue_parts & {"beta", "bias"}:
@@ -106,9 +110,10 @@ class Matmul:
     ) -> None:
         self._library, self._problem = library, problem
         m, n, k = problem.m, problem.n, problem.k
-        whole = self.whole = problem.dtype_acc == "s32"
-        compute = _COMPUTE_32I if whole else _COMPUTE_TF32 if problem.dtype_a == "tf32" else _COMPUTE_32F
-        scale, dtype_c = _TYPES["s32" if whole else "f32"], problem.dtype_c
+        self.whole = problem.dtype_acc == "s32"
+        sums = _COMPUTES.get(problem.dtype_acc, (_COMPUTE_32F, "f32"))
+        compute, scalars = (_COMPUTE_TF32, "f32") if problem.dtype_a == "tf32" else sums
+        scale, dtype_c = _TYPES[scalars], problem.dtype_c
         # With an fp8 output the C that beta scales is bf16, read or not (cuBLAS documentation, cublasLtMatmul).
         source = "bf16" if dtype_c.startswith("fp8") else dtype_c
         self._types = compute, scale, *(_TYPES[each] for each in (problem.dtype_b, problem.dtype_a, source, dtype_c))
@@ -173,8 +178,10 @@ class Matmul:
         self._set(kinds.A_SCALE_POINTER, b, np.uint64)
         self._set(kinds.B_SCALE_POINTER, a, np.uint64)
 
-    def scalar(self, value: float) -> ctypes.c_int32 | ctypes.c_float:
-        """Alpha or beta as the library takes it. Of whole sums they are only 1 and 0."""
+    def scalar(self, value: float) -> ctypes.c_int32 | ctypes.c_uint16 | ctypes.c_float:
+        """Alpha or beta as the library takes it: f16 beside f16 sums. Of whole sums they are only 1 and 0."""
+        if self._problem.dtype_acc == "fp16":
+            return ctypes.c_uint16(int(np.float16(value).view(np.uint16)))
         return ctypes.c_int32(int(value)) if self.whole else ctypes.c_float(value)
 
     def note(self, config: Config, algorithm: Algorithm) -> str:

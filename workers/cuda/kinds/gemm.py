@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from space.kinds.gemm import Gemm
-from workers.cuda.bounds import FORMATS, bounds_of
+from workers.cuda.bounds import FORMATS, MOST_EXACT_HALF_K, bounds_of
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Buffer
 from workers.cuda.kinds.runtime import Reference, Runtime
@@ -110,7 +110,9 @@ class GemmRuntime(Runtime):
         return GemmReference(problem, tools, exact_sums)
 
     def probes(self, problem: Gemm) -> bool:
-        """fp8 sums in fewer bits than f32's have bounds that grow as K does (see `bounds.accumulation_share`)."""
+        """Sums in fewer bits than f32's have bounds that grow as K does (see `bounds.accumulation_share`)."""
+        if problem.dtype_acc == "fp16":
+            return problem.k <= MOST_EXACT_HALF_K
         return problem.dtype_a.startswith("fp8") and problem.numerics == "fast"
 
     def place(self, problem: Gemm, element: int) -> str:

@@ -24,6 +24,7 @@
 #include "mma_sync/copy.cuh"
 #include "mma_sync/fragments.cuh"
 #include "mma_sync/shape.cuh"
+#include "mma_sync/sums.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma_sync.cuh"
 
@@ -36,7 +37,6 @@ template <class Config>
 struct MmaGemm {
     using S = Shape<Config>;
     using Smem = SharedMemory<Config>;
-    using Accumulators = typename Fragment<Config>::Accumulators;
     static_assert(sizeof(Smem) == Config::kSharedMemoryBytes, "space/families/mma_sync/derive.py says otherwise");
     static_assert(!Config::kPromoted || kPromotionK % Config::kTileK == 0 || Config::kTileK % kPromotionK == 0,
                   "sums are promoted between stages or within one");
@@ -51,24 +51,24 @@ struct MmaGemm {
 #pragma unroll 1
         for (int at = blockIdx.x; at < args.grid.tiles; at += gridDim.x) {
             const Tile tile = tile_at<Config::kSplits != 0>(args.grid, at);
-            Accumulators d;
+            Sums<Config> d;
             multiply(fragments, tile, d);
             write(tile, tile.m * Config::kTileM + row, tile.n * Config::kTileN + column, d);
         }
     }
 
     /// The main loop of one tile.
-    __device__ __forceinline__ void multiply(const FragmentLoad<Config>& fragments, const Tile& tile, Accumulators& sums) {
+    __device__ __forceinline__ void multiply(const FragmentLoad<Config>& fragments, const Tile& tile, Sums<Config>& sums) {
         StageCopy<Config> copies(smem, args, tile);
 #pragma unroll
         for (int stage = 0; stage < Config::kStages - 1; ++stage) {
             copies.template part<0, 1>();
             copies.commit();
         }
-        clear(sums);
-        Accumulators recent;  // fp8 sums since the last promotion
-        if constexpr (Config::kPromoted) clear(recent);
-        Accumulators& d = Config::kPromoted ? recent : sums;
+        sums.clear();
+        Sums<Config> recent;  // fp8 sums since the last promotion
+        if constexpr (Config::kPromoted) recent.clear();
+        Sums<Config>& d = Config::kPromoted ? recent : sums;
         wait_for_next_stage();
         Fragments<Config> held[2];
         int stage = 0;
@@ -80,13 +80,13 @@ struct MmaGemm {
             if constexpr (Config::kPromoted) promote(k + 1, recent, sums);
             stage = next;
         }
-        if constexpr (Config::kPromoted) add(recent, sums);
+        if constexpr (Config::kPromoted) sums.add(recent);
     }
 
     /// Step `kStep` of a stage and those after it: see the table above.
     template <int kStep>
     __device__ __forceinline__ void steps(const FragmentLoad<Config>& fragments, int stage, int next,
-                                          Fragments<Config> (&held)[2], StageCopy<Config>& copies, Accumulators& d) {
+                                          Fragments<Config> (&held)[2], StageCopy<Config>& copies, Sums<Config>& d) {
         constexpr int kLast = S::kSteps - 1;
         fragments.load(smem.stages[kStep == kLast ? next : stage], (kStep + 1) % S::kSteps, held[(kStep + 1) % 2]);
         if constexpr (kStep < kLast) copies.template part<kStep, kLast>();
@@ -103,55 +103,43 @@ struct MmaGemm {
         __syncthreads();
     }
 
-    __device__ __forceinline__ static void products(const Fragments<Config>& held, Accumulators& d) {
+    __device__ __forceinline__ static void products(const Fragments<Config>& held, Sums<Config>& d) {
 #pragma unroll
         for (int i = 0; i < S::kBlocksM; ++i) {
 #pragma unroll
             for (int j = 0; j < S::kBlocksN; ++j) {
-                auto& sums = reinterpret_cast<Accumulator<Config>(&)[4]>(d[i][4 * j]);
-                mma_sync<Config::kInputA, Config::kInputB>(sums, held.a[i], held.b[j]);
+                mma_sync<Config::kInputA, Config::kInputB>(d.at(i, j), held.a[i], held.b[j]);
             }
         }
     }
 
-    // ------------------------------------------------------------------------------- promotion of fp8 sums
-
     /// Adds what has been summed since the last promotion, if `stages` stages end one.
-    __device__ __forceinline__ static void promote(int stages, Accumulators& recent, Accumulators& sums) {
+    __device__ __forceinline__ static void promote(int stages, Sums<Config>& recent, Sums<Config>& sums) {
         constexpr int kStages = Config::kTileK >= kPromotionK ? 1 : kPromotionK / Config::kTileK;
         if (stages % kStages != 0) return;
-        add(recent, sums);
-        clear(recent);
-    }
-    __device__ __forceinline__ static void add(const Accumulators& from, Accumulators& to) {
-#pragma unroll
-        for (int i = 0; i < S::kBlocksM; ++i) {
-#pragma unroll
-            for (int j = 0; j < 4 * S::kBlocksN; ++j) to[i][j] += from[i][j];
-        }
-    }
-    __device__ __forceinline__ static void clear(Accumulators& sums) {
-#pragma unroll
-        for (int i = 0; i < S::kBlocksM; ++i) {
-#pragma unroll
-            for (int j = 0; j < 4 * S::kBlocksN; ++j) sums[i][j] = 0;
-        }
+        sums.add(recent);
+        recent.clear();
     }
 
     // --------------------------------------------------------------------------------------------- epilogue
 
     /// Writes this warp's part of the tile, or adds it up with those of the other slices of K.
-    __device__ __forceinline__ void write(const Tile& tile, int row, int column, const Accumulators& d) const {
+    __device__ __forceinline__ void write(const Tile& tile, int row, int column, const Sums<Config>& d) const {
         const Finish<Config> finish{args, tile.batch};
         if constexpr (Config::kSplits) {
             SplitK<Config> slice(args, tile.index, tile.split, args.grid.splits.divisor);
-            const u32 shares = slice.store(kSplitBarrier, &smem.shares, d);
+            typename Fragment<Config>::Accumulators wide;
+#pragma unroll
+            for (int i = 0; i < S::kBlocksM; ++i) d.widen(i, wide[i]);
+            const u32 shares = slice.store(kSplitBarrier, &smem.shares, wide);
             slice.fix_up(shares, finish, row, column);
         } else {
             DirectStore<Config> store(finish);
 #pragma unroll
             for (int i = 0; i < S::kBlocksM; ++i) {
-                store.block(row + i * kInstructionM, column, d[i]);
+                typename Fragment<Config>::Block wide;
+                d.widen(i, wide);
+                store.block(row + i * kInstructionM, column, wide);
                 // Otherwise the compiler requests what all rows read at once, for which there are no registers.
                 __syncwarp();
             }

@@ -26,6 +26,19 @@ MMA_SYNC(mma_m16n8k32_s8_u8, int, "+r", "m16n8k32.row.col.s32.s8.u8.s32")
 MMA_SYNC(mma_m16n8k32_u8_s8, int, "+r", "m16n8k32.row.col.s32.u8.s8.s32")
 MMA_SYNC(mma_m16n8k32_u8_u8, int, "+r", "m16n8k32.row.col.s32.u8.u8.s32")
 
+#define MMA_SYNC_F16(name, instruction)                                                                              \
+    __device__ __forceinline__ void name(u32 (&d)[2], const u32 (&a)[4], const u32 (&b)[2]) {                        \
+        asm("mma.sync.aligned." instruction " {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"                       \
+            : "+r"(d[0]), "+r"(d[1])                                                                                 \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                     \
+    }
+
+MMA_SYNC_F16(mma_m16n8k16_f16_f16, "m16n8k16.row.col.f16.f16.f16.f16")
+MMA_SYNC_F16(mma_m16n8k32_e4m3_e4m3_f16, "m16n8k32.row.col.f16.e4m3.e4m3.f16")
+MMA_SYNC_F16(mma_m16n8k32_e4m3_e5m2_f16, "m16n8k32.row.col.f16.e4m3.e5m2.f16")
+MMA_SYNC_F16(mma_m16n8k32_e5m2_e4m3_f16, "m16n8k32.row.col.f16.e5m2.e4m3.f16")
+MMA_SYNC_F16(mma_m16n8k32_e5m2_e5m2_f16, "m16n8k32.row.col.f16.e5m2.e5m2.f16")
+
 /// The instruction of these dtypes. Sums of integers wrap.
 template <Input kA, Input kB, class Sums>
 __device__ __forceinline__ void mma_sync(Sums (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
@@ -40,4 +53,15 @@ __device__ __forceinline__ void mma_sync(Sums (&d)[4], const u32 (&a)[4], const 
     else if constexpr (kA == Input::kInt8) mma_m16n8k32_s8_u8(d, a, b);
     else if constexpr (kA == Input::kUint8 && kB == Input::kInt8) mma_m16n8k32_u8_s8(d, a, b);
     else mma_m16n8k32_u8_u8(d, a, b);
+}
+
+/// The instruction with f16 sums: `d[0]` packs two neighbours of a row, `d[1]` those eight rows below.
+template <Input kA, Input kB>
+__device__ __forceinline__ void mma_sync(u32 (&d)[2], const u32 (&a)[4], const u32 (&b)[2]) {
+    static_assert(kA == Input::kFp16 || kA == Input::kFp8E4m3 || kA == Input::kFp8E5m2, "only these have f16 sums");
+    if constexpr (kA == Input::kFp16) mma_m16n8k16_f16_f16(d, a, b);
+    else if constexpr (kA == Input::kFp8E4m3 && kB == Input::kFp8E4m3) mma_m16n8k32_e4m3_e4m3_f16(d, a, b);
+    else if constexpr (kA == Input::kFp8E4m3) mma_m16n8k32_e4m3_e5m2_f16(d, a, b);
+    else if constexpr (kB == Input::kFp8E4m3) mma_m16n8k32_e5m2_e4m3_f16(d, a, b);
+    else mma_m16n8k32_e5m2_e5m2_f16(d, a, b);
 }

@@ -5,14 +5,16 @@ import { Refusal } from "./api.js";
 /** @typedef {{m: number, n: number, k: number, dtype: string, layout: string, batch?: number, epilogue?: string, kind?: string}} Fields */
 
 const WORDS = ["bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "fp8_e4m3_e5m2", "fp8_e4m3_promoted", "fp8_e5m2_promoted",
-  "int8", "uint8"];
+  "fp16_acc16", "fp8_e4m3_acc16", "fp8_e5m2_acc16", "int8", "uint8"];
 const LAYOUTS = ["nt", "nn", "tn", "tt"];
 /** A, B, C and accumulator of the dtype words. */
 const OPERANDS = /** @type {Record<string, string>} */ ({
   "bf16,bf16,bf16,f32": "bf16", "fp16,fp16,fp16,f32": "fp16", "tf32,tf32,f32,f32": "tf32",
   "fp8_e4m3,fp8_e4m3,bf16,f32": "fp8_e4m3", "fp8_e5m2,fp8_e4m3,bf16,f32": "fp8_e5m2",
   "fp8_e4m3,fp8_e5m2,bf16,f32": "fp8_e4m3_e5m2", "fp8_e4m3,fp8_e4m3,bf16,f32_promoted": "fp8_e4m3_promoted",
-  "fp8_e5m2,fp8_e4m3,bf16,f32_promoted": "fp8_e5m2_promoted", "int8,int8,s32,s32": "int8", "uint8,uint8,s32,s32": "uint8",
+  "fp8_e5m2,fp8_e4m3,bf16,f32_promoted": "fp8_e5m2_promoted", "fp16,fp16,fp16,fp16": "fp16_acc16",
+  "fp8_e4m3,fp8_e4m3,fp16,fp16": "fp8_e4m3_acc16", "fp8_e5m2,fp8_e4m3,fp16,fp16": "fp8_e5m2_acc16",
+  "int8,int8,s32,s32": "int8", "uint8,uint8,s32,s32": "uint8",
 });
 const KEY = /^gemm:([\w,]+):(\w\w):(\d+)x(\d+)x(\d+):b(\d+):([\w+]+)$/;
 
