@@ -216,6 +216,8 @@ def launching(
     def launch() -> None:
         if copy.bias:
             matmul.set_bias(copy.bias)
+        if copy.scale_a:
+            matmul.set_scales(copy.scale_a, copy.scale_b)
         scalars = ctypes.addressof(alpha), ctypes.addressof(beta)
         matmul.launch(machine.stream(), copy, algorithm, workspace.data_ptr(), *scalars)
 

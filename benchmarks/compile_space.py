@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,6 +37,8 @@ SHAPES = {
     "mma_sync": ((4096, 4096, 8192), (4096, 4104, 8196), (4100, 4096, 8190), (4098, 4097, 8191)),
 }
 EPILOGUES = ("none", "alpha", "alpha+beta", "bias+gelu", "relu", "alpha+beta+bias+silu")
+#: Of 8-bit floats, where the family takes them.
+SCALED = ("scaled", "scaled_rowwise", "scaled+bias+gelu", "scaled_rowwise+bias")
 OUTPUTS = {"f32": ("f32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2"), "s32": ("s32", "int8", "bf16", "f32")}
 DRAWS = 60_000
 
@@ -80,6 +83,9 @@ def samples(
         # Shapes cycle out of step with dtypes and layouts.
         shape = shapes[(place + place // len(problems)) % len(shapes)]
         problem = Gemm.of(*shape, f"{a},{b},{output},{acc}", layout, epilogue=str(rng.choice(EPILOGUES)))
+        if a.startswith("fp8"):
+            scaled = replace(problem, epilogue=str(rng.choice(SCALED)))
+            problem = scaled if place % 2 and family.takes(scaled, device) else problem
         yield problem, legal_config(family, problem, rng, device)
 
 

@@ -50,7 +50,7 @@ class Operands(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in ("a", "b", "c", "source", "bias")), ("alpha", ctypes.c_float),
-        ("beta", ctypes.c_float),
+        ("beta", ctypes.c_float), ("scale_a", ctypes.c_uint64), ("scale_b", ctypes.c_uint64),
     )  # fmt: skip
 
 
@@ -266,7 +266,10 @@ class Python:
             torch.cuda.synchronize()
             self._held += memory.values()
             self._on[stream].bring({name: each.data_ptr() for name, each in memory.items()})
-        self._on[stream](*copy)
+        *operands, scale_a, scale_b = copy
+        if scale_a:
+            self._on[stream].scale(scale_a, scale_b)
+        self._on[stream](*operands)
 
 
 def poisoned(expected: Expected) -> torch.Tensor:
@@ -279,7 +282,10 @@ def poisoned(expected: Expected) -> torch.Tensor:
 def copy_of(expected: Expected, c: torch.Tensor) -> Copy:
     """Addresses of the operands, as launchers take them."""
     source, bias = (0 if each is None else each.data_ptr() for each in (expected.source, expected.bias))
-    return Copy(expected.a.data_ptr(), expected.b.data_ptr(), c.data_ptr(), source, bias, expected.alpha, expected.beta)
+    scales = [each.data_ptr() for each in expected.scales or ()]
+    return Copy(
+        expected.a.data_ptr(), expected.b.data_ptr(), c.data_ptr(), source, bias, expected.alpha, expected.beta, *scales
+    )
 
 
 def repeated(launch: Callable[[int], object], machine: Machine) -> Callable[[int], Callable[[], None]]:

@@ -31,7 +31,7 @@ DISTANCE_DIGITS: Final = 9
 #: TMA extents and our kernels' loop counters are 32-bit.
 MAX_EXTENT: Final = 2**31 - 1
 
-Role = Literal["input", "output", "source", "bias"]
+Role = Literal["input", "output", "source", "bias", "scale"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Operand:
     Attributes:
         name: `a`, `b`, `c`, `source`, `bias` …
         role: what a worker does with it: `input` is filled with random data, `output` is poisoned and compared,
-            `source` is an output's content before the product, `bias` a vector that an epilogue adds.
+            `source` is an output's content before the product, `bias` a vector that an epilogue adds, `scale` what it
+            multiplies by.
         dtype: a key of `DTYPE_BYTES`.
         rows, columns, batch: extents of the matrix, and how many there are, one behind the other.
         column_major: whether neighbours of a column are neighbours in memory.

@@ -47,6 +47,9 @@ def product(problem: Gemm, copy: Any, read: Read = numbers) -> np.ndarray:  # no
     a = a.reshape(batch, k, m).swapaxes(1, 2) if problem.layout[0] == "t" else a.reshape(batch, m, k)
     b = b.reshape(batch, k, n) if problem.layout[1] == "n" else b.reshape(batch, n, k).swapaxes(1, 2)
     c = copy.alpha * (a @ b)
+    if problem.scales:
+        rows, columns = (m, n) if problem.scales == "scaled_rowwise" else (1, 1)
+        c = c * read(copy.scale_a, rows, "f32")[:, None] * read(copy.scale_b, columns, "f32")
     if "beta" in parts:
         c = c + copy.beta * read(copy.source, c.size, problem.dtype_c).reshape(c.shape)
     if "bias" in parts:

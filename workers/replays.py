@@ -17,7 +17,7 @@ SHOWN: Final = 12
 
 def source_here(problem: Problem, arch: str) -> str:
     """Digest of this version's kernels for a problem: the source of every family that competes for it."""
-    return sources_digest(families_for(arch, problem))
+    return sources_digest(families_for(arch, problem), problem)
 
 
 def replay_sentence(config: Config, by: Provenance, moment: datetime | None, here: str) -> str:

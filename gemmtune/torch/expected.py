@@ -36,6 +36,7 @@ class Expected:
     Attributes:
         a, b, bias, source: operands, of `[batch, rows, columns]` where they are matrices.
         alpha, beta: exact in f32; 1 and 0 where the epilogue has none.
+        scales: of A and B in f32, of `[1]` or `[M, 1]` and `[1, N]`; None where the epilogue has none.
         shape, dtype, elements: of C.
     """
 
@@ -51,6 +52,7 @@ class Expected:
         self.source = self._matrices("source", problem.dtype_c, m, n) if "beta" in parts else None
         self.bias = self._made(problem.dtype_bias, n) if "bias" in parts else None
         self.alpha, self.beta = (1.5 if "alpha" in parts else 1.0), (-0.75 if "beta" in parts else 0.0)
+        self.scales = self._scales()
         self.shape, self.dtype = (batch, m, n), DTYPES[problem.dtype_c]
         self.elements = batch * m * n
         self._activation = next((name for name in _ACTIVATIONS if name in parts), "none")
@@ -87,9 +89,10 @@ class Expected:
         """A block of C in f64, and the bound of its elements; `finish_element` of the tuner's verification."""
         a, b = self.a[item, rows].double(), self.b[item, :, columns].double()
         shares = self._bounds
-        x = self.alpha * (a @ b)
+        factor = self._factor(rows, columns)
+        x = factor * (a @ b)
         terms = x.abs()
-        error = abs(self.alpha) * shares.accumulation * a.norm(dim=1)[:, None] * b.norm(dim=0)[None]
+        error = factor.abs() * shares.accumulation * a.norm(dim=1)[:, None] * b.norm(dim=0)[None]
         if self.source is not None:
             added = self.beta * self.source[item, rows, columns].double()
             x, terms = x + added, terms + added.abs()
@@ -102,6 +105,22 @@ class Expected:
             y = _ACTIVATIONS[self._activation](x)
             error = _STEEPEST * error + shares.activation * x.abs()
         return y, shares.rounding * (y.abs() + error) + error + shares.smallest
+
+    def _scales(self) -> tuple[Tensor, Tensor] | None:
+        problem = self.problem
+        if not problem.scales:
+            return None
+        shapes = ((problem.m, 1), (1, problem.n)) if problem.scales == "scaled_rowwise" else ((1,), (1,))
+        made = (torch.rand(shape, device=self.device, generator=self._random) + 0.5 for shape in shapes)
+        first, second = made
+        return first, second
+
+    def _factor(self, rows: slice, columns: slice) -> Tensor:
+        """alpha or the product of scales, in f64, for a block of C."""
+        if self.scales is None:
+            return torch.tensor(self.alpha, dtype=torch.float64, device=self.device)
+        first, second = (scale.double() for scale in self.scales)
+        return first[rows] * second[:, columns] if self.problem.scales == "scaled_rowwise" else first * second
 
     def _matrices(self, name: str, dtype: str, rows: int, columns: int, transposed: bool = False) -> Tensor:
         shape = (columns, rows) if transposed else (rows, columns)

@@ -33,6 +33,8 @@ log = logging.getLogger("gemmtune.torch")
 OVERLOADS: Final = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "_scaled_mm", "_scaled_mm.out")
 #: Places of the other arguments of `_scaled_mm`.
 _SCALES, _BIAS, _SCALE_RESULT, _OUT_DTYPE, _FAST = slice(2, 4), 4, 5, 6, 7
+#: `_scaled_mm` takes K and N that are multiples of this.
+_STEP: Final = 16
 #: Any alpha but 1: scales multiply the product as alpha does.
 _SCALED: Final = 2.0
 #: Kinds of calls that are remembered; beyond, unknown kinds go to torch.
@@ -46,7 +48,8 @@ class Parts(NamedTuple):
 
     Attributes:
         output: dtype of C.
-        scales: of A and B, one f32 each on the device.
+        scales: of A and B, f32 on the device: one each, or one for each row and column.
+        scaling: which of `space.kinds.gemm.SCALES` they are; empty without.
         promoted: whether sums of 8-bit floats are in true f32.
     """
 
@@ -58,6 +61,7 @@ class Parts(NamedTuple):
     beta: float = 0.0
     output: torch.dtype | None = None
     scales: tuple[Tensor, Tensor] | None = None
+    scaling: str = ""
     promoted: bool = False
 
 
@@ -112,7 +116,7 @@ class Installed:
         kind = (
             overload, a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype,
             None if added is None else (added.shape, added.stride(), added.dtype), parts.alpha == 1.0, parts.output,
-            parts.promoted,
+            parts.promoted, parts.scaling,
             a.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest",
         )  # fmt: skip
         found = self._kinds.get(kind, _UNKNOWN)
@@ -136,9 +140,8 @@ class Installed:
 
     def _decide(self, kind: Hashable, parts: Parts) -> Kernel | None:
         """The loaded kernel of a kind of calls; None where torch computes."""
-        problem = _problem(parts)
-        best = self.source.bests.get(problem.key) if problem else None
-        if problem is None or best is None or (parts.scales and not _takes_scales(best)):
+        problem, best = self._best(parts)
+        if problem is None or best is None:
             return self._remember(kind, None)
         if _saved_us(best) < self.eager_us:
             # Loaded here all the same, for graphs.
@@ -152,6 +155,16 @@ class Installed:
             strides=strides_of(parts.a, parts.b),
         )  # fmt: skip
         return self._remember(kind, prepared if isinstance(prepared, Kernel) else None)
+
+    def _best(self, parts: Parts) -> tuple[Gemm | None, Best | None]:
+        """The problem of a call and its best."""
+        problem = _problem(parts, parts.scaling)
+        best = self.source.bests.get(problem.key) if problem else None
+        if best is None and parts.scaling == "scaled":
+            # Tables from before scales had a word of their own call them alpha.
+            problem = _problem(parts)
+            best = self.source.bests.get(problem.key) if problem else None
+        return problem, best if best is None or not parts.scaling or _takes_scales(best) else None
 
     def _remember(self, kind: Hashable, found: Kernel | None) -> Kernel | None:
         with self._lock:
@@ -228,8 +241,10 @@ def _saved_us(best: Best) -> float:
 
 
 def _takes_scales(best: Best) -> bool:
-    """Whether a best reads scales on the device: the library's algorithms do, our kernels take alpha from the host."""
+    """Whether a best reads scales on the device: with alpha, which ours take from the host, only the library's do."""
     problem = best.problem
+    if isinstance(problem, Gemm) and problem.scales:
+        return True
     eight = isinstance(problem, Gemm) and problem.dtype_a.startswith("fp8") and "alpha" in problem.epilogue_parts
     return eight and not family_named(best.config.family).own
 
@@ -258,21 +273,38 @@ def _shapes_of(source: Exact) -> frozenset[tuple[tuple[int, ...], tuple[int, ...
 
 
 def _scaled_parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
-    """The operands of `_scaled_mm`; None where a scale is not one number for a whole operand."""
+    """The operands of `_scaled_mm`; None where blocks have scales, and where torch has something to say."""
     bias, scale_result, output, fast = (
         args[place] if len(args) > place else kwargs.get(name, usual)
         for place, name, usual in ((_BIAS, "bias", None), (_SCALE_RESULT, "scale_result", None),
                                    (_OUT_DTYPE, "out_dtype", None), (_FAST, "use_fast_accum", False))
     )  # fmt: skip
-    first, second = args[_SCALES]
-    for scale in (first, second):
-        if scale.numel() != 1 or scale.dtype is not torch.float32 or scale.device != args[0].device:
-            return None
-    if scale_result is not None:
+    a, b, first, second = args[:4]
+    scaling = _scaling(a, b, first, second)
+    if scale_result is not None or not scaling or not _torch_scales(a, b):
         return None
     out = kwargs.get("out")
-    dtype = output or (args[0].dtype if out is None else out.dtype)
-    return Parts(args[0], args[1], bias, output=dtype, scales=(first, second), promoted=not fast)
+    dtype = output or (a.dtype if out is None else out.dtype)
+    if scaling == "scaled_rowwise" and dtype is not torch.bfloat16:
+        return None
+    return Parts(a, b, bias, output=dtype, scales=(first, second), scaling=scaling, promoted=not fast)
+
+
+def _scaling(a: Tensor, b: Tensor, first: Tensor, second: Tensor) -> str:
+    """Which of `space.kinds.gemm.SCALES` the scales of A [M,K] and B [K,N] are; empty for neither."""
+    if any(scale.dtype is not torch.float32 or scale.device != a.device for scale in (first, second)):
+        return ""
+    if first.numel() == 1 and second.numel() == 1:
+        return "scaled"
+    rowwise = first.shape == (a.shape[0], 1) and second.shape == (1, b.shape[1])
+    return "scaled_rowwise" if rowwise and first.is_contiguous() and second.is_contiguous() else ""
+
+
+def _torch_scales(a: Tensor, b: Tensor) -> bool:
+    """Whether torch's `_scaled_mm` takes A and B: what it refuses stays refused."""
+    both_e5m2 = a.dtype is torch.float8_e5m2 and b.dtype is torch.float8_e5m2
+    along_k = a.stride(1) == 1 and b.stride(0) == 1
+    return along_k and not both_e5m2 and a.shape[1] % _STEP == 0 and b.shape[1] % _STEP == 0
 
 
 def _parts(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
@@ -292,17 +324,19 @@ def _parts(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Part
     return Parts(a, b, source=added, alpha=float(alpha), beta=float(beta)) if added.dim() == 2 else None
 
 
-def _problem(parts: Parts) -> Gemm | None:
+def _problem(parts: Parts, scales: str = "") -> Gemm | None:
+    """The problem of a call; scales that have no word there are an alpha. None where no kernel takes its operands."""
     a, b = parts.a, parts.b
     if a.numel() == 0 or b.numel() == 0 or a.dtype not in OUTPUT_OF:
         return None
     if a.dtype is torch.float32 and torch.get_float32_matmul_precision() == "highest":
         return None
-    alpha, output = parts.alpha if parts.scales is None else _SCALED, parts.output or OUTPUT_OF[a.dtype]
+    alpha = _SCALED if parts.scaling and not scales else parts.alpha
+    output = parts.output or OUTPUT_OF[a.dtype]
     if output not in OUTPUTS:
         return None
     try:
-        return problem_of(a, b, parts.bias, parts.source, alpha, "none", output, parts.promoted)
+        return problem_of(a, b, parts.bias, parts.source, alpha, "none", output, parts.promoted, scales)
     except Refused:
         return None
 

@@ -108,7 +108,8 @@ class Kernel:
         """Launches it on the current stream; returns C, which is `out` if given.
 
         Args:
-            scales: of A and B, one f32 each on the device; only algorithms of the library read them.
+            scales: of A and B, f32 on the device; kernels of problems with scales read them, and the library's
+                algorithms for 8-bit floats.
 
         Raises:
             Refused: an address lacks the alignment that the config needs.

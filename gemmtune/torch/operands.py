@@ -69,9 +69,12 @@ def output_shape(a: Tensor, b: Tensor) -> list[int]:
 
 def problem_of(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str,
-    dtype: torch.dtype, promoted: bool,
+    dtype: torch.dtype, promoted: bool, scales: str = "",
 ) -> Gemm:  # fmt: skip
     """The problem that the tensors define; the strides give the layouts.
+
+    Args:
+        scales: how the operands are scaled on the device, one of `space.kinds.gemm.SCALES`.
 
     Raises:
         Refused: no kernel accepts a dtype, device, shape or stride; the message gives the reason.
@@ -85,7 +88,8 @@ def problem_of(
     flat = _flattened(a, b)
     rows = flat.shape[-2]
     letters = _lies("a", flat)[0], _lies("b", b)[0]
-    parts = ["alpha"] * (alpha != 1.0) + ["beta"] * (source is not None) + ["bias"] * (bias is not None)
+    given = {scales: bool(scales), "alpha": alpha != 1.0, "beta": source is not None, "bias": bias is not None}
+    parts = [part for part, has in given.items() if has]
     if activation != "none":
         if activation not in ACTIVATIONS:
             raise Refused(f"activation {activation!r} is unknown: use none, {', '.join(ACTIVATIONS)}")

@@ -23,8 +23,8 @@ from space.config import Config
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Strides
 
-#: Launches a, b, bias, source, alpha, beta into C.
-Launch = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, float, float, Tensor], object]
+#: Launches a, b, bias, source, alpha, beta into C; behind C the scales of A and B, where the problem has some.
+Launch = Callable[..., object]
 
 
 class Kernel(Protocol):
@@ -106,7 +106,8 @@ def difference(
     expected = Expected(problem, device, strides)
     for poison in _POISONS:
         held, c = _poisoned(expected, poison)
-        launch(expected.a, expected.b, expected.bias, expected.source, expected.alpha, expected.beta, c)
+        given = expected.a, expected.b, expected.bias, expected.source, expected.alpha, expected.beta, c
+        launch(*given, *([expected.scales] if expected.scales else []))
         if not bool((held[:_GUARD_BYTES] == poison).all() & (held[-_GUARD_BYTES:] == poison).all()):
             return "it writes beyond C"
         if wrong := expected.difference(c):

@@ -70,10 +70,26 @@ def stores_chunks(problem: Gemm, config: Config) -> bool:
 
 
 def epilogue_constants(problem: Gemm) -> dict[str, KnobValue]:
-    """0 or 1 for each of alpha, beta and bias, and the name of the activation or `none`."""
+    """0 or 1 for each of alpha, beta and bias, and the name of the activation or `none`.
+
+    `scaled_rowwise` is among them only where operands have scales, so that it changes no other program.
+    """
     parts = problem.epilogue_parts
     flags = {part: int(part in parts) for part in ("alpha", "beta", "bias")}
-    return flags | {"activation": next((part for part in ACTIVATIONS if part in parts), "none")}
+    scaled = {"scaled_rowwise": int(problem.scales == "scaled_rowwise")} if problem.scales else {}
+    return flags | {"activation": next((part for part in ACTIVATIONS if part in parts), "none")} | scaled
+
+
+def host_scales_rule(kernel: str) -> Rule:
+    """The legal rule of kernels whose epilogue takes its factor from the host.
+
+    Args:
+        kernel: folder of the kernel.
+    """
+    return Rule(
+        "epilogue.scales", "A and B have no scales on the device", f"{kernel}: alpha is an argument of the launch", (),
+        lambda c: not c.problem.scales, lambda c: f"epilogue {c.problem.epilogue}; sm90_wgmma reads scales",
+    )  # fmt: skip
 
 
 def workspace_rule(kernel: str) -> Rule:

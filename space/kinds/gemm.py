@@ -49,8 +49,10 @@ DTYPES: Final[dict[str, tuple[str, str, str, str]]] = {
 
 LAYOUTS: Final = ("nt", "nn", "tn", "tt")
 ACTIVATIONS: Final = ("relu", "gelu", "silu")
+#: How A and B are scaled by f32 numbers on the device: one for each operand, or one for each row of A and column of B.
+SCALES: Final = ("scaled", "scaled_rowwise")
 #: Parts of an epilogue, in the order in which they are applied and written: `alpha+bias+gelu`.
-EPILOGUE_PARTS: Final = ("alpha", "beta", "bias", *ACTIVATIONS)
+EPILOGUE_PARTS: Final = (*SCALES, "alpha", "beta", "bias", *ACTIVATIONS)
 
 #: Neither digits of other scripts nor numbers without end are extents.
 _NUMBER: Final = "[0-9]{1,20}"
@@ -74,6 +76,8 @@ class Gemm(Problem):
         epilogue: what is fused behind the product: `none`, or parts joined by `+`:
             act(alpha · A·B + beta · C + bias[N]); alpha and beta are f32, bias has C's dtype,
             or f32 where C is 8-bit or s32; gelu is x·Φ(x), which its form with tanh approximates well enough.
+            Of a single product of 8-bit floats also act(scale_a · scale_b · A·B + bias[N]) with f32 scales on the
+            device: `scaled` has one for A and one for B, `scaled_rowwise` has scale_a[M] and scale_b[N].
 
     Raises:
         ProblemError: a field is outside its domain.
@@ -107,6 +111,10 @@ class Gemm(Problem):
         _one_of(f"dtype_c of {self.dtype_a}", self.dtype_c, OUTPUTS if whole else OUTPUTS[:5])
         _one_of("layout", self.layout, LAYOUTS)
         _check_epilogue(self.epilogue)
+        if self.scales and (self.batch > 1 or not self.dtype_a.startswith("fp8")):
+            raise ProblemError(
+                f"epilogue = {self.epilogue!r} scales a product of 8-bit floats; use alpha for batches and other dtypes"
+            )
 
     @classmethod
     def of(
@@ -184,6 +192,11 @@ class Gemm(Problem):
         return frozenset(self.epilogue.split("+")) - {"none"}
 
     @property
+    def scales(self) -> str:
+        """The part of the epilogue that is one of `SCALES`; empty without."""
+        return next((part for part in SCALES if part in self.epilogue_parts), "")
+
+    @property
     def dtype_bias(self) -> str:
         """dtype of the bias vector, if the epilogue has one."""
         return self.dtype_c if self.dtype_c in ("f32", "bf16", "fp16") else "f32"
@@ -242,7 +255,7 @@ class Gemm(Problem):
         }
 
     def operands(self) -> tuple[Operand, ...]:
-        """A, B, C, and what the epilogue reads: `source` is C before the product, `bias` a row of N."""
+        """A, B, C, and what the epilogue reads: `source` is C before the product, `bias` a row of N, scales are f32."""
         a = Operand("a", "input", self.dtype_a, self.m, self.k, self.batch, column_major=self.layout[0] == "t")
         b = Operand("b", "input", self.dtype_b, self.k, self.n, self.batch, column_major=self.layout[1] == "t")
         c = Operand("c", "output", self.dtype_c, self.m, self.n, self.batch)
@@ -251,6 +264,10 @@ class Gemm(Problem):
             found.append(Operand("source", "source", self.dtype_c, self.m, self.n, self.batch))
         if "bias" in self.epilogue_parts:
             found.append(Operand("bias", "bias", self.dtype_bias, 1, self.n, 1))
+        if self.scales:
+            rows, columns = (self.m, self.n) if self.scales == "scaled_rowwise" else (1, 1)
+            found.append(Operand("scale_a", "scale", "f32", rows, 1))
+            found.append(Operand("scale_b", "scale", "f32", 1, columns))
         return tuple(found)
 
 
@@ -263,10 +280,12 @@ def _check_epilogue(epilogue: object) -> None:
     parts = str(epilogue).split("+")
     places = [EPILOGUE_PARTS.index(part) for part in parts if part in EPILOGUE_PARTS]
     in_order = len(places) == len(parts) and places == sorted(set(places))
-    if epilogue != "none" and not (in_order and sum(part in ACTIVATIONS for part in parts) <= 1):
+    rivals = ACTIVATIONS, (*SCALES, "alpha"), (*SCALES, "beta")
+    alone = all(sum(part in some for part in parts) <= 1 for some in rivals)
+    if epilogue != "none" and not (in_order and alone):
         raise ProblemError(
             f"epilogue = {epilogue!r} is unknown: use none, or parts in this order joined by +: "
-            f"alpha, beta, bias, and one of {', '.join(ACTIVATIONS)}"
+            f"alpha, beta, bias, and one of {', '.join(ACTIVATIONS)}; {' or '.join(SCALES)} replaces alpha and beta"
         )
 
 
@@ -298,7 +317,9 @@ GEMM: Final = ProblemKind(
         Field("layout", str, "nt", "nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N]; tt: A[K,M], B[N,K].",
               LAYOUTS),
         Field("batch", int, 1, "Independent products of this shape."),
-        Field("epilogue", str, "none", "none; or alpha, beta, bias, an activation, in this order, joined by +."),
+        Field("epilogue", str, "none", 
+              "none; or alpha, beta, bias, an activation, in this order, joined by +; for 8-bit floats also scaled or "
+              "scaled_rowwise in place of alpha and beta."),
     ),
     shape=("m", "n", "k"),
     from_fields=Gemm.of,

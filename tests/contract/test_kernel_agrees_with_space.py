@@ -21,6 +21,16 @@ def test_every_constant_that_the_kernel_reads_is_given() -> None:
     assert read_by("".join(texts)) == given_to(config_of(texts[0]))
 
 
+def test_scales_reach_the_kernels_that_read_them_and_no_others() -> None:
+    plain, scaled = (
+        SOURCE.render(FAMILY.compile_constants(Gemm.of(16, 32, 64, "fp8_e4m3", epilogue=epilogue), FAMILY.config({})))
+        for epilogue in ("bias", "scaled_rowwise+bias")
+    )
+    assert given_to(config_of(scaled)) - given_to(config_of(plain)) == {"kScaledRowwise"}
+    assert read_by(scaled) == given_to(config_of(scaled))
+    assert "scale_a" not in plain
+
+
 def test_the_compiler_holds_shared_memory_and_threads_against_the_derivation() -> None:
     folder = FOLDER / "sm90_wgmma"
     assert "sizeof(Smem) == Config::kSharedMemoryBytes" in (folder / "kernel.cuh").read_text()

@@ -102,6 +102,8 @@ int main(int count, char** words) {
         device_name = at + 1;
         words[1][at - words[1]] = 0;
     }
+    char* scales = std::strchr(words[2], '@');
+    if (scales) *scales++ = 0;
     for (int word = 10; word < count; ++word) sizes[size_count++] = std::atoi(words[word]);
     gemmtune::Bundle bundle;
     if (auto error = bundle.load(words[1])) return std::fprintf(stderr, "%s\n", error.message.c_str()), 1;
@@ -110,6 +112,8 @@ int main(int count, char** words) {
     auto address = [&](int word) { return std::strtoull(words[word], nullptr, 0); };
     gemmtune::Operands operands{address(3), address(4), address(5), address(6), address(7),
                                 std::strtof(words[8], nullptr), std::strtof(words[9], nullptr)};
+    // Addresses of scales, where the problem's name ends in them: PROBLEM@A,B.
+    if (scales) operands.scale_a = std::strtoull(scales, &scales, 0), operands.scale_b = std::strtoull(scales + 1, nullptr, 0);
     if (auto error = kernel.launch(nullptr, operands)) return std::fprintf(stderr, "%s\n", error.message.c_str()), 1;
     return 0;
 }

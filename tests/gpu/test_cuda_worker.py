@@ -78,6 +78,15 @@ def test_two_hundred_ranked_candidates_are_right(worker: CudaWorker) -> None:
     assert {m.config.key: m.detail for m in measure(worker, problem, configs) if m.outcome is not Outcome.CORRECT} == {}
 
 
+@pytest.mark.parametrize("epilogue", ["scaled", "scaled_rowwise+bias"])
+def test_candidates_that_read_scales_on_the_device_are_right(worker: CudaWorker, epilogue: str) -> None:
+    for shape, dtype in (("1000x1040x528", "fp8_e4m3"), ("17x200x1024", "fp8_e4m3_promoted")):
+        problem = Gemm.parse(shape, dtype, epilogue=epilogue)
+        configs = spread(rank(enumerate_space(FAMILY, problem), H200).configs(), 60)
+        measured = measure(worker, problem, configs)
+        assert {m.config.key: m.detail for m in measured if m.outcome is not Outcome.CORRECT} == {}
+
+
 LIBRARY_PROBLEMS = [
     *(Gemm.of(1024, 768, 512, dtype, "nt") for dtype in ("bf16", "fp16", "tf32", "fp8_e4m3", "fp8_e5m2", "int8")),
     *(Gemm.of(1024, 768, 512, dtype, layout) for dtype in ("bf16", "fp16", "tf32") for layout in ("nn", "tn", "tt")),
@@ -86,6 +95,7 @@ LIBRARY_PROBLEMS = [
     Gemm.of(333, 257, 588, "bf16"),
     Gemm.of(1024, 768, 512, "bf16", epilogue="alpha+beta+bias+gelu"),
     Gemm.of(1024, 768, 512, "fp16", epilogue="bias+relu"),
+    *(Gemm.of(1024, 768, 512, "fp8_e4m3", epilogue=epilogue) for epilogue in ("scaled", "scaled_rowwise+bias")),
 ]
 
 

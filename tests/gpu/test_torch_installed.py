@@ -14,7 +14,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `
 
 from gemmtune.torch import install, installed  # noqa: E402
 from space.devices import profile_named  # noqa: E402
+from space.explain import explain  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
+from space.registry import family_named  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import entry, guarded, table, written  # noqa: E402
 from tuner.files import export_folder  # noqa: E402
 from tuner.tables.entries import canonical  # noqa: E402
@@ -125,10 +127,55 @@ def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(tm
         graph.replay()
         with made.off():
             assert right(found, product())
-        # A scale for each row and column: torch's.
+        # A scale for each row and column, which this table doesn't have: torch's.
         rows, columns = torch.rand(256, 1, device="cuda"), torch.rand(1, 512, device="cuda")
         torch._scaled_mm(a, b.t(), rows, columns, out_dtype=BF16, use_fast_accum=True)
         assert made.launched == 3
+    finally:
+        made.remove()
+
+
+#: Straight and transposed, by TMA and directly, with sums of slices of K.
+SCALED_KNOBS: dict[str, dict[str, object]] = {
+    "tma": {"tile_k": 128}, "swapped": {"tile_k": 128, "swap_ab": 1, "tile_n": 64},
+    "split": {"tile_k": 128, "tile_n": 64, "split_k": 2, "epilogue": "direct"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("knobs", SCALED_KNOBS)
+@pytest.mark.parametrize("epilogue", ["scaled", "scaled+bias", "scaled_rowwise", "scaled_rowwise+bias"])
+def test_our_kernels_read_scales_on_the_device(tmp_path: Path, epilogue: str, knobs: str) -> None:
+    problem = Gemm.of(256, 512, 512, "fp8_e4m3", epilogue=epilogue)
+    config = family_named("sm90_wgmma").config(SCALED_KNOBS[knobs])
+    assert explain(family_named("sm90_wgmma"), problem, config).broken == ()
+    # Its build is none that was measured: it is verified on random data before it runs.
+    kept = entry(problem, config={"family": config.family, "knobs": config.knobs, "key": config.key})
+    (tmp_path / "table.json").write_bytes(canonical(table(kept)))
+    made = install(tmp_path / "table.json", eager_us=0.0)
+    try:
+        a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
+        shapes = ((256, 1), (1, 512)) if "rowwise" in epilogue else ((), ())
+        first, second = (torch.rand(shape, device="cuda") + 0.5 for shape in shapes)
+        bias = torch.randn(512, device="cuda").to(BF16) if "bias" in epilogue else None
+
+        def product() -> torch.Tensor:
+            return torch._scaled_mm(a, b.t(), first, second, bias, out_dtype=BF16, use_fast_accum=True)
+
+        def expected() -> torch.Tensor:
+            whole = first.double() * second.double() * (a.double() @ b.double().t())
+            return whole if bias is None else whole + bias.double()
+
+        for _ in range(2):
+            assert right(product(), expected())
+            first.mul_(-1.5)
+        assert made.launched == 2
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = product()
+        first.uniform_(0.5, 1.5)
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (made.launched, right(found, expected())) == (3, True)
     finally:
         made.remove()
 

@@ -100,6 +100,7 @@ class CallOn:
         self._epilogue, self._places = launcher.epilogue(self._passes), launcher.places(self._passes)
         self._a = self._b = self._c = anywhere
         self._rest: tuple[int, int, float, float] = (0, 0, 1.0, 0.0)
+        self._scales = 0, 0
         self._launches = tuple(launch.ready(stream, arguments) for launch, arguments in self._passes)
 
     def bring(self, scratch: Mapping[str, int]) -> None:
@@ -110,6 +111,13 @@ class CallOn:
         """
         for name, address in scratch.items():
             self._places[name].move(address)
+
+    def scale(self, a: int, b: int) -> None:
+        """Sets the addresses of the scales of A and B, which further calls read on the device."""
+        if (a, b) != self._scales:
+            self._places["scale_a"].move(a)
+            self._places["scale_b"].move(b)
+            self._scales = a, b
 
     def __call__(self, a: int, b: int, c: int, source: int, bias: int, alpha: float, beta: float) -> None:
         """Enqueues the kernel, and the pass before it where there is one; the arguments are the fields of `Copy`.

@@ -19,6 +19,7 @@ class Copy(NamedTuple):
         source: the C that beta scales, shaped and typed as C, elsewhere than `c`; 0 without beta.
         bias: [N] of `Gemm.dtype_bias`, the same for every product of the batch; 0 without bias.
         alpha, beta: exact in f32; 1 and 0 where the epilogue has none.
+        scale_a, scale_b: f32 scales of A and B, one each or [M] and [N]; 0 where the epilogue has none.
     """
 
     a: int
@@ -28,6 +29,8 @@ class Copy(NamedTuple):
     bias: int
     alpha: float
     beta: float
+    scale_a: int = 0
+    scale_b: int = 0
 
 
 @dataclass(frozen=True, slots=True)

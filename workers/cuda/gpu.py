@@ -72,9 +72,8 @@ class GpuProcess:
     def program(self, problem: Problem) -> Program:
         """What would run for a problem."""
         competing = families_for(self.facts.arch, problem)
-        return Program(
-            sources_digest(competing), self.libraries["nvrtc"], self.facts.driver, self.libraries.get("cublaslt", "")
-        )
+        sources, libraries = sources_digest(competing, problem), self.libraries
+        return Program(sources, libraries["nvrtc"], self.facts.driver, libraries.get("cublaslt", ""))
 
     def ask(self, question: dict[str, Any], seconds: float) -> dict[str, Any]:
         """One question to the GPU process.

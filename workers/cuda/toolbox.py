@@ -43,6 +43,8 @@ class Finish(ctypes.Structure):
         ("norms_b", ctypes.c_void_p),
         ("source", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
+        ("scale_a", ctypes.c_void_p),
+        ("scale_b", ctypes.c_void_p),
         ("alpha", ctypes.c_double),
         ("beta", ctypes.c_double),
         ("accumulation", ctypes.c_double),
@@ -59,6 +61,7 @@ class Finish(ctypes.Structure):
         ("element_bias", ctypes.c_int),
         ("kind", ctypes.c_int),
         ("saturates", ctypes.c_int),
+        ("scaled_rowwise", ctypes.c_int),
     )
 
 

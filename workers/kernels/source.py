@@ -16,6 +16,7 @@ from typing import Final
 from space.errors import FamilyError
 from space.family import Family
 from space.knobs import KnobValue
+from space.problem import Problem
 from workers.kernels.flatten import FOLDER, flattened
 
 #: What a kernel's `Config` struct holds, by name (`Family.compile_constants`).
@@ -23,6 +24,8 @@ Constants = Mapping[str, KnobValue]
 
 #: Texts around `Config` that are kept, of 80 KB each: one per generated text, and most problems have a dozen or two.
 _KEPT_TEXTS: Final = 64
+#: Digests that are kept: one for each entry of each source.
+_KEPT_DIGESTS: Final = 64
 #: Stands for generated texts in a digest.
 _GENERATED: Final = "// generated for each config"
 
@@ -37,7 +40,9 @@ class KernelSource:
         enumerators: C++ enum by constant, for constants whose values are words: `epilogue` = `tma` becomes
             `Epilogue::kTma`.
         not_members: constants that only choose text and stay out of `Config`.
-        extra_entries: file by constant, added behind `entry` where the constant is not 0.
+        other_entries: file by constant, in place of `entry` where the constant is given; programs of `entry` and their
+            digest don't depend on it.
+        extra_entries: file by constant, added behind the entry where the constant is not 0.
         generate: texts of included files that depend on the constants, by name.
     """
 
@@ -45,6 +50,7 @@ class KernelSource:
     root: Path = FOLDER
     enumerators: Mapping[str, str] = field(default_factory=dict)
     not_members: frozenset[str] = frozenset()
+    other_entries: Mapping[str, str] = field(default_factory=dict)
     extra_entries: Mapping[str, str] = field(default_factory=dict)
     generate: Callable[[Constants], Mapping[str, str]] = lambda constants: {}
 
@@ -56,27 +62,40 @@ class KernelSource:
                 without `Config`.
         """
         if constants is None:
-            return "".join(self._around_config((), ()))
+            return "".join(self._around_config(self.entry, (), ()))
         extra = tuple(file for name, file in self.extra_entries.items() if constants.get(name))
-        before, after = self._around_config(tuple(self.generate(constants).items()), extra)
+        before, after = self._around_config(self._entry_of(constants), tuple(self.generate(constants).items()), extra)
         return "".join([before, *(f"{line}\n" for line in self._config(constants)), after])
 
     @cached_property
     def digest(self) -> str:
-        """Digest of the text of all files, without constants and without generated texts."""
+        """Digest of the text of all files of `entry`, without constants and without generated texts."""
+        return self._digest_of(self.entry)
+
+    def digest_for(self, constants: Iterable[str]) -> str:
+        """The digest of the programs in which some constants are given; few of them choose another entry."""
+        return self._digest_of(self._entry_of(constants))
+
+    def _entry_of(self, constants: Iterable[str]) -> str:
+        return next((self.other_entries[name] for name in constants if name in self.other_entries), self.entry)
+
+    @lru_cache(maxsize=_KEPT_DIGESTS)  # noqa: B019  (sources live as long as the process)
+    def _digest_of(self, entry: str) -> str:
         seen: set[str] = set()
-        files = [self.entry, *self.extra_entries.values()]
+        files = [entry, *self.extra_entries.values()]
         lines = (line for file in files for line in flattened(file, {}, self.root, seen, _GENERATED))
         text = "\n".join(lines)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @lru_cache(maxsize=_KEPT_TEXTS)  # noqa: B019  (sources live as long as the process)
-    def _around_config(self, generated: tuple[tuple[str, str], ...], extra: tuple[str, ...]) -> tuple[str, str]:
+    def _around_config(
+        self, entry: str, generated: tuple[tuple[str, str], ...], extra: tuple[str, ...]
+    ) -> tuple[str, str]:
         """The text before and after `Config`: most candidates of a problem share it with others."""
         seen: set[str] = set()
-        body = list(flattened(self.entry, dict(generated), self.root, seen))
+        body = list(flattened(entry, dict(generated), self.root, seen))
         # Config names enums of the included files and is named by the entry: it stands after the last include.
-        after_includes = max(place for place, line in enumerate(body) if line.endswith(f'"{self.entry}"'))
+        after_includes = max(place for place, line in enumerate(body) if line.endswith(f'"{entry}"'))
         added = (line for file in extra for line in flattened(file, {}, self.root, seen))
         before, after = body[:after_includes], [*body[after_includes:], *added]
         return "".join(f"{line}\n" for line in before), "".join(f"{line}\n" for line in after)
@@ -110,13 +129,24 @@ def source_of_family(family: Family) -> KernelSource:
     return found
 
 
-def sources_digest(families: Iterable[Family]) -> str:
-    """Digest of all sources that one problem's candidates are made of; of a single family, its own."""
-    digests = {family.name: source_of_family(family).digest for family in families}
+def sources_digest(families: Iterable[Family], problem: Problem | None = None) -> str:
+    """Digest of all sources that one problem's candidates are made of; of a single family, its own.
+
+    Args:
+        problem: one that the families take; None for those that choose no other entry.
+    """
+    digests = {family.name: _digest_for(family, problem) for family in families}
     if len(digests) == 1:
         return next(iter(digests.values()))
     text = "\n".join(f"{family} {digest}" for family, digest in sorted(digests.items()))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest_for(family: Family, problem: Problem | None) -> str:
+    source = source_of_family(family)
+    if problem is None or not source.other_entries or problem.kind not in family.kinds:
+        return source.digest
+    return source.digest_for(family.problem_constants(problem, family.config({})))
 
 
 def _camel(name: str) -> str:

@@ -31,10 +31,12 @@ struct Error {
     explicit operator bool() const { return !message.empty(); }
 };
 
-// Device addresses of one call; source and bias are 0 where the problem has none.
+// Device addresses of one call; those that the problem doesn't have are 0. Scales are f32: one for A and one for B
+// (`scaled`), or one for each row of A and column of B (`scaled_rowwise`).
 struct Operands {
     CUdeviceptr a = 0, b = 0, c = 0, source = 0, bias = 0;
     float alpha = 1.0f, beta = 0.0f;
+    CUdeviceptr scale_a = 0, scale_b = 0;
 };
 
 namespace detail {
@@ -367,11 +369,15 @@ public:
     Error launch(CUstream stream, const Operands& operands) {
         at_["a"] = operands.a, at_["b"] = operands.b, at_["c"] = operands.c;
         at_["source"] = operands.source, at_["bias"] = operands.bias;
+        at_["scale_a"] = operands.scale_a, at_["scale_b"] = operands.scale_b;
         for (auto& [name, bytes] : plan_.alignment)
             if (at_[name] % bytes)
                 return {name + " is not aligned to the " + std::to_string(bytes) + " bytes that the kernel reads or writes"};
-        for (auto& place : plan_.places)
+        for (auto& place : plan_.places) {
+            if (place.name.rfind("scale_", 0) == 0 && !at_[place.name])
+                return {place.name + " is 0: " + plan_.problem + " reads scales on the device"};
             if (auto error = write(place)) return error;
+        }
         write(plan_.scalars["alpha"], operands.alpha);
         write(plan_.scalars["beta"], operands.beta);
         for (auto& pass : plan_.passes)

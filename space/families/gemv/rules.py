@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from space.arch import MAX_GRID_BLOCKS
-from space.families.common import input_bytes, workspace_rule
+from space.families.common import host_scales_rule, input_bytes, workspace_rule
 from space.families.gemv.derive import BESIDE_REGISTERS, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
 from space.rules import Rule
@@ -31,6 +31,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: c.problem.layout[1] == "t", lambda c: f"layout {c.problem.layout}; use sm90_wgmma"),
     Rule("problem.sums", "sums are f32 or s32", f"{_KERNEL}: CUDA cores add in f32", (),
          lambda c: c.problem.dtype_acc != "fp16", lambda c: "f16 sums; use mma_sync"),
+    host_scales_rule(_KERNEL),
     Rule("rows.match", "the kernel is compiled for the rows of A", _KERNEL, ("rows",),
          lambda c: c["rows"] == c.problem.m, lambda c: f"rows {c.first('rows')}, m = {c.problem.m}"),
     Rule("load.element", "a load holds whole elements", _KERNEL, ("load_bytes",),

@@ -8,7 +8,7 @@ import numpy as np
 
 from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WARP_THREADS
 from space.columns import Columns, IntColumn, among
-from space.families.common import slices_rule, workspace_rule
+from space.families.common import host_scales_rule, slices_rule, workspace_rule
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
 from space.families.mma_sync.operands import instruction
 from space.instructions import mma_sync
@@ -100,6 +100,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          "PTX ISA 9.0, cvt: .e4m3x2 and .e5m2x2", (),
          lambda c: not c.problem.dtype_c.startswith("fp8") or "mma_fp8" in c.arch.features,
          lambda c: f"C is {c.problem.dtype_c} on {c.arch.name}; use bf16, fp16 or f32"),
+    host_scales_rule(_KERNEL),
     Rule("mma.m", f"a warp takes a multiple of the instruction's {INSTRUCTION_M} rows of a tile", mma_sync.SOURCE,
          ("tile_m", "warps_m"), lambda c: c["tile_m"] % (INSTRUCTION_M * c["warps_m"]) == 0,
          lambda c: f"tile_m {c.first('tile_m')} is not a multiple of {INSTRUCTION_M}·{c.first('warps_m')}"),

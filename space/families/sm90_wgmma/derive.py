@@ -13,6 +13,7 @@ from space.families.sm90_wgmma.knobs import A_REGISTERS, SCHEDULE_MULTISTAGE, SC
 from space.families.sm90_wgmma.operands import instruction, lies_mn_major, mn_major_a, mn_major_b
 from space.instructions import setmaxnreg, wgmma
 from space.instructions.tma import MBARRIER_BYTES
+from space.kinds.gemm import SCALES
 from space.layouts.boxes import boxes_across
 from space.layouts.swizzle import SWIZZLES, WIDEST, row_bytes_of
 
@@ -36,6 +37,7 @@ FRAGMENT_ADDRESSES: Final = 16
 #: Registers that an epilogue with a source, a bias or an exponential needs, and one with erf: the fewest without
 #: spills.
 FINISH_REGISTERS, ERF_REGISTERS = 104, 112
+_READING_PARTS: Final = frozenset({"beta", "bias", "silu", *SCALES})
 #: Halves of a tile of C that are staged at a time, by epilogue: none for `direct`, 2 for `tma`, 1 for `tma_half`.
 _STAGED_HALVES: Final = np.array([0, 2, 1])
 
@@ -92,9 +94,9 @@ def _held_registers(c: Columns) -> IntColumn:
 
 
 def finish_registers(c: Columns) -> int:
-    """Registers of an epilogue that reads a source or a bias or computes an exponential; 0 for simpler ones."""
+    """Registers of an epilogue that reads a source, a bias or scales or computes an exponential; 0 for others."""
     parts = c.problem.epilogue_parts
-    return ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & {"beta", "bias", "silu"} else 0
+    return ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & _READING_PARTS else 0
 
 
 def _staged_columns(c: Columns) -> IntColumn:

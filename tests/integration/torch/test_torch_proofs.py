@@ -34,10 +34,13 @@ def right(problem: Gemm, spoil: Spoil = lambda c: None) -> proofs.Launch:
     activation = next((part for part in ("relu", "gelu", "silu") if part in problem.epilogue_parts), "none")
 
     def launch(
-        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, c: Tensor
-    ) -> None:
+        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, c: Tensor,
+        scales: tuple[Tensor, Tensor] | None = None,
+    ) -> None:  # fmt: skip
         if a.is_floating_point():
             a, b = a.float(), b.float()
+        if scales is not None:
+            a, b = a * scales[0], b * scales[1]
         c.copy_(composed(a, b, bias, source, alpha, beta, activation, DTYPES[problem.dtype_c]))
         spoil(c)
 
@@ -55,6 +58,8 @@ PROBLEMS = [
     Gemm.of(32, 48, 64, "int8,int8,bf16,s32", epilogue="alpha+bias+relu"),
     Gemm.of(32, 48, 64, "bf16,bf16,f32,f32"),
     Gemm.of(32, 48, 64, "fp8_e4m3,fp8_e4m3,fp8_e4m3,f32", epilogue="alpha"),
+    Gemm.of(32, 48, 64, "fp8_e4m3", epilogue="scaled+bias"),
+    Gemm.of(32, 48, 64, "fp8_e4m3,fp8_e5m2,f32,f32", epilogue="scaled_rowwise+bias"),
     *(Gemm.of(32, 48, 64, epilogue=f"alpha+beta+bias+{activation}") for activation in ("relu", "gelu", "silu")),
 ]
 

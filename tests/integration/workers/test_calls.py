@@ -30,6 +30,10 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
     (Gemm.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
     (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
+    (Gemm.of(64, 4096, 4096, "fp8_e4m3", epilogue="scaled_rowwise+bias"), "sm90_wgmma",
+     {"tile_n": 64, "tile_k": 128, "epilogue": "direct"}),
+    (Gemm.of(16, 4096, 4096, "fp8_e4m3", epilogue="scaled"), "sm90_wgmma",
+     {"swap_ab": 1, "tile_n": 16, "tile_k": 128, "split_k": 4, "epilogue": "direct"}),
     (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
     (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
     (Gemm.of(100, 4096, 4099, epilogue="alpha+beta+bias"), "mma_sync", {"tile_n": 64, "swap_ab": 1, "split_k": 4}),
@@ -38,6 +42,7 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
 SECOND = {"partials": 0x3_0000, "semaphores": 0x3_1000, "packed_a": 0x3_2000, "packed_b": 0x3_3000}
 FIRST = (0x1_0000, 0x1_1000, 0x1_2000, 0, 0, 1.0, 0.0)
 THEN = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
+SCALES = {FIRST: (0x1_3000, 0x1_4000), THEN: (0x2_5000, 0x2_6000)}
 
 
 class Driver:
@@ -119,11 +124,13 @@ def test_a_call_is_what_a_launcher_made_for_these_operands_would_launch(
     for on in (here, there):
         on.bring(scratch)
     for on, at in ((here, FIRST), (here, THEN), (there, FIRST), (here, THEN)):
+        if problem.scales:
+            on.scale(*SCALES[at])
         on(*at)
     each = len(noted) // 4
     first, then, elsewhere, again = (noted[turn * each : (turn + 1) * each] for turn in range(4))
     noted.clear()
-    loaded(problem, config).launch(None, copies.Copy(*THEN))
+    loaded(problem, config).launch(None, copies.Copy(*THEN, *(SCALES[THEN] if problem.scales else ())))
     assert then == again == noted != first == elsewhere
 
 

@@ -38,9 +38,14 @@ CASES: list[tuple[Gemm, str, dict[str, object]]] = [
     (Gemm.of(64, 4096, 4096, epilogue="alpha+beta+bias"), "sm90_wgmma", {"tile_n": 64, "epilogue": "direct"}),
     (Gemm.of(100, 4096, 4099), "sm90_wgmma", {"epilogue": "tma"}),
     (Gemm.of(256, 256, 128, "tf32", "tn", 3), "sm90_wgmma", {"tile_k": 32, "tile_n": 64}),
+    (Gemm.of(64, 4096, 4096, "fp8_e4m3", epilogue="scaled_rowwise+bias"), "sm90_wgmma",
+     {"tile_n": 64, "tile_k": 128, "epilogue": "direct"}),
+    (Gemm.of(16, 4096, 4096, "fp8_e4m3", epilogue="scaled"), "sm90_wgmma",
+     {"swap_ab": 1, "tile_n": 16, "tile_k": 128, "split_k": 4, "epilogue": "direct"}),
     (Gemm.of(1, 4096, 4096, epilogue="bias"), "gemv", {"split_k": 4}),
     (Gemm.of(2, 333, 1024, "fp16", "tt", 2), "gemv", {"rows": 2}),
 ]  # fmt: skip
+SCALES = (0x2_5000, 0x2_6000)
 AT = (0x2_0000, 0x2_1000, 0x2_2000, 0x2_3000, 0x2_4000, 0.5, 1.5)
 
 
@@ -134,6 +139,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.Co
     return run
 
 
+def scales_of(problem: Gemm) -> tuple[int, ...]:
+    return SCALES if problem.scales else ()
+
+
 def launched(problem: Gemm, config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[int], list[str]]:
     """What the Python launcher launches, the sizes of its arguments, and its scratch memory."""
     monkeypatch.setattr(shared.Box, "encode", encode)
@@ -144,7 +153,7 @@ def launched(problem: Gemm, config: Config, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Launched, "sizes", [])
     names = [line.split()[1] for line in plan_lines(problem, config) if line.startswith("scratch ")]
     make = partial(families.launcher_of(family_named(config.family)), problem, config, b"", H200)
-    make(Placed(names)).launch(None, copies.Copy(*AT))
+    make(Placed(names)).launch(None, copies.Copy(*AT, *scales_of(problem)))
     return list(Launched.noted), list(Launched.sizes), names
 
 
@@ -195,7 +204,8 @@ def test_cpp_launches_what_python_launches(
 ) -> None:
     problem, family, knobs = CASES[place]
     expected, sizes, names = launched(problem, family_named(family).config(knobs), monkeypatch)
-    done = run(bundle, problem.key, *map(hex, AT[:5]), *AT[5:], *sizes)
+    scales = "@" + ",".join(map(str, SCALES)) if problem.scales else ""
+    done = run(bundle, problem.key + scales, *map(hex, AT[:5]), *AT[5:], *sizes)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("launch ")] == expected
@@ -210,6 +220,7 @@ def test_cpp_launches_what_python_launches(
         (("{bundle}", "gemm:none"), "no kernel for gemm:none"),
         (("{bundle}/nowhere", CASES[0][0].key), "can't be read"),
         (("{bundle}", CASES[0][0].key, "0x20002"), "a is not aligned to the 16 bytes"),
+        (("{bundle}", next(case[0].key for case in CASES if case[0].scales)), "scale_a is 0"),
     ],
 )
 def test_errors_are_values(words: tuple[str, ...], said: str, bundle: Path, run: Callable[..., Any]) -> None:

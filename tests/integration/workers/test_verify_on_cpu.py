@@ -42,6 +42,8 @@ PROBLEMS = [
     Gemm.of(33, 18, 40, "int8,uint8,bf16,s32", "nt", 1, "alpha+bias+silu"),
     Gemm.of(33, 18, 40, "fp8_e4m3,fp8_e5m2,fp8_e4m3,f32", "nt", 1, "alpha+beta"),
     Gemm.of(33, 18, 40, "int8,int8,int8,s32", "nt", 1, "alpha+bias+relu"),
+    Gemm.of(33, 18, 40, "fp8_e4m3,fp8_e4m3,bf16,f32", "nt", 1, "scaled"),
+    Gemm.of(33, 18, 40, "fp8_e5m2,fp8_e4m3,fp16,f32", "nt", 1, "scaled_rowwise+bias+gelu"),
 ]  # fmt: skip
 
 

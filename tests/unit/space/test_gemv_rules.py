@@ -18,7 +18,7 @@ from tests.strategies import configs_of, problems_up_to
 H200 = profile_named("NVIDIA H200")
 
 FAMILY = family_named("gemv")
-#: (shape, dtype, layout, batch, knobs, the one rule that breaks)
+#: (shape, dtype and epilogue, layout, batch, knobs, the one rule that breaks)
 BREAKS: list[tuple[str, str, str, int, dict[str, object], str]] = [
     ("5x64x64", "bf16", "nt", 1, {"rows": 4}, "problem.rows"),
     ("1x64x64", "bf16", "nn", 1, {}, "problem.layout"),
@@ -35,6 +35,7 @@ BREAKS: list[tuple[str, str, str, int, dict[str, object], str]] = [
     # Four rows of 65,536 elements are 512 KiB.
     ("4x64x65536", "bf16", "nt", 1, {"rows": 4, "columns": 1}, "smem.capacity"),
     ("1x64x8", "bf16", "nt", 1, {"split_k": 2}, "split.k"),
+    ("1x64x64", "fp8_e4m3/scaled", "nt", 1, {}, "epilogue.scales"),
     # 2^20 columns in 32 slices of 4 bytes are 128 MiB.
     ("1x1048576x4096", "bf16", "nt", 1, {"split_k": 32}, "split.workspace"),
 ]  # fmt: skip
@@ -46,7 +47,8 @@ any_config, any_problem = configs_of(FAMILY), problems_up_to(6, 9000, 70_000)
 def test_each_rule_breaks_alone(
     shape: str, dtype: str, layout: str, batch: int, knobs: dict[str, object], rule: str
 ) -> None:
-    problem = Gemm.parse(shape, dtype, layout, batch)
+    word, _, epilogue = dtype.partition("/")
+    problem = Gemm.parse(shape, word, layout, batch, epilogue or "none")
     said = explain(FAMILY, problem, FAMILY.config(knobs))
     broken = [entry.rule for entry in said.broken]
     # Nothing has five rows: where A has more, the rows that are compiled in differ from them too.

@@ -40,6 +40,8 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("arch.fp8_output", A100, Gemm.of(64, 64, 64, "bf16,bf16,fp8_e4m3,f32"), {}, "C is fp8_e4m3 on sm_80"),
     ("arch.mma_sync", RTX_3090, Gemm.of(64, 64, 64, "fp8_e4m3_acc16"), {"tile_k": 64},
      "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3 with fp16 sums: it has bf16, fp16, tf32, int8, uint8"),
+    ("epilogue.scales", RTX_5090, Gemm.of(64, 64, 64, "fp8_e4m3", epilogue="scaled"), {"tile_k": 64},
+     "epilogue scaled; sm90_wgmma reads scales"),
     ("mma.m", A100, SQUARE, {"tile_m": 32, "warps_m": 4}, "tile_m 32 is not a multiple of 16·4"),
     ("mma.n", A100, SQUARE, {"tile_n": 48, "warps_n": 4}, "tile_n 48 is not a multiple of 8·4"),
     ("mma.k", A100, SQUARE, {"tile_k": 16}, "tile_k 16 is 32 B of bf16"),

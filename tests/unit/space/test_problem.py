@@ -68,9 +68,26 @@ def test_epilogues_and_dtypes_travel_in_the_key(dtype: str, epilogue: str) -> No
     assert problem.numerics == ("promoted" if "promoted" in dtype else "fast")
 
 
+@pytest.mark.parametrize("scales", ["scaled", "scaled_rowwise"])
+def test_scales_on_the_device_are_operands_of_one_product_of_8_bit_floats(scales: str) -> None:
+    problem = Gemm.of(64, 32, 16, "fp8_e4m3", epilogue=f"{scales}+bias")
+    assert (problem_from_key(problem.key), problem.scales) == (problem, scales)
+    rows, columns = (64, 32) if scales == "scaled_rowwise" else (1, 1)
+    assert [(each.role, each.dtype, each.elements) for each in problem.operands()[-2:]] == [
+        ("scale", "f32", rows), ("scale", "f32", columns),
+    ]  # fmt: skip
+    assert problem.class_of_alignment().scales == scales
+    for dtype, batch in (("bf16", 1), ("int8", 1), ("fp8_e4m3", 2)):
+        with pytest.raises(ProblemError, match="a product of 8-bit floats"):
+            Gemm.of(64, 32, 16, dtype, batch=batch, epilogue=scales)
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
+        ({"epilogue": "scaled+alpha"}, "'scaled+alpha'"),
+        ({"epilogue": "scaled+beta"}, "'scaled+beta'"),
+        ({"epilogue": "scaled+scaled_rowwise"}, "'scaled+scaled_rowwise'"),
         ({"epilogue": "bias+alpha"}, "'bias+alpha'"),
         ({"epilogue": "relu+gelu"}, "'relu+gelu'"),
         ({"epilogue": ""}, "''"),

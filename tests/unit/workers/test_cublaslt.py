@@ -200,6 +200,21 @@ def test_scales_of_a_call_are_read_on_the_device() -> None:
     assert lt.attributes["A_SCALE_POINTER"] == 512
 
 
+def test_scales_of_rows_and_columns_are_outer_vectors() -> None:
+    for epilogue, modes in (("scaled", [None, None]), ("scaled_rowwise", [3, 3])):
+        lt, _ = described(Gemm.of(16, 16, 16, "fp8_e4m3", epilogue=epilogue))
+        assert [lt.attributes.get(name) for name in ("A_SCALE_MODE", "B_SCALE_MODE")] == modes
+        # The heuristic is told that there are scales.
+        assert lt.attributes["A_SCALE_POINTER"] == lt.attributes["B_SCALE_POINTER"] > 0
+
+
+def test_measured_launches_read_the_scales_of_their_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    lt, problem = Recorder(), Gemm.of(16, 16, 16, "fp8_e4m3", epilogue="scaled_rowwise")
+    ready = launcher(monkeypatch, problem, FAMILY.config({"rank": 0}), lt)
+    ready.launch(SimpleNamespace(handle=3), copies.Copy(1, 2, 3, 0, 0, 1.0, 0.0, 4096, 8192))  # type: ignore[arg-type]
+    assert (lt.attributes["A_SCALE_POINTER"], lt.attributes["B_SCALE_POINTER"]) == (8192, 4096)
+
+
 def test_a_call_without_a_source_adds_nothing_of_c() -> None:
     for dtype in ("bf16", "int8"):
         lt, problem = Recorder(), Gemm.of(16, 16, 16, dtype)

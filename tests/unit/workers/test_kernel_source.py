@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from space.errors import FamilyError
-from space.registry import family_named
-from workers.kernels.source import KernelSource, source_of_family
+from space.kinds.gemm import Gemm
+from space.registry import families_for, family_named
+from workers.kernels.source import KernelSource, source_of_family, sources_digest
 
 
 @pytest.fixture
@@ -50,6 +51,26 @@ def test_the_digest_knows_the_files_and_not_the_constants(source: KernelSource, 
     same = KernelSource("entry.cuh", root=other, extra_entries={"packs": "more.cuh"})
     assert same.digest == source.digest
     assert KernelSource("entry.cuh", root=other).digest != source.digest
+
+
+def test_another_entry_stands_in_where_its_constant_is_given_and_changes_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "entry.cuh").write_text('#include "common/types.cuh"\nbody\n')
+    (tmp_path / "scaled.cuh").write_text('#include "common/types.cuh"\nscaled\n')
+    plain = KernelSource("entry.cuh", root=tmp_path)
+    source = KernelSource("entry.cuh", root=tmp_path, other_entries={"scaled": "scaled.cuh"})
+    assert source.render({"tile_m": 64}) == plain.render({"tile_m": 64})
+    assert source.digest == plain.digest == source.digest_for(["tile_m"])
+    text = source.render({"tile_m": 64, "scaled": 0})
+    assert text.index("kScaled = 0") < text.index("\nscaled\n")
+    assert "body" not in text
+    assert source.digest_for(["scaled"]) != source.digest
+
+
+def test_problems_with_scales_have_a_digest_of_their_own() -> None:
+    plain, scaled = Gemm.of(16, 32, 64, "fp8_e4m3"), Gemm.of(16, 32, 64, "fp8_e4m3", epilogue="scaled")
+    families = families_for("sm_90a", scaled)
+    assert [family.name for family in families] == ["sm90_wgmma"]
+    assert sources_digest(families, scaled) != sources_digest(families, plain) == sources_digest(families)
 
 
 def test_a_library_has_no_source() -> None:

@@ -75,8 +75,8 @@ def problem_of(operator: str, arrays: Sequence[Array | None], output: str, tf32:
         return "products without elements"
     if b.shape[-2] != k or (len(b.shape) == 3 and b.shape[0] != batch):
         return f"{operator} of matrices that don't go together"
-    if operator == "_scaled_mm" and any(each and math.prod(each.shape) > 1 for each in arrays[2:4]):
-        return "8-bit floats with a scale for each row or block: gemmtune's kernels have one scale for all"
+    if operator == "_scaled_mm" and not _scales(arrays, m, n):
+        return "8-bit floats with a scale for each block: gemmtune's kernels have one for all, or one for each row"
     dtypes = _dtypes(a.dtype, b.dtype, output, tf32, fast)
     if isinstance(dtypes, str):
         return dtypes
@@ -114,8 +114,17 @@ def _epilogue(operator: str, arrays: Sequence[Array | None], m: int, n: int) -> 
         return "bias" if added is not None and added.shape in ((n,), (1, n)) else "beta"
     if operator == "_scaled_mm":
         bias = arrays[4] if len(arrays) > 4 else None
-        return "alpha+bias" if bias is not None and bias.shape == (n,) else "alpha"
+        scales = _scales(arrays, m, n)
+        return f"{scales}+bias" if bias is not None and bias.shape == (n,) else scales
     return "none"
+
+
+def _scales(arrays: Sequence[Array | None], m: int, n: int) -> str:
+    """Which of `space.kinds.gemm.SCALES` the scales of `_scaled_mm` are; empty for blocks."""
+    shapes = [each.shape for each in arrays[2:4] if each is not None]
+    if all(math.prod(shape) == 1 for shape in shapes):
+        return "scaled"
+    return "scaled_rowwise" if shapes == [(m, 1), (1, n)] else ""
 
 
 def _letter(array: Array) -> str:

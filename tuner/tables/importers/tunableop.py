@@ -67,7 +67,8 @@ def _count(tally: Tally, kind: re.Match[str], shape: re.Match[str], asked: Asked
         if scaled is None:
             raise ProblemError(f"{place}: {shape[0][:120]!r} does not say how the product is scaled")
         found = _scaled_dtypes(scaled)
-        epilogue = "alpha" if scaled[7] in ("None", "none") else "alpha+bias"
+        scales = "scaled" if scaled[4] == "0" else "scaled_rowwise"
+        epilogue = scales if scaled[7] in ("None", "none") else f"{scales}+bias"
     else:
         found = _dtypes(words, asked.tf32)
         epilogue = "bias" if operator == "GemmAndBias" else "none"
@@ -104,8 +105,8 @@ def _dtypes(word: str, tf32: bool) -> tuple[str, str, str, str] | str:
 
 def _scaled_dtypes(scaled: re.Match[str]) -> tuple[str, str, str, str] | str:
     second, first, output, scale_a, scale_b, fast, _ = scaled.groups()
-    if (scale_a, scale_b) != ("0", "0"):
-        return "8-bit floats with a scale for each row or block: gemmtune's kernels have one scale for all"
+    if (scale_a, scale_b) not in (("0", "0"), ("1", "1")):
+        return "8-bit floats with a scale for each block: gemmtune's kernels have one for all, or one for each row"
     found = [DTYPES.get(word) for word in (first, second, output)]
     if None in found:
         return f"{first} × {second} → {output} products: gemmtune has no kernels for them"

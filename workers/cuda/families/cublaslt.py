@@ -38,6 +38,10 @@ _OP_N, _OP_T = 0, 1
 #: cublasLt.h: cublasLtEpilogue_t; the values are bits that add up.
 _EPILOGUES: Final = {"relu": 2, "bias": 4, "gelu": 32}
 _REFUSED: Final = "CUDA_ERROR_NOT_SUPPORTED"
+#: cublasLt.h: CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F, from cuBLAS 12.9 on.
+_OUTER_VECTORS: Final = 3
+#: An address as aligned as any; nothing is read there.
+_SOMEWHERE: Final = 1 << 20
 
 
 class Handle:
@@ -119,6 +123,9 @@ class Matmul:
         self._types = compute, scale, *(_TYPES[each] for each in (problem.dtype_b, problem.dtype_a, source, dtype_c))
         self._descriptor = library.lt.matmul_desc_create(compute, scale)
         self._describe_operation()
+        if problem.scales:
+            # The heuristic asks whether there are scales, and reads none.
+            self.set_scales(_SOMEWHERE, _SOMEWHERE)
         of_b, of_a = ((k, n) if problem.layout[1] == "t" else (n, k)), ((k, m) if problem.layout[0] == "n" else (m, k))
         self._first = self._layout(problem.dtype_b, *of_b, strides.get("b"))
         self._second = self._layout(problem.dtype_a, *of_a, strides.get("a"))
@@ -208,6 +215,9 @@ class Matmul:
         self._set(kinds.TRANSB, _OP_N if problem.layout[0] == "n" else _OP_T, np.int32)
         if problem.dtype_a.startswith("fp8"):
             self._set(kinds.FAST_ACCUM, int(problem.numerics == "fast"), np.int8)
+        if problem.scales == "scaled_rowwise":
+            for each in (kinds.A_SCALE_MODE, kinds.B_SCALE_MODE):
+                self._set(each, _OUTER_VECTORS, np.int32)
         if fused := problem.epilogue_parts & set(_EPILOGUES):
             self._set(kinds.EPILOGUE, sum(_EPILOGUES[part] for part in fused), np.int32)
         if "bias" in fused:
@@ -301,6 +311,8 @@ class LibraryLauncher(Launcher):
         alpha, beta = matmul.scalar(copy.alpha), matmul.scalar(copy.beta)
         if copy.bias:
             matmul.set_bias(copy.bias)
+        if copy.scale_a:
+            matmul.set_scales(copy.scale_a, copy.scale_b)
         matmul.launch(
             int(stream.handle), copy, self._algorithm, self._workspace, ctypes.addressof(alpha), ctypes.addressof(beta)
         )

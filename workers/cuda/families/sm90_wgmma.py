@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Final, cast
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 
@@ -68,8 +68,16 @@ class SharedTiles(ctypes.Structure):
 class WgmmaArguments(GemmArguments):
     """Mirrors `WgmmaArguments` of sm90_wgmma/arguments.cuh."""
 
-    _fields_ = (
+    _fields_: ClassVar[Sequence[tuple[str, type[Any]]]] = (
         ("grid", TileGrid), ("shared", SharedTiles),
+    )  # fmt: skip
+
+
+class ScaledArguments(WgmmaArguments):
+    """Mirrors `ScaledArguments` of sm90_wgmma/entry_scaled.cuh."""
+
+    _fields_ = (
+        ("scale_a", ctypes.c_void_p), ("scale_b", ctypes.c_void_p),
     )  # fmt: skip
 
 
@@ -110,6 +118,8 @@ class WgmmaLauncher(PreparedLauncher):
         found = epilogue_places(rest)
         if not self._direct:
             found["c"] = Place([map_c], [word(rest, "c")])
+        if self._problem.scales:
+            found |= {name: Place(words=[word(rest, name)]) for name in ("scale_a", "scale_b")}
         if self._swapped:
             map_a, map_b = map_b, map_a
         return found | self._packing.places(packing, {"a": ([map_a], ()), "b": ([map_b], ())})
@@ -191,9 +201,11 @@ class WgmmaLauncher(PreparedLauncher):
         return self._shared.maps(box)
 
     def _arguments(self, copy: Copy, map_a: TensorMap, map_b: TensorMap, map_c: TensorMap) -> Arguments:
-        arguments = WgmmaArguments.from_buffer_copy(self._of_every_copy)
+        arguments = type(self._of_every_copy).from_buffer_copy(self._of_every_copy)
         arguments.c, arguments.source, arguments.bias = copy.c, copy.source or None, copy.bias or None
         arguments.alpha, arguments.beta = copy.alpha, copy.beta
+        if isinstance(arguments, ScaledArguments):
+            arguments.scale_a, arguments.scale_b = copy.scale_a or None, copy.scale_b or None
         return Arguments(map_a, map_b, map_c, arguments)
 
     @cached_property
@@ -202,7 +214,8 @@ class WgmmaLauncher(PreparedLauncher):
         p, derived = self._problem, self._derived
         m, n = (p.n, p.m) if self._swapped else (p.m, p.n)
         slices = self._config.number("split_k") * self._config.number("cluster_k")
-        return WgmmaArguments(
+        kind = ScaledArguments if p.scales else WgmmaArguments
+        return kind(
             None, None, None, self._partials or None, self._semaphores or None,
             *_HINTS[str(self._config["cache_hint"])], p.n, p.m * p.n, m, n, 1.0, 0.0,
             TileGrid.of(self._config, derived, self._tiles, slices), self._shared_tiles,

@@ -90,6 +90,8 @@ class GemmReference(Reference):
         return Finish(
             reference=self.values, bound=self.bounds, norms_a=self._norms_a.address, norms_b=self._norms_b.address,
             source=copy.source or None, bias=copy.bias or None, alpha=copy.alpha, beta=copy.beta,
+            scale_a=copy.scale_a or None, scale_b=copy.scale_b or None,
+            scaled_rowwise=int(problem.scales == "scaled_rowwise"),
             accumulation=bounds.accumulation, epilogue=bounds.epilogue, activation=bounds.activation,
             rounding=bounds.rounding, smallest=bounds.smallest, most=form.most, least=form.least,
             count=self.elements, m=problem.m, n=problem.n, element_c=ELEMENTS[problem.dtype_c],
@@ -103,7 +105,10 @@ class GemmRuntime(Runtime):
     def copy(self, problem: Gemm, addresses: Mapping[str, int], seed: int) -> Copy:
         """The arrays, with alpha and beta from the seed."""
         at = addresses
-        return Copy(at["a"], at["b"], at["c"], at.get("source", 0), at.get("bias", 0), *scalars(problem, seed))
+        return Copy(
+            at["a"], at["b"], at["c"], at.get("source", 0), at.get("bias", 0), *scalars(problem, seed),
+            at.get("scale_a", 0), at.get("scale_b", 0),
+        )  # fmt: skip
 
     def reference(self, problem: Gemm, tools: Toolbox, exact_sums: bool = False) -> GemmReference:
         """C in float64."""

@@ -14,6 +14,7 @@ SOURCE: Final = KernelSource(
         "activation": "Activation",
     },
     not_members=frozenset({"input_a", "input_b", "packs"}),
+    other_entries={"scaled_rowwise": "sm90_wgmma/entry_scaled.cuh"},
     # Part of a program only where an operand must be packed first.
     extra_entries={"packs": "common/pack_entry.cuh"},
     generate=lambda constants: {"ptx/wgmma_mma_async.cuh": wgmma_mma_async(constants)},

@@ -76,6 +76,7 @@ struct Finish {
     float* bound;
     const float *norms_a, *norms_b;  // of rows of A and columns of B, over K
     const void *source, *bias;       // of the epilogue; null without
+    const float *scale_a, *scale_b;  // of A and B; null without
     double alpha, beta;
     // Shares and limits that workers/cuda/bounds.py derives.
     double accumulation;  // error of a sum, of ‖a_i‖·‖b_j‖
@@ -88,6 +89,7 @@ struct Finish {
     u64 count;            // elements of all batches
     int m, n, element_c, element_bias, kind;
     int saturates;        // whether values beyond the range become its ends, or infinite
+    int scaled_rowwise;   // whether each row of A and column of B has a scale
 };
 
 __device__ __forceinline__ double activated(double x, int kind) {
@@ -103,12 +105,15 @@ __device__ __forceinline__ void finish_element(const Finish& f, u64 i) {
     const u64 row = i / f.n;  // of all batches
     const int column = int(i % f.n);
     const u64 batch = row / f.m;
-    const double product = f.alpha * f.reference[i];
+    const u64 at_a = f.scaled_rowwise ? row : 0;
+    const int at_b = f.scaled_rowwise ? column : 0;
+    const double factor = f.scale_a ? double(f.scale_a[at_a]) * f.scale_b[at_b] : f.alpha;
+    const double product = factor * f.reference[i];
     const double from_source = f.source ? f.beta * load_element(f.source, i, f.element_c) : 0.0;
     const double from_bias = f.bias ? load_element(f.bias, column, f.element_bias) : 0.0;
     const double x = product + from_source + from_bias;
     const double norms = double(f.norms_a[row]) * f.norms_b[batch * f.n + column];
-    double error = fabs(f.alpha) * f.accumulation * norms;
+    double error = fabs(factor) * f.accumulation * norms;
     error += f.epilogue * (fabs(product) + fabs(from_source) + fabs(from_bias));
     double y = activated(x, f.kind);
     // No activation is steeper than 1.13.

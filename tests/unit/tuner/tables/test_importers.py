@@ -77,10 +77,12 @@ def test_untuned_products_are_read_with_their_layouts(read: Read) -> None:
 def test_scaled_products_and_results_are_read(read: Read) -> None:
     rows = SCALED.format(scale=0, fast=1, bias="None") + SCALED.format(scale=0, fast=0, bias="BFloat16")
     results = "Validator,PT_VERSION,2.14.1\n" + rows.replace("\n", ",Gemm_Cublaslt_id_66,0.01\n")
-    found = read("results.csv", results + SCALED.format(scale=1, fast=1, bias="None"))
-    first, second = found.counts
-    assert first == Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "bf16", "f32", "nt", 1, "alpha")
-    assert second == Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted", "nt", 1, "alpha+bias")
+    rowwise, blocks = (SCALED.format(scale=scale, fast=1, bias="None") for scale in (1, 2))
+    found = read("results.csv", results + rowwise + blocks)
+    first, second, third = found.counts
+    assert first == Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "bf16", "f32", "nt", 1, "scaled")
+    assert second == Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted", "nt", 1, "scaled+bias")
+    assert third == Gemm(16, 64, 128, "fp8_e4m3", "fp8_e4m3", "bf16", "f32", "nt", 1, "scaled_rowwise")
     assert list(found.left_out.values()) == [1]
 
 
@@ -118,9 +120,12 @@ def test_8_bit_products_of_a_trace_know_their_scales_and_output(read: Read) -> N
     scaled = event("aten::_scaled_mm", shapes, strides, types, **{"Concrete Inputs": inputs})
     rowwise = event("aten::_scaled_mm", [*shapes[:2], [16, 1], [1, 128], *shapes[4:]],
                     [*strides[:2], [1, 1], [128, 1], *strides[4:]], types, **{"Concrete Inputs": inputs})  # fmt: skip
-    found = read("trace.json", trace(scaled, rowwise))
-    assert list(found.counts) == [Gemm(16, 128, 64, "fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted", "nt", 1, "alpha")]
-    assert ["a scale for each row" in reason for reason in found.left_out] == [True]
+    blocks = event("aten::_scaled_mm", [*shapes[:2], [16, 2], [2, 1], *shapes[4:]],
+                   [*strides[:2], [2, 1], [1, 1], *strides[4:]], types, **{"Concrete Inputs": inputs})  # fmt: skip
+    found = read("trace.json", trace(scaled, rowwise, blocks))
+    dtypes = ("fp8_e4m3", "fp8_e4m3", "bf16", "f32_promoted", "nt", 1)
+    assert list(found.counts) == [Gemm(16, 128, 64, *dtypes, epilogue) for epilogue in ("scaled", "scaled_rowwise")]
+    assert ["a scale for each block" in reason for reason in found.left_out] == [True]
 
 
 def test_a_trace_is_read_event_by_event_across_chunks(read: Read) -> None:
