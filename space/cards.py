@@ -92,6 +92,8 @@ _MODULE_W: Final = "unconfirmed: public driver logs show 700 and 900 W; vendors 
 _SIX_STACKS_L2: Final = "unconfirmed: that of H200 and GH200, with six HBM stacks too; H100 NVL reports print 50 MB"
 _HGX_TBS: Final = "unconfirmed: the HGX datasheet says 7.7 and said 8.0 before"
 
+#: An RTX 5090's fp8 products with f32 sums and block scales; without block scales they run at half of this rate.
+_SCALED_FP8: Final = {"fp8_e4m3": 838.0, "fp8_e5m2": 838.0}
 _H100_RATES: Final = _rates(bf16=989.4, tf32=494.7, int8=1978.9, fp8=1978.9)
 _NVL_RATES: Final = _rates(bf16=835.5, tf32=417.5, int8=1670.5, fp8=1670.5)
 _A100_RATES: Final = _rates(bf16=312.0, tf32=156.0, int8=624.0)
@@ -182,8 +184,8 @@ CARDS: Final[dict[str, Card]] = {
         tensor_tflops=f"{_HGX}; derived: tf32 is half of bf16; unconfirmed: int8 is 150 in a cloud vendor's table and "
                       "4,500 in others, but ptxas refuses tcgen05's kind::i8 for sm_103a"),
     "NVIDIA GeForce RTX 5090": _card(
-        "sm_120a", 170, 96, 32, 1.792, 2.407, 575, _geforce(bf16=209.5, tf32=104.8, int8=838.0, fp8=419.0), "5090",
-        document=_RTX, tensor_tflops=f"{_RTX}; {_HALVED}, block-scaled ones excepted"),
+        "sm_120a", 170, 96, 32, 1.792, 2.407, 575, _geforce(bf16=209.5, tf32=104.8, int8=838.0) | _SCALED_FP8,
+        "5090", document=_RTX, tensor_tflops=f"{_RTX}; {_HALVED}, block-scaled ones excepted: fp8 is theirs"),
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": _card(
         "sm_120a", 188, 128, 96, 1.792, 2.617, 600, _rates(bf16=503.8, tf32=251.9, int8=1007.6, fp8=1007.6),
         "PRO 6000", "RTX PRO 6000", "RTX PRO 6000 Blackwell", "RTX PRO 6000 Workstation", "PRO 6000 Workstation",

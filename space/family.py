@@ -39,6 +39,7 @@ class Family:
         own: whether the kernel is ours; a library's is measured and served, but never compiled.
         grounded: whether enough measurements support its estimate. Without them, the estimate ranks the family's own
             candidates but answers for nothing that was not measured.
+        special: whether it takes few problems, and is the first to answer for these where no estimate is grounded.
         structure: knobs that distinguish kernels of different structure; the others only tune one.
         kernel: module of the kernel's source; the default is `workers.kernels.<name>`. Unused if `own` is false.
         launcher: module of the launcher; the default is `workers.cuda.families.<name>`.
@@ -54,6 +55,7 @@ class Family:
     kinds: frozenset[str] = frozenset({"gemm"})
     own: bool = True
     grounded: bool = True
+    special: bool = False
     structure: tuple[str, ...] = ()
     kernel: str = ""
     launcher: str = ""

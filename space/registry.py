@@ -23,7 +23,7 @@ from space.kinds.gemm import GEMM
 from space.problem import Problem, ProblemKind
 
 #: A new family is one line here; see docs/architecture.md for its three folders.
-FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, GEMV, MMA_SYNC, CUBLASLT)}
+FAMILIES: Final[dict[str, Family]] = {family.name: family for family in (SM90_WGMMA, MMA_SYNC, GEMV, CUBLASLT)}
 #: A new problem kind is one line here.
 KINDS: Final[dict[str, ProblemKind]] = {kind.name: kind for kind in (GEMM,)}
 #: Kind of a question, file or table that names none.
@@ -135,7 +135,8 @@ def _compiled_for(arch: str, problem: Problem | None) -> tuple[Family, ...]:
             raise FamilyError(f"no kernel family for {arch} takes {problem.kind} problems: families exist for {known}")
         if not _taking(found, problem, arch):
             found = _taking([family for family in own if arch in family.fallbacks], problem, arch) or found
-    return tuple(sorted(found, key=lambda family: not family.grounded))
+    first = [] if problem is None else _taking([family for family in found if family.special], problem, arch)
+    return tuple(sorted(found, key=lambda family: (not family.grounded, family not in first, family.special)))
 
 
 def _taking(families: list[Family], problem: Problem, arch: str) -> list[Family]:

@@ -80,6 +80,8 @@ DERIVED: Final[tuple[Derived, ...]] = (
             "columns of C that a block computes together"),
     Derived("outputs", ("rows", "tile_n"), lambda c: c["rows"] * c["tile_n"], False,
             "elements of C that a block computes together"),
+    Derived("griddepcontrol", ("pdl",), lambda c: np.full_like(c["pdl"], "clusters" in c.arch.features), True,
+            "whether the target has griddepcontrol, by which a dependent launch waits"),
     Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
             "whether different blocks multiply slices of K"),
     Derived("reduction_bytes", ("split_warps", "split_k", "outputs"), _reduction_bytes, True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from space.arch import MAX_GRID_BLOCKS
+from space.columns import Columns
 from space.families.common import host_scales_rule, input_bytes, workspace_rule
 from space.families.gemv.derive import BESIDE_REGISTERS, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
@@ -18,17 +19,26 @@ _PTX = "PTX ISA 9.0, ld.global.nc"
 _LIMITS = "CUDA C++ Programming Guide, compute capabilities"
 
 
+def _others(c: Columns) -> str:
+    """The family for what this one refuses."""
+    return "sm90_wgmma" if "wgmma" in c.arch.features else "mma_sync"
+
+
 LEGAL: Final[tuple[Rule, ...]] = (
-    Rule("arch.griddepcontrol", "the kernel waits for the previous one by griddepcontrol, which sm_90 introduced",
-         "PTX ISA 9.0, griddepcontrol", (), lambda c: "clusters" in c.arch.features,
-         lambda c: f"{c.arch.name} has no griddepcontrol; build for sm_90a"),
+    Rule("arch.fp8", "fp8 is converted by instructions that sm_89 introduced", "PTX ISA 9.0, cvt: .e4m3x2 and .e5m2x2",
+         (), lambda c: "mma_fp8" in c.arch.features
+                       or not (c.problem.dtype_a + c.problem.dtype_c).count("fp8"),
+         lambda c: f"{c.problem.dtype_a} with a {c.problem.dtype_c} C on {c.arch.name}; use bf16 or fp16"),
+    Rule("pdl.griddepcontrol", "a dependent launch waits for the previous kernel by griddepcontrol, which sm_90 has",
+         "PTX ISA 9.0, griddepcontrol", ("pdl",), lambda c: (c["pdl"] == 0) | (c["griddepcontrol"] == 1),
+         lambda c: f"{c.arch.name} has no griddepcontrol; use pdl=0"),
     Rule("problem.rows", f"A has at most {MAX_ROWS} rows",
          f"{_KERNEL}: memory delivers about 10 elements of B per clock and multiprocessor; CUDA cores convert each "
          "once and multiply it once per row, so that with more rows they, not memory, set the pace", (),
-         lambda c: c.problem.m <= MAX_ROWS, lambda c: f"m = {c.problem.m}; use sm90_wgmma"),
+         lambda c: c.problem.m <= MAX_ROWS, lambda c: f"m = {c.problem.m}; use {_others(c)}"),
     Rule("problem.layout", "B is contiguous along K, as in layouts nt and tt",
          f"{_KERNEL}: neighbouring lanes read neighbours along K; in B[K,N] these lie N elements apart", (),
-         lambda c: c.problem.layout[1] == "t", lambda c: f"layout {c.problem.layout}; use sm90_wgmma"),
+         lambda c: c.problem.layout[1] == "t", lambda c: f"layout {c.problem.layout}; use {_others(c)}"),
     Rule("problem.sums", "sums are f32 or s32", f"{_KERNEL}: CUDA cores add in f32", (),
          lambda c: c.problem.dtype_acc != "fp16", lambda c: "f16 sums; use mma_sync"),
     host_scales_rule(_KERNEL),
@@ -61,7 +71,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: (c["a_path"] == A_SMEM) | (not transposed_a(c.problem)),
          lambda c: f"layout {c.problem.layout} with m = {c.problem.m}; use a_path=smem"),
     Rule("smem.capacity", "a slice of A and the sums of a team fit the opt-in shared memory of a block",
-         f"{_LIMITS}: 227 KiB on 9.0", ("shared_memory_bytes",),
+         f"{_LIMITS}: 227 KiB on 9.0, 163 KiB on 8.0 and 8.7, 99 KiB on 8.6, 8.9 and 12.x", ("shared_memory_bytes",),
          lambda c: c["shared_memory_bytes"] <= c.arch.smem_per_block_bytes,
          lambda c: f"{c.first('rows')}·{c.first('staged_pitch_bytes'):,} B of A + {c.first('reduction_bytes'):,} B = "
                    f"{c.first('shared_memory_bytes'):,} B > {c.arch.smem_per_block_bytes:,} B on {c.arch.name}"),

@@ -16,7 +16,7 @@ from space.columns import Columns, FloatColumn, IntColumn
 from space.devices import DeviceProfile
 from space.families.common import extent_m, extent_n, input_bytes, output_bytes
 from space.families.mma_sync.derive import slice_stages, stage_k_bytes
-from space.families.mma_sync.operands import needs_packing
+from space.families.mma_sync.operands import block_scaled, needs_packing
 from space.families.mma_sync.rules import finish_registers, loop_registers
 from space.layouts.banks import BYTES_PER_CLOCK
 
@@ -69,7 +69,7 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     """Clocks of one wave of tiles, `together` of them on each multiprocessor."""
     bytes_k = stage_k_bytes(c).astype(np.float64)
     flops = 2.0 * c["tile_m"] * c["tile_n"] * c["tile_k"]
-    flops_per_clock = device.peak_tflops(c.problem.dtype) * 1e6 / device.sm_count / clocks_per_us
+    flops_per_clock = _tflops(c, device) * 1e6 / device.sm_count / clocks_per_us
     warps = c["warps_m"] * c["warps_n"]
     slower = TENSOR_SLOWDOWN + FRAGMENT_ROWS * (1 / c["warp_m"] + 1 / c["warp_n"]) + LONE_WARP / (warps * together)
     tensor = flops / flops_per_clock * slower
@@ -83,6 +83,15 @@ def _wave_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_
     ends = START_CLOCKS / together + _epilogue_clocks(c, device, together, clocks_per_us)
     column: FloatColumn = slice_stages(c) * stage + ends
     return column
+
+
+def _tflops(c: Columns, device: DeviceProfile) -> FloatColumn:
+    """Rate of the tensor cores. A card's rate for fp8 is that of block-scaled products, where it has them."""
+    rate = np.full(len(c), device.peak_tflops(c.problem.dtype))
+    if block_scaled(c.problem, c.arch.name) is None:
+        return rate
+    halved = device.peak_tflops("fp16_acc16") / device.peak_tflops("fp16")
+    return np.where(c["unit_scales"] == 1, rate, rate / halved)
 
 
 def _epilogue_clocks(c: Columns, device: DeviceProfile, together: IntColumn, clocks_per_us: float) -> FloatColumn:

@@ -15,6 +15,8 @@ RASTER_ALONG_M, RASTER_ALONG_N = range(len(RASTERS))
 
 KNOBS: Final[tuple[Knob, ...]] = (
     Knob("swap_ab", (0, 1), 0, "compile", "whether the kernel computes the transposed product, with A and B exchanged"),
+    Knob("unit_scales", (0, 1), 0, "compile",
+         "whether fp8 is multiplied by the block-scaled instruction, with all scales 1"),
     Knob("tile_m", (16, 32, 64, 96, 128, 192, 256), 128, "compile", "rows of one tile of C"),
     Knob("tile_n", (8, 16, 32, 48, 64, 96, 128, 160, 192, 256), 128, "compile", "columns of one tile of C"),
     Knob("warps_m", (1, 2, 4), 2, "compile", "warps that split the rows of a tile"),

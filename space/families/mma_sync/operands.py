@@ -27,6 +27,14 @@ def instruction(problem: Gemm, arch: str) -> MmaSync | None:
     return next(iter(mma_sync_for(arch, problem.dtype_a, problem.dtype_b, problem.dtype_acc)), None)
 
 
+@lru_cache(maxsize=1024)
+def block_scaled(problem: Gemm, arch: str) -> MmaSync | None:
+    """The block-scaled `mma.sync` of a problem's dtypes; None if the arch has none. It takes operands of 8 bits."""
+    if input_bytes(problem) != 1:
+        return None
+    return next(iter(mma_sync_for(arch, problem.dtype_a, problem.dtype_b, problem.dtype_acc, kind="mxf8f6f4")), None)
+
+
 def line_elements(problem: Gemm, operand: str) -> int:
     """Elements along the contiguous dimension of the problem's `a` or `b`."""
     if majors_of(problem.layout)[operand == "b"] == "k":

@@ -10,7 +10,7 @@ from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WARP_THREADS
 from space.columns import Columns, IntColumn, among
 from space.families.common import host_scales_rule, slices_rule, workspace_rule
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
-from space.families.mma_sync.operands import instruction
+from space.families.mma_sync.operands import block_scaled, instruction
 from space.instructions import mma_sync
 from space.rules import Rule
 
@@ -101,6 +101,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: not c.problem.dtype_c.startswith("fp8") or "mma_fp8" in c.arch.features,
          lambda c: f"C is {c.problem.dtype_c} on {c.arch.name}; use bf16, fp16 or f32"),
     host_scales_rule(_KERNEL),
+    Rule("mma.block_scale", "block-scaled products are fp8 with f32 sums, on targets that have the instruction",
+         f"{mma_sync.SOURCE}: .kind::mxf8f6f4", ("unit_scales",),
+         lambda c: (c["unit_scales"] == 0) | (block_scaled(c.problem, c.arch.name) is not None),
+         lambda c: f"unit_scales 1 of {c.problem.dtype_a} with {c.problem.dtype_acc} sums on {c.arch.name}"),
     Rule("mma.m", f"a warp takes a multiple of the instruction's {INSTRUCTION_M} rows of a tile", mma_sync.SOURCE,
          ("tile_m", "warps_m"), lambda c: c["tile_m"] % (INSTRUCTION_M * c["warps_m"]) == 0,
          lambda c: f"tile_m {c.first('tile_m')} is not a multiple of {INSTRUCTION_M}·{c.first('warps_m')}"),

@@ -22,7 +22,7 @@ from space.families.mma_sync.derive import (
     slice_stages,
     stage_k_bytes,
 )
-from space.families.mma_sync.operands import conflict_degree
+from space.families.mma_sync.operands import block_scaled, conflict_degree
 from space.rules import Rule, worth_of
 
 #: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 16 rows.
@@ -119,6 +119,9 @@ WORTH: Final[tuple[Rule, ...]] = (
     _worth("worth.warp_tile", "a tile is split over its warps so that they read least from shared memory, or nearly",
            "rows of A are read once for each warp along N, columns of B once for each warp along M",
            ("tile_m", "tile_n", "warps_m", "warps_n"), _split_over_warps),
+    _worth("worth.unit_scales", "fp8 with f32 sums is multiplied by the block-scaled instruction",
+           "GeForce cards halve the rate of the plain one, others do not", ("unit_scales",),
+           lambda c: (c["unit_scales"] == 1) | np.bool_(block_scaled(c.problem, c.arch.name) is None)),
     _worth("worth.tile_k", "a stage holds 64 or 128 bytes of K, or 256 if the tile is small",
            "longer stages leave room for fewer of them",
            ("tile_m", "tile_n", "tile_k"),

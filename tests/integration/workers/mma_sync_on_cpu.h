@@ -141,6 +141,19 @@ void mma_sync(Sums (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
     const Products<kA, kB> products(a, b);
     for (unsigned i = 0; i < 4; ++i) d[i] = Sums(d[i] + products.of[i]);
 }
+/// Byte 0 of lane 4r + h's scale is that of row r + 8h of A, of lane 4c's that of column c of B: 2^(byte - 127).
+template <Input kA, Input kB>
+void mma_sync_scaled(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], u32 scale_a, u32 scale_b) {
+    const Products<kA, kB> products(a, b);
+    const u32 mine[2] = {scale_a, scale_b};
+    const u32* const all = on_cpu::together(mine, 2);
+    const unsigned row = threadIdx.x % 32 / 4;
+    for (unsigned i = 0; i < 4; ++i) {
+        const unsigned column = threadIdx.x % 4 * 2 + i % 2;
+        const int of_a = all[(4 * row + i / 2) * 8] & 0xFF, of_b = all[4 * column * 8 + 1] & 0xFF;
+        d[i] = float(d[i] + std::ldexp(products.of[i], of_a + of_b - 2 * 127));
+    }
+}
 /// f16 sums: two neighbours of a row in one register, those eight rows below in the other.
 template <Input kA, Input kB>
 void mma_sync(u32 (&d)[2], const u32 (&a)[4], const u32 (&b)[2]) {

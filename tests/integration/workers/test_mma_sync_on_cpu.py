@@ -17,7 +17,7 @@ from tests.on_cpu import needs_compiler
 
 pytestmark = [needs_compiler, pytest.mark.slow]
 
-A100, RTX_5090 = profile_named("A100 80GB SXM"), profile_named("RTX 5090")
+RTX_5090 = profile_named("RTX 5090")
 #: Blocks of one or two warps: a CPU runs them one thread after another.
 SMALL = {"tile_m": 32, "tile_n": 32, "warps_m": 1, "warps_n": 1}
 #: (shape, dtype, layout, batch, epilogue, knobs): every dtype, layout and width of copies, odd extents, batches, each
@@ -41,6 +41,7 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("37x50x200", "fp16,fp16,f32,fp16", "nt", 2, "none", SMALL | {"warps_n": 2, "split_k": 3, "tile_k": 64}),
     ("9x60x333", "fp8_e5m2,fp8_e4m3,fp16,fp16", "nt", 1, "beta", SMALL | {"swap_ab": 1, "tile_k": 64, "tile_n": 16}),
     ("20x40x260", "fp8_e4m3,fp8_e4m3,fp8_e4m3,fp16", "nn", 1, "alpha", SMALL | {"tile_k": 64}),
+    ("36x40x200", "fp8_e5m2,fp8_e4m3,bf16,f32_promoted", "nt", 1, "none", SMALL | {"tile_k": 64, "unit_scales": 1}),
     ("3x5x2", "bf16,bf16,f32,f32", "nn", 1, "none", SMALL | {"tile_m": 96, "tile_n": 8}),
 ]  # fmt: skip
 
@@ -80,6 +81,7 @@ FAULT_CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("40x40x136", "bf16", "nt", 1, "none", SMALL | {"warps_n": 2, "tile_k": 64}),
     ("40x40x136", "bf16", "tn", 1, "none", SMALL | {"warps_m": 2, "persistent": 1}),
     ("40x40x300", "bf16", "nt", 1, "none", SMALL | {"split_k": 3}),
+    ("20x20x96", "fp8_e4m3", "nt", 1, "none", SMALL | {"tile_k": 64, "unit_scales": 1}),
 ]
 _WAIT = "cp_async_wait_group<Config::kStages - 2>();"
 #: (what is wrong, the text, what the fault makes of it, the case that shows it).
@@ -107,6 +109,7 @@ FAULTS = [
     ("a slice of K that ends a stage early", "tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);",
      "tile.k_end = tile.k + each;", 2),
     ("slices of K that overlap", "tile.split * each + min(tile.split, longer)", "tile.split * each", 2),
+    ("scales that are not 1", "kOnes = 0x7F7F7F7F", "kOnes = 0x7F7F7F7E", 3),
     ("sums not cleared", "        sums.clear();\n        Sums<Config> recent;", "        Sums<Config> recent;", 1),
 ]
 
@@ -114,18 +117,18 @@ FAULTS = [
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """One program with every fault, each kernel in a namespace of its own; the last has none."""
-    found = [Case.of(A100, *case) for case in FAULT_CASES]
+    found = [Case.of(RTX_5090, *case) for case in FAULT_CASES]
     changes = [(old, new, found[number]) for _, old, new, number in FAULTS] + [("", "", case) for case in found]
     return program([case for *_, case in changes], tmp_path_factory.mktemp("faults"), [pair[:2] for pair in changes])
 
 
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=lambda number: FAULTS[number][0])
 def test_a_planted_fault_is_caught(faulty: ctypes.CDLL, number: int) -> None:
-    run = Run(Case.of(A100, *FAULT_CASES[FAULTS[number][3]]), seed=3)
+    run = Run(Case.of(RTX_5090, *FAULT_CASES[FAULTS[number][3]]), seed=3)
     assert any(run.wrong(run.launch(faulty, number, early=early)) for early in (False, True))
 
 
 @pytest.mark.parametrize("number", range(len(FAULT_CASES)))
 def test_without_a_fault_they_are_right(faulty: ctypes.CDLL, number: int) -> None:
-    run = Run(Case.of(A100, *FAULT_CASES[number]), seed=3)
+    run = Run(Case.of(RTX_5090, *FAULT_CASES[number]), seed=3)
     assert not any(run.wrong(run.launch(faulty, len(FAULTS) + number, early=early)) for early in (False, True))

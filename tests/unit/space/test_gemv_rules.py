@@ -14,6 +14,7 @@ from space.nearest import MAX_CHANGES
 from space.rank import rank
 from space.registry import families_for, family_for, family_named, family_with
 from tests.strategies import configs_of, problems_up_to
+from workers.builder import source_of
 
 H200 = profile_named("NVIDIA H200")
 
@@ -56,15 +57,31 @@ def test_each_rule_breaks_alone(
 
 
 def test_every_rule_that_a_config_can_break_alone_is_broken_here() -> None:
-    # Every arch with wgmma has griddepcontrol; 2,048 threads have 32 registers each, fewer than one needs; sums of 2^31
-    # tiles don't fit the workspace, and C of as many no GPU.
-    beyond = {"arch.griddepcontrol", "block.resident", "grid.tiles"}
+    # Every arch with wgmma has griddepcontrol and converts fp8; 2,048 threads have 32 registers each, fewer than one
+    # needs; sums of 2^31 tiles don't fit the workspace, and C of as many no GPU.
+    beyond = {"pdl.griddepcontrol", "arch.fp8", "block.resident", "grid.tiles"}
     assert {rule.id for rule in FAMILY.rules if rule.kind == "legal"} == {rule for *_, rule in BREAKS} | beyond
 
 
-def test_without_griddepcontrol_the_space_is_empty() -> None:
-    said = explain(FAMILY, Gemm.of(1, 64, 64), FAMILY.config({}), reference_profile("sm_80"))
-    assert [entry.rule for entry in said.broken] == ["arch.griddepcontrol"]
+def test_without_griddepcontrol_no_launch_is_a_dependent_one() -> None:
+    said = explain(FAMILY, Gemm.of(1, 64, 64), FAMILY.config({"pdl": 1}), reference_profile("sm_80"))
+    assert [entry.rule for entry in said.broken] == ["pdl.griddepcontrol"]
+    assert said.nearest is not None
+    assert said.nearest["pdl"] == 0
+
+
+@pytest.mark.parametrize("arch", sorted(FAMILY.targets))
+def test_every_target_has_candidates_and_fp8_where_it_is_converted(arch: str) -> None:
+    device = reference_profile(arch)
+    assert len(enumerate_space(FAMILY, Gemm.of(2, 4096, 4096), device)) > 0
+    fp8 = arch not in ("sm_80", "sm_86", "sm_87")
+    assert FAMILY.takes(Gemm.of(2, 64, 64, "fp8_e4m3"), device) is fp8
+    assert FAMILY.takes(Gemm.of(2, 64, 64, "bf16,bf16,fp8_e4m3,f32"), device) is fp8
+
+
+def test_the_text_waits_for_earlier_kernels_only_where_the_target_can() -> None:
+    for arch, waits in (("sm_86", False), ("sm_90a", True), ("sm_120a", True)):
+        assert ("griddepcontrol.wait" in source_of(Gemm.of(1, 64, 64), FAMILY.config({}), arch)) is waits
 
 
 @settings(max_examples=150)
@@ -97,6 +114,13 @@ def test_families_are_those_that_take_the_problem_and_the_grounded_one_answers()
     assert names("1x4096x4096") == names("4x64x64", "tt") == ["sm90_wgmma", "gemv"]
     assert names("5x4096x4096") == names("1x64x64", "nn") == ["sm90_wgmma"]
     assert family_for("sm_90a").name == "sm90_wgmma"
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_120a"])
+def test_without_a_grounded_estimate_few_rows_are_answered_by_gemv(arch: str) -> None:
+    for rows, layout, name in ((1, "nt", "gemv"), (4, "tt", "gemv"), (1, "nn", "mma_sync"), (5, "nt", "mma_sync")):
+        assert family_for(arch, Gemm.of(rows, 4096, 4096, layout=layout)).name == name
+    assert family_for(arch).name == family_with(arch, []).name == "mma_sync"
 
 
 def test_a_family_is_told_by_its_knobs() -> None:

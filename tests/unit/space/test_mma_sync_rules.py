@@ -11,11 +11,11 @@ from space.explain import explain, is_legal, legal_mask
 from space.families.mma_sync.operands import conflict_degree, copy_bytes, needs_packing
 from space.kinds.gemm import DTYPES, LAYOUTS, Gemm
 from space.rank import rank
-from space.registry import families_for, family_named
+from space.registry import families_for, family_for, family_named
 
 FAMILY = family_named("mma_sync")
 CARDS = {name: profile_named(name) for name in ("A100 80GB SXM", "RTX 3090", "RTX 4090", "RTX 5090", "GB10")}
-A100, RTX_3090, RTX_5090 = CARDS["A100 80GB SXM"], CARDS["RTX 3090"], CARDS["RTX 5090"]
+A100, RTX_3090, RTX_4090, RTX_5090, _ = CARDS.values()
 H200 = profile_named("NVIDIA H200")
 SQUARE = Gemm.parse("4096x4096x4096")
 
@@ -42,6 +42,8 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
      "sm_86 has no mma.sync of fp8_e4m3 x fp8_e4m3 with fp16 sums: it has bf16, fp16, tf32, int8, uint8"),
     ("epilogue.scales", RTX_5090, Gemm.of(64, 64, 64, "fp8_e4m3", epilogue="scaled"), {"tile_k": 64},
      "epilogue scaled; sm90_wgmma reads scales"),
+    ("mma.block_scale", RTX_4090, Gemm.of(64, 64, 64, "fp8_e4m3"), {"tile_k": 64, "unit_scales": 1},
+     "unit_scales 1 of fp8_e4m3 with f32 sums on sm_89"),
     ("mma.m", A100, SQUARE, {"tile_m": 32, "warps_m": 4}, "tile_m 32 is not a multiple of 16·4"),
     ("mma.n", A100, SQUARE, {"tile_n": 48, "warps_n": 4}, "tile_n 48 is not a multiple of 8·4"),
     ("mma.k", A100, SQUARE, {"tile_k": 16}, "tile_k 16 is 32 B of bf16"),
@@ -121,6 +123,41 @@ def test_every_problem_keeps_candidates_and_the_estimate_ranks_them(card: str, s
     assert (ranked.estimates_us > 0).all()
     assert ranked.config(0)["swap_ab"] == int(problem.m == 1)
     assert is_legal(FAMILY, problem, ranked.config(0), device)
+
+
+def test_f16_sums_take_half_of_the_registers() -> None:
+    knobs = FAMILY.config({"tile_m": 256, "tile_k": 64, "warps_m": 2, "warps_n": 2, "stages": 3})
+    half, whole = Gemm.of(4096, 4096, 4096, "fp16_acc16"), Gemm.of(4096, 4096, 4096, "fp16")
+    assert FAMILY.derive(half, knobs, A100)["accumulator_registers"] == 128
+    assert FAMILY.derive(whole, knobs, A100)["accumulator_registers"] == 256
+    assert not is_legal(FAMILY, whole, knobs, A100)
+
+
+def test_on_hopper_f16_sums_are_mma_syncs_alone() -> None:
+    problem = Gemm.of(4096, 4096, 4096, "fp16_acc16")
+    assert families_for("sm_90a", problem) == (FAMILY,)
+    assert family_for("sm_90a", problem) is FAMILY
+    assert FAMILY not in families_for("sm_90a", SQUARE)
+
+
+def test_the_estimate_knows_that_geforce_doubles_f16_sums() -> None:
+    half, whole = (Gemm.of(8192, 8192, 8192, word) for word in ("fp16_acc16", "fp16"))
+    for device, ratio in ((RTX_5090, 0.75), (A100, 1.01)):
+        first = [rank(enumerate_space(FAMILY, problem, device), device).estimates_us[0] for problem in (half, whole)]
+        assert first[0] < ratio * first[1]
+
+
+def test_fp8_with_f32_sums_is_block_scaled_where_the_target_can() -> None:
+    for word in ("fp8_e4m3", "fp8_e5m2_promoted"):
+        problem = Gemm.of(4096, 4096, 4096, word)
+        ranked = rank(enumerate_space(FAMILY, problem, RTX_5090), RTX_5090)
+        assert ranked.config(0)["unit_scales"] == 1
+        plain = FAMILY.columns(problem, [FAMILY.config(dict(ranked.config(0).values) | {"unit_scales": 0})], RTX_5090)
+        assert legal_mask(FAMILY, plain).all()
+        assert FAMILY.estimate_us(plain, RTX_5090)[0] > 1.5 * ranked.estimates_us[0]
+    for device, word in ((RTX_5090, "fp8_e4m3_acc16"), (RTX_5090, "int8"), (RTX_4090, "fp8_e4m3")):
+        problem = Gemm.of(4096, 4096, 4096, word)
+        assert rank(enumerate_space(FAMILY, problem, device), device).config(0)["unit_scales"] == 0
 
 
 def test_every_dtype_and_layout_of_a_target_keeps_candidates() -> None:

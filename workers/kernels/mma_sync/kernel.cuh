@@ -32,6 +32,8 @@
 constexpr int kSplitBarrier = 1;
 /// fp8 products are added in true f32 every so many elements of K, where the problem asks for it.
 constexpr int kPromotionK = 128;
+/// Four block scales of 1, as ue8m0.
+constexpr u32 kOnes = 0x7F7F7F7F;
 
 template <class Config>
 struct MmaGemm {
@@ -108,7 +110,11 @@ struct MmaGemm {
         for (int i = 0; i < S::kBlocksM; ++i) {
 #pragma unroll
             for (int j = 0; j < S::kBlocksN; ++j) {
-                mma_sync<Config::kInputA, Config::kInputB>(d.at(i, j), held.a[i], held.b[j]);
+                if constexpr (Config::kUnitScales) {
+                    mma_sync_scaled<Config::kInputA, Config::kInputB>(d.at(i, j), held.a[i], held.b[j], kOnes, kOnes);
+                } else {
+                    mma_sync<Config::kInputA, Config::kInputB>(d.at(i, j), held.a[i], held.b[j]);
+                }
             }
         }
     }

@@ -39,6 +39,20 @@ MMA_SYNC_F16(mma_m16n8k32_e4m3_e5m2_f16, "m16n8k32.row.col.f16.e4m3.e5m2.f16")
 MMA_SYNC_F16(mma_m16n8k32_e5m2_e4m3_f16, "m16n8k32.row.col.f16.e5m2.e4m3.f16")
 MMA_SYNC_F16(mma_m16n8k32_e5m2_e5m2_f16, "m16n8k32.row.col.f16.e5m2.e5m2.f16")
 
+#define MMA_SYNC_SCALED(name, types)                                                                                 \
+    __device__ __forceinline__ void name(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], u32 scale_a,           \
+                                         u32 scale_b) {                                                              \
+        asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32." types ".f32.ue8m0 "    \
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3}, {%10}, {0, 0}, {%11}, {0, 0};"          \
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                         \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(scale_a), "r"(scale_b));         \
+    }
+
+MMA_SYNC_SCALED(mma_m16n8k32_mxf8_e4m3_e4m3, "e4m3.e4m3")
+MMA_SYNC_SCALED(mma_m16n8k32_mxf8_e4m3_e5m2, "e4m3.e5m2")
+MMA_SYNC_SCALED(mma_m16n8k32_mxf8_e5m2_e4m3, "e5m2.e4m3")
+MMA_SYNC_SCALED(mma_m16n8k32_mxf8_e5m2_e5m2, "e5m2.e5m2")
+
 /// The instruction of these dtypes. Sums of integers wrap.
 template <Input kA, Input kB, class Sums>
 __device__ __forceinline__ void mma_sync(Sums (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
@@ -64,4 +78,16 @@ __device__ __forceinline__ void mma_sync(u32 (&d)[2], const u32 (&a)[4], const u
     else if constexpr (kA == Input::kFp8E4m3) mma_m16n8k32_e4m3_e5m2_f16(d, a, b);
     else if constexpr (kB == Input::kFp8E4m3) mma_m16n8k32_e5m2_e4m3_f16(d, a, b);
     else mma_m16n8k32_e5m2_e5m2_f16(d, a, b);
+}
+
+/// The block-scaled instruction: rows of A and columns of B times powers of two, each 2^(byte - 127). Byte 0 of the
+/// scales counts: lane 4r + h scales row r + 8h of A, lane 4c scales column c of B.
+template <Input kA, Input kB>
+__device__ __forceinline__ void mma_sync_scaled(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], u32 scale_a,
+                                                u32 scale_b) {
+    static_assert(kA == Input::kFp8E4m3 || kA == Input::kFp8E5m2, "only fp8 is block-scaled");
+    if constexpr (kA == Input::kFp8E4m3 && kB == Input::kFp8E4m3) mma_m16n8k32_mxf8_e4m3_e4m3(d, a, b, scale_a, scale_b);
+    else if constexpr (kA == Input::kFp8E4m3) mma_m16n8k32_mxf8_e4m3_e5m2(d, a, b, scale_a, scale_b);
+    else if constexpr (kB == Input::kFp8E4m3) mma_m16n8k32_mxf8_e5m2_e4m3(d, a, b, scale_a, scale_b);
+    else mma_m16n8k32_mxf8_e5m2_e5m2(d, a, b, scale_a, scale_b);
 }
