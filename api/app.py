@@ -136,11 +136,15 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.misses.start()
     # Compresses the pages' files, which takes a tenth of a second: no request has to wait for it.
     assets()
-    follower.loaded.wait(_FIRST_READING_SECONDS)
+    shown: kept.Views = app.state.shown
+    warming = threading.Thread(target=shown.warm, args=(follower, app.state.stopping), name="warm-views")
+    warming.start()
+    shown.warmed.wait(_FIRST_READING_SECONDS)
     try:
         yield
     finally:
         app.state.stopping.set()
+        warming.join()
         await app.state.hub.close()
         app.state.write_probe.stop()
         app.state.misses.stop()

@@ -4,26 +4,29 @@
 
 A store of made-up bests and measurements (`benchmarks.service_table`) is served in a process of its own. `first` is the
 first answer after a start, `kept` the median of further ones, `changed` one after a new best with its measurement.
-Bytes are those of zstandard. Answers of `/v1/best` are counted in turns without and with 20 open event streams.
+Bytes are those of zstandard. Answers of `/v1/best` are counted in turns without and with 20 open pages
+(`benchmarks.dashboard.open_pages`), while a new best is committed every 2 s.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
-import socket
+import json
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import count
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlencode
 
 from sqlalchemy import text
 
+from benchmarks.dashboard.open_pages import open_pages
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import serving
@@ -32,10 +35,11 @@ from space.problem import Problem
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 
-_STREAMS: Final = 20
 _TURNS: Final = 6
 _REPEATS: Final = 7
-_ZSTD: Final = {"Accept-Encoding": "zstd"}
+#: A fleet of eight GPUs ends a round about this often.
+_COMMIT_SECONDS: Final = 2.0
+_NUMBERS: Final = count()
 _SQUARE: Final = "m=4096&n=4096&k=4096&device=h200"
 
 
@@ -44,7 +48,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--bests", type=int, default=10_000)
     options.add_argument("--measurements", type=int, default=99_990)
-    options.add_argument("--seconds", type=float, default=3.0, help="of each turn")
+    options.add_argument("--seconds", type=float, default=8.0, help="of each turn")
     add_out(options)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -54,8 +58,8 @@ def main() -> None:
             multiply(store, given.measurements)
             with serving(folder, folder / "routes.db", "off") as ours:
                 lines = timed(ours.port, store)
-                lines += ["", f"`{best_query(problems[0])}`, over one connection, without and with open event streams:",
-                          *throughput(ours.port, problems[0], given.seconds)]  # fmt: skip
+                lines += ["", f"`{best_query(problems[0])}`, over one connection, without and with 20 open pages:",
+                          *throughput(ours.port, store, problems[0], given.seconds)]  # fmt: skip
                 lines += ["", f"Memory of the service: {ours.memory_mb('VmRSS'):.0f} MB."]
     head = f"{given.bests:,} bests, {given.measurements:,} measurements, SQLite."
     print("\n".join([head, "", *lines]))
@@ -111,10 +115,13 @@ def timed(port: int, store: Store) -> list[str]:
     return lines
 
 
-def ask(connection: http.client.HTTPConnection, path: str, etag: str | None = None) -> tuple[float, int, str | None]:
+def ask(
+    connection: http.client.HTTPConnection, path: str, etag: str | None = None, request_id: str = "routes"
+) -> tuple[float, int, str | None]:
     """Milliseconds, bytes and ETag of one answer."""
+    headers = {"Accept-Encoding": "zstd", "X-Request-Id": request_id} | ({"If-None-Match": etag} if etag else {})
     began = time.perf_counter()
-    connection.request("GET", path, headers=_ZSTD | ({"If-None-Match": etag} if etag else {}))
+    connection.request("GET", path, headers=headers)
     response = connection.getresponse()
     body = response.read()
     took = (time.perf_counter() - began) * 1e3
@@ -127,88 +134,97 @@ def best_query(problem: Problem) -> str:
     return f"/v1/best?{urlencode(problem.fields())}"
 
 
-def column_times(port: int, store: Store, problem: Problem) -> dict[tuple[str, str], float]:
-    """Milliseconds of the column routes, by route and moment: first, changed, kept.
+def column_times(port: int, log: Path, store: Store, problem: Problem) -> dict[tuple[str, str], float]:
+    """Milliseconds of the column routes, by route and moment: first, changed, kept; medians of the last two.
+
+    They are those that the service writes into its log: from a request's arrival until the answer's last byte is sent.
 
     Args:
         problem: whose measurements are read.
     """
     routes = {"bests:columns": f"/v1/bests:columns?device={quote(DEVICE)}",
               "measurements:columns": f"/v1/measurements:columns?problem={quote(problem.key)}"}  # fmt: skip
-    found = {}
+    asked: list[tuple[str, str]] = []
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    for name, path in routes.items():
-        found[name, "first"] = ask(connection, path)[0]
-    changed: dict[str, list[float]] = {name: [] for name in routes}
+
+    def ask_all(moment: str) -> None:
+        for name, path in routes.items():
+            ask(connection, path, request_id=f"columns-{len(asked)}")
+            asked.append((name, moment))
+
+    ask_all("first")
     for turn in range(_REPEATS):
         put_best(store, Gemm.of(50_001 + turn, 64, 64))
-        for name, path in routes.items():
-            changed[name].append(ask(connection, path)[0])
-    for name, path in routes.items():
-        found[name, "changed"] = statistics.median(changed[name])
-        found[name, "kept"] = statistics.median(ask(connection, path)[0] for _ in range(_REPEATS))
+        ask_all("changed")
+    for _ in range(_REPEATS):
+        ask_all("kept")
     connection.close()
-    return found
+    taken: dict[tuple[str, str], list[float]] = {}
+    for what, ms in zip(asked, logged_ms(log, [f"columns-{number}" for number in range(len(asked))]), strict=True):
+        taken.setdefault(what, []).append(ms)
+    return {what: statistics.median(each) for what, each in taken.items()}
 
 
-def throughput(port: int, problem: Problem, seconds: float) -> list[str]:
-    """The share of answers that is left beside open streams."""
-    return ["", f"Share of the rate that is left, median of turns: {share_beside_streams(port, problem, seconds):.3f}."]
+def logged_ms(log: Path, request_ids: Sequence[str]) -> list[float]:
+    """What a service's log says of requests; it is written a few times a second."""
+    for _ in range(100):
+        lines = [json.loads(line) for line in log.read_text().splitlines() if '"event": "request"' in line]
+        found = {line["request_id"]: line["ms"] for line in lines}
+        if found.keys() >= set(request_ids):
+            break
+        time.sleep(0.1)
+    return [found[request_id] for request_id in request_ids]
 
 
-def share_beside_streams(port: int, problem: Problem, seconds: float) -> float:
-    """Rate of answers beside open event streams over that without, the median of alternating turns."""
+def throughput(port: int, store: Store, problem: Problem, seconds: float) -> list[str]:
+    """The share of answers that is left beside open pages."""
+    share = share_beside_pages(port, store, problem, seconds)
+    return ["", f"Share of the rate that is left, median of turns: {share:.3f}."]
+
+
+def share_beside_pages(port: int, store: Store, problem: Problem, seconds: float) -> float:
+    """Rate of answers beside open pages over that without, the median of alternating turns; all beside commits."""
     shares = []
     for turn in range(_TURNS):
         # Each order as often: a machine that gets slower must favour neither.
         rates = {}
         for beside in (turn % 2 == 0, turn % 2 == 1):
-            with streams(port) if beside else nullcontext():
+            with open_pages(port, DEVICE, problem.key) if beside else nullcontext(), commits(store):
                 rates[beside] = answers(port, best_query(problem), seconds)
         shares.append(rates[True] / rates[False])
     return statistics.median(shares)
 
 
+@contextmanager
+def commits(store: Store) -> Iterator[None]:
+    """A new best with its measurement every `_COMMIT_SECONDS`, as long as the block runs."""
+    ended = threading.Event()
+
+    def commit() -> None:
+        while not ended.wait(_COMMIT_SECONDS):
+            put_best(store, Gemm.of(200_001 + next(_NUMBERS), 64, 64))
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def answers(port: int, path: str, seconds: float) -> float:
     """Answers a second over one connection."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    count, began = 0, time.perf_counter()
+    answered, began = 0, time.perf_counter()
     while time.perf_counter() - began < seconds:
         connection.request("GET", path)
         response = connection.getresponse()
         response.read()
         assert response.status == 200
-        count += 1
+        answered += 1
     connection.close()
-    return count / (time.perf_counter() - began)
-
-
-def drain(response: http.client.HTTPResponse) -> None:
-    """Reads a stream until it is closed."""
-    with suppress(http.client.HTTPException, OSError):
-        response.read()
-
-
-@contextmanager
-def streams(port: int) -> Iterator[None]:
-    """Open event streams, each of a page that is looked at."""
-    opened = []
-    for number in range(_STREAMS):
-        # From several addresses, as of several people.
-        source = f"127.0.0.{2 + number}", 0
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600, source_address=source)
-        connection.request("GET", "/v1/events?seconds=600")
-        response = connection.getresponse()
-        assert response.status == 200
-        reader = threading.Thread(target=drain, args=(response,), daemon=True)
-        reader.start()
-        opened.append((connection, reader))
-    try:
-        yield
-    finally:
-        for connection, _ in opened:
-            if connection.sock:
-                connection.sock.shutdown(socket.SHUT_RDWR)
+    return answered / (time.perf_counter() - began)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from api.http_errors import HttpError, responses
 from api.schemas import Absent, DeviceName, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
 from api.views.kept import ViewsDependency
+from api.views.measurements import NOT_MODIFIED
 from api.views.studies import FromAttributes
 from tuner.evidence.records import Policy
 from tuner.views.drift import Drift, ProgramChange, ProgramFacts, drift
@@ -113,7 +114,7 @@ class BestColumnsOut(Columnar):
     gain: GainsOut
     columns: BestTableOut
     fields: dict[str, Coded[Any]] = Field(description="further fields of the problems")
-    policies: dict[str, TimesOut] = Field(description="the same rows under every policy")
+    policies: dict[str, TimesOut] = Field(description="the same rows under each policy, if there are several")
     configs: ConfigsOut
     ceilings: CeilingsOut | None
 
@@ -133,15 +134,25 @@ class DriftOut(FromAttributes):
     """The programs of a device's bests, oldest first, and the changes between them."""
 
 
-@router.get("/v1/devices/{device}/drift", operation_id="getDrift", response_model=DriftOut, responses=responses(404))
-async def get_drift(device: DevicePath, views: ViewsDependency) -> Drift:
+@router.get(
+    "/v1/devices/{device}/drift", operation_id="getDrift", response_model=DriftOut,
+    responses={**responses(404), **NOT_MODIFIED},
+)  # fmt: skip
+async def get_drift(request: Request, device: DevicePath, views: ViewsDependency) -> Response:
     """How a device's bests moved with driver, compiler, kernels and library."""
-    return await views.run(lambda: drift(views.store, device))
+
+    def document() -> dict[str, Any]:
+        return DriftOut.model_validate(drift(views.store, device)).model_dump(mode="json")
+
+    def make() -> Rendered:
+        return views.kept.get(("drift", device), views.store.changed()["best"], document)
+
+    return await views.answer(request, make)
 
 
 @router.get(
     "/v1/bests:columns", operation_id="listBestColumns", response_model=BestColumnsOut,
-    responses={**responses(404), 304: {"description": "the client already has this content"}},
+    responses={**responses(404), **NOT_MODIFIED},
 )  # fmt: skip
 async def list_best_columns(
     request: Request, query: Annotated[BestColumnsQuery, Query()], views: ViewsDependency
@@ -150,10 +161,10 @@ async def list_best_columns(
     policy = query.policy.value if query.policy else None
 
     def make() -> Rendered:
-        device = views.best_columns.of(query.device)
-        if not len(device):
+        found = views.bests(query.device, policy)
+        if found is None:
             raise unknown(request, query.device)
-        return views.kept.get(("bests", query.device, policy), device.state, lambda: device.document(policy))
+        return found
 
     return await views.answer(request, make)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -156,12 +156,21 @@ async def get_fleet(workers: WorkersDependency, views: ViewsDependency) -> Censu
     return await views.run(lambda: CensusOut.of(fleet.census(views.store, workers, views.progress)))
 
 
-@router.get("/v1/failures", operation_id="listFailures", response_model=FailuresOut, responses=responses())
-async def list_failures(query: Annotated[FailuresQuery, Query()], views: ViewsDependency) -> Failures:
+@router.get(
+    "/v1/failures", operation_id="listFailures", response_model=FailuresOut, responses={**responses(), **NOT_MODIFIED}
+)  # fmt: skip
+async def list_failures(request: Request, query: Annotated[FailuresQuery, Query()], views: ViewsDependency) -> Response:
     """Candidates that were not correct, in groups, each with an example; and the configs that parked problems."""
     key = problem_from_key(query.problem).key if query.problem else None
     wanted = FailureFilter(query.device, query.campaign, key, query.family, query.outcome)
-    return await views.run(lambda: failures.failures(views.store, wanted))
+
+    def document() -> dict[str, Any]:
+        return FailuresOut.model_validate(failures.failures(views.store, wanted)).model_dump(mode="json")
+
+    def make() -> Rendered:
+        return views.kept.get(wanted, failures.version(views.store, wanted), document)
+
+    return await views.answer(request, make)
 
 
 @router.get(

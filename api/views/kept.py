@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -11,10 +12,12 @@ from fastapi import Depends, FastAPI, Request, Response
 
 from api.concurrency import ConcurrencyLimit
 from api.encoding import Rendered
+from api.snapshot_follower import SnapshotFollower
 from api.views.hub import EventHub
+from tuner.errors import StoreError
 from tuner.evidence import revocations
 from tuner.evidence.store import Store
-from tuner.views.bests import BestColumns
+from tuner.views.bests import MOST_DEVICES, BestColumns
 from tuner.views.feed import Feed
 from tuner.views.funnel import Step
 from tuner.views.measurements import MeasurementColumns
@@ -26,6 +29,11 @@ T = TypeVar("T")
 MOST_BYTES: Final = 64 * 2**20
 #: Views that are made at once: each occupies Python, which answers of /v1/best need too.
 CONCURRENT_VIEWS: Final = 2
+#: The columns of a store with at most this many bests are made before the service is ready, in half a second.
+MOST_WARMED: Final = 20_000
+#: Between two looks whether the service stops.
+_POLL_SECONDS: Final = 0.1
+_log = logging.getLogger("gemmtune.views")
 
 
 class Kept:
@@ -84,6 +92,7 @@ class Views:
         progress: of running rounds.
         counts: one process at a time counts legal configs; `counted` are its results.
         funnels: first steps of funnels, by problem, device, and whether legal configs are counted.
+        warmed: set once `warm` has ended.
     """
 
     def __init__(self, store: Store) -> None:
@@ -92,7 +101,31 @@ class Views:
         self.demo, self.progress = False, ProgressBoard()
         self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
         self.funnels = dict[tuple[str, str, bool], tuple[Step, ...]]()
+        self.warmed = threading.Event()
         self._limit, self._slow = ConcurrencyLimit(CONCURRENT_VIEWS), ConcurrencyLimit(1)
+
+    def warm(self, follower: SnapshotFollower, stopping: threading.Event) -> None:
+        """Makes the columns of a store that is not large, as soon as its bests are indexed."""
+        while not follower.loaded.wait(_POLL_SECONDS):
+            if stopping.is_set():
+                return
+        snapshot = follower.snapshot
+        try:
+            if len(snapshot) <= MOST_WARMED:
+                largest = sorted(snapshot.devices, key=lambda name: -len(snapshot.devices[name].held))
+                for device in largest[:MOST_DEVICES]:
+                    self.bests(device, None)
+                self.measurement_columns.warm()
+        except Exception as error:
+            _log.error("the columns are not made yet: %s", error, exc_info=not isinstance(error, StoreError))
+        self.warmed.set()
+
+    def bests(self, device: str, policy: str | None) -> Rendered | None:
+        """`GET /v1/bests:columns`; None without a best."""
+        known = self.best_columns.of(device)
+        if not len(known):
+            return None
+        return self.kept.get(("bests", device, policy), known.state, lambda: known.document(policy))
 
     def revocations(self) -> int:
         """Number of the last revocation, which no counter of changes shows."""

@@ -1,16 +1,15 @@
-"""Draws pictures of the main pages of a running service into docs/pictures/.
-
-gemmtune serve --demo &
-python -m benchmarks.dashboard.pictures --url http://127.0.0.1:8643
-"""
+"""`python -m benchmarks.dashboard.pictures` draws the main pages, in a demo of its own, into docs/pictures/."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
 from benchmarks.dashboard.browser import chromium, tab
+from benchmarks.serving import process
 
 _FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 _PROBLEM: Final = "/problem?key=gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none"
@@ -25,14 +24,19 @@ _PICTURES: Final = (
 
 def main() -> None:
     """Writes one PNG a page."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--url", default="http://127.0.0.1:8643")
-    given = options.parse_args()
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    demo = [sys.executable, "-m", "gemmtune", "serve", "--demo", "--port"]
+    with tempfile.TemporaryDirectory() as folder, process(demo, Path(folder) / "demo.log") as service:
+        draw(f"http://127.0.0.1:{service.port}")
+
+
+def draw(url: str) -> None:
+    """Draws the pages of a service."""
     _FOLDER.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
         for name, path, shown, scheme, height in _PICTURES:
             view = {"viewport": {"width": 1280, "height": height}, "color_scheme": scheme, "reduced_motion": "reduce"}
-            with tab(browser, given.url + path, **view) as page:
+            with tab(browser, url + path, **view) as page:
                 page.wait_for_selector(shown, timeout=120_000)
                 page.wait_for_timeout(3_000)
                 page.screenshot(path=_FOLDER / f"{name}.png")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 from fastapi import FastAPI
@@ -18,7 +18,7 @@ from tests.integration.api import asking
 from tuner.evidence.store import Store
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import BrowserContext, Page
 
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 #: Nothing may call out: neither updates nor its own hosts can be reached from everywhere.
@@ -44,12 +44,15 @@ def serving(app: FastAPI) -> AbstractContextManager[str]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[BrowserContext]:
+    """One profile for all tests: a module of the pages is fetched and compiled once."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        yield started
+        context = started.new_context(viewport={"width": 1280, "height": 900})
+        context.set_default_timeout(60_000)
+        yield context
         started.close()
 
 
@@ -71,22 +74,17 @@ Opener = Callable[..., "Page"]
 
 
 @pytest.fixture
-def opened(browser: Browser, url: str) -> Iterator[Opener]:
-    """Opens a path in a tab of its own and waits until its charts are drawn.
+def opened(browser: BrowserContext, url: str) -> Iterator[Opener]:
+    """Opens a path in a tab of its own and waits for its heading.
 
     At the end of the test the consoles of all tabs must have been silent, but for messages that `allowed` is part of.
     """
-    contexts = []
     said: list[str] = []
     expected: list[str] = []
 
-    def open_page(path: str, allowed: str = "", at: str = "", **options: Any) -> Page:  # noqa: ANN401
-        context = browser.new_context(
-            **{"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce"} | options
-        )
-        contexts.append(context)
-        context.set_default_timeout(60_000)
-        page = context.new_page()
+    def open_page(path: str, allowed: str = "", at: str = "", scheme: Literal["light", "dark"] = "light") -> Page:
+        page = browser.new_page()
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(f"error: {error}"))
         expected.append(allowed)
@@ -95,8 +93,10 @@ def opened(browser: Browser, url: str) -> Iterator[Opener]:
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page in browser.pages:
+        # The scheme that a reader chose.
+        page.evaluate("localStorage.clear()")
+        page.close()
     wrong = [line for line in said if not any(part and part in line for part in expected)]
     assert wrong == []
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -27,7 +28,7 @@ Floats = npt.NDArray[np.float64]
 _EPOCH_DAY, _DAY = 2_440_587.5, 86_400.0
 #: Width of the interval of a median, in standard deviations of a binomial's half (`stats.order_interval_us`).
 _REACH: Final = 0.98
-#: Whether a kernel has changed is not known yet.
+#: Neither true nor false: there is no ratio, or nobody has looked yet whether a kernel has changed.
 UNKNOWN: Final = -1
 _WHOLE: Final = ("problem_id", "measurement_id", "study_id", "config_id", "provenance_id", "tried")
 _WORDS: Final = ("key", "policy", "device_kind", "build")
@@ -48,8 +49,8 @@ def read(
 
     Columns: those of `ProblemFacts.columns`; `key policy device_kind build` as text; `served`; `problem_id
     measurement_id study_id config_id provenance_id tried failed`; `config` (place in `configs`); `taken_at` in seconds;
-    `time_us low_us high_us`; `first best` and their `_low _high _paired` (NaN where there is no ratio); `stale` (1, 0,
-    or `UNKNOWN` until `compare` has looked).
+    `time_us low_us high_us`; `first best` and their `_low _high` (NaN where there is no ratio) and `_paired` (1, 0, or
+    `UNKNOWN`); `stale` (1, 0, or `UNKNOWN` until `compare` has looked).
 
     Args:
         problem_ids: reads only bests of these problems.
@@ -71,7 +72,7 @@ def read(
     rows = rows_of(session.connection().execute(query))
     plain = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
     found: Columns = {name: np.array(values, np.int64) for name, values in zip(_WHOLE, plain, strict=False)}
-    found |= {name: _objects(values) for name, values in zip(_WORDS, plain[len(_WHOLE) :], strict=False)}
+    found |= {name: _texts(values) for name, values in zip(_WORDS, plain[len(_WHOLE) :], strict=False)}
     m, n, k, served, medians, samples, firsts, bests, failed, taken_at = plain[len(_WHOLE) + len(_WORDS) :]
     found |= facts.columns(found["key"].tolist(), m, n, k)
     found |= {"served": np.array(served, np.bool_), "taken_at": np.array(taken_at, np.float64)}
@@ -91,9 +92,18 @@ def taken(columns: Columns, rows: npt.NDArray[np.intp]) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def joined(some: Columns, others: Columns) -> Columns:
-    """The rows of both, in order."""
-    return ordered({name: np.concatenate((column, others[name])) for name, column in some.items()})
+def replaced(columns: Columns, problem_ids: Collection[int], new: Columns) -> Columns:
+    """The rows without those of some problems, and with others in their places; `new` is in order, too."""
+    gone = np.flatnonzero(np.isin(columns["problem_id"], list(problem_ids)))
+    kept = {name: np.delete(column, gone) for name, column in columns.items()} if len(gone) else columns
+    keys, kinds = kept["key"], kept["device_kind"]
+
+    def order(row: int) -> tuple[str, str]:
+        return keys[row], kinds[row]
+
+    wanted = zip(new["key"].tolist(), new["device_kind"].tolist(), strict=True)
+    places = [bisect_right(range(len(keys)), each, key=order) for each in wanted]
+    return {name: np.insert(column, places, new[name]) for name, column in kept.items()} if places else kept
 
 
 def ordered(columns: Columns) -> Columns:
@@ -102,9 +112,11 @@ def ordered(columns: Columns) -> Columns:
     return taken(columns, np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp))
 
 
-def _objects(values: Sequence[object]) -> npt.NDArray[np.object_]:
+def _texts(values: Sequence[str]) -> npt.NDArray[np.object_]:
+    """Texts, equal ones as one object: they are compared and counted much faster."""
+    same: dict[str, str] = {}
     found = np.empty(len(values), object)
-    found[:] = values
+    found[:] = [same.setdefault(value, value) for value in values]
     return found
 
 
@@ -133,9 +145,9 @@ def _ratios(name: str, texts: Sequence[str | None]) -> Columns:
     possible = np.ones(len(said), np.bool_)
     for values in found.values():
         possible &= (values > 1 / MOST_RATIO) & (values < MOST_RATIO)
-    paired = [bool(each.get("paired")) if good else None for each, good in zip(said, possible.tolist(), strict=True)]
+    paired = [bool(each and each.get("paired")) for each in said]
     columns: Columns = {named: np.where(possible, column, np.nan) for named, column in found.items()}
-    return columns | {f"{name}_paired": _objects(paired)}
+    return columns | {f"{name}_paired": np.where(possible, np.array(paired, np.int8), UNKNOWN)}
 
 
 def _seen(columns: Columns) -> npt.NDArray[np.bool_]:
@@ -154,17 +166,13 @@ def _known_stale(
     device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]]
 ) -> npt.NDArray[np.int8]:
     """0 where the sources are today's; `UNKNOWN` where texts have to be compared."""
-    decided: dict[tuple[str, str, int], int] = {}
-    found = np.empty(len(columns["key"]), np.int8)
-    families = [configs.family(place) for place in columns["config"].tolist()]
-    alike = zip(columns["device_kind"].tolist(), families, columns["provenance_id"].tolist(), strict=True)
-    for row, each in enumerate(alike):
-        if each not in decided:
-            kind, family, provenance = each
-            same = unchanged(device, kind, family, programs[provenance]["kernels"])
-            decided[each] = 0 if same else UNKNOWN
-        found[row] = decided[each]
-    return found
+    families = configs.families(columns["config"])
+    alike = list(zip(columns["device_kind"].tolist(), families, columns["provenance_id"].tolist(), strict=True))
+    decided = {
+        (kind, family, number): 0 if unchanged(device, kind, family, programs[number]["kernels"]) else UNKNOWN
+        for kind, family, number in dict.fromkeys(alike)
+    }
+    return np.fromiter(map(decided.__getitem__, alike), np.int8, len(alike))
 
 
 def compare(device: str, columns: Columns, configs: Configs, programs: dict[int, dict[str, str]], until: float) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from space.devices import find_profile
 from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.store import Store
-from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, joined, read, taken
+from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, read, replaced, taken
 from tuner.views.columnar import Configs, coded, coded_at
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import PARTS, Programs
@@ -38,7 +37,13 @@ _SHOWN: Final = frozenset({"m", "n", "k", "dtype", "layout", "kind"})
 #: Columns that are shown as they are.
 _PLAIN: Final = ("m", "n", "k", "flops", "bytes", "roofline_us", "config", "measurement_id", "study_id", "tried",
                  "failed", "taken_at")  # fmt: skip
+#: Times and ratios, which a best has under each policy.
+_TIMES: Final = ("time_us", "low_us", "high_us", "first", "first_low", "first_high", "best", "best_low", "best_high")
+_PAIRED: Final = ("first_paired", "best_paired")
 _BOUNDS: Final = ("memory", "compute", None)
+#: Columns that a document is made from.
+_READ: Final = (*_PLAIN, *_TIMES, *_PAIRED, "key", "group", "stale", "class", "bound", "policy", "device_kind",
+                "provenance_id")  # fmt: skip
 _Rows = npt.NDArray[np.intp]
 
 
@@ -84,8 +89,7 @@ class DeviceColumns:
             if ids is None or len(ids) > _MOST_CHANGED:
                 self._bests = self._read(session, None)
             elif ids:
-                others = taken(self._bests, np.flatnonzero(~np.isin(self._bests["problem_id"], ids)))
-                self._bests = joined(others, self._read(session, ids))
+                self._bests = replaced(self._bests, ids, self._read(session, ids))
             self.version = version
 
     @property
@@ -153,7 +157,7 @@ class DeviceColumns:
         return sorted(found, key=lambda weight: (-len(weight.ms), weight.n, weight.k, weight.dtype))[:most]
 
     def document(self, policy: str | None = None) -> dict[str, Any]:
-        """The columns, as `GET /v1/bests:columns` describes them."""
+        """The columns of a device with bests, as `GET /v1/bests:columns` describes them."""
         with self._lock:
             return self._document(policy)
 
@@ -162,53 +166,57 @@ class DeviceColumns:
         while len(chosen) > step * MOST_ROWS:
             step *= 2
         rows = chosen[::step]
-        bests = taken(self._bests, rows) if self._bests else {}
-        gain = {name: _gain(taken(self._bests, chosen), name) for name in ("first", "best")} if bests else {}
+        bests = taken({name: self._bests[name] for name in _READ}, rows)
+        bests["config"], configs = self._configs.document(bests["config"])
         return {
             "device": self._device, "version": self.version, "rows": len(rows), "total": len(chosen),
-            "sampled": step > 1, "gain": gain or {"first": None, "best": None}, "columns": self._columns(bests),
-            "fields": self._other_fields(bests), "policies": self._policies(bests),
-            "configs": self._configs.document(), "ceilings": self._ceilings(),
+            "sampled": step > 1, "gain": {name: _gain(self._bests, name, chosen) for name in ("first", "best")},
+            "columns": self._columns(bests), "fields": self._other_fields(bests), "policies": self._policies(rows),
+            "configs": configs, "ceilings": self._ceilings(),
         }  # fmt: skip
 
     def _columns(self, bests: Columns) -> dict[str, Any]:
-        if not bests:
-            return {}
         groups = self._facts.groups
-        at, provenances = bests["group"], coded(bests["provenance_id"].tolist())
-        programs = [self._programs.known[number] for number in provenances["values"]]
+        at, ran = bests["group"], bests["provenance_id"]
+        programs = [self._programs.known.get(number, {}) for number in range(int(ran.max(initial=0)) + 1)]
         return {
             **{name: bests[name] for name in _PLAIN},
             "key": bests["key"].tolist(),
             "kind": coded_at([group.kind for group in groups], at),
             "dtype": coded_at([group.dtype for group in groups], at),
             "layout": coded_at([group.around.get("layout") for group in groups], at),
-            "stale": [None if each == UNKNOWN else bool(each) for each in bests["stale"].tolist()],
+            "stale": _booleans(bests["stale"]),
             "class": coded_at(CLASSES, bests["class"]), "bound": coded_at(_BOUNDS, bests["bound"] % len(_BOUNDS)),
-            "tflops": bests["flops"] / bests["time_us"] / 1e6,
+            "tflops": (bests["flops"] / bests["time_us"] / 1e6).astype(np.float32),
             **{name: coded(bests[name].tolist()) for name in ("policy", "device_kind")},
-            **{part: coded_at([program[part] for program in programs], provenances["at"]) for part in PARTS},
-            **_times(bests),
+            **{part: coded_at([program.get(part) for program in programs], ran) for part in PARTS},
+            **{name: bests[name] for name in _TIMES}, **{name: _booleans(bests[name]) for name in _PAIRED},
         }  # fmt: skip
 
     def _other_fields(self, bests: Columns) -> dict[str, Any]:
-        groups = self._facts.groups if bests else []
+        groups = self._facts.groups
         names = dict.fromkeys(name for group in groups for name in group.around if name not in _SHOWN)
         return {name: coded_at([group.around.get(name) for group in groups], bests["group"]) for name in names}
 
-    def _policies(self, bests: Columns) -> dict[str, Any]:
-        """Times of the same problems under each policy."""
-        if not bests:
-            return {}
-        place = {key: row for row, key in enumerate(bests["key"].tolist())}
-        wanted = np.array([place.get(key, -1) for key in self._bests["key"].tolist()], np.intp)
-        found = {}
-        for name in sorted(set(self._bests["policy"][wanted >= 0].tolist())):
+    def _policies(self, rows: _Rows) -> dict[str, Any]:
+        """Times of the same problems under each policy, if there are several."""
+        keys = self._bests["key"]
+        # Rows of one problem are neighbours: number the problems, and find the shown row of each.
+        numbers = np.cumsum(np.append([0], keys[1:] != keys[:-1]))
+        shown = np.full(numbers[-1] + 1, -1, np.intp)
+        shown[numbers[rows]] = np.arange(len(rows))
+        wanted = shown[numbers]
+        policies = sorted(set(self._bests["policy"][wanted >= 0].tolist()))
+        found: dict[str, Any] = {}
+        for name in policies if len(policies) > 1 else ():
             # Of one problem's rows the first is a GPU's own: it is written last.
             ours = np.flatnonzero((wanted >= 0) & (self._bests["policy"] == name))[::-1]
-            at = np.full(len(place), -1, np.intp)
+            at = np.full(len(rows), -1, np.intp)
             at[wanted[ours]] = ours
-            found[name] = _times(taken(self._bests, np.maximum(at, 0)), at < 0)
+            missing, at = at < 0, np.maximum(at, 0)
+            found[name] = {column: np.where(missing, np.nan, self._bests[column][at]) for column in _TIMES}
+            for column in _PAIRED:
+                found[name][column] = _booleans(np.where(missing, UNKNOWN, self._bests[column][at]))
         return found
 
     def _ceilings(self) -> dict[str, Any] | None:
@@ -243,29 +251,23 @@ class BestColumns:
         return known
 
 
-def _times(bests: Columns, missing: npt.NDArray[np.bool_] | None = None) -> dict[str, Any]:
-    """Times and ratios; null where there is no best."""
-    ratios = [f"{name}{part}" for name in ("first", "best") for part in ("", "_low", "_high")]
-    found: dict[str, Any] = {name: bests[name] for name in ("time_us", "low_us", "high_us", *ratios)}
-    if missing is not None:
-        found = {name: np.where(missing, np.nan, column) for name, column in found.items()}
-    for name in ("first_paired", "best_paired"):
-        paired: Sequence[bool | None] = bests[name].tolist()
-        if missing is not None:
-            paired = [None if gone else each for each, gone in zip(paired, missing.tolist(), strict=True)]
-        found[name] = paired
-    return found
+def _booleans(column: npt.NDArray[Any]) -> npt.NDArray[np.bool_] | list[bool | None]:
+    """Truth values; null where one is unknown."""
+    if (column != UNKNOWN).all():
+        return column.astype(np.bool_)
+    # The last one is that of `UNKNOWN`.
+    return list(np.array([False, True, None], object)[column])
 
 
-def _gain(bests: Columns, name: str) -> dict[str, Any] | None:
-    """The gain over all ratios, with a 95 % interval of its geometric mean."""
-    there = np.isfinite(bests[name])
+def _gain(bests: Columns, name: str, rows: _Rows) -> dict[str, Any] | None:
+    """The gain over all ratios of some rows, with a 95 % interval of its geometric mean."""
+    there = rows[np.isfinite(bests[name][rows])]
     values: Floats
     values, low, high = (bests[column][there] for column in (name, f"{name}_low", f"{name}_high"))
     if not len(values):
         return None
     logs = np.log(values)
-    mean = math.fsum(logs.tolist()) / len(logs)
+    mean = float(logs.mean())
     reach = _NORMAL * float(logs.std(ddof=1)) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
     return {
         "problems": len(values), "geometric_mean": math.exp(mean), "low": math.exp(mean - reach),

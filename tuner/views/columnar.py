@@ -32,17 +32,28 @@ def codes(values: Collection[Hashable]) -> tuple[list[Any], Places]:
 
 def coded(values: Iterable[Hashable]) -> Column:
     """A column of few distinct values: `values[at[row]]` is the row's."""
-    distinct, at = codes(values if isinstance(values, Sequence) else list(values))
+    values = values if isinstance(values, Sequence) else list(values)
+    if values and values.count(values[0]) == len(values):
+        return {"values": values[:1], "at": np.zeros(len(values), np.int32)}
+    distinct, at = codes(values)
     return {"values": distinct, "at": at}
 
 
 def coded_at(values: Sequence[Hashable], at: Places) -> Column:
     """The column whose rows have `values[at]`; values that no row has are left out, and equal ones become one."""
-    used = np.flatnonzero(np.bincount(at, minlength=len(values)))
+    used, among = used_of(at, len(values))
     distinct, places = codes([values[place] for place in used.tolist()])
-    renumbered = np.zeros(len(values), np.int32)
-    renumbered[used] = places
-    return {"values": distinct, "at": renumbered[at]}
+    return {"values": distinct, "at": among if len(distinct) == len(used) else places[among]}
+
+
+def used_of(at: Places, count: int) -> tuple[Places, Places]:
+    """The numbers below `count` that occur, ascending, and the place of each number among them."""
+    used = np.flatnonzero(np.bincount(at, minlength=count)).astype(np.int32)
+    if len(used) == count:
+        return used, at
+    renumbered = np.zeros(count, np.int32)
+    renumbered[used] = np.arange(len(used))
+    return used, renumbered[at]
 
 
 def loads_all(texts: Iterable[str | None]) -> list[Any]:
@@ -71,31 +82,69 @@ def rows_of(result: Any, most: int | None = None) -> list[tuple[Any, ...]]:  # n
     return list(result.cursor.fetchmany(most) if most else result.cursor.fetchall())
 
 
+class Coder:
+    """Numbers for values, in the order in which the values came.
+
+    Attributes:
+        places: the number of each value.
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[Any, int] = {}
+
+    def add(self, values: Collection[Hashable]) -> Places:
+        """The numbers of values, some of which may be new."""
+        for value in dict.fromkeys(values):
+            self.places.setdefault(value, len(self.places))
+        return np.fromiter(map(self.places.__getitem__, values), np.int32, len(values))
+
+
+class _Growing:
+    """A column of few distinct values that grows by rows."""
+
+    def __init__(self, rows: int = 0) -> None:
+        self._coder = Coder()
+        self._at = self._coder.add([None] * rows)
+
+    def add(self, values: Collection[Hashable]) -> None:
+        """Appends rows."""
+        self._at = np.concatenate((self._at, self._coder.add(values)))
+
+    def of(self, rows: Places) -> list[Any]:
+        """The values of some rows."""
+        values = list(self._coder.places)
+        return [values[place] for place in self._at[rows].tolist()]
+
+    def coded(self, rows: Places) -> Column:
+        """The column of some rows."""
+        return coded_at(list(self._coder.places), self._at[rows])
+
+
 class Configs:
-    """The configs of a columnar document, each once, in the order in which they came."""
+    """Configs of columnar documents, each read once."""
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
-        self._families: list[str] = []
-        self._knobs: dict[str, list[Any]] = {}
+        self._families = _Growing()
+        self._knobs: dict[str, _Growing] = {}
 
     def places(self, session: Session, ids: Sequence[int]) -> Places:
-        """Places of configs in the document, by row id; those that are new are read."""
+        """Places of configs, by row id; those that are new are read."""
         found = list(texts_by_id(session, "config", ("family", "knobs"), set(ids) - self._places.keys()))
         if found:
-            before = len(self._families)
+            before = len(self._places)
             self._places |= {number: before + place for place, (number, _, _) in enumerate(found)}
-            self._families += [family for _, family, _ in found]
+            self._families.add([family for _, family, _ in found])
             rows = loads_all(knobs for _, _, knobs in found)
             for name in dict.fromkeys(name for knobs in rows for name in knobs):
-                self._knobs.setdefault(name, [None] * before)
-            for name, values in self._knobs.items():
-                values += [knobs.get(name) for knobs in rows]
+                self._knobs.setdefault(name, _Growing(before))
+            for name, column in self._knobs.items():
+                column.add([knobs.get(name) for knobs in rows])
         return np.fromiter(map(self._places.__getitem__, ids), np.int32, len(ids))
 
-    def family(self, place: int) -> str:
-        """A config's family."""
-        return self._families[place]
+    def families(self, places: Places) -> list[str]:
+        """The configs' families."""
+        return self._families.of(places)
 
     def config(self, place: int) -> Config:
         """A config.
@@ -103,12 +152,20 @@ class Configs:
         Raises:
             SpaceError: this version has no such family, knob or value.
         """
-        knobs = {name: values[place] for name, values in self._knobs.items() if values[place] is not None}
-        return family_named(self._families[place]).config(knobs)
+        row = np.array([place], np.int32)
+        knobs = {name: column.of(row)[0] for name, column in self._knobs.items()}
+        family = family_named(self.families(row)[0])
+        return family.config({name: value for name, value in knobs.items() if value is not None})
 
-    def document(self) -> dict[str, Any]:
-        """Ids, families and knobs; a family that lacks a knob has null."""
-        return {
-            "id": list(self._places), "family": coded(self._families),
-            "knobs": {name: coded(values) for name, values in self._knobs.items()},
+    def document(self, places: Places) -> tuple[Places, dict[str, Any]]:
+        """Ids, families and knobs of the configs at `places`, each once, and the places of these in the document.
+
+        A config whose family lacks a knob has null; a knob that no family of theirs has is left out.
+        """
+        used, at = used_of(places, len(self._places))
+        ids = np.fromiter(self._places, np.int64, len(self._places))
+        knobs = {name: column.coded(used) for name, column in self._knobs.items()}
+        return at, {
+            "id": ids[used], "family": self._families.coded(used),
+            "knobs": {name: column for name, column in knobs.items() if {*column["values"]} - {None}},
         }  # fmt: skip

@@ -102,6 +102,13 @@ class _Group:
     last: tuple[int, datetime] | None = None
 
 
+def version(store: Store, wanted: FailureFilter) -> tuple[object, ...]:
+    """Changes whenever `failures` does."""
+    measured = store.changed()["measurement"]
+    with store.transaction() as session:
+        return measured, _suspects(session, wanted)
+
+
 def failures(store: Store, wanted: FailureFilter) -> Failures:
     """The failures that are wanted, in groups."""
     with store.transaction() as session:

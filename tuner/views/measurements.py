@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -18,11 +18,13 @@ from tuner.evidence.models import DeviceRow, MeasurementRow, ProblemRow, Revoked
 from tuner.evidence.physics import LEAST_US, MOST_US
 from tuner.evidence.store import Store
 from tuner.views.best_rows import seconds_since_1970
-from tuner.views.columnar import Configs, Places, coded_at, loads_all, rows_of, texts_by_id
+from tuner.views.columnar import Coder, Configs, coded_at, loads_all, rows_of, texts_by_id
 
 #: Most rows of one document.
 MOST_ROWS: Final = 200_000
-#: Questions whose rows stay in memory; 100,000 rows take 12 MB.
+#: All measurements of a store are held up to this id; 100,000 rows take 9 MB.
+MOST_HELD: Final = 250_000
+#: Questions to a larger store whose rows stay in memory.
 MOST_KEPT: Final = 6
 _Row = MeasurementRow
 #: Columns of numbers, and those of few distinct values. `words` are stage, policy and outcome.
@@ -52,33 +54,22 @@ class Wanted:
     limit: int = 100_000
 
 
-class _Coder:
-    """Numbers for values, in the order in which the values came."""
-
-    def __init__(self) -> None:
-        self.places: dict[Hashable, int] = {}
-
-    def add(self, values: Sequence[Hashable]) -> Places:
-        """The numbers of values, some of which may be new."""
-        for value in dict.fromkeys(values):
-            self.places.setdefault(value, len(self.places))
-        return np.fromiter(map(self.places.__getitem__, values), np.int32, len(values))
-
-
 class Rows:
-    """Rows in the order of their ids, as arrays; repeated values once."""
+    """Measurements in the order of their ids, as arrays; repeated values once."""
 
     def __init__(self, step: int = 1) -> None:
         self.step = step
-        self._coders = {name: _Coder() for name in _CODED}
+        self._coders = {name: Coder() for name in _CODED}
         self._arrays: dict[str, npt.NDArray[Any]] = {"id": np.empty(0, np.int64)}
         self._arrays |= {name: np.empty(0, np.float64) for name in _NUMBERS}
         self._arrays |= {name: np.empty(0, np.int32) for name in _CODED}
         self._configs = Configs()
         self._names: dict[str, dict[int, tuple[str, ...]]] = {"problem": {}, "device": {}}
 
-    def __len__(self) -> int:
-        return len(self._arrays["id"])
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        """The rows' ids, ascending."""
+        return self._arrays["id"]
 
     def add(self, parts: Iterable[Sequence[Sequence[Any]]]) -> None:
         """Appends rows of `_read`."""
@@ -92,24 +83,35 @@ class Rows:
         times = self._arrays["median_us"]
         times[~((times >= LEAST_US) & (times <= MOST_US))] = np.nan
 
-    def columns(self, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Columns and configs of a document."""
-        made: dict[str, Any] = {name: self._arrays[name] for name in ("id", *_NUMBERS)}
-        made |= {name: {"values": list(self._coders[name].places), "at": self._arrays[name]} for name in _CODED}
-        words = made.pop("words")
+    def of_studies(self, studies: Collection[int]) -> npt.NDArray[np.bool_]:
+        """Which rows belong to one of these studies."""
+        ours = [study in studies for study in self._coders["study_id"].places]
+        found: npt.NDArray[np.bool_] = np.array(ours, np.bool_)[self._arrays["study_id"]]
+        return found
+
+    def columns(self, session: Session, at: npt.NDArray[np.intp] | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Columns and configs of a document.
+
+        Args:
+            at: places of the rows that it has; None for all.
+        """
+        arrays = self._arrays if at is None else {name: array[at] for name, array in self._arrays.items()}
+        made: dict[str, Any] = {name: arrays[name] for name in ("id", *_NUMBERS)}
+        values = {name: list(coder.places) for name, coder in self._coders.items()}
+        plain = [name for name in _CODED if name not in ("words", "config_id", "problem_id", "device_id")]
+        made |= {name: coded_at(values[name], arrays[name]) for name in plain}
         for place, name in enumerate(_WORDS):
-            made[name] = coded_at([each.split(" ")[place] for each in words["values"]], words["at"])
-        configs = made.pop("config_id")
-        made["config"] = self._configs.places(session, configs["values"])[configs["at"]]
-        problems, devices = made.pop("problem_id"), made.pop("device_id")
-        keys = self._named(session, "problem", ("key",), problems["values"])
-        made["problem"] = {"values": [key for (key,) in keys], "at": problems["at"]}
-        named = self._named(session, "device", ("name", "kind"), devices["values"])
-        made["device"] = coded_at([name for name, _ in named], devices["at"])
-        made["device_kind"] = coded_at([kind for _, kind in named], devices["at"])
+            made[name] = coded_at([each.split(" ")[place] for each in values["words"]], arrays["words"])
+        configs = self._configs.places(session, values["config_id"])[arrays["config_id"]]
+        made["config"], configs_document = self._configs.document(configs)
+        keys = self._named(session, "problem", ("key",), values["problem_id"])
+        made["problem"] = coded_at([key for (key,) in keys], arrays["problem_id"])
+        named = self._named(session, "device", ("name", "kind"), values["device_id"])
+        made["device"] = coded_at([name for name, _ in named], arrays["device_id"])
+        made["device_kind"] = coded_at([kind for _, kind in named], arrays["device_id"])
         revoked = list(session.scalars(select(RevokedRow.measurement_id)))
-        made["revoked"] = np.isin(self._arrays["id"], np.array(revoked, np.int64))
-        return made, self._configs.document()
+        made["revoked"] = np.isin(arrays["id"], np.array(revoked, np.int64))
+        return made, configs_document
 
     def _named(
         self, session: Session, table: Literal["problem", "device"], columns: Sequence[str], ids: Sequence[int]
@@ -122,51 +124,107 @@ class Rows:
 
 
 class MeasurementColumns:
-    """The columns of one store; rows of recent questions stay in memory, since nothing ever changes one."""
+    """The columns of one store. Nothing ever changes a measurement, so what was read stays in memory.
+
+    The rows of a small store are all held, and each question takes its own from them. In a larger store each question
+    reads its own; those of the most recent questions stay.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._all = Rows()
         self._kept: OrderedDict[Wanted, tuple[int, int, Rows]] = OrderedDict()
         self._lock = threading.Lock()
+
+    def warm(self) -> None:
+        """Reads a small store's measurements."""
+        with self._lock, self._store.transaction() as session:
+            self._hold_all(session)
 
     def document(self, wanted: Wanted) -> dict[str, Any]:
         """The wanted measurements, as `GET /v1/measurements:columns` describes them."""
         with self._lock, self._store.transaction() as session:
-            where = _conditions(wanted)
-            total, last = session.execute(select(func.count(_Row.id), func.max(_Row.id)).where(*where)).one()
-            last, step = last or wanted.after, 1
-            while total > wanted.limit * step:
-                step *= 2
-            seen, before, rows = self._kept.pop(wanted, (wanted.after, 0, Rows(step)))
-            # Fewer than before: another store was restored here.
-            if rows.step != step or total < before or last < seen:
-                seen, rows = wanted.after, Rows(step)
-            rows.add(_read(session, _conditions(replace(wanted, after=seen)), step))
-            if wanted.after == 0:
-                self._kept[wanted] = last, total, rows
-                while len(self._kept) > MOST_KEPT:
-                    self._kept.popitem(last=False)
-            columns, configs = rows.columns(session)
+            if self._hold_all(session):
+                rows, at = self._all, self._places(session, wanted)
+                total, last = len(at), int(rows.ids[at[-1]]) if len(at) else wanted.after
+                step = _step(total, wanted.limit)
+                at = at[rows.ids[at] % step == 0]
+                columns, configs = rows.columns(session, at)
+            else:
+                total, last, rows = self._read(session, wanted)
+                step = rows.step
+                columns, configs = rows.columns(session, None)
         return {
-            "rows": len(rows), "total": total, "sampled": step > 1, "step": step, "last_id": last, "columns": columns,
-            "configs": configs,
+            "rows": len(columns["id"]), "total": total, "sampled": step > 1, "step": step, "last_id": last,
+            "columns": columns, "configs": configs,
         }  # fmt: skip
+
+    def _hold_all(self, session: Session) -> bool:
+        """Whether the store is small enough to hold all its rows; reads those that are new."""
+        newest, ids = session.scalar(select(func.max(_Row.id))) or 0, self._all.ids
+        # Another store was restored here.
+        if len(ids) and newest < ids[-1]:
+            self._all, ids = Rows(), self._all.ids[:0]
+        if newest > MOST_HELD:
+            self._all = Rows()
+        elif not len(ids) or newest > ids[-1]:
+            self._all.add(_read(session, [_Row.id > (int(ids[-1]) if len(ids) else 0)], 1))
+        return newest <= MOST_HELD
+
+    def _places(self, session: Session, wanted: Wanted) -> npt.NDArray[np.intp]:
+        """Places of the wanted rows among all."""
+        ids = self._all.ids
+        first = int(np.searchsorted(ids, wanted.after, "right"))
+        if not (of_study := _of_study(wanted)):
+            return np.arange(first, len(ids))
+        studies = set(session.scalars(select(StudyRow.id).where(*of_study)))
+        return first + np.flatnonzero(self._all.of_studies(studies)[first:])
+
+    def _read(self, session: Session, wanted: Wanted) -> tuple[int, int, Rows]:
+        """Number of wanted rows, the last one's id, and the rows; those read before are not read again."""
+        where = _conditions(wanted)
+        total, last = session.execute(select(func.count(_Row.id), func.max(_Row.id)).where(*where)).one()
+        last, step = last or wanted.after, _step(total, wanted.limit)
+        seen, before, rows = self._kept.pop(wanted, (wanted.after, 0, Rows(step)))
+        # Fewer than before: another store was restored here.
+        if rows.step != step or total < before or last < seen:
+            seen, rows = wanted.after, Rows(step)
+        rows.add(_read(session, _conditions(replace(wanted, after=seen)), step))
+        if wanted.after == 0:
+            self._kept[wanted] = last, total, rows
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return total, last, rows
+
+
+def _step(total: int, limit: int) -> int:
+    """The least power of two that leaves at most `limit` of `total` evenly distributed ids."""
+    step = 1
+    while total > limit * step:
+        step *= 2
+    return step
+
+
+def _of_study(wanted: Wanted) -> list[ColumnElement[bool]]:
+    """Conditions on the studies of the wanted measurements; none if it may be any study."""
+    where: list[ColumnElement[bool]] = []
+    if wanted.problem is not None:
+        where.append(StudyRow.problem_id.in_(select(ProblemRow.id).where(ProblemRow.key == wanted.problem)))
+    if wanted.device is not None:
+        where.append(StudyRow.device_id.in_(select(DeviceRow.id).where(DeviceRow.name == wanted.device)))
+    if wanted.campaign is not None:
+        ours = CampaignProblemRow.campaign_id == wanted.campaign
+        where.append(StudyRow.problem_id.in_(select(CampaignProblemRow.problem_id).where(ours)))
+        where.append(StudyRow.device_id.in_(select(CampaignProblemRow.device_id).where(ours)))
+    if wanted.study is not None:
+        where.append(StudyRow.id == wanted.study)
+    return where
 
 
 def _conditions(wanted: Wanted) -> list[ColumnElement[bool]]:
-    where: list[ColumnElement[bool]] = [_Row.id > wanted.after]
-    if wanted.problem is not None:
-        where.append(_Row.problem_id.in_(select(ProblemRow.id).where(ProblemRow.key == wanted.problem)))
-    if wanted.device is not None:
-        # Measurements have an index of studies, none of devices.
-        of_device = select(StudyRow.id).join(StudyRow.device).where(DeviceRow.name == wanted.device)
-        where.append(_Row.study_id.in_(of_device))
-    if wanted.campaign is not None:
-        ours = CampaignProblemRow.campaign_id == wanted.campaign
-        where.append(_Row.problem_id.in_(select(CampaignProblemRow.problem_id).where(ours)))
-        where.append(_Row.device_id.in_(select(CampaignProblemRow.device_id).where(ours)))
-    if wanted.study is not None:
-        where.append(_Row.study_id == wanted.study)
+    where = [_Row.id > wanted.after]
+    if of_study := _of_study(wanted):
+        where.append(_Row.study_id.in_(select(StudyRow.id).where(*of_study)))
     return where
 
 
@@ -176,7 +234,7 @@ _PLAIN: Final = ("id", "study_id", "problem_id", "device_id", "words", "config_i
 
 
 def _read(session: Session, where: list[ColumnElement[bool]], step: int) -> Iterator[list[tuple[Any, ...]]]:
-    if step > 1:
+    if step > 1 or len(where) > 1:
         # An index is read for the ids, not the whole table.
         where = [_Row.id.in_(select(_Row.id).where(*where, _Row.id % step == 0))]
     query = select(

@@ -217,6 +217,12 @@ class TestService:
         body = http.get("/readyz").json()
         assert (body["status"], body["bests"], body["left_out"]) == ("ready", 1, 0)
 
+    def test_it_is_ready_once_the_columns_of_its_bests_are_made(self, http: TestClient) -> None:
+        warmed = http.app.state.shown.warmed  # type: ignore[attr-defined]
+        assert warmed.wait(60)
+        warmed.clear()
+        assert "columns" in problem_of(http.get("/readyz"), 503, "not-ready")["detail"]
+
     @pytest.mark.parametrize("method", ["POST", "PUT", "TRACE"])
     def test_a_probe_tells_everybody_which_methods_it_has(self, http: TestClient, method: str) -> None:
         assert http.request(method, "/healthz", headers={"authorization": ""}).status_code == 405

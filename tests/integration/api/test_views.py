@@ -12,14 +12,19 @@ from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
 from api.app import create_app
+from api.views.bests import BestColumnsOut
 from gemmtune import Client
 from gemmtune.command import app
+from space.kinds.gemm import Gemm
 from tests import recorded_store
 from tests.integration.api.asking import problem_of
 from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, Filled, recording
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest
+from tuner.views import measurements
+from tuner.views.bests import DeviceColumns
+from tuner.views.measurements import MeasurementColumns, Wanted
 
 
 @pytest.fixture(scope="module")
@@ -85,12 +90,21 @@ class TestBests:
         under = http.get("/v1/bests:columns", params={"device": OTHER_DEVICE, "policy": "chain"}).json()
         assert column(under, "time_us") == chain
 
-    def test_what_the_client_has_is_not_sent_again(self, http: TestClient) -> None:
-        first = http.get("/v1/bests:columns", params={"device": DEVICE}, headers={"Accept-Encoding": "gzip"})
-        assert first.headers["content-encoding"] == "gzip"
-        etag = {"If-None-Match": first.headers["etag"]}
-        again = http.get("/v1/bests:columns", params={"device": DEVICE}, headers=etag)
-        assert (again.status_code, again.content) == (304, b"")
+    def test_a_policy_without_bests_has_empty_columns(self, http: TestClient) -> None:
+        body = http.get("/v1/bests:columns", params={"device": DEVICE, "policy": "chain"}).json()
+        assert BestColumnsOut.model_validate(body).rows == 0
+
+    def test_they_leave_compressed(self, http: TestClient) -> None:
+        answer = http.get("/v1/bests:columns", params={"device": DEVICE}, headers={"Accept-Encoding": "gzip"})
+        assert answer.headers["content-encoding"] == "gzip"
+        assert answer.json()["rows"] == len(NAMES)
+
+    def test_the_first_question_finds_them_made(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        with TestClient(create_app(store)) as client:
+            # Set while the service starts; a slow machine may need longer.
+            client.app.state.shown.warmed.wait(60)  # type: ignore[attr-defined]
+            monkeypatch.setattr(DeviceColumns, "document", None)
+            assert client.get("/v1/bests:columns", params={"device": DEVICE}).json()["rows"] == len(NAMES)
 
     def test_an_unknown_device_is_refused_with_those_that_are_known(self, http: TestClient) -> None:
         refused = problem_of(http.get("/v1/bests:columns", params={"device": "L40S"}), 404, "unknown-device")
@@ -98,6 +112,21 @@ class TestBests:
 
 
 class TestMeasurements:
+    @pytest.mark.parametrize("wanted", [
+        Wanted(), Wanted(problem=Gemm(4096, 4096, 4096).key), Wanted(device=OTHER_DEVICE), Wanted(campaign=1),
+        Wanted(study=2, after=70), Wanted(device=DEVICE, limit=50), Wanted(problem="gemm:nonsense"),
+    ])  # fmt: skip
+    def test_a_large_store_gives_the_rows_that_a_small_one_holds(
+        self, store: Store, filled: Filled, wanted: Wanted, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held = MeasurementColumns(store).document(wanted)
+        monkeypatch.setattr(measurements, "MOST_HELD", 0)
+        read = MeasurementColumns(store).document(wanted)
+        names = held["columns"].keys() - {"config"}
+        assert {name: str(column(held, name)) for name in names} == {name: str(column(read, name)) for name in names}
+        assert knob(held, "tile_m") == knob(read, "tile_m") if held["rows"] else held["configs"]["knobs"] == {}
+        assert all(held[name] == read[name] for name in ("rows", "total", "sampled", "step", "last_id"))
+
     def test_columns_agree_with_the_objects(self, http: TestClient, filled: Filled) -> None:
         key = filled.problems[0].key
         body = http.get("/v1/measurements:columns", params={"problem": key, "device": DEVICE}).json()
@@ -316,6 +345,19 @@ def test_the_client_has_a_method_for_each_view(http: TestClient, filled: Filled)
         assert next(knob for knob in changed["knobs"] if knob["name"] == "stages")["value"] == 4
         (hello,) = client.events(seconds=0.05)
         assert (hello["event"], hello["data"]["resumed"]) == ("hello", False)
+
+
+@pytest.mark.parametrize("path", [
+    f"/v1/bests:columns?device={DEVICE}", "/v1/measurements:columns", "/v1/studies/1", "/v1/rules", "/v1/failures",
+    f"/v1/space?m=512&n=512&k=512&device={DEVICE}", f"/v1/weights?device={DEVICE}",
+    f"/v1/ladder?n=28672&k=4096&device={DEVICE}",
+    f"/v1/devices/{DEVICE}/drift", "/v1/campaigns/1/problems:columns", "/v1/layouts/swizzle?format=svg",
+    f"/v1/importance?m=4096&n=4096&k=4096&device={DEVICE}",
+])  # fmt: skip
+def test_what_the_client_has_is_not_sent_again(http: TestClient, path: str) -> None:
+    first = http.get(path)
+    again = http.get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
 
 
 def test_drift_says_what_a_new_driver_changed(http: TestClient) -> None:

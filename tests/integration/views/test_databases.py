@@ -83,6 +83,17 @@ def test_a_revoked_best_disappears(store: Store) -> None:
     assert sum(map(bool, marked)) == 2
 
 
+def test_what_changed_stands_where_a_new_reader_finds_it(store: Store) -> None:
+    columns = BestColumns(store)
+    shapes = [(512, 256, 256), (64, 256, 256), (8192, 256, 256), (256, 64, 256)]
+    for m, n, k in shapes:
+        keep_best(store, Gemm(m, n, k))
+        shown, new = columns.of(DEVICE).document(), BestColumns(store).of(DEVICE).document()
+        assert str(shown["columns"]) == str(new["columns"])
+        assert shown["gain"] == new["gain"]
+    assert shown["columns"]["key"] == sorted(Gemm(*shape).key for shape in shapes)
+
+
 def test_the_fleet(store: Store) -> None:
     workers, rounds, board = Workers(store, PATIENT), Rounds(store, PATIENT), ProgressBoard()
     feed = Feed(store, workers, board)
