@@ -28,7 +28,7 @@ class TableQuery(Strict):
     min_gain: (
         Annotated[
             float,
-            Field(ge=1.0, le=100.0, description=f"least gain that leaves; {MIN_GAIN} by default, none for json"),
+            Field(ge=1.0, le=100.0, description=f"least gain that leaves; {MIN_GAIN} by default"),
         ]
         | Absent
     ) = None
@@ -36,8 +36,8 @@ class TableQuery(Strict):
 
     @property
     def whole(self) -> bool:
-        """Whether the whole table is asked for, with its evidence."""
-        return self.format == "json" and self.min_gain is None
+        """Whether no parameter is given: the whole table with its evidence, which nothing guards."""
+        return not self.model_fields_set
 
 
 class TableFormats:

@@ -136,8 +136,8 @@ def get_table(
 ) -> Response:
     """A device's table in one of the formats of `gemmtune export`, with an ETag for each.
 
-    Without parameters it has the bytes of `--format json`, and its strong ETag is the content hash. Every other answer
-    is guarded by `min_gain`.
+    Without parameters it has the bytes of `--all`, and its strong ETag is the content hash. Every other answer is
+    guarded by `min_gain`.
     """
     view = request.app.state.views.of(request.app.state.answer_service.snapshot, device)
     if not query.whole:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gemmtune.layouts import READABLE, layout_of
 from space.errors import ProblemError
 from space.kinds.gemm import Gemm
+from space.problem import DTYPE_BYTES
+from workers.cuda.copies import Strides
 
 #: dlpack.h: DLDeviceType of memory that a GPU owns or manages.
 _CUDA, _MANAGED = 2, 13
@@ -79,8 +83,11 @@ def array_of(value: Any, name: str) -> Array:  # noqa: ANN401  (whatever speaks 
     )
 
 
-def problem_of(a: Array, b: Array, out: Array) -> Gemm:
+def problem_of(a: Array, b: Array, out: Array, scales: str = "") -> Gemm:
     """The product C = A·B of [M,K] and [K,N], or of batches of them.
+
+    Args:
+        scales: how the operands are scaled on the device, one of `space.kinds.gemm.SCALES`.
 
     Raises:
         ArrayRefused: the arrays don't go together, or no kernel takes them.
@@ -95,25 +102,46 @@ def problem_of(a: Array, b: Array, out: Array) -> Gemm:
         raise ArrayRefused(f"a is on GPU {a.device}, b on {b.device}, out on {out.device}: move them to one")
     if out.strides != _dense(out.shape):
         raise ArrayRefused(f"out has strides {out.strides}: C is written row by row, without gaps")
-    letters = "".join(_letter(name, array) for name, array in (("a", a), ("b", b)))
+    letters = "".join(_lies(name, array)[0] for name, array in (("a", a), ("b", b)))
     first, second = ("tf32" if each.dtype == "f32" else each.dtype for each in (a, b))
     try:
         total = "s32" if a.dtype in ("int8", "uint8") else "f32"
-        return Gemm(m, n, k, first, second, out.dtype, total, letters, batch[0] if batch else 1)
+        return Gemm(m, n, k, first, second, out.dtype, total, letters, batch[0] if batch else 1, scales or "none")
     except ProblemError as error:
         raise ArrayRefused(f"a {a.shape} {a.dtype} by b {b.shape} {b.dtype}: {error}") from error
 
 
-def _letter(name: str, array: Array) -> str:
-    """`n` for dense rows, `t` for dense columns."""
-    rows, columns = array.shape[-2:]
-    down, along = array.strides[-2:]
-    whole = len(array.shape) == 2 or array.shape[0] == 1 or array.strides[0] == rows * columns
-    if whole and (columns == 1 or along == 1) and (rows == 1 or down == columns):
-        return "n"
-    if whole and (rows == 1 or down == 1) and (columns == 1 or along == rows):
-        return "t"
-    raise ArrayRefused(f"{name} is {array.shape}, strides {array.strides}: kernels read dense rows or dense columns")
+def strides_of(a: Array, b: Array) -> dict[str, Strides]:
+    """How the operands `a` and `b` of a problem lie whose rows or columns are apart; empty where both are dense."""
+    lies = {name: _lies(name, array)[1] for name, array in (("a", a), ("b", b))}
+    return {name: strides for name, strides in lies.items() if strides is not None}
+
+
+def scales_of(a: Array, b: Array, first: Array, second: Array) -> str:
+    """Which of `space.kinds.gemm.SCALES` the scales of A [M,K] and B [K,N] are.
+
+    Raises:
+        ArrayRefused: they are neither one number each nor one for each row of A and column of B.
+    """
+    for name, scale in (("scale of a", first), ("scale of b", second)):
+        if scale.dtype != "f32" or scale.strides != _dense(scale.shape) or scale.device != a.device:
+            raise ArrayRefused(f"the {name} is {scale.shape} {scale.dtype}: give dense f32 on GPU {a.device}")
+    sizes = math.prod(first.shape), math.prod(second.shape)
+    if sizes == (1, 1):
+        return "scaled"
+    if sizes == (a.shape[-2], b.shape[-1]):
+        return "scaled_rowwise"
+    raise ArrayRefused(
+        f"scales are {first.shape} and {second.shape}: give one number each, or {a.shape[-2]} for a's rows and "
+        f"{b.shape[-1]} for b's columns"
+    )
+
+
+def _lies(name: str, array: Array) -> tuple[str, Strides | None]:
+    found = layout_of(array.shape, array.strides, DTYPE_BYTES[array.dtype])
+    if found is None:
+        raise ArrayRefused(f"{name} is {array.shape}, strides {array.strides}: {READABLE}; copy it")
+    return found
 
 
 def _dense(shape: Sequence[int]) -> tuple[int, ...]:

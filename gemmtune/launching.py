@@ -3,69 +3,158 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from gemmtune.arrays import Array, ArrayRefused, array_of, problem_of
+import numpy as np
+
+from gemmtune.apart import difference
+from gemmtune.arrays import Array, ArrayRefused, array_of, problem_of, scales_of, strides_of
 from gemmtune.exact import Exact, exact
 from space.kinds.gemm import Gemm
 from space.registry import family_named
 from tuner.settings import settings
+from workers.cuda.copies import Strides
 
 _LOCK: Final = threading.Lock()
 _NOWHERE_BYTES: Final = 1024
 
+#: How the operands lie whose lines are apart, by name.
+Apart = tuple[tuple[str, Strides], ...]
 
-def launch(a: Any, b: Any, out: Any, stream: int = 0, *, table: str | Path | None = None) -> None:  # noqa: ANN401
+
+def launch(
+    a: Any, b: Any, out: Any, stream: int = 0, *, scales: tuple[Any, Any] | None = None,  # noqa: ANN401
+    table: str | Path | None = None,
+) -> None:  # fmt: skip
     """Enqueues out = a · b, computed by the kernel that was measured for exactly this product.
 
     The first call of a product loads its kernel; later ones write addresses and launch. Calls on one stream may follow
-    one another without waiting.
+    one another without waiting. Rows (or columns) of `a` and `b` may lie a multiple of 16 bytes apart: the first such
+    call compares the kernel's bits with those on dense operands, where it was measured.
 
     Args:
         a, b, out: [M,K], [K,N] and [M,N], or batches of them, in one GPU's memory; they speak DLPack.
         stream: handle of a CUDA stream, as `cupy.cuda.Stream.ptr` gives it; 0 for the default stream.
+        scales: of 8-bit floats `a` and `b`, f32 on the GPU: one number each, or M for a's rows and N for b's columns.
         table: a table or a bundle of `gemmtune export`; GEMMTUNE_TABLE by default.
 
     Raises:
         ArrayRefused: the table has no kernel of ours for this product, or no kernel takes these arrays. Nothing was
-            launched.
+            launched on them.
         TableError: the table can't be read.
     """
     arrays = array_of(a, "a"), array_of(b, "b"), array_of(out, "out")
-    problem = problem_of(*arrays)
+    factors = tuple(array_of(each, f"the scale of {name}") for each, name in zip(scales or (), "ab", strict=False))
+    problem = problem_of(*arrays, scales_of(*arrays[:2], *factors) if factors else "")
+    apart = tuple(strides_of(*arrays[:2]).items())
     with _LOCK:
-        call = _call(_source(str(table or settings().table or "")), problem, arrays[0].device, stream)
+        call = _call(_source(str(table or settings().table or "")), problem, arrays[0].device, stream, apart)
         _check(call, arrays)
-        at_a, at_b, at_c = (array.address for array in arrays)
-        call.on(at_a, at_b, at_c, 0, 0, 1.0, 0.0)
+        call.on(*(array.address for array in (*arrays, *factors)))
 
 
 class _Call:
     """A kernel on one stream of one GPU, with scratch memory of its own."""
 
-    def __init__(self, source: Exact, problem: Gemm, device: int, stream: int) -> None:
-        from workers.build import BuildFailure, compile_source
-        from workers.builder import source_of
-        from workers.cuda.calls import Call
+    def __init__(self, source: Exact, problem: Gemm, device: int, stream: int, apart: Apart) -> None:
         from workers.cuda.device import open_device
-        from workers.cuda.driver import Borrowed, Buffer
+        from workers.cuda.driver import CudaError
 
-        facts = open_device(device)
+        self._problem, self._stream = problem, stream
+        self._facts = facts = open_device(device)
         found = source.find(problem, facts.name)
         config, program = found.config, found.program
         if config is None or not family_named(config.family).own:
             raise ArrayRefused(f"{problem.title} on {facts.name}: {found.why}; use your library's own product")
-        if not program:
-            built = compile_source(source_of(problem, config, facts.arch), facts.arch, settings().cache_dir)
-            if isinstance(built, BuildFailure) or built.digest != found.build_digest:
-                raise ArrayRefused(f"{problem.title}: the measured program can't be built here: use a bundle")
-            program = built.cubin
-        call = Call(problem, config, program, facts.profile, Buffer.allocate(_NOWHERE_BYTES).address)
+        self._config, self._program = config, program or _built(problem, config, facts.arch, found.build_digest)
+        self.alignment_bytes: Mapping[str, int] = {}
+        try:
+            self.on = self._bound(dict(apart))
+            wrong = self._wrong(dict(apart)) if apart else ""
+        except CudaError as error:
+            raise ArrayRefused(f"{problem.title}: {config.key} can't be loaded for these operands: {error}") from error
+        if wrong:
+            raise ArrayRefused(f"{problem.title}: {config.key} is wrong on operands that lie apart: {wrong}; copy them")
+
+    def _wrong(self, apart: Mapping[str, Strides]) -> str:
+        return difference(self._problem, apart, self._waiting({}), self._waiting(apart), _Gpu())
+
+    def _bound(self, apart: Mapping[str, Strides]) -> Any:  # noqa: ANN401
+        """Enqueues the kernel on addresses of a, b, c and of scales, where the problem has some."""
+        from workers.cuda.calls import Call
+        from workers.cuda.driver import Borrowed, Buffer
+
+        anywhere = Buffer.allocate(_NOWHERE_BYTES).address
+        call = Call(self._problem, self._config, self._program, self._facts.profile, anywhere, apart)
         self.alignment_bytes = dict(call.alignment_bytes)
-        self.on = call.on(Borrowed(stream))
-        self.on.bring({name: _memory(each.size_bytes, each.zeroed) for name, each in call.scratch.items()})
+        on = call.on(Borrowed(self._stream))
+        on.bring({name: _memory(each.size_bytes, each.zeroed) for name, each in call.scratch.items()})
+
+        def run(a: int, b: int, c: int, *scales: int) -> None:
+            if scales:
+                on.scale(*scales)
+            on(a, b, c, 0, 0, 1.0, 0.0)
+
+        return run
+
+    def _waiting(self, apart: Mapping[str, Strides]) -> Any:  # noqa: ANN401
+        from cuda.bindings import driver as cu
+
+        from workers.cuda.driver import check
+
+        run = self._bound(apart)
+
+        def wait(*at: int) -> None:
+            # Copies from the host may still be on their way.
+            check("cuCtxSynchronize", cu.cuCtxSynchronize())
+            run(*at)
+            check("cuStreamSynchronize", cu.cuStreamSynchronize(self._stream))
+
+        return wait
+
+
+class _Gpu:
+    """The memory of the current device (`gemmtune.apart.Memory`)."""
+
+    def __init__(self) -> None:
+        self._held: list[Any] = []
+
+    def put(self, content: np.ndarray) -> int:
+        from cuda.bindings import driver as cu
+
+        from workers.cuda.driver import Buffer, check
+
+        held = Buffer.allocate(content.nbytes)
+        self._held.append(held)
+        check("cuMemcpyHtoD", cu.cuMemcpyHtoD(held.address, content.ctypes.data, content.nbytes))
+        return held.address
+
+    def get(self, address: int, size_bytes: int) -> bytes:
+        from cuda.bindings import driver as cu
+
+        from workers.cuda.driver import check
+
+        made = np.empty(size_bytes, np.uint8)
+        check("cuMemcpyDtoH", cu.cuMemcpyDtoH(made.ctypes.data, address, size_bytes))
+        return made.tobytes()
+
+    def free(self) -> None:
+        for held in self._held:
+            held.free()
+        self._held.clear()
+
+
+def _built(problem: Gemm, config: Any, arch: str, digest: str) -> bytes:  # noqa: ANN401
+    from workers.build import BuildFailure, compile_source
+    from workers.builder import source_of
+
+    built = compile_source(source_of(problem, config, arch), arch, settings().cache_dir)
+    if isinstance(built, BuildFailure) or built.digest != digest:
+        raise ArrayRefused(f"{problem.title}: the measured program can't be built here: use a bundle")
+    return built.cubin
 
 
 def _memory(size_bytes: int, zeroed: bool) -> int:
@@ -88,8 +177,8 @@ def _source(table: str) -> Exact:
 
 
 @cache
-def _call(source: Exact, problem: Gemm, device: int, stream: int) -> _Call:
-    return _Call(source, problem, device, stream)
+def _call(source: Exact, problem: Gemm, device: int, stream: int, apart: Apart) -> _Call:
+    return _Call(source, problem, device, stream, apart)
 
 
 def _check(call: _Call, arrays: tuple[Array, ...]) -> None:

@@ -9,8 +9,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from gemmtune.layouts import READABLE, layout_of
 from space.errors import ProblemError
-from space.instructions.tma import STRIDE_STEP_BYTES as ALIGN_BYTES
 from space.kinds.gemm import ACTIVATIONS, Gemm
 from workers.cuda.copies import Strides
 
@@ -189,29 +189,15 @@ def _flattened(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _lies(name: str, matrix: Tensor) -> tuple[str, Strides | None]:
-    """`n` if the elements of a row are neighbours, `t` if those of a column are; and how its lines lie if apart."""
-    rows, columns = matrix.shape[-2:]
-    down, along = matrix.stride()[-2:]
-    batch = matrix.shape[0] if matrix.dim() == 3 else 1
-    step = matrix.stride(0) if batch > 1 else rows * columns
-    ways = (("n", rows, columns, down, along), ("t", columns, rows, along, down))
-    for letter, lines, width, line, next_ in ways:
-        if step == rows * columns and (width == 1 or next_ == 1) and (lines == 1 or line == width):
-            return letter, None
-    aligned = ALIGN_BYTES // math.gcd(ALIGN_BYTES, matrix.element_size())
-    for letter, lines, width, line, next_ in ways:
-        if lines == 1:
-            line = step
-        if next_ == 1 and line >= width and line % aligned == 0 and step % aligned == 0 and step > 0:
-            return letter, Strides(line, step if batch > 1 else line * lines)
-    raise Refused(_strided(name, matrix))
+    """`n` or `t`, and how its lines lie if apart, as `layout_of` says."""
+    found = layout_of(matrix.shape, matrix.stride(), matrix.element_size())
+    if found is None:
+        raise Refused(_strided(name, matrix))
+    return found
 
 
 def _strided(name: str, tensor: Tensor) -> str:
-    return (
-        f"{name} is {tuple(tensor.shape)} with strides {tensor.stride()}: kernels read matrices whose rows or columns "
-        f"are contiguous, and dense or multiples of {ALIGN_BYTES} bytes apart; call {name}.contiguous()"
-    )
+    return f"{name} is {tuple(tensor.shape)} with strides {tensor.stride()}: {READABLE}; call {name}.contiguous()"
 
 
 def _check_epilogue(

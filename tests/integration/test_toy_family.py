@@ -141,7 +141,7 @@ def test_the_command_line_tunes_answers_explains_and_exports_it(cli: Cli, folder
     assert (predicted["source"], predicted["config"]["family"]) == ("predicted", TOY.name)
     assert "toy_simt on sm_100a" in cli("space", shape, "--arch", "sm_100a")
     assert cli("explain", shape, "--config", "tile_k=32", "--family", TOY.name).startswith("legal")
-    cli("export", "--format", "json", "--out", str(folder / "table.json"))
+    cli("export", "--all", "--out", str(folder / "table.json"))
     table = json.loads((folder / "table.json").read_text())
     assert [entry["config"] for entry in table["entries"]] == [best["config"]]
 

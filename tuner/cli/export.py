@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from space.devices import DEFAULT_DEVICE
+from space.errors import ConfigError
 from tuner.cli.options import Db, DeviceName, Json, Out, open_store
 from tuner.cli.output import say
 from tuner.files import export_file, export_folder
@@ -29,8 +30,11 @@ def export(
     min_gain: Annotated[
         float | None,
         typer.Option(help="Export only what is surely this many times as fast as the library's first choice. "
-                          f"\\[default: {MIN_GAIN}; json: everything]"),
+                          f"\\[default: {MIN_GAIN}]"),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every best with its evidence, as json, to keep or to look at.")
+    ] = False,
     problems: Annotated[
         list[Path] | None, typer.Option(help="Only the problems in this file, as for `gemmtune shapes`; repeatable.")
     ] = None,
@@ -41,22 +45,23 @@ def export(
 ) -> None:  # fmt: skip
     """Writes the bests of one device as a table, atomically.
 
-    Whatever leaves is measured: a problem is in csv, parquet, tunableop and bundle, and in json with --min-gain, only
-    if the low end of its paired interval against the library's first choice lies above --min-gain. The others say null:
-    the library won, keep it.
+    Whatever leaves is measured: a problem has a config only if the low end of its paired interval against the library's
+    first choice lies above --min-gain. The others say null: the library won, keep it.
     """
     exporter = exporter_named(format)
+    if everything and (format != "json" or min_gain is not None or problems):
+        raise ConfigError("--all is the whole table as json: leave out --format, --min-gain and --problems")
     keys = {problem.key for problem in shapes_of(problems).counts} if problems else None
     with open_store(db, create=False) as store:
         document = library_table(store, device) if format == "tunableop" else table(store, device)
-    if format == "json" and min_gain is None and keys is None:
-        # The whole table, with its evidence: the same bytes as over HTTP.
+    if everything:
+        # The same bytes as over HTTP without a format.
         export_file(out, table_bytes(document))
         count, doubtful = len(document["entries"]), guarded(document).left_out
         lines = [f"{out}: {count} {'best' if count == 1 else 'bests'} of {device}, content {document['content'][:12]}"]
         lines += [f"{found:,} of them {reason}" for reason, found in doubtful.items()]
         if doubtful:
-            lines.append(f"install() leaves those to the library; --min-gain {MIN_GAIN:g} leaves them out of the file")
+            lines.append("install() leaves those to the library; without --all they are null")
         report = {"out": str(out), "entries": count, "content": document["content"], "doubtful": dict(doubtful)}
         say("\n".join(lines), report, as_json)
         return
@@ -74,7 +79,10 @@ def export(
             export_file(Path(name), content)
     report = {"out": str(out), "files": sorted(files), "entries": len(chosen.entries), "min_gain": least,
               "library": len(chosen.library), "left_out": dict(chosen.left_out)}  # fmt: skip
-    say(_report(chosen, out, exporter.next_step(chosen, wanted)), report, as_json)
+    next_step = exporter.next_step(chosen, wanted)
+    if format == "json" and chosen.left_out:
+        next_step = f"--all keeps those too, with their evidence\n{next_step}"
+    say(_report(chosen, out, next_step), report, as_json)
 
 
 def _report(chosen: Guarded, out: Path, next_step: str) -> str:

@@ -1,6 +1,6 @@
 """Tables: every served best of one device as one document, with canonical bytes.
 
-`gemmtune export` and `GET /v1/tables/{device}` give the same bytes for the same content. The content hash covers
+`gemmtune export --all` and `GET /v1/tables/{device}` give the same bytes for the same content. The content hash covers
 everything but itself and is the strong ETag over HTTP.
 """
 

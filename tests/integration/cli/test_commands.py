@@ -60,7 +60,7 @@ def test_the_main_job_from_tune_to_export(shell: Shell) -> None:
     best = shell("best", PROBLEM.shape, "--json").json
     assert (best["source"], best["config"]["family"]) == ("measured", "sm90_wgmma")
     assert best["evidence"]["verification"]["mismatches"] == 0
-    assert shell("export", "--format", "json", "--out", str(shell.home / "t.json")).code == 0
+    assert shell("export", "--format", "json", "--all", "--out", str(shell.home / "t.json")).code == 0
     table = json.loads((shell.home / "t.json").read_text())
     assert [entry["config"] for entry in table["entries"]] == [best["config"]]
 

@@ -79,19 +79,30 @@ def test_an_export_may_be_of_some_problems(folder: Path) -> None:
     assert shapes_of([folder / "t.csv"]).counts == {}
 
 
-def test_the_whole_table_is_exported_by_default(folder: Path) -> None:
-    export(folder, "t.json")
+def test_all_is_the_whole_table_and_nothing_else(folder: Path) -> None:
+    export(folder, "t.json", "--all")
     assert len(read_table(folder / "t.json")) == 1
+    for words in (("--format", "csv"), ("--min-gain", "1.0"), ("--problems", folder / "counted.csv")):
+        with pytest.raises(ConfigError, match="--all is the whole table"):
+            export(folder, "t.json", "--all", *words)
 
 
-def test_what_the_guard_would_leave_to_the_library_is_said(folder: Path) -> None:
+def test_json_says_null_where_the_library_won_and_why(folder: Path) -> None:
     tied = Gemm.of(24, 4096, 4096)
     with Store.open(f"sqlite:///{folder}/store.db") as store:
         best = keep_best(store, tied)
         store.set_bests([replace(best, versus_first=Ratio(1.0, 0.99, 1.01, True))])
     text = export(folder, "t.json")
+    document = json.loads((folder / "t.json").read_bytes())
+    assert re.search(r"left to the library 1 ×: not surely more than 1\.02 .*", text)
+    assert "--all keeps those too" in text
+    assert document["library"][tied.key] is None
+    assert tied.key not in {each["problem"]["key"] for each in document["entries"]}
+    # Every problem is still in the list of shapes.
+    assert set(shapes_of([folder / "t.json"]).counts) == {tied, PROBLEM}
+    text = export(folder, "t.json", "--all")
     assert re.search(r"t\.json: 2 bests of .*\n1 of them not surely more than 1\.02 .*\ninstall\(\) leaves those", text)
-    assert list(json.loads(export(folder, "t.json", "--json"))["doubtful"].values()) == [1]
+    assert list(json.loads(export(folder, "t.json", "--all", "--json"))["doubtful"].values()) == [1]
 
 
 def test_misses_become_a_campaign_with_their_counts(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 import gemmtune
-from gemmtune.arrays import ArrayRefused, array_of, problem_of
+from gemmtune.apart import difference
+from gemmtune.arrays import ArrayRefused, array_of, problem_of, scales_of, strides_of
 from space.kinds.gemm import Gemm
+from tests.elements import encoded, numbers
+from workers.cuda.copies import Strides
 
 
 class OnGpu:
@@ -57,7 +61,9 @@ def test_strides_give_the_layout() -> None:
     [
         (zeros(8, 16), zeros(15, 32), zeros(8, 32), "C\\[M,N\\] is"),
         (zeros(8, 16), zeros(16, 32), zeros(8, 64)[:, ::2], "row by row"),
-        (zeros(8, 32)[:, ::2], zeros(16, 32), zeros(8, 32), "dense rows"),
+        (zeros(8, 32)[:, ::2], zeros(16, 32), zeros(8, 32), "rows or columns are contiguous"),
+        (zeros(8, 20)[:, :16], zeros(16, 32), zeros(8, 32), "multiples of 16 bytes apart"),
+        (zeros(9, 8, 16)[::-1][:3], zeros(3, 16, 32), zeros(3, 8, 32), "a is"),
         (zeros(16), zeros(16, 32), zeros(8, 32), "three matrices"),
         (zeros(8, 16, dtype="float64"), zeros(16, 32), zeros(8, 32), "kernels don't know"),
         (zeros(8, 16), zeros(16, 32, dtype="int8"), zeros(8, 32), "dtype_b beside fp16"),
@@ -66,6 +72,96 @@ def test_strides_give_the_layout() -> None:
 def test_what_no_kernel_takes_is_refused(a: Any, b: Any, out: Any, said: str) -> None:  # noqa: ANN401
     with pytest.raises(ArrayRefused, match=said):
         problem(a, b, out)
+
+
+def lies(a: Any, b: Any) -> dict[str, Strides]:  # noqa: ANN401
+    return strides_of(array_of(OnGpu(a), "a"), array_of(OnGpu(b), "b"))
+
+
+def test_rows_and_columns_may_lie_multiples_of_16_bytes_apart() -> None:
+    out = zeros(8, 32)
+    assert lies(zeros(8, 16), zeros(32, 16).T) == {}
+    fused = zeros(8, 48)
+    assert problem(fused[:, 16:32], zeros(32, 16).T, out) == Gemm.of(8, 32, 16, "fp16")
+    assert lies(fused[:, 16:32], zeros(32, 16).T) == {"a": Strides(48, 8 * 48)}
+    assert lies(zeros(8, 16), zeros(32, 24).T[:16]) == {"b": Strides(24, 32 * 24)}
+    assert lies(zeros(3, 8, 24)[..., :16], zeros(3, 16, 32)) == {"a": Strides(24, 8 * 24)}
+
+
+def test_scales_are_one_for_each_operand_or_one_for_each_row_and_column() -> None:
+    a, b = (array_of(OnGpu(each), "a") for each in (zeros(8, 16), zeros(16, 32)))
+
+    def of(first: Any, second: Any) -> str:  # noqa: ANN401
+        return scales_of(a, b, *(array_of(OnGpu(each), "a") for each in (first, second)))
+
+    assert of(zeros(dtype="float32"), zeros(1, 1, dtype="float32")) == "scaled"
+    assert of(zeros(8, 1, dtype="float32"), zeros(32, dtype="float32")) == "scaled_rowwise"
+    for first, second, said in (
+        (zeros(8, dtype="float32"), zeros(1, dtype="float32"), "8 for a's rows and 32 for b's columns"),
+        (zeros(8), zeros(32, dtype="float32"), "give dense f32"),
+        (zeros(16, dtype="float32")[::2], zeros(32, dtype="float32"), "give dense f32"),
+    ):
+        with pytest.raises(ArrayRefused, match=said):
+            of(first, second)
+
+
+class Host:
+    """Host memory in a GPU's place."""
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+
+    def put(self, content: Any) -> int:  # noqa: ANN401
+        self.held.append(content.copy())
+        return int(self.held[-1].ctypes.data)
+
+    def get(self, address: int, size_bytes: int) -> bytes:
+        return ctypes.string_at(address, size_bytes)
+
+    def free(self) -> None:
+        self.held.clear()
+
+
+@pytest.mark.parametrize("reads_gaps", [False, True])
+@pytest.mark.parametrize(
+    "asked", [Gemm.of(8, 32, 16, "fp16"), Gemm.of(8, 32, 16, "fp16", "tn", 3),
+              Gemm.of(8, 32, 16, "fp8_e4m3,fp8_e4m3,f32,f32", epilogue="scaled_rowwise")], ids=str
+)  # fmt: skip
+def test_a_kernel_that_reads_between_lines_is_found(asked: Gemm, reads_gaps: bool) -> None:
+    strides = {"a": Strides(48, 48 * 20), "b": Strides(40 + reads_gaps, 40 * 40)}
+    right = {"a": Strides(48, 48 * 20), "b": Strides(40, 40 * 40)}
+    memory = Host()
+
+    def run(lies: dict[str, Strides]) -> Any:  # noqa: ANN401
+        def launch(a: int, b: int, c: int, *scales: int) -> None:
+            total = np.zeros((asked.batch, asked.m, asked.n))
+            total += read(asked, "a", a, lies.get("a")) @ read(asked, "b", b, lies.get("b"))
+            if scales:
+                total *= numbers(scales[0], asked.m, "f32")[:, None] * numbers(scales[1], asked.n, "f32")
+            raw = encoded(total, asked.dtype_c)
+            ctypes.memmove(c, raw.ctypes.data, raw.nbytes)
+
+        return launch
+
+    said = difference(asked, right, run({}), run(strides), memory)
+    assert ("bytes of C differ" in said) == reads_gaps
+    assert memory.held == []
+
+
+def read(asked: Gemm, name: str, address: int, lies: Strides | None) -> Any:  # noqa: ANN401
+    """An operand as [batch, rows, columns]."""
+    operand = next(each for each in asked.operands() if each.name == name)
+    lines, width = operand.rows, operand.columns
+    if operand.column_major:
+        lines, width = width, lines
+    lies = lies or Strides(width, lines * width)
+    count = (operand.batch - 1) * lies.matrix + (lines - 1) * lies.line + width
+    with np.errstate(invalid="ignore"):
+        flat = np.nan_to_num(numbers(address, count, operand.dtype), nan=1e3)
+    size = flat.itemsize
+    shape, steps = (operand.batch, lines, width), (lies.matrix * size, lies.line * size, size)
+    found = np.lib.stride_tricks.as_strided(flat, shape, steps)
+    return found.swapaxes(1, 2) if operand.column_major else found
 
 
 def test_launch_names_what_it_lacks(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def _of_table(document: dict[str, Any], where: str) -> Shapes:
     try:
         for number, entry in enumerate(document["entries"], 1):
             tally.add(problem_from_key(entry["problem"]["key"]), 1, f"{where}, entry {number}")
+        for number, key in enumerate(document.get("library") or (), 1):
+            tally.add(problem_from_key(key), 1, f"{where}, library {number}")
     except (KeyError, TypeError, AttributeError) as error:
         raise ProblemError(f"{where} is not a table ({error!r}): export it again") from error
     return tally.shapes()
