@@ -62,7 +62,7 @@ function tokenForm(error) {
     <h1>${error.status === 401 ? "A token is needed" : `This needs a token with scope ${error.scope || "read"}`}</h1>
     <p>${error.message}.</p>
     <label>Token <input name="secret" type="password" autocomplete="off" required aria-describedby="token-note"></label>
-    <p id="token-note" class="note">It is kept in this tab alone, and forgotten with it. <code>gemmtune token create</code> makes one.</p>
+    <p id="token-note" class="note">Only this tab keeps it. <code>gemmtune token create</code> makes one.</p>
     <button>Go on</button></form>`;
 }
 

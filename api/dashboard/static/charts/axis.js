@@ -14,7 +14,7 @@ export const FONT = '12px system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
  * @param {CanvasRenderingContext2D} pen
  * @param {Box} box
  * @param {Scale} x @param {Scale} y
- * @param {{x?: string, y?: string, formatX?: (value: number) => string, formatY?: (value: number) => string}} names
+ * @param {{x?: string, y?: string, formatX?: (value: number) => string, formatY?: (value: number) => string, bare?: boolean}} names bare: no numbers along x
  */
 export function axes(pen, box, x, y, names) {
   pen.font = FONT;
@@ -32,6 +32,7 @@ export function axes(pen, box, x, y, names) {
   pen.textAlign = "center";
   for (const value of ticks(x, Math.max(2, (box.right - box.left) / 70))) {
     const at = Math.round(x(value)) + 0.5;
+    if (names.bare) continue;
     line(pen, at, box.bottom, at, box.bottom + 4);
     pen.fillText((names.formatX ?? short)(value), at, box.bottom + 6);
   }
@@ -93,15 +94,19 @@ export function polylines(pen, box, x, y, lines) {
   pen.beginPath();
   pen.rect(box.left, box.top - 20, box.right - box.left, box.bottom - box.top + 20);
   pen.clip();
-  pen.lineWidth = 1.5;
   for (const { x: across, y: up, token, name } of lines) {
+    pen.lineWidth = 1.5;
     pen.strokeStyle = pen.fillStyle = colour(token);
     pen.beginPath();
     across.forEach((value, place) => pen.lineTo(x(value), y(up[place])));
     pen.stroke();
     pen.textAlign = "right";
     pen.textBaseline = "bottom";
-    pen.fillText(name, box.right - 4, Math.max(box.top - 4, y(up[up.length - 1]) - 3));
+    const at = Math.max(box.top - 4, y(up[up.length - 1]) - 3);
+    pen.lineWidth = 4;
+    pen.strokeStyle = colour("card");
+    pen.strokeText(name, box.right - 4, at);
+    pen.fillText(name, box.right - 4, at);
   }
   pen.restore();
 }

@@ -8,11 +8,11 @@ import { clipped } from "./strips.js";
 
 /**
  * @typedef {{value: string | number, ratio: number, low: number, high: number, measured: boolean}} Change
- * @typedef {{title: string, sentence: string, knobs: {name: string, note: string, changes: Change[]}[]}} Changes
+ * @typedef {{title: string, sentence: string, knobs: {name: string, share: string, changes: Change[]}[]}} Changes
  */
 const ROW = 22;
-const LEFT = 168;
-const COSTS = [1, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3];
+const SHARE = 46;
+const COSTS = [1, 0.96, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 3];
 
 export class ChangesChart extends Chart {
   /** @returns {Changes} */
@@ -21,16 +21,19 @@ export class ChangesChart extends Chart {
   get #all() { return this.#spec.knobs.flatMap((knob, row) => knob.changes.map((change) => ({ knob, row, change }))); }
   count() { return this.#all.length; }
   table() {
-    return { head: ["change", "cost", "from", "to", "source"], rows: this.#all.map(({ knob, change }) => [`${knob.name}=${change.value}`,
+    return { head: ["change", "time", "from", "to", "source"], rows: this.#all.map(({ knob, change }) => [`${knob.name}=${change.value}`,
       `${change.ratio.toFixed(3)}×`, change.low.toFixed(3), change.high.toFixed(3), change.measured ? "measured" : "expected"]) };
   }
+
+  /** @param {number} width */
+  #left(width) { return Math.min(240, width * 0.46); }
 
   /** @param {number} width */
   #x(width) {
     // Square roots of the cost above a floor: small costs are what one argues about.
     const most = Math.min(4, Math.max(1.1, ...this.#all.map(({ change }) => change.ratio)));
     const bend = (/** @type {number} */ ratio) => Math.sign(ratio - 1) * Math.sqrt(Math.abs(ratio - 1));
-    const to = scale([-0.22, bend(most)], [LEFT, width - 18]);
+    const to = scale([-0.22, bend(most)], [this.#left(width), width - 22]);
     return (/** @type {number} */ ratio) => to(Math.max(-0.2, Math.min(bend(most), bend(ratio))));
   }
 
@@ -63,19 +66,26 @@ export class ChangesChart extends Chart {
     pen.textAlign = "center";
     pen.strokeStyle = colour("line");
     pen.fillStyle = colour("soft");
-    let last = -99;
+    const taken = /** @type {number[]} */ ([]);
     for (const cost of COSTS) {
       const at = Math.round(x(cost)) + 0.5;
-      if (at > width - 12 || at - last < 40) continue;
-      last = at;
+      if (at > width - 12 || taken.some((other) => Math.abs(other - at) < 48)) continue;
+      taken.push(at);
+      pen.strokeStyle = colour(cost === 1 ? "soft" : "line");
       line(pen, at, 18, at, height - 24);
-      pen.fillText(cost === 1 ? "same" : `+${Math.round((cost - 1) * 100)} %`, at, height - 14);
+      pen.fillText(cost === 1 ? "same" : `${cost > 1 ? "+" : "−"}${Math.round(Math.abs(cost - 1) * 100)} %`, at, height - 14);
     }
+    const left = this.#left(width);
+    pen.textAlign = "right";
+    const column = width > 420 ? SHARE : 0;
+    if (column) pen.fillText("share", left - 12, 10);
     this.#spec.knobs.forEach((knob, row) => {
       const y = 24 + ROW * (row + 0.5);
       pen.textAlign = "right";
       pen.fillStyle = colour("soft");
-      pen.fillText(clipped(pen, knob.name, LEFT - 16), LEFT - 14, y);
+      if (column) pen.fillText(knob.share, left - 12, y);
+      pen.fillStyle = colour("ink");
+      pen.fillText(clipped(pen, knob.name, left - column - 16), left - column - 10, y);
       for (const change of knob.changes) {
         pen.strokeStyle = pen.fillStyle = colour(change.ratio < 1 ? "gain" : "mark");
         pen.lineWidth = 1;

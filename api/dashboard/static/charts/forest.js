@@ -23,6 +23,8 @@ import { SIGNS } from "../lib/format.js";
  */
 const ROW = 30;
 const SPARE = 6;
+/** So few rows are shown without a scrollbar of their own. */
+const ALL = 30;
 
 export class ForestChart extends HTMLElement {
   /** @type {Forest | null} */
@@ -51,13 +53,13 @@ export class ForestChart extends HTMLElement {
   /** @param {Forest} data */
   #update(data) {
     const body = this.querySelector(".forest-body");
-    const [top, height] = body ? [body.scrollTop, body.clientHeight || 600] : [0, 600];
+    const [top, height] = body ? [body.scrollTop, Math.max(body.clientHeight, 600)] : [0, 600];
     const first = Math.max(0, Math.floor(top / ROW) - SPARE);
     const last = Math.min(data.rows, Math.ceil((top + height) / ROW) + SPARE);
     const at = scale(data.span, [0, 100], true);
     const rows = [];
     for (let place = first; place < last; place++) rows.push(this.#row(data, place, at));
-    render(html`<div class="forest" .style=${`--more:${data.columns.length - 2};--rows:${Math.max(1, data.rows)}`} role="table" aria-label=${data.label} aria-rowcount=${data.rows + 1}>
+    render(html`<div class="forest" .style=${`--more:${data.columns.length - 2};--rows:${Math.max(1, data.rows)}`} role="table" data-all=${data.rows <= ALL ? "" : nothing} aria-label=${data.label} aria-rowcount=${data.rows + 1}>
       <div class="forest-row forest-head" role="row" aria-rowindex="1">${data.columns.map((column, place) => this.#header(data, column, place, at))}</div>
       <div class="forest-body" role="rowgroup" tabindex="0" @scroll=${this.#later} @keydown=${this.#pressed}>
         <div class="forest-all" role="presentation" .style=${`height:${data.rows * ROW}px`}>
@@ -106,11 +108,11 @@ export class ForestChart extends HTMLElement {
 }
 customElements.define("chart-forest", ForestChart);
 
-/** A span for ratios that leaves out the most extreme 3 % on each side, and holds 1. @param {Float64Array} ratios */
+/** A span for ratios that leaves out the most extreme 3 % on each side, one at least of a dozen, and holds 1. @param {Float64Array} ratios */
 export function spanOf(ratios) {
   const sorted = ratios.filter((ratio) => ratio > 0).sort();
   if (!sorted.length) return /** @type {[number, number]} */ ([0.8, 1.25]);
-  const cut = Math.floor(sorted.length * 0.03);
+  const cut = sorted.length < 12 ? 0 : Math.ceil(sorted.length * 0.03);
   const [low, high] = extent([Math.min(0.95, sorted[cut]), Math.max(1.05, sorted[sorted.length - 1 - cut])], true, 0.05);
   return /** @type {[number, number]} */ ([low, high]);
 }

@@ -1,14 +1,14 @@
-// Lines and marks over one axis: clocks, ladders, drift. A second scale on the right where units differ.
+// Lines and marks over one axis: clocks, ladders, drift. A band of its own below where units differ.
 
 import { number } from "../lib/format.js";
 import { colour } from "../lib/theme.js";
 import { html, nothing } from "../lib/view.js";
 import { axes, line, mark } from "./axis.js";
 import { Chart } from "./chart.js";
-import { extent, scale, short, ticks } from "./scale.js";
+import { extent, scale, short } from "./scale.js";
 
 /**
- * @typedef {{name: string, token: string, y: (number | null)[], kind: "line" | "marks", shape?: any, unit?: string, right?: boolean, dash?: number[]}} Series
+ * @typedef {{name: string, token: string, y: (number | null)[], kind: "line" | "marks", shape?: any, unit?: string, below?: boolean, dash?: number[]}} Series
  * @typedef {object} Lines
  * @property {string} title @property {string} sentence
  * @property {number[]} x ascending @property {string} xName
@@ -25,7 +25,7 @@ export class LinesChart extends Chart {
   get #spec() { return this.data; }
   height() { return this.#spec.tall ?? 260; }
   count() { return this.#spec.x.length; }
-  legend() { return this.#spec.series.length < 2 ? nothing : key(this.#spec.series); }
+  legend() { return this.#spec.series.length < 2 || this.#spec.series.some((entry) => entry.below) ? nothing : key(this.#spec.series); }
 
   table() {
     const { x, xName, series } = this.#spec;
@@ -42,7 +42,7 @@ export class LinesChart extends Chart {
     const held = series.filter((entry) => typeof entry.y[place] === "number");
     if (!held.length || !this.#scales) return null;
     const words = held.map((entry) => `${entry.name} ${number(entry.y[place])}${entry.unit ? ` ${entry.unit}` : ""}`);
-    return { x: this.#scales.x(x[place]), y: this.#scales[held[0].right ? "right" : "left"](held[0].y[place]), href: href?.(place),
+    return { x: this.#scales.x(x[place]), y: this.#scales[held[0].below ? "lower" : "upper"](held[0].y[place]), href: href?.(place),
       text: text?.(place) ?? `${xName} ${this.#formatX(x[place])}: ${words.join(", ")}` };
   }
 
@@ -60,24 +60,23 @@ export class LinesChart extends Chart {
   /** @param {CanvasRenderingContext2D} pen @param {number} width @param {number} height */
   draw(pen, width, height) {
     const { x, xName, yName, series, logX, logY } = this.#spec;
-    const rights = series.filter((entry) => entry.right);
-    const box = { left: 52, top: 26, right: width - (rights.length ? 48 : 14), bottom: height - 42 };
-    const values = (/** @type {boolean} */ right) => series.filter((entry) => !!entry.right === right).flatMap((entry) => entry.y);
+    const box = { left: 52, top: 26, right: width - 14, bottom: height - 42 };
+    const belows = series.filter((entry) => entry.below);
+    const middle = belows.length ? (box.top + box.bottom) / 2 : box.bottom;
+    const values = (/** @type {boolean} */ below) => series.filter((entry) => !!entry.below === below).flatMap((entry) => entry.y);
     const over = scale(extent(x, logX, 0.02), [box.left, box.right], logX);
-    const left = scale(extent(values(false), logY), [box.bottom, box.top], logY);
-    const right = scale(extent(values(true)), [box.bottom, box.top]);
-    this.#scales = { x: over, left, right };
+    const upper = scale(extent(values(false), logY), [middle - (belows.length ? 14 : 0), box.top], logY);
+    const lower = scale(extent(values(true)), [box.bottom, middle + 20]);
+    this.#scales = { x: over, upper, lower };
     pen.clearRect(0, 0, width, height);
-    axes(pen, box, over, left, { x: xName, y: yName, formatX: (value) => this.#formatX(value) });
-    if (rights.length) {
-      pen.textAlign = "left";
-      pen.textBaseline = "middle";
-      for (const value of ticks(right, 4)) pen.fillText(short(value), box.right + 6, right(value));
-      pen.textAlign = "right";
+    const names = { x: xName, y: yName, formatX: (/** @type {number} */ value) => this.#formatX(value) };
+    if (belows.length) {
+      axes(pen, { ...box, bottom: middle - 14 }, over, upper, { y: yName, bare: true });
       pen.textBaseline = "top";
-      pen.fillText(rights.map((entry) => `${entry.name}, ${entry.unit}`).join(), width, 0);
-    }
-    for (const entry of series) draw(pen, entry, x, over, entry.right ? right : left);
+      pen.fillText(belows.map((entry) => `${entry.name}, ${entry.unit}`).join(), 0, middle - 4);
+      axes(pen, { ...box, top: middle + 20 }, over, lower, { ...names, y: "" });
+    } else axes(pen, box, over, upper, names);
+    for (const entry of series) draw(pen, entry, x, over, entry.below ? lower : upper);
     pen.setLineDash([]);
   }
 }
@@ -99,6 +98,9 @@ function draw(pen, entry, x, over, up) {
   });
 }
 
+const GLYPHS = /** @type {Record<string, string>} */ ({ faster: "▲", slower: "▼", tied: "◆", ring: "○", square: "■" });
+
 /** @param {Series[]} series */
-const key = (series) => html`<span class="key">${series.map((entry) => html`<span>
-  <i class="swatch ${entry.kind}" .style=${`--swatch:var(--${entry.token})`}></i>${entry.name}</span>`)}</span>`;
+const key = (series) => html`<span class="key">${series.map((entry) => html`<span>${entry.kind === "marks"
+  ? html`<b class="glyph" .style=${`--swatch:var(--${entry.token})`}>${GLYPHS[entry.shape] ?? "●"}</b>`
+  : html`<i class="swatch ${entry.dash ? "dashed" : ""}" .style=${`--swatch:var(--${entry.token})`}></i>`}${entry.name}</span>`)}</span>`;

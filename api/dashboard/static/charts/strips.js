@@ -4,19 +4,29 @@ import { colour } from "../lib/theme.js";
 import { FONT, line, mark } from "./axis.js";
 import { Chart } from "./chart.js";
 import { extent, scale, short, ticks } from "./scale.js";
-import { number } from "../lib/format.js";
+import { fixed, number } from "../lib/format.js";
+import { html, nothing } from "../lib/view.js";
 
 /**
  * @typedef {{name: string, note: string, samples: number[], median: number, kind: "served" | "tied" | "slower" | "library", href?: string}} Strip
- * @typedef {{title: string, sentence: string, strips: Strip[], band: [number, number] | null, unit: string}} Strips
+ * @typedef {{title: string, sentence: string, strips: Strip[], band: [number, number] | null, unit: string, keyless?: boolean}} Strips
  */
 const ROW = 25;
 const MARKS = /** @type {const} */ ({ served: ["gain", "faster"], tied: ["tie", "tied"], slower: ["soft", "slower"], library: ["other", "square"] });
+const KEY = /** @type {const} */ ([["served", "gain", "▲ served"], ["tied", "tied", "◆ tied"], ["slower", "soft", "▼ slower"], ["library", "library", "■ cuBLASLt"]]);
+/** The axis ends where this share of a strip's samples does; slower ones are pinned to its end. */
+const SHOWN = 0.92;
+const TOP = 18;
 
 export class StripsChart extends Chart {
   /** @returns {Strips} */
   get #spec() { return this.data; }
-  height() { return 30 + this.#spec.strips.length * ROW + 30; }
+  height() { return TOP + this.#spec.strips.length * ROW + 30; }
+  legend() {
+    if (this.#spec.keyless) return nothing;
+    const kinds = new Set(this.#spec.strips.map((strip) => strip.kind));
+    return html`<span class="key">${KEY.filter(([kind]) => kinds.has(kind)).map(([, look, words]) => html`<span class=${look}>${words}</span>`)}</span>`;
+  }
   count() { return this.#spec.strips.length; }
   table() {
     return {
@@ -28,11 +38,11 @@ export class StripsChart extends Chart {
 
   /** @param {number} width */
   #layout(width) {
-    const left = Math.min(230, width * 0.42);
+    const left = Math.min(236, width * 0.46);
     const { strips } = this.#spec;
     const inner = strips.flatMap((strip) => {
       const sorted = [...strip.samples].sort((a, b) => a - b);
-      return [sorted[0], sorted[Math.floor((sorted.length - 1) * 0.97)], strip.median];
+      return [sorted[0], sorted[Math.floor((sorted.length - 1) * SHOWN)], strip.median];
     });
     return scale(extent(inner), [left, width - 64]);
   }
@@ -41,13 +51,13 @@ export class StripsChart extends Chart {
   point(place) {
     const strip = this.#spec.strips[place];
     const x = this.#layout(/** @type {HTMLElement} */ (this.querySelector(".plot")).clientWidth);
-    return { x: x(strip.median), y: 30 + ROW * (place + 0.5), href: strip.href,
+    return { x: x(strip.median), y: TOP + ROW * (place + 0.5), href: strip.href,
       text: `${strip.name}: ${number(strip.median)} ${this.#spec.unit}, ${strip.samples.length} samples, ${strip.note}` };
   }
 
   /** @param {number} x @param {number} y */
   hit(x, y) {
-    const place = Math.floor((y - 30) / ROW);
+    const place = Math.floor((y - TOP) / ROW);
     return x > 0 && place >= 0 && place < this.count() ? place : -1;
   }
 
@@ -61,16 +71,18 @@ export class StripsChart extends Chart {
     pen.textBaseline = "middle";
     if (band) {
       pen.fillStyle = colour("band");
-      pen.fillRect(x(band[0]), 22, Math.min(right, x(band[1])) - x(band[0]), strips.length * ROW + 10);
+      pen.fillRect(x(band[0]), TOP - 4, Math.min(right, x(band[1])) - x(band[0]), strips.length * ROW + 8);
     }
     pen.fillStyle = colour("soft");
     pen.textAlign = "center";
     pen.strokeStyle = colour("line");
     for (const value of ticks(x, (right - left) / 70)) {
-      line(pen, Math.round(x(value)) + 0.5, 22, Math.round(x(value)) + 0.5, height - 26);
+      line(pen, Math.round(x(value)) + 0.5, TOP - 4, Math.round(x(value)) + 0.5, height - 26);
       pen.fillText(short(value), x(value), height - 16);
     }
-    strips.forEach((strip, place) => this.#strip(pen, strip, 30 + ROW * (place + 0.5), x, left, right, width));
+    pen.textAlign = "left";
+    pen.fillText(this.#spec.unit, right + 8, height - 16);
+    strips.forEach((strip, place) => this.#strip(pen, strip, TOP + ROW * (place + 0.5), x, left, right, width));
   }
 
   /** @param {CanvasRenderingContext2D} pen @param {Strip} strip @param {number} y @param {any} x @param {number} left @param {number} right @param {number} width */
@@ -78,13 +90,14 @@ export class StripsChart extends Chart {
     const [token, shape] = MARKS[strip.kind];
     pen.textAlign = "right";
     pen.fillStyle = colour(strip.kind === "served" ? "ink" : "soft");
+    pen.font = strip.kind === "served" ? `600 ${FONT}` : FONT;
     pen.fillText(clipped(pen, strip.name, left - 12), left - 10, y);
     pen.textAlign = "left";
-    pen.fillText(number(strip.median), right + 8, y, width - right - 8);
+    pen.fillText(fixed(strip.median), right + 10, y, width - right - 10);
     pen.strokeStyle = pen.fillStyle = colour(token);
     pen.globalAlpha = 0.5;
     for (const sample of strip.samples) {
-      const at = Math.min(x(sample), right + 4);
+      const at = Math.min(x(sample), right + 2);
       line(pen, at, y - 6, at, y + 6);
     }
     pen.globalAlpha = 1;

@@ -59,9 +59,10 @@ export async function send(path, init = {}) {
 async function refusal(response) {
   const problem = await response.json().catch(() => ({}));
   const scope = /scope="(\w+)"/.exec(response.headers.get("WWW-Authenticate") ?? "")?.[1] ?? "";
-  const said = String(problem.detail ?? `the service answered ${response.status}`).replace("; see /openapi.json for the schema", "");
+  const said = String(problem.detail ?? `the service answered ${response.status}`);
   const more = (problem.errors ?? []).map((/** @type {any} */ error) => error.detail).filter((/** @type {string} */ text) => !said.includes(text));
-  const detail = [said, ...more].join("; ");
+  // What is said to programmers is left out.
+  const detail = [said, ...more].join("; ").replace("; see /openapi.json for the schema", "").replace(/\.str-enum\[\w+\]|; Input should be None/g, "");
   return new Refusal(response.status, String(problem.type ?? "").replace("/problems/", ""), detail, scope);
 }
 

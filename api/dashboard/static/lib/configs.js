@@ -7,6 +7,7 @@ const ORDER = ["stages", "cluster", "schedule", "raster", "raster_group", "split
 const SHORT = /** @type {Record<string, string>} */ ({
   stages: "s", raster_group: "g", split_k: "split ", consumer_warpgroups: "wg", producer_registers: "regs", stream_k: "stream-K ", l2_promotion: "L2 ",
 });
+const VALUES = /** @type {Record<string, string>} */ ({ cooperative: "coop", along_m: "by m", along_n: "by n" });
 const MOST = 4;
 
 /** Knobs that differ between some of the configs of one family. @param {Config[]} configs @returns {string[]} */
@@ -34,14 +35,20 @@ export function nameOf(config, told) {
   const cluster = ["cluster_m", "cluster_n"].some((name) => told.includes(name)) ? ["cluster"] : [];
   const others = [...told.filter((name) => !/^(tile|cluster)_/.test(name)), ...cluster].sort((a, b) => rank(a) - rank(b)).slice(0, MOST);
   for (const name of others) {
-    if (name === "cluster") parts.push(`${knobs.cluster_m}:${knobs.cluster_n}`);
-    else if (knobs[name] !== undefined) parts.push(typeof knobs[name] === "number" ? `${SHORT[name] ?? `${name} `}${knobs[name]}` : String(knobs[name]));
+    if (name === "cluster") parts.push(`c${knobs.cluster_m}×${knobs.cluster_n}`);
+    else if (knobs[name] !== undefined) parts.push(typeof knobs[name] === "number" ? `${SHORT[name] ?? `${name} `}${knobs[name]}` : VALUES[knobs[name]] ?? String(knobs[name]));
   }
   return parts.join(" ") || family;
 }
 
 /** @param {string} name */
 const rank = (name) => (ORDER.indexOf(name) < 0 ? 99 : ORDER.indexOf(name));
+
+/** Reads what `written` writes. @param {string} text @returns {Record<string, string | number>} */
+export const knobsOf = (text) => Object.fromEntries(text.split(",").filter((part) => part.includes("=")).map((part) => {
+  const [name, value] = part.split("=");
+  return [name, /^-?\d+$/.test(value) ? Number(value) : value];
+}));
 
 /** As on the command line: `tile_m=128,…`. @param {Config} config */
 export const written = (config) => Object.entries(config.knobs).map(([name, value]) => `${name}=${value}`).join(",");

@@ -21,7 +21,7 @@ export function number(value, digits = 4) {
 }
 
 /** With four digits, zeros included: 213.0. @param {number} value */
-function fixed(value) {
+export function fixed(value) {
   const digits = Math.max(0, 3 - Math.max(0, Math.floor(Math.log10(Math.abs(value) || 1))));
   return grouped(value.toFixed(digits));
 }

@@ -60,11 +60,11 @@ async function ask() {
 
 function draw() {
   render(html`
-    ${demo ? html`<span class="badge recorded">demo: a recorded campaign, replayed</span>` : nothing}
+    ${demo ? html`<span class="badge recorded" title="A recorded campaign is replayed as if it were live. No GPU is used.">demo</span>` : nothing}
     ${caller?.tokens ? html`<button class="quiet" @click=${forget} title="Forget the token">${caller.name} · sign out</button>` : nothing}
     <button class="quiet" @click=${() => { turn(); draw(); }}>Scheme: ${scheme()}</button>`, who);
   render(gone ? html`<p class="banner" role="status">The service has not answered since ${clock(gone)} UTC
-    (${duration((Date.now() - gone.getTime()) / 1000)}). What you see is from before; the page goes on by itself.</p>` : nothing, banner);
+    (${duration((Date.now() - gone.getTime()) / 1000)}). What you see is from before; the page resumes by itself.</p>` : nothing, banner);
 }
 
 function forget() {

@@ -1,5 +1,6 @@
 // Ask: what do I run for this GEMM, and may I trust it?
 
+import { many } from "../lib/format.js";
 import { parameters, parse } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { answered } from "../parts/answer.js";
@@ -100,9 +101,10 @@ async function defaultsOf(page, answer) {
 
 /** @param {any[]} devices */
 function begin(devices) {
-  if (devices.some((device) => device.bests)) return nothing;
+  const measured = devices.filter((device) => device.bests);
+  if (measured.length) return html`<p class="lead">Measured so far: ${measured.map((device, place) => html`${place ? ", " : ""}<a href=${`/problems?${new URLSearchParams({ device: device.name })}`}>${many(device.bests, "problem")} on ${device.name}</a>`)}. Any other shape gets a prediction.</p>`;
   return html`<section class="card narrow"><h2>Nothing is measured yet</h2>
-    <p>Every shape gets an answer, predicted or by default. Measure one: a machine without a GPU replays a recorded H200.</p>
+    <p>Every shape still gets an answer, predicted or by default. Measure one; a machine without a GPU replays a recorded H200:</p>
     <pre>gemmtune tune 4096x4096x4096</pre>
     <p>Many at once, on every worker of the fleet: <a href="/campaigns">create a campaign</a>.</p></section>`;
 }

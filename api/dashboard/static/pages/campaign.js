@@ -100,11 +100,11 @@ function cells(table, campaign) {
     columns.reason[row] ? `\n${columns.reason[row]}` : ""}`;
   return {
     title: "Problems", cells: table.rows,
-    sentence: "A cell a problem: empty while it waits, filling while candidates run; ▲ faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked.",
+    sentence: "A cell is a problem: empty while it waits, filling while candidates run. ▲ faster than cuBLASLt’s first choice, ◆ tied, ▼ slower, ✕ parked.",
     cell: (/** @type {number} */ row) => {
       const [token, sign] = LOOKS[columns.look[row]] ?? LOOKS.none;
       const fill = columns.status[row] === "waiting" ? 0 : columns.status[row] === "open" ? Math.min(0.95, columns.tried[row] / most) : 1;
-      return { token, sign, fill, text: text(row), href: columns.median_us[row] ? `/problem?${new URLSearchParams({ key: columns.key[row], device: columns.device[row].replace(/^recorded:/, "") })}` : undefined };
+      return { token, sign, fill, text: text(row), label: columns.first[row] ? `${columns.first[row].toFixed(2)}×` : "", href: columns.median_us[row] ? `/problem?${new URLSearchParams({ key: columns.key[row], device: columns.device[row].replace(/^recorded:/, "") })}` : undefined };
     },
     rows: () => ({ head: ["problem", "status", "candidates", "µs", "speed-up"], rows: columns.key.map((/** @type {string} */ key, /** @type {number} */ row) => [titleOfKey(key), columns.status[row], columns.tried[row], number(columns.median_us[row]), times(columns.first[row])]) }),
   };
@@ -117,14 +117,17 @@ function gains(table, campaign) {
   const at = (/** @type {any} */ moment) => (typeof moment === "number" ? moment : new Date(moment).getTime() / 1000);
   const rows = columns.key.map((/** @type {string} */ _, /** @type {number} */ row) => row).filter((/** @type {number} */ row) => columns.first[row] && columns.ended_at[row]);
   const groups = ["faster", "tied", "slower", "none"];
+  const last = Math.max(1, ...rows.map((/** @type {number} */ row) => at(columns.ended_at[row]) - began));
+  const [unit, length] = last < 180 ? ["seconds", 1] : last < 10_800 ? ["minutes", 60] : ["hours", 3600];
+  const when = (/** @type {number} */ row) => (at(columns.ended_at[row]) - began) / Number(length);
   return {
-    title: "Gains as they land", x: Float64Array.from(rows, (row) => (at(columns.ended_at[row]) - began) / 60), y: Float64Array.from(rows, (row) => columns.first[row]),
+    title: "Gains as they land", x: Float64Array.from(rows, when), y: Float64Array.from(rows, (row) => columns.first[row]),
     group: Uint8Array.from(rows, (row) => groups.indexOf(columns.look[row])), groups: groups.map((shape) => ({ shape, name: shape, token: LOOKS[shape][0] })),
-    lines: rows.length ? [{ x: [0, Math.max(...rows.map((/** @type {number} */ row) => (at(columns.ended_at[row]) - began) / 60))], y: [1, 1], token: "soft", name: "" }] : [],
-    axes: { x: "minutes since it began", y: "× cuBLASLt’s first choice", logY: true }, holds: { x: 0, y: 1 }, sentence: "Each mark is a problem that ended, at its speed-up; the line is cuBLASLt’s first choice.",
+    lines: rows.length ? [{ x: [0, last / Number(length)], y: [1, 1], token: "soft", name: "" }] : [],
+    axes: { x: `${unit} since it began`, y: "× cuBLASLt’s first choice", logY: true }, holds: { x: 0, y: 1 }, sentence: "Each mark is a problem, where it ended, at its speed-up. The line is cuBLASLt’s first choice.",
     text: (/** @type {number} */ place) => `${titleOfKey(columns.key[rows[place]])}: ${times(columns.first[rows[place]])}`,
     href: (/** @type {number} */ place) => `/problem?${new URLSearchParams({ key: columns.key[rows[place]], device: columns.device[rows[place]].replace(/^recorded:/, "") })}`,
-    rows: () => ({ head: ["problem", "minutes", "speed-up"], rows: rows.map((/** @type {number} */ row) => [titleOfKey(columns.key[row]), number((at(columns.ended_at[row]) - began) / 60, 3), times(columns.first[row])]) }),
+    rows: () => ({ head: ["problem", String(unit), "speed-up"], rows: rows.map((/** @type {number} */ row) => [titleOfKey(columns.key[row]), number(when(row), 3), times(columns.first[row])]) }),
   };
 }
 
@@ -135,5 +138,5 @@ function parked(table) {
   if (!rows.length) return nothing;
   return html`<section class="card"><h2>Parked</h2><div class="scroll" tabindex="0" role="region" aria-label="Parked problems"><table><caption class="visually-hidden">Parked problems</caption><thead><tr><th scope="col">Problem</th><th scope="col">Why</th><th scope="col">Failing config</th></tr></thead>
     <tbody>${rows.slice(0, 100).map((/** @type {number} */ row) => html`<tr><th scope="row">${titleOfKey(columns.key[row])}</th><td>${columns.reason[row]}</td><td class="mono long">${columns.failing_config[row]}</td></tr>`)}</tbody></table></div>
-    <p class="says">Parked problems take no more GPU time; the failing config is what ran when the worker died or the attempts ended.</p></section>`;
+    <p class="says">Parked problems take no more GPU time. The failing config ran when the worker died or the attempts ended.</p></section>`;
 }

@@ -11,7 +11,7 @@ import { bootstrap } from "../parts/bootstrap.js";
 export async function open(page) {
   page.title("Compare");
   const ids = [page.param("a"), page.param("b")];
-  if (!ids.every((id) => /^\d+$/.test(id))) throw new Refusal(404, "", "The address names no two measurements, as in /compare?a=12&b=34: choose them from a problem’s page.", "");
+  if (!ids.every((id) => /^\d+$/.test(id))) throw new Refusal(404, "", "The address must name two measurements, as in /compare?a=12&b=34. Choose them on a problem’s page.", "");
   const [a, b] = await Promise.all(ids.map((id) => page.get(`/v1/measurements/${id}`)));
   page.show(() => html`<h1>What differs?</h1>${head(a, b)}
     <div class="halves"><div class="stack"><section class="card">${diff("Config", knobsOf(a), knobsOf(b), "the same config")}</section>
@@ -51,7 +51,7 @@ const knobsOf = (it) => ({ family: it.config.family, ...it.config.knobs });
 const programOf = (it) => ({ problem: it.problem.key, device: it.device, kind: it.device_kind, ...it.provenance, build: it.build_digest, note: it.note, "largest error": it.verification?.worst_ratio, outcome: it.outcome, detail: it.detail });
 
 /** @param {any} it */
-const stateOf = (it) => ({ "SM clock, MHz": it.clocks?.sm_mhz, "memory clock, MHz": it.clocks?.memory_mhz, "power, W": it.clocks?.power_w, "temperature, °C": it.clocks?.temperature_c,
+const stateOf = (it) => ({ "SM clock, MHz": it.clocks?.sm_mhz, "memory clock, MHz": it.clocks?.memory_mhz, "power, W": it.clocks?.power_w && number(it.clocks.power_w), "temperature, °C": it.clocks?.temperature_c,
   throttled: it.clocks?.throttle_reasons.join(", ") || "no", "energy, J": it.product_joules, taken: clock(it.taken_at) });
 
 /** @param {any} a @param {any} b */
@@ -59,6 +59,6 @@ function samples(a, b) {
   const strips = [["A", a, "served"], ["B", b, "library"]].filter(([, it]) => it.samples_us.length).map(([name, it, kind]) => ({
     name: `${name}: ${it.config.family}`, note: `${it.samples_us.length} samples`, samples: it.samples_us, median: it.median_us, kind }));
   if (!strips.length || a.problem.key !== b.problem.key) return nothing;
-  return html`<section class="card"><chart-strips .data=${{ title: "Samples", strips, unit: "µs", band: null,
-    sentence: "Every sample of both; marks are medians. Where the ticks overlap, so do the kernels." }}></chart-strips></section>`;
+  return html`<section class="card"><chart-strips .data=${{ title: "Samples", strips, unit: "µs", band: null, keyless: true,
+    sentence: "Every sample of both; marks are medians. Where ticks overlap, neither is surely faster." }}></chart-strips></section>`;
 }

@@ -11,6 +11,7 @@ const TITLES = /** @type {Record<string, string>} */ ({ driver: "driver", nvrtc:
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   const name = page.param("name") || page.param("device");
+  if (!name) throw new Refusal(404, "", "The address names no device: choose one on the page Devices.", "");
   page.title(name);
   const device = await page.get(`/v1/devices/${encodeURIComponent(name)}`);
   /** @type {any} */
@@ -19,7 +20,7 @@ export async function open(page) {
   page.show(() => html`<h1>${device.name}</h1>
     <p>${limits ? html`<span class="badge ${limits.measured ? "measured" : "predicted"}">${limits.measured ? "measured ceilings" : "estimated ceilings"}</span> ${limits.arch}` : "Nothing is known of its limits."} · ${count(device.bests)} bests
       ${device.bests ? html`· <a href=${`/problems?${new URLSearchParams({ device: device.name })}`}>its problems</a>` : nothing}</p>
-    <div class="halves"><div class="stack">${limits ? html`<section class="card">${bars({ title: "Ceilings of the tensor cores", sentence: "TFLOP/s (TOP/s of whole numbers) that a perfect kernel reaches on this card; the roofline bound is made of them.",
+    <div class="halves"><div class="stack">${limits ? html`<section class="card">${bars({ title: "Ceilings of the tensor cores", sentence: "TFLOP/s (TOP/s for integers) that a perfect kernel reaches on this card. Roofline bounds are made of them.",
       bars: Object.entries(limits.tensor_tflops).map(([dtype, most]) => ({ name: dtype, value: Number(most), text: number(Number(most)) })) })}</section>` : nothing}
       ${drift?.programs ? drifted(drift) : nothing}</div>
     ${limits ? html`<section class="card">${table(limits)}</section>` : nothing}</div>`);
@@ -52,7 +53,7 @@ function drifted(drift) {
     series: [{ name: "new time over old", token: "mark", kind: "line", y: changes.map((/** @type {any} */ change) => change.geometric_mean) }],
     sentence: "Above 1 the same problems became slower with the new driver, compiler, library or kernels." };
   return html`${changes.length ? html`<section class="card"><chart-lines .data=${chart}></chart-lines></section>` : nothing}
-    <section class="card"><h2>Programs that measured here</h2><div class="scroll" tabindex="0" role="region" aria-label="Programs"><table><caption class="visually-hidden">Programs</caption><thead><tr><th scope="col">Program</th><th scope="col" class="num">Bests</th><th scope="col" class="num">Measured</th><th scope="col">From, UTC</th><th scope="col">To</th></tr></thead>
-      <tbody>${programs.map((/** @type {any} */ program) => html`<tr><th scope="row">${told(program)}</th><td class="num">${count(program.bests)}</td><td class="num">${count(program.measurements)}</td><td>${clock(program.first_at)}</td><td>${clock(program.last_at)}</td></tr>`)}</tbody></table></div>
-      <p class="says">${changes.length ? `${changes.length} changes of driver, compiler, library or kernels had problems measured before and after.` : "Nothing has changed between measurements of the same problem: there is no drift to see."}</p></section>`;
+    <section class="card"><h2>Programs that measured here</h2><div class="scroll" tabindex="0" role="region" aria-label="Programs"><table><caption class="visually-hidden">Programs</caption><thead><tr><th scope="col">Program</th><th scope="col" class="num">Bests</th><th scope="col">From, UTC</th><th scope="col">To</th></tr></thead>
+      <tbody>${programs.map((/** @type {any} */ program) => html`<tr><th scope="row">${told(program)}</th><td class="num">${count(program.bests)}</td><td>${clock(program.first_at)}</td><td>${clock(program.last_at)}</td></tr>`)}</tbody></table></div>
+      <p class="says">${changes.length ? `${changes.length} changes of driver, compiler, library or kernels had problems measured before and after.` : "No problem was measured before and after a change: there is no drift to see."}</p></section>`;
 }

@@ -1,29 +1,27 @@
 // Explain: why can't I? Every value of every knob is marked before one picks it.
 
+import { knobsOf, written } from "../lib/configs.js";
 import { bytes, number } from "../lib/format.js";
 import { html, nothing } from "../lib/view.js";
 import { resources } from "../parts/resources.js";
+import { devicePicker, devicesOf } from "../parts/devices.js";
 import { goWith, problemOf, shapeBox } from "../parts/shape.js";
 
 const STATES = /** @type {Record<string, [string, string]>} */ ({
-  legal: ["", "legal and worth trying"], not_worth: ["◇ ", "legal, not worth a try"], illegal: ["✕ ", "illegal"],
+  legal: ["", "worth trying"], not_worth: ["◇ ", "legal, not worth a try"], illegal: ["✕ ", "illegal"], mends: ["✓ ", "mends it"], same: ["", "changes nothing about that"],
 });
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Explain");
-  const { P, text } = await problemOf(page);
-  const device = page.param("device");
+  const [{ P, text }, { device, all }] = await Promise.all([problemOf(page), devicesOf(page)]);
   // Without knobs in the address, the best known config is the one to change.
   const best = page.param("knobs") ? null : (await page.get("/v1/best", { ...P, device }).catch(() => null))?.config;
   const start = best && best.family !== "cublaslt" && best.family === page.param("family", best.family) ? best : null;
   /** @type {any} */
   let answer = null;
   let asked = 0;
-  const knobs = () => (start && !page.param("knobs") ? start.knobs : Object.fromEntries(page.param("knobs").split(",").filter((part) => part.includes("=")).map((part) => {
-    const [name, value] = part.split("=");
-    return [name, /^-?\d+$/.test(value) ? Number(value) : value];
-  })));
+  const knobs = () => (start && !page.param("knobs") ? start.knobs : knobsOf(page.param("knobs")));
   const ask = async () => {
     const turn = ++asked;
     const family = page.param("family") || (page.param("knobs") ? "" : start?.family);
@@ -38,8 +36,8 @@ export async function open(page) {
     void ask();
   };
   page.show(() => html`<h1>Why can’t I?</h1>
-    <p class="lead">Pick values: those that would break a rule are struck out before you pick them, and say which.${start && !page.param("knobs") ? " It starts from the best known config." : ""}</p>
-    ${shapeBox(page, text, (changes) => goWith(page, changes))}
+    <p class="lead">Values that would break a rule are struck out before you pick them; hover to see which rule.${start && !page.param("knobs") ? " This is the best known config." : ""}</p>
+    <div class="row">${shapeBox(page, text, (changes) => goWith(page, changes))}${devicePicker(page, all, device)}</div>
     ${answer ? html`<div class="halves"><section class="card">${controls(answer, take)}</section>
       <div class="stack"><section class="card" aria-live="polite" id="verdict">${verdict(answer, take)}</section>${resources(answer)}<section class="card">${derived(answer)}</section></div></div>` : nothing}`);
   await ask();
@@ -47,15 +45,24 @@ export async function open(page) {
 
 /** @param {any} answer @param {(change: Record<string, string | number>) => void} take */
 function controls(answer, take) {
-  return html`<h2>${answer.config.family}</h2><p class="key">${Object.values(STATES).map(([sign, words]) => html`<span>${sign || "▫ "}${words}</span>`)}</p>
-    ${answer.knobs.map((/** @type {any} */ knob) => html`<fieldset class="knob"><legend><code>${knob.name}</code>${knob.value === knob.default ? nothing : html` <span class="note">default ${knob.default}</span>`}</legend>
+  const shown = answer.legal ? ["legal", "not_worth", "illegal"] : ["mends", "same", "illegal"];
+  return html`<h2>${answer.config.family}</h2><p class="key">${shown.map((state) => html`<span><span class="chip ${state}">${STATES[state][0] || "▫"}</span> ${STATES[state][1]}</span>`)}</p>
+    <div class="knobs">${answer.knobs.map((/** @type {any} */ knob) => html`<fieldset class="knob"><legend title=${knob.meaning ?? nothing}><code>${knob.name}</code>${knob.value === knob.default ? nothing : html` <span class="note">default ${knob.default}</span>`}</legend>
       <div class="chips">${knob.values.map((/** @type {any} */ entry) => {
-        // Where no value of a knob mends the config, its own value is not what is wrong.
-        const blameless = entry.current && knob.values.every((/** @type {any} */ other) => other.state === "illegal");
-        const [sign, words] = blameless ? ["", "as it is"] : STATES[entry.state];
-        return html`<button type="button" class="chip ${blameless ? "" : entry.state}" aria-pressed=${String(entry.current)} title=${`${words}${entry.rules.length ? `: ${entry.rules.join(", ")}` : ""}`}
-          aria-label=${`${knob.name} ${entry.value}, ${words}${entry.rules.length ? `, ${entry.rules.join(", ")}` : ""}`} @click=${() => take({ [knob.name]: entry.value })}>${sign}${entry.state === "illegal" && !blameless ? html`<s>${entry.value}</s>` : entry.value}</button>`;
-      })}</div></fieldset>`)}`;
+        const state = stateOf(entry, answer);
+        const [sign, words] = STATES[state];
+        const said = `${words}${entry.rules.length ? `: ${entry.rules.join(", ")}` : ""}`;
+        return html`<button type="button" class="chip ${state}" aria-pressed=${String(entry.current)} title=${said} aria-label=${`${knob.name} ${entry.value}, ${said}`}
+          @click=${() => take({ [knob.name]: entry.value })}>${sign}${state === "illegal" ? html`<s>${entry.value}</s>` : entry.value}</button>`;
+      })}</div></fieldset>`)}</div>`;
+}
+
+/** While the config is illegal, a value counts by what it changes: does it mend the config, or break another rule? @param {any} entry @param {any} answer */
+function stateOf(entry, answer) {
+  if (answer.legal) return entry.state;
+  if (entry.state !== "illegal") return "mends";
+  const broken = new Set(answer.broken.map((/** @type {any} */ rule) => rule.rule));
+  return entry.rules.every((/** @type {string} */ rule) => broken.has(rule)) ? "same" : "illegal";
 }
 
 /** @param {any} answer @param {(change: Record<string, string | number>) => void} take */
@@ -63,7 +70,7 @@ function verdict(answer, take) {
   const broken = (/** @type {any} */ rule, /** @type {string} */ kind) => html`<li class="broken"><a class=${kind} href=${`/rules?id=${encodeURIComponent(rule.rule)}&family=${answer.config.family}`}>${rule.rule}</a>
     <span>${rule.sentence}</span><code>${rule.numbers}</code><span class="note">${rule.source}</span></li>`;
   return html`<h2 class=${answer.legal ? (answer.not_worth.length ? "tied" : "gain") : "loss"}>${answer.legal ? (answer.not_worth.length ? "◇ Legal, not worth a try" : "✓ Legal, and worth trying") : "✕ Illegal"}</h2>
-    ${answer.expected_us ? html`<p class="sentence">It is expected to take ${number(answer.expected_us)} µs.</p>` : nothing}
+    ${answer.expected_us ? html`<p class="sentence">Expected time: ${number(answer.expected_us)} µs.</p>` : nothing}
     <ul class="plain">${answer.broken.map((/** @type {any} */ rule) => broken(rule, "loss"))}${answer.not_worth.map((/** @type {any} */ rule) => broken(rule, "tied"))}</ul>
     ${answer.nearest && answer.change ? html`<p class="row centre"><strong>Nearest legal change:</strong> <code>${answer.change}</code>
       <button type="button" @click=${() => take(answer.nearest.knobs)}>Take it</button></p>` : nothing}`;
@@ -74,5 +81,5 @@ function derived(answer) {
   const shown = (/** @type {string} */ name, /** @type {number} */ value) => (name.endsWith("_bytes") ? bytes(value) : number(value, 9));
   return html`<h2>What follows from it</h2><table><caption class="visually-hidden">Derived values</caption><tbody>${Object.entries(answer.derived).map(([name, value]) => html`
     <tr><th scope="row"><code>${name}</code></th><td class="num">${shown(name, Number(value))}</td></tr>`)}</tbody></table>
-    <p class="says">Derived values are computed from the knobs and the problem, never chosen.</p>`;
+    <p class="says">These values follow from the knobs and the problem; nobody chooses them.</p>`;
 }

@@ -21,11 +21,11 @@ export async function open(page) {
   page.show(() => html`<h1>What breaks, and is it ours?</h1>
     ${filtered.length ? html`<p>${filtered.map(([name, value]) => html`<span class="chip"><span>${name}</span> ${name === "problem" ? titleOfKey(value) : value}</span> `)} <a href="/failures">Show all</a></p>` : nothing}
     <dl class="facts"><div><dt>failed of ${count(answer.measured)} measurements (${percent(answer.measured ? answer.total / answer.measured : 0, 2)})</dt><dd>${count(answer.total)}</dd></div>
-      <div><dt>groups of our kernels with wrong results</dt><dd class=${wrong ? "loss" : "gain"}>${wrong ? "✕" : "✓"} ${wrong}</dd></div>
+      <div><dt>groups of wrong results by our kernels</dt><dd class=${wrong ? "loss" : "gain"}>${wrong ? "✕" : "✓"} ${wrong}</dd></div>
       <div><dt>suspects that killed a worker or parked a problem</dt><dd>${answer.suspects.length}</dd></div></dl>
-    ${rows.length ? html`<section class="card">${bars({ title: "By outcome and family", sentence: "Failures are outcomes, kept with their reason. None of these configs is ever served. Purple bars are cuBLASLt’s.",
+    ${rows.length ? html`<section class="card">${bars({ title: "By outcome and family", sentence: "Every failure is kept with its reason, and no failing config is ever served. Purple bars are cuBLASLt’s.",
       bars: rows.map(([name, { value, ours }]) => ({ name: html`<a href=${`/failures?${new URLSearchParams({ ...Object.fromEntries(filtered), outcome: name.split(", ")[0], family: name.split(", ")[1] })}`}>${name}</a>`, value, token: ours ? "loss" : "other" })) })}</section>`
-      : html`<section class="card"><p class="sentence gain">✓ Nothing failed${answer.measured ? "" : ", because nothing is measured yet"}.</p></section>`}
+      : html`<section class="card"><p class="sentence gain">${answer.measured ? "✓ Nothing failed." : `Nothing failed, because nothing is measured ${filtered.length ? "with these filters" : "yet"}.`}</p></section>`}
     ${answer.groups.map(group)}
     ${answer.suspects.length ? html`<section class="card"><h2>Suspects</h2><div class="scroll" tabindex="0" role="region" aria-label="Suspects"><table><caption class="visually-hidden">Suspects</caption><thead><tr><th scope="col">Problem</th><th scope="col">Why</th><th scope="col">Config</th></tr></thead>
       <tbody>${answer.suspects.map((/** @type {any} */ suspect) => html`<tr><th scope="row">${titleOfKey(suspect.problem)}<br><span class="note">${suspect.device}</span></th><td>${suspect.reason}</td><td class="mono long">${typeof suspect.config === "string" ? suspect.config : suspect.config?.key}</td></tr>`)}</tbody></table></div>

@@ -14,11 +14,17 @@ export async function open(page) {
   page.title("Fleet");
   /** @type {any} */
   const got = { fleet: null, rounds: [], lanes: null, wrong: "" };
-  const minutes = () => Number(page.param("minutes", "30"));
+  const wanted = () => Number(WINDOWS.find(([value]) => value === page.param("minutes"))?.[0] ?? 0);
+  // Without a choice, the shortest window in which anything ran.
+  const minutes = () => {
+    const asked = wanted();
+    const idle = got.rounds.length ? (Date.now() - new Date(got.rounds[0].ended_at ?? Date.now()).getTime()) / 60_000 : 0;
+    return asked || Number(WINDOWS.find(([most]) => idle < Number(most) / 2)?.[0] ?? 1440);
+  };
   const load = async () => {
-    const since = new Date(Date.now() - minutes() * 60_000).toISOString();
+    const since = new Date(Date.now() - (wanted() || 1440) * 60_000).toISOString();
     const [fleet, rounds] = await Promise.all([page.get("/v1/fleet"), page.get("/v1/rounds", { since, limit: 1000 })]);
-    fleet.items = fleet.items.map((/** @type {any} */ item) => ({ ...item.worker, ...item }));
+    fleet.items = fleet.items.map((/** @type {any} */ item) => ({ ...item.worker, ...item })).sort((/** @type {any} */ a, /** @type {any} */ b) => a.name.localeCompare(b.name, "en", { numeric: true }));
     fleet.workers = { live: 0, draining: 0, gone: 0, ...fleet.workers };
     Object.assign(got, { fleet, rounds: rounds.items });
     got.lanes = lanes(got, minutes());
@@ -54,18 +60,18 @@ function lanes(got, minutes) {
   const items = got.fleet.items.map((/** @type {any} */ worker) => ({ name: worker.name, gone: worker.status === "gone", spans: spans(worker.id) }));
   const lost = got.rounds.filter((/** @type {any} */ round) => round.status === "lost").length;
   return { title: "Rounds", from: to - minutes * 60, to, lanes: items,
-    sentence: `A span is a round; its filled height is the share of its time that the GPU worked, the rest is compiling and waiting. Hatched rounds were lost, failed or withdrawn${lost ? `: ${lost} here` : ""}.` };
+    sentence: `A span is a round, in UTC. Its filled height is the share of time the GPU worked; the rest is compiling and waiting, and gaps are idle. Hatched rounds were lost, failed or withdrawn${lost ? `: ${lost} here` : ""}.` };
 }
 
 /** @param {any} got @param {(id: number) => void} drain */
 function workers(got, drain) {
   const off = !may("admin");
   return html`<section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Workers"><table><caption class="visually-hidden">Workers</caption><thead><tr><th scope="col">Worker</th><th scope="col">Status</th><th scope="col">GPU</th><th scope="col">Now</th>
-    <th scope="col" class="num">Busy, of its life</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
+    <th scope="col" class="num">Busy, all its life</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
     <tbody>${got.fleet.items.map((/** @type {any} */ worker) => { const clocks = worker.last_clocks; return html`<tr><th scope="row">${worker.name}</th>
       <td class=${worker.status === "live" ? "gain" : worker.status === "gone" ? "loss" : "tied"}>${worker.status === "live" ? "●" : worker.status === "gone" ? "✕" : "◐"} ${worker.status}${worker.gone_because ? `: ${worker.gone_because}` : ""}</td>
       <td>${worker.device}${worker.device_kind === "recorded" ? " (recorded)" : ""}</td><td>${worker.round ? html`<a href=${`/campaign?id=${worker.round.campaign_id}`}>${titleOfKey(worker.round.problem)}</a>${worker.round.progress ? ` ${worker.round.progress.stage} ${worker.round.progress.tried}` : ""}` : worker.status === "gone" ? "–" : "idle"}</td>
       <td class="num">${percent(worker.busy_share)}</td><td class="num">${clocks ? `${number(clocks.sm_mhz)} MHz` : "–"}</td><td class="num">${clocks ? `${number(clocks.power_w, 3)} W` : "–"}</td><td>${clocks?.throttle_reasons.join(", ") || "–"}</td>
       <td>${worker.driver}</td><td>${ago(worker.beat_at)}</td><td>${worker.status === "live" ? html`<button type="button" class="quiet small" ?disabled=${off} @click=${() => drain(worker.id)}>Drain</button>` : nothing}</td></tr>`; })}</tbody></table></div>
-    <p class="says" role="status">${got.wrong || `A draining worker finishes its round, claims no other and leaves.${off ? " Draining needs a token with scope admin." : ""}`}</p></section>`;
+    <p class="says" role="status">${got.wrong || `A draining worker finishes its round, then leaves.${off ? " Draining needs a token with scope admin." : ""}`}</p></section>`;
 }

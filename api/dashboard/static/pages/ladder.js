@@ -2,6 +2,7 @@
 
 import "../charts/lines.js";
 import { number, percent, us } from "../lib/format.js";
+import { headline } from "../parts/knobs.js";
 import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
 
@@ -24,10 +25,10 @@ export async function open(page) {
   const made = { chart: chart(answer, asked, device) };
   page.show(() => html`<h1>Does one weight behave at every M?</h1>
     <div class="row"><label>Weight <select @change=${choose}>${choices(weights, asked, device).map(([query, words, on]) => html`<option value=${query} ?selected=${on}>${words}</option>`)}</select></label></div>
-    <section class="card"><chart-lines .data=${made.chart}></chart-lines><p class="key">${Object.entries(SOURCES).filter(([name]) => answer.rungs.some((/** @type {any} */ rung) => rung.source === name)).map(([name, [, sign]]) => html`<span>${sign} ${name}</span>`)}</p></section>
+    <section class="card"><chart-lines .data=${made.chart}></chart-lines></section>
     <section class="card"><h2>${answer.cliffs.length ? `✕ ${answer.cliffs.length} contradictions` : "✓ No contradictions"}</h2>
       ${answer.cliffs.length ? html`<ul>${answer.cliffs.map((/** @type {any} */ cliff) => html`<li><strong>M = ${cliff.m}</strong>: ${cliff.sentence}</li>`)}</ul>` : nothing}
-      <p class="says">A larger M can’t be faster than a smaller one for long: the larger one’s kernel could run the smaller product, too.</p></section>
+      <p class="says">A larger M can’t be faster than a smaller one: its kernel could run the smaller product, too.</p></section>
     ${strip(answer, device)}`);
 }
 
@@ -48,22 +49,29 @@ function chart(answer, asked, device) {
   const used = Object.keys(SOURCES).filter((source) => rungs.some((/** @type {any} */ rung) => rung.source === source && rung.time_us));
   return {
     title: `N = ${asked.n}, K = ${asked.k}, ${asked.dtype || "bf16"} ${asked.layout || "nt"}`, x: rungs.map((/** @type {any} */ rung) => rung.m), xName: "M", yName: "µs", logX: true, logY: true, tall: 340,
-    series: [{ name: "best known", token: "soft", kind: "line", unit: "µs", y: rungs.map((/** @type {any} */ rung) => rung.time_us) },
-      { name: "roofline bound", token: "other", kind: "line", unit: "µs", dash: [4, 4], y: rungs.map((/** @type {any} */ rung) => rung.roofline_us) },
+    series: [{ name: "best known", token: "ink", kind: "line", unit: "µs", y: rungs.map((/** @type {any} */ rung) => rung.time_us) },
+      { name: "roofline bound", token: "soft", kind: "line", unit: "µs", dash: [4, 4], y: rungs.map((/** @type {any} */ rung) => rung.roofline_us) },
       ...used.map((source) => ({ name: source, token: SOURCES[source][0], kind: "marks", shape: SHAPES[source], unit: "µs", y: of(source) }))],
-    sentence: `Time of the best known config at each M, both axes logarithmic. ${used.length > 1 ? "Measured and recorded points are proved; others are estimates." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
+    sentence: `Time of the best known config at each M; both axes are logarithmic. ${used.length > 1 ? "Measured and recorded points are timed, the others estimated." : ""} ${answer.cliffs.length ? `Contradictions at M = ${answer.cliffs.map((/** @type {any} */ cliff) => cliff.m).join(", ")}.` : ""}`,
     text: (/** @type {number} */ place) => { const rung = rungs[place]; return `M = ${rung.m}: ${us(rung.time_us)}, ${rung.source}${rung.time_us ? `, ${percent(rung.roofline_us / rung.time_us)} of the bound` : ""}`; },
     href: (/** @type {number} */ place) => (typeof rungs[place].problem === "string" ? `/problem?${new URLSearchParams({ key: rungs[place].problem, device })}` : undefined),
   };
 }
 
-/** Knobs that change from M to M. @param {any} answer @param {string} device */
+/** What changes from M to M. @param {any} answer @param {string} device */
 function strip(answer, device) {
-  const { rungs, varied } = answer;
-  if (!varied?.length) return nothing;
+  const { rungs } = answer;
   return html`<section class="card"><h2>What changes with M</h2><div class="scroll" tabindex="0" role="region" aria-label="What changes with M"><table><caption class="visually-hidden">Configs by M</caption>
-    <thead><tr><th scope="col">M</th><th scope="col">Source</th><th scope="col" class="num">µs</th>${varied.map((/** @type {string} */ name) => html`<th scope="col"><code>${name}</code></th>`)}</tr></thead>
-    <tbody>${rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row">${typeof rung.problem === "string" ? html`<a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a>` : rung.m}</th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${number(rung.time_us)}</td>
-      ${varied.map((/** @type {string} */ name) => { const [now, before] = [rung.config?.knobs[name], rungs[place - 1]?.config?.knobs[name]]; return html`<td class="mono">${place && now !== before && now !== undefined && before !== undefined ? html`<strong>${now}</strong>` : html`<span class="soft">${now ?? "–"}</span>`}</td>`; })}</tr>`)}</tbody></table></div>
-    <p class="says">Bold values differ from the row above; – is no knob of that row’s family.</p></section>`;
+    <thead><tr><th scope="col" class="num">M</th><th scope="col">Source</th><th scope="col" class="num">µs</th><th scope="col" class="num">% of bound</th><th scope="col">Config</th><th scope="col">Changed from the row above</th></tr></thead>
+    <tbody>${rungs.map((/** @type {any} */ rung, /** @type {number} */ place) => html`<tr><th scope="row" class="num">${typeof rung.problem === "string" ? html`<a href=${`/problem?${new URLSearchParams({ key: rung.problem, device })}`}>${rung.m}</a>` : rung.m}</th><td class="nowrap">${SOURCES[rung.source]?.[1]} ${rung.source}</td><td class="num">${number(rung.time_us)}</td>
+      <td class="num">${rung.time_us ? percent(rung.roofline_us / rung.time_us) : "–"}</td><td class="nowrap">${rung.config ? headline(rung.config) : "–"}</td><td>${place ? changed(rungs[place - 1].config, rung.config) : nothing}</td></tr>`)}</tbody></table></div>
+    <p class="says">A jump in time with many changes beside it is a border between kernels: look there first.</p></section>`;
+}
+
+/** Knobs that differ, as chips. @param {any} before @param {any} now */
+function changed(before, now) {
+  if (!before || !now) return nothing;
+  if (before.family !== now.family) return html`<span class="chip"><span>family</span> <b>${now.family}</b></span>`;
+  const names = Object.keys(now.knobs).filter((name) => now.knobs[name] !== before.knobs[name]);
+  return html`<span class="chips tight">${names.map((name) => html`<span class="chip"><span>${name}</span> <b>${now.knobs[name]}</b></span>`)}</span>`;
 }

@@ -1,18 +1,23 @@
 // Layouts: what lies where in shared memory, in registers, and in descriptors?
 
 import { address, picture, Refusal } from "../lib/api.js";
+import { knobsOf } from "../lib/configs.js";
+import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
+import { headline } from "../parts/knobs.js";
+import { ownLinks } from "../parts/own_layouts.js";
+import { problemOf } from "../parts/shape.js";
 
 const TILE = /** @type {[string, string, (string[] | string)?][]} */ ([["mode", "128B", "swizzles"], ["rows", "8"], ["cols", "64"], ["dtype", "bf16"], ["box_cols", ""]]);
 /** What each kind shows, and its parameters: name, default, choices; a name instead of choices is a list of the service. */
-const KINDS = /** @type {Record<string, {title: string, parameters: [string, string, (string[] | string)?][]}>} */ ({
-  swizzle: { title: "Swizzle", parameters: TILE },
-  boxes: { title: "TMA boxes", parameters: [...TILE, ["major", "k", ["k", "mn"]]] },
-  banks: { title: "Bank conflicts", parameters: [["pattern", "ldmatrix.x4", "patterns"], ...TILE, ["row", "0"], ["column", "0"]] },
-  fragment: { title: "Fragments", parameters: [["instruction", "wgmma.m64n64k16", "fragments"], ["operand", "D", ["A", "B", "C", "D"]], ["dtype", ""], ["thread", ""]] },
-  scales: { title: "Scale factors", parameters: [["vector", "1X", ["1X", "2X", "4X"]], ["rows", "128"], ["sf_id", "0"]] },
-  descriptor: { title: "Matrix descriptor", parameters: [["target", "wgmma", ["wgmma", "tcgen05"]], ["word", ""], ["start", "0"], ["leading", "16"], ["stride", "1024"], ["mode", "128B", "swizzles"]] },
-  instruction: { title: "Instruction descriptor", parameters: [["kind", "f16", "instruction_kinds"], ["word", ""], ["m", "128"], ["n", "256"]] },
+const KINDS = /** @type {Record<string, {title: string, says: string, parameters: [string, string, (string[] | string)?][]}>} */ ({
+  swizzle: { title: "Swizzle", says: "Each cell is a 16-byte chunk of the tile, where the swizzle puts it; columns are banks.", parameters: TILE },
+  boxes: { title: "TMA boxes", says: "TMA copies the tile box by box; each box says at which byte it lands.", parameters: [...TILE, ["major", "k", ["k", "mn"]]] },
+  banks: { title: "Bank conflicts", says: "Lanes of one colour are served in one wavefront; more than the ideal number is a conflict.", parameters: [["pattern", "ldmatrix.x4", "patterns"], ...TILE, ["row", "0"], ["column", "0"]] },
+  fragment: { title: "Fragments", says: "Each cell names the thread and the register that hold the element.", parameters: [["instruction", "wgmma.m64n64k16", "fragments"], ["operand", "D", ["A", "B", "C", "D"]], ["dtype", ""], ["thread", ""]] },
+  scales: { title: "Scale factors", says: "Each cell names the scale that tensor memory holds there.", parameters: [["vector", "1X", ["1X", "2X", "4X"]], ["rows", "128"], ["sf_id", "0"]] },
+  descriptor: { title: "Matrix descriptor", says: "The bits of the word, field by field.", parameters: [["target", "wgmma", ["wgmma", "tcgen05"]], ["word", ""], ["start", "0"], ["leading", "16"], ["stride", "1024"], ["mode", "128B", "swizzles"]] },
+  instruction: { title: "Instruction descriptor", says: "The bits of the word, field by field.", parameters: [["kind", "f16", "instruction_kinds"], ["word", ""], ["m", "128"], ["n", "256"]] },
 });
 
 /** @param {import("../lib/page.js").Page} page */
@@ -21,7 +26,7 @@ export async function open(page) {
   const name = page.param("layout", "swizzle");
   const layout = KINDS[name];
   if (!layout) throw new Refusal(404, "", `There is no layout “${name}”: choose ${Object.keys(KINDS).join(", ")}.`, "");
-  const words = /** @type {any} */ (await page.get("/v1/layouts"));
+  const [words, own] = /** @type {any[]} */ (await Promise.all([page.get("/v1/layouts"), ownConfig(page)]));
   /** @type {{svg: SVGElement | null, table: any, wrong: string}} */
   const got = { svg: null, table: null, wrong: "" };
   const asked = () => Object.fromEntries(layout.parameters.map(([parameter]) => [parameter, page.param(parameter)]));
@@ -39,7 +44,8 @@ export async function open(page) {
   };
   const change = (/** @type {any} */ event) => { page.set({ [event.target.name]: event.target.value }); void load(); };
   page.show(() => html`<h1>What lies where?</h1>
-    <p class="lead">The same functions lay out the kernels, check the rules and draw these pictures.</p>
+    <p class="lead">The functions that lay out the kernels and check the rules draw these pictures.</p>
+    ${own ? html`<section class="card"><h2>${headline(own.config)}</h2><p class="soft"><a href=${`/problem?${new URLSearchParams({ key: own.problem.key, device: page.param("device") })}`}>${titleOfKey(own.problem.key)}</a></p>${ownLinks(own, page.query)}</section>` : nothing}
     <div class="row" role="group" aria-label="Kind of layout">${Object.entries(KINDS).map(([kind, { title }]) => html`<a class="tab" aria-current=${kind === name ? "true" : nothing} href=${`/layouts?layout=${kind}`}>${title}</a>`)}</div>
     <form class="row" @submit=${(/** @type {Event} */ event) => event.preventDefault()}>${layout.parameters.map(([parameter, usual, of]) => {
       const values = choices(of);
@@ -50,9 +56,16 @@ export async function open(page) {
     ${name === "banks" ? html`<p class="note">${words.patterns[page.param("pattern", "ldmatrix.x4")]}</p>` : nothing}
     ${got.wrong ? html`<p class="sentence loss" role="status">✕ ${got.wrong}</p>` : nothing}
     ${got.svg ? html`<section class="card"><figure class="drawing"><div class="scroll" tabindex="0" role="region" aria-label=${`${layout.title}: the picture`}>${got.svg}</div>
-      <p class="says">Each cell says what it holds; the numbers are below.</p></figure></section>` : nothing}
+      <p class="says">${layout.says} The numbers are below.</p></figure></section>` : nothing}
     ${got.table ? html`<section class="card"><details ?open=${!got.svg}><summary>As numbers</summary>${asNumbers(got.table)}</details></section>` : nothing}`);
   await load();
+}
+
+/** The config that the address names, if any. @param {import("../lib/page.js").Page} page */
+async function ownConfig(page) {
+  if (!page.param("knobs") || !page.param("problem")) return null;
+  const { P } = await problemOf(page);
+  return page.post("/v1/explain", { problem: P, knobs: knobsOf(page.param("knobs")), ...Object.fromEntries(["family", "device"].map((name) => [name, page.param(name)]).filter(([, value]) => value)) });
 }
 
 /** @param {any} value a document of the service */

@@ -1,12 +1,14 @@
 // Problem: why is this the winner, and how sure?
 
 import { Refusal } from "../lib/api.js";
-import { number, percent, us } from "../lib/format.js";
+import { count, number, percent, us, whole } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { parameters, problemFields, title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
+import { devicesOf } from "../parts/devices.js";
 import { fact, ratioFact } from "../parts/facts.js";
-import { knobChips } from "../parts/knobs.js";
+import { headline, knobChips } from "../parts/knobs.js";
+import { ownLayouts } from "../parts/own_layouts.js";
 import { changesCard } from "../parts/problem/changes.js";
 import { clocksCard } from "../parts/problem/clocks.js";
 import { failuresCard } from "../parts/problem/failures.js";
@@ -35,9 +37,9 @@ export async function open(page) {
   const got = { fields, key, made: {} };
   page.show(() => body(page, got));
 
-  const answer = page.get("/v1/best", { ...P, device: page.param("device"), policy: page.param("policy") });
-  // The address names the device as a rule: nothing waits for the answer then.
-  got.device = page.param("device") || (await answer).device;
+  // The address names the device as a rule; a store with several needs one.
+  got.device = page.param("device") || (await devicesOf(page)).device;
+  const answer = page.get("/v1/best", { ...P, device: got.device, policy: page.param("policy") });
   const asked = { ...P, device: got.device };
   const put = (/** @type {string} */ name, /** @type {Promise<any>} */ coming) => coming.then((value) => {
     got[name] = value;
@@ -96,8 +98,8 @@ function body(page, got) {
     return made === nothing ? nothing : html`<section class="card" id=${card.name.replace("Card", "")}>${made}</section>`;
   };
   return html`<h1>${title(fields)}</h1>${head(page, answer, got)}
-    ${measured ? halves([[finalsCard], [funnelCard]]) : shown(funnelCard)}${shown(tilesCard)}
-    ${measured ? halves([[searchCard, clocksCard, historyCard], [changesCard, failuresCard, provenanceCard]]) : nothing}`;
+    ${measured ? halves([[finalsCard], [funnelCard, failuresCard]]) : shown(funnelCard)}${shown(tilesCard)}
+    ${measured ? halves([[searchCard, clocksCard, historyCard], [changesCard, provenanceCard]]) : nothing}`;
 }
 
 /** @param {import("../lib/page.js").Page} page @param {any} answer @param {any} got */
@@ -112,13 +114,13 @@ function head(page, answer, got) {
       ${fact(us(answer.time_us), answer.interval_us ? `${["measured", "recorded", "stale"].includes(answer.source) ? "95 %" : "likely"} ${number(answer.interval_us[0])} – ${number(answer.interval_us[1])}` : "")}
       ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
       ${share ? fact(percent(share), "of the roofline bound") : nothing}
-      ${ratioFact(evidence?.versus_cublaslt_first, "cuBLASLt’s first choice")}${ratioFact(evidence?.versus_cublaslt_best, "the best of its candidates")}
-      ${evidence?.verification ? fact(`${evidence.verification.mismatches} of ${number(evidence.verification.elements)}`, `elements wrong; largest error ${evidence.verification.worst_ratio.toFixed(2)} of the bound`) : nothing}
+      ${ratioFact(evidence?.versus_cublaslt_first, "cuBLASLt’s first choice")}${ratioFact(evidence?.versus_cublaslt_best, "its best candidate")}
+      ${evidence?.verification ? fact(`${whole(evidence.verification.mismatches)} wrong`, `of ${count(evidence.verification.elements)} elements; error ≤ ${evidence.verification.worst_ratio.toFixed(2)} of its bound`) : nothing}
     </dl>
-    ${answer.config ? html`<h2 class="mono">${answer.config.family}</h2>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
+    ${answer.config ? html`<h2>${headline(answer.config)}</h2>${knobChips(answer.config.knobs, got.defaults && !got.defaults.refused ? got.defaults : {})}` : nothing}
     <p class="row centre"><a href=${`/?${new URLSearchParams(stringed({ ...parameters(got.fields), device: answer.device }))}`}>Copy it as code</a>
       ${answer.config ? html`<a href=${`/explain?${new URLSearchParams({ problem: got.key, device: answer.device, family: answer.config.family, knobs })}`}>Change it and see what breaks</a>
-        <a href=${layoutLink(answer)}>Its layouts</a>` : nothing}
+        <a href=${layoutLink(got, answer, knobs)}>Its layouts</a>` : nothing}
       <a href=${`/ladder?${new URLSearchParams(stringed({ ...parameters(got.fields), m: "", device: answer.device }))}`}>The same weight at every M</a>
       ${other && evidence ? html`<a href=${`/compare?a=${evidence.measurement_id}&b=${other.measurement_id}`}>Compare it with the next</a>` : nothing}</p>`;
 }
@@ -126,8 +128,8 @@ function head(page, answer, got) {
 /** @param {Record<string, unknown>} values */
 const stringed = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== "").map(([name, value]) => [name, String(value)]));
 
-/** The swizzle of the config's tile of A. @param {any} answer */
-function layoutLink({ config, problem }) {
-  const { swizzle_a: swizzle, tile_k: columns } = config.knobs;
-  return `/layouts?${new URLSearchParams({ layout: "swizzle", dtype: problem.dtype_a, ...(columns && { cols: String(columns) }), ...(swizzle !== undefined && { mode: swizzle ? `${swizzle}B` : "none" }) })}`;
+/** The first of the config's layouts. @param {any} got @param {any} answer @param {string} knobs */
+function layoutLink(got, { config, problem, device }, knobs) {
+  const [[, first] = []] = ownLayouts(config, problem);
+  return `/layouts?${new URLSearchParams(stringed({ problem: got.key, knobs, family: config.family, device, ...first }))}`;
 }

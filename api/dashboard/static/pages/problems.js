@@ -8,7 +8,7 @@ import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { devicePicker, devicesOf } from "../parts/devices.js";
-import { chips, FILTERS, select } from "../parts/selection.js";
+import { chips, FILTERS, select, unmet } from "../parts/selection.js";
 import { forestOf, orders } from "../parts/forest_rows.js";
 import { rooflineOf } from "../parts/roofline.js";
 import { shapesOf } from "../parts/shapes.js";
@@ -18,7 +18,7 @@ export async function open(page) {
   page.title("Problems");
   const { device, devices } = await devicesOf(page);
   if (!device) return page.show(() => html`<h1>Where do we win, tie, lose?</h1>
-    <p class="sentence">Nothing is measured yet: <code>gemmtune tune 4096x4096x4096</code>, or <a href="/campaigns">create a campaign</a>.</p>`);
+    <p class="sentence">Nothing is measured yet. Run <code>gemmtune tune 4096x4096x4096</code>, or <a href="/campaigns">create a campaign</a>.</p>`);
   /** @type {any} */
   let table = null;
   /** What the shown charts were made from; they are made anew only when it changes. */
@@ -41,13 +41,14 @@ export async function open(page) {
     if (listed) made.plots ??= plots(page, table, device, made.rows);
     else { listed = true; page.redraw(); }
     return html`<h1>Where do we win, tie, lose?</h1>
+      ${made.headline}
       <div class="row">${devicePicker(page, devices, device)}
         <label>Find <input type="search" name="find" .value=${page.param("find")} placeholder="4096x" @input=${(/** @type {any} */ event) => page.set({ find: event.target.value })}></label>
         <label>Against <select @change=${(/** @type {any} */ event) => page.set({ against: event.target.value })}>
           <option value="" ?selected=${!page.param("against")}>cuBLASLt’s first choice</option>
-          <option value="best" ?selected=${page.param("against") === "best"}>the best of its candidates</option></select></label></div>
+          <option value="best" ?selected=${page.param("against") === "best"}>its best candidate</option></select></label></div>
       ${chips(page, table, FILTERS)}
-      ${made.headline}
+      ${made.unmet.length || !made.rows.length ? html`<p class="sentence loss" role="status">${made.unmet.join(" ") || "No problem matches these filters together."}</p>` : nothing}
       <section class="card"><chart-forest .data=${made.forest}></chart-forest>
         <p class="says">${made.sentence}</p></section>
       ${made.plots ?? nothing}`;
@@ -77,9 +78,9 @@ function charts(page, table, device) {
   const forest = forestOf(page, table, sorted, device, against);
   const ratios = rows.map((row) => table.columns[against][row]).filter((ratio) => ratio !== null);
   return {
-    rows, forest, headline: headline(table, rows, ratios, against),
-    sentence: `Each row is one problem: the mark is the speed-up with its 95 % interval, the circle the one over cuBLASLt’s ${
-      against === "first" ? "best candidate" : "first choice"}. ▲ is surely faster, ▼ surely slower, ◆ a tie. † The kernel has changed since it was measured. Arrow keys walk the rows.`,
+    rows, unmet: unmet(page, table, against), forest, headline: headline(table, rows, ratios, against),
+    sentence: `A row is a problem: the mark is its speed-up over cuBLASLt’s ${against === "first" ? "first choice" : "best candidate"} with the 95 % interval, the circle the one over its ${
+      against === "first" ? "best candidate" : "first choice"}. ▲ surely faster, ▼ surely slower, ◆ a tie; marks at the edge lie beyond it. † The kernel has changed since. Arrow keys walk the rows.`,
   };
 }
 

@@ -19,16 +19,16 @@ export async function open(page) {
       && (!find || JSON.stringify(rule).toLowerCase().includes(find)));
     return html`<h1>${one ? one.id : "Which rules are there?"}</h1>
       ${one ? html`<section class="card"><p class="sentence"><strong>${one.sentence}</strong></p>
-        <p>${one.kind === "legal" ? "A config that breaks it does not run, or computes garbage." : "A config that breaks it runs, but another one is surely as fast."} It reads ${
+        <p>${one.kind === "legal" ? "A config that breaks it does not run, or computes garbage." : "A config that breaks it runs, but another is surely as fast."} It reads ${
           one.reads.map((/** @type {string} */ name) => html`<code>${name}</code> `)}</p><p class="soft">Source: ${one.source}</p></section>` : nothing}
       <div class="filters"><label>Find <input type="search" .value=${page.param("find")} placeholder="smem" @input=${(/** @type {any} */ event) => page.set({ find: event.target.value })}></label>
         <fieldset><legend>Family</legend>${families.map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === family)} @click=${() => go({ family: name === family ? "" : name })}>${name}</button>`)}</fieldset>
-        <fieldset><legend>Kind</legend>${["legal", "worth"].map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === kind)} @click=${() => page.set({ kind: name === kind ? "" : name })}>${name}</button>`)}</fieldset></div>
+        <fieldset><legend>Kind</legend>${["legal", "worth"].map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === kind)} @click=${() => page.set({ kind: name === kind ? "" : name })}>${name === "legal" ? "✕ legality" : "◇ worth"}</button>`)}</fieldset></div>
       <section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Rules"><table><caption class="visually-hidden">Rules</caption>
         <thead><tr><th scope="col">Rule</th><th scope="col">Kind</th><th scope="col">Says</th><th scope="col">Source</th></tr></thead>
         <tbody>${shown.map((/** @type {any} */ rule) => html`<tr><th scope="row"><a href=${`/rules?id=${encodeURIComponent(rule.id)}&family=${rule.family}`}><code>${rule.id}</code></a><br><span class="note">${rule.family}</span></th>
-          <td class=${rule.kind === "legal" ? "loss" : "tied"}>${rule.kind === "legal" ? "✕ legal" : "◇ worth"}</td><td>${rule.sentence}</td><td class="soft">${rule.source}</td></tr>`)}</tbody></table></div>
-        <p class="says">${shown.length} of ${items.length} rules. ✕ rules keep configs from running, ◇ rules keep slow ones from being tried.</p></section>`;
+          <td class=${`nowrap ${rule.kind === "legal" ? "loss" : "tied"}`}>${rule.kind === "legal" ? "✕ legality" : "◇ worth"}</td><td>${rule.sentence}</td><td class="soft">${rule.source}</td></tr>`)}</tbody></table></div>
+        <p class="says">${shown.length} of ${items.length} rules. ✕ Legality: without it a config can’t run. ◇ Worth: it keeps slow configs from being tried.</p></section>`;
   });
   const go = (/** @type {Record<string, string>} */ changes) => {
     const query = new URLSearchParams({ ...Object.fromEntries(page.query), ...changes });

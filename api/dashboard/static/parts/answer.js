@@ -4,7 +4,7 @@ import { number, percent, us } from "../lib/format.js";
 import { title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { fact, ratioFact } from "./facts.js";
-import { knobChips } from "./knobs.js";
+import { headline, knobChips } from "./knobs.js";
 import { snippets } from "./snippets.js";
 import { tuneIt } from "./tune.js";
 
@@ -34,11 +34,11 @@ export function answered(answer, defaults, page) {
       ${answer.tflops ? fact(number(answer.tflops), "TFLOP/s") : nothing}
       ${share ? fact(percent(share), "of the roofline bound") : nothing}
       ${ratioFact(first, "cuBLASLt’s first choice")}
-      ${ratioFact(best, "the best of its candidates")}
+      ${ratioFact(best, "its best candidate")}
     </dl>
     <p class="sentence"><strong>May I trust it?</strong> ${TRUST[answer.source]}
       ${answer.grounds.map((/** @type {string} */ ground) => html`<span class="soft"> ${ground}.</span>`)}</p>
-    ${answer.config ? html`<h3>${answer.config.family}</h3>${knobChips(answer.config.knobs, defaults)}` : nothing}
+    ${answer.config ? html`<h3>${headline(answer.config)}</h3>${knobChips(answer.config.knobs, defaults)}` : nothing}
     <p class="row centre">${answer.source === "measured" ? html`<a href=${link}>Why this one, and how sure?</a>` : nothing}
       ${answer.config ? html`<a href=${explainLink(answer)}>Change it and see what breaks</a>` : nothing}</p>
     ${snippets(answer)}${tuneIt(answer, page)}</section>`;

@@ -7,7 +7,7 @@ import { html } from "../lib/view.js";
 /**
  * The devices with bests, and the one that the URL names or the first; none in an empty store.
  * @param {import("../lib/page.js").Page} page
- * @returns {Promise<{device: string, devices: {name: string, bests: number}[]}>}
+ * @returns {Promise<{device: string, devices: {name: string, bests: number}[], all: {name: string, bests: number}[]}>} `all` has those without bests, too
  */
 export async function devicesOf(page) {
   const { items } = await page.get("/v1/devices");
@@ -17,9 +17,10 @@ export async function devicesOf(page) {
   if (asked && !known) {
     const near = items.filter((/** @type {any} */ item) => item.name.toLowerCase().includes(asked.toLowerCase().split(" ").at(-1) ?? ""));
     const names = (near.length ? near : devices.length ? devices : items).slice(0, 5).map((/** @type {any} */ item) => item.name);
-    throw new Refusal(404, "unknown-device", `No device is called “${asked}”. The nearest: ${names.join(", ")}.`, "");
+    throw new Refusal(404, "unknown-device", `No device is called “${asked}”. Nearest: ${names.join(", ")}.`, "");
   }
-  return { device: known?.name ?? devices[0]?.name ?? "", devices };
+  const all = [...devices, ...items.filter((/** @type {any} */ item) => !item.bests)];
+  return { device: known?.name ?? devices[0]?.name ?? "", devices, all };
 }
 
 /** @param {import("../lib/page.js").Page} page @param {{name: string, bests: number}[]} devices @param {string} device */
@@ -27,5 +28,5 @@ export function devicePicker(page, devices, device) {
   const go = (/** @type {any} */ event) => document.dispatchEvent(new CustomEvent("gemmtune:go", {
     detail: `${page.path}?${new URLSearchParams({ ...Object.fromEntries(page.query), device: event.target.value })}` }));
   return html`<label>Device <select name="device" @change=${go}>${devices.map((item) => html`
-    <option value=${item.name} ?selected=${item.name === device}>${item.name} (${whole(item.bests)})</option>`)}</select></label>`;
+    <option value=${item.name} ?selected=${item.name === device}>${item.name}${item.bests ? ` (${whole(item.bests)})` : ""}</option>`)}</select></label>`;
 }

@@ -12,6 +12,7 @@ export function resources(answer) {
   return html`<section class="card">
     ${smem ? stack("Shared memory of a block", smem.parts.map((/** @type {any} */ part) => [part.name, part.bytes, bytes(part.bytes)]), smem.used_bytes, smem.limit_bytes, bytes) : nothing}
     ${registers ? stack("Registers of an SM", [[registers.per_thread ? `${registers.per_thread} a thread` : "all threads", registers.used, whole(registers.used)]], registers.used, registers.limit, (value) => whole(value)) : nothing}
+    ${registers?.held ? stack("Registers a thread holds for its sums", [["accumulators and operands", registers.held, whole(registers.held)]], registers.held, registers.most_per_thread, (value) => whole(value)) : nothing}
   </section>`;
 }
 

@@ -15,11 +15,11 @@ export function rooflineOf(page, table, rows, device, against) {
   return {
     title: "Roofline", x, y, group, faint, lines: ceilings(table),
     groups: GROUPS.map(([shape, token]) => ({ shape, token, name: shape })),
-    sentence: "The closer to its line, the less is left to win: the slope is what memory allows, the flats what tensor cores allow by dtype. Drag over points to select them.",
-    axes: { x: "flop a byte", y: "TFLOP/s", logX: true, logY: true },
+    sentence: "The closer a point to its line, the less is left to win. Memory limits the slope, tensor cores the flats, by dtype. Drag over points to select them.",
+    axes: { x: "flop per byte", y: "TFLOP/s", logX: true, logY: true },
     text: (/** @type {number} */ row) => `${table.name(row)}\n${number(columns.tflops[row])} TFLOP/s, ${number(columns.time_us[row])} µs, ${times(columns[against][row])}`,
     href: (/** @type {number} */ row) => hrefOf(table, row, device),
-    rows: () => ({ head: ["problem", "flop a byte", "TFLOP/s", "speed-up"], rows: rows.map((row) => [table.name(row), number(x[row]), number(y[row]), times(columns[against][row])]) }),
+    rows: () => ({ head: ["problem", "flop per byte", "TFLOP/s", "speed-up"], rows: rows.map((row) => [table.name(row), number(x[row]), number(y[row]), times(columns[against][row])]) }),
     brushed: (/** @type {number[] | null} */ box) => page.set({ box: box ? box.map((value) => value.toPrecision(4)).join(",") : "" }, true),
   };
 }

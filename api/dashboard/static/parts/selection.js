@@ -52,6 +52,15 @@ export function chips(page, table, filters) {
   })}${active.length ? html`<button type="button" class="quiet" @click=${() => page.set(Object.fromEntries(active.map((name) => [name, ""])), true)}>Show all</button>` : nothing}</div>`;
 }
 
+/** Values in the URL that no problem has, each as a sentence. @param {import("../lib/page.js").Page} page @param {any} table @param {string} against */
+export function unmet(page, table, against) {
+  return FILTERS.flatMap(([name, words, column]) => {
+    const known = counts(table, column, against).map(([value]) => value);
+    const odd = chosen(page, name).filter((value) => !known.includes(value));
+    return odd.length ? [`${words} ${odd.join(", ")} matches no problem: there are ${known.join(", ")}.`] : [];
+  });
+}
+
 /** @param {any} table @param {string} column @param {string} against @returns {[string, number][]} */
 function counts(table, column, against) {
   table.tallies ??= {};

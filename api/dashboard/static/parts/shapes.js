@@ -25,7 +25,7 @@ export function shapesOf(page, table, rows, device, against) {
   }
   return grid({
     title: "N × K at one M", x: "K", y: "N", rows: ns, columns: ks,
-    sentence: `Speed-ups at M = ${m ?? "–"}${here.length > held.size ? "; where dtypes or layouts share a shape, the slowest is shown" : ""}. Red rows or columns are weights to look at.`,
+    sentence: `Speed-ups at M = ${m ?? "–"}${here.length > held.size ? "; where dtypes or layouts share a shape, the lowest" : ""}. A red row or column is a weight to look at.`,
     controls: html`<label>M <select aria-label="M" @change=${(/** @type {any} */ event) => page.set({ m: event.target.value })}>${sizes.map((size) => html`
       <option value=${size} ?selected=${size === m}>${size}</option>`)}</select></label>`,
     legend: [{ kind: "win", text: "▲", words: "faster", heat: 0.4 }, { kind: "even", text: "◆", words: "tied" }, { kind: "lose", text: "▼", words: "slower", heat: 0.4 }],

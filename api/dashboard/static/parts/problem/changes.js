@@ -11,7 +11,7 @@ export function changesCard(_page, got) {
   const knobs = order.map((name) => {
     const changes = why.changes.filter((/** @type {any} */ change) => change.knob === name && change.ratio !== null);
     const share = shares.get(name);
-    return { name: `${name}=${why.winner.knobs[name] ?? "?"}${share >= 0.01 ? ` (${(share * 100).toFixed(0)} %)` : ""}`, note: "",
+    return { name: `${name}=${why.winner.knobs[name] ?? "?"}`, share: share >= 0.01 ? `${(share * 100).toFixed(0)} %` : "",
       changes: changes.map((/** @type {any} */ change) => ({ ...change, measured: change.source === "measured" })) };
   }).filter((knob) => knob.changes.length);
   const illegal = why.changes.filter((/** @type {any} */ change) => change.source === "illegal").length;
@@ -19,6 +19,6 @@ export function changesCard(_page, got) {
   if (!knobs.length) return nothing;
   return html`<chart-changes .data=${{
     title: "One change at a time", knobs,
-    sentence: `${top.length ? `${top.join(" and ")} decided most.` : ""} A mark is the winner with that one knob changed: filled if measured, hollow if expected, with 90 %. ${illegal} illegal changes are left out; a percentage is the knob’s share in what separates good candidates from all.`,
+    sentence: `${top.length ? `${top.join(" and ")} decided most. ` : ""}Each mark is the winner with one knob changed: ● measured, ○ expected with its 90 % interval. The ${illegal} illegal changes are left out. The share says how much of the difference between good candidates and all a knob explains.`,
   }}></chart-changes>`;
 }

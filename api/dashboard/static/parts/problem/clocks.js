@@ -2,6 +2,7 @@ import "../../charts/lines.js";
 import { cell } from "../../lib/columns.js";
 import { number, whole } from "../../lib/format.js";
 import { html, nothing } from "../../lib/view.js";
+import { fact } from "../facts.js";
 
 /** Clock, power and energy of each measurement. @param {import("../../lib/page.js").Page} _page @param {any} got */
 export function clocksCard(_page, got) {
@@ -13,14 +14,27 @@ export function clocksCard(_page, got) {
   const rows = [];
   for (let row = 0; row < table.rows; row += step) if ((clock(row) ?? null) !== null) rows.push(row);
   if (!rows.length) return nothing;
-  const joules = table.columns.product_joules.some((/** @type {number | null} */ value) => value !== null);
   const throttled = rows.filter(throttle).length;
-  const energy = got.answer.evidence?.product_joules;
+  // Lines between many measurements would be one block of colour.
+  const kind = rows.length > 400 ? "marks" : "line";
+  const lasting = throttled ? `${whole(throttled)} of ${whole(rows.length)} measurements were throttled: at the power limit a faster kernel lowers its own clock, so finals take turns.` : "None was throttled.";
   return html`<chart-lines .data=${{
-    title: "Clock and power", xName: "measurement", yName: "SM clock, MHz", x: rows.map((_, place) => place + 1),
-    series: [{ name: "SM clock", unit: "MHz", token: "mark", kind: "line", y: rows.map(clock) },
-      { name: "board power", unit: "W", token: "loss", kind: "line", right: true, dash: [6, 3], y: rows.map(power) }],
-    sentence: `${throttled ? `${whole(throttled)} of ${whole(rows.length)} measurements were throttled: at the power limit a faster kernel lowers its own clock.` : "None was throttled."}${
-      energy ? ` The winner takes ${number(energy * 1000)} mJ a product.` : joules ? "" : " This device reported no energy."}${step > 1 || table.sampled ? ` A sample: ${whole(rows.length)} of ${whole(table.total)} measurements.` : ""}`,
-  }}></chart-lines>`;
+    title: "Clock and power", xName: "measurement", yName: "SM clock, MHz", x: rows.map((_, place) => place + 1), tall: 290,
+    series: [{ name: "SM clock", unit: "MHz", token: "mark", kind, y: rows.map(clock) },
+      { name: "board power", unit: "W", token: "loss", kind, below: true, y: rows.map(power) }],
+    sentence: `${lasting}${step > 1 || table.sampled ? ` A sample: ${whole(rows.length)} of ${whole(table.total)} measurements.` : ""}`,
+  }}></chart-lines>${served(got.answer.evidence)}`;
+}
+
+/** Clock, power and energy of the served measurement. @param {any} evidence */
+function served(evidence) {
+  const { clocks, product_joules: joules, median_us: time } = evidence ?? {};
+  if (!clocks) return nothing;
+  const energy = joules ?? (clocks.power_w ? clocks.power_w * time * 1e-6 : null);
+  return html`<dl class="facts small">
+    ${clocks.sm_mhz ? fact(`${number(clocks.sm_mhz)} MHz`, "SM clock, served") : nothing}
+    ${clocks.power_w ? fact(`${number(clocks.power_w, 3)} W`, "board power") : nothing}
+    ${clocks.temperature_c ? fact(`${clocks.temperature_c} °C`, "temperature") : nothing}
+    ${energy ? fact(`${number(energy * 1000, 3)} mJ`, joules ? "per product, measured" : "per product, W × µs") : nothing}
+    ${clocks.throttle_reasons.length ? fact(clocks.throttle_reasons.join(", "), "throttled by") : nothing}</dl>`;
 }

@@ -15,7 +15,7 @@ export function failuresCard(_page, got) {
   const failed = rows.filter(([name]) => !name.startsWith("correct")).reduce((sum, [, number]) => sum + number, 0);
   const sample = table.sampled ? `, in a sample of ${whole(table.total)}` : "";
   return html`${bars({
-    title: "Outcomes", sentence: failed ? `${whole(failed)} of ${whole(table.rows)} measurements failed${sample}. A wrong or failing kernel is kept as an outcome and never served.` : `All ${whole(table.rows)} measurements are correct${sample}.`,
+    title: "Outcomes", sentence: failed ? `${whole(failed)} of ${whole(table.rows)} measurements failed${sample}. Failed kernels are kept as outcomes and never served.` : `All ${whole(table.rows)} measurements are correct${sample}.`,
     bars: rows.map(([name, value]) => ({ name, value, token: name.startsWith("correct") ? "gain" : "loss" })),
   })}${failed ? html`<a href=${`/failures?${new URLSearchParams({ problem: got.key, device: got.device })}`}>What failed, and how to repeat it</a>` : nothing}`;
 }

@@ -3,15 +3,15 @@ import { names } from "../../lib/configs.js";
 import { html, nothing } from "../../lib/view.js";
 
 const SENTENCES = /** @type {Record<string, string>} */ ({
-  rounds: "All run in turn at one clock.", sustained: "Each ran alone, at the clock that its own power leaves.", burst: "Each ran after rest.",
-  chain: "Each sample is the time of the product and of a short kernel before it.", chain_pdl: "Each product may start before the kernel in front of it ends.",
+  rounds: "All ran in turn, at one clock.", sustained: "Each ran alone, at the clock its own power leaves.", burst: "Each ran after a rest.",
+  chain: "Each sample times the product and a short kernel before it.", chain_pdl: "Each product may start before the kernel in front of it ends.",
 });
 
 /** Every sample of every finalist. @param {import("../../lib/page.js").Page} page @param {any} got */
 export function finalsCard(page, got) {
   const finals = got.study?.finals;
   if (!finals) return html`<h2>Finals</h2>`;
-  if (!finals.length) return html`<h2>Finals</h2><p class="note">There are none yet: the search goes on.</p>`;
+  if (!finals.length) return html`<h2>Finals</h2><p class="note">None yet: the search goes on.</p>`;
   const policies = [...new Set(finals.map((/** @type {any} */ final) => final.policy))];
   const served = finals.find((/** @type {any} */ final) => final.served);
   const policy = policies.includes(page.param("finals")) ? page.param("finals") : served?.policy ?? policies[0];
@@ -29,10 +29,9 @@ export function finalsCard(page, got) {
     <button type="button" class="tab small" aria-pressed=${String(name === policy)} @click=${() => { got.made = {}; page.set({ finals: name }); }}>${name}</button>`)}</span>`;
   return html`${tabs}<chart-strips .data=${{
     title: `Finals under ${policy}`, strips, unit: "µs", band: [least, least * (1 + got.study.tie_band)],
-    sentence: `${SENTENCES[policy] ?? ""} Ticks are samples, marks medians; times within the shaded ${(got.study.tie_band * 100).toFixed(0)} % tie, and a fixed rule picks among them.${
-      pick ? ` The pick is ${pick.sentence}.` : ""}`,
-  }}></chart-strips>
-  <p class="key"><span class="gain">▲ served</span><span class="tied">◆ tied</span><span>▼ slower</span><span class="library">■ cuBLASLt</span></p>`;
+    sentence: `${SENTENCES[policy] ?? ""} Ticks are samples, marks medians. Times within the shaded ${(got.study.tie_band * 100).toFixed(0)} % tie, and a fixed rule picks one.${
+      pick ? ` The pick is ${pick.sentence.replaceAll("%", " %").replaceAll("  ", " ")}.` : ""}`,
+  }}></chart-strips>`;
 }
 
 /** @param {any} final */

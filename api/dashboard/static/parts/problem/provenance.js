@@ -26,5 +26,5 @@ export function historyCard(_page, got) {
     <tbody>${items.toReversed().map((/** @type {any} */ item) => html`<tr><td>${clock(item.changed_at ?? item.at ?? item.created_at)}</td><td>${item.policy}</td>
       <td class="num">${item.measurement_id && item.previous_id ? html`<a href=${`/compare?a=${item.measurement_id}&b=${item.previous_id}`}>${number(item.median_us)}</a>` : number(item.median_us)}</td>
       <td>${item.reason}</td></tr>`)}</tbody></table></div>
-    <p class="says">A slower best replaces a faster one only when the faster one’s program is gone.</p>`;
+    <p class="says">A slower best replaces a faster one only when the faster program is gone.</p>`;
 }

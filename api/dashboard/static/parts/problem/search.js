@@ -4,6 +4,9 @@ import { nameOf } from "../../lib/configs.js";
 import { number, whole } from "../../lib/format.js";
 import { html } from "../../lib/view.js";
 
+const GROUPS = [{ token: "mark", shape: "dot", name: "screened" }, { token: "tie", shape: "tied", name: "finalist" }, { token: "gain", shape: "faster", name: "served" }];
+/** With more marks than this, shapes can't be told apart. */
+const MARKED = 3000;
 const TOLD = ["stages", "schedule", "cluster_m", "cluster_n", "split_k", "raster", "raster_group", "epilogue"];
 
 /** Every screened candidate in turn, and the best so far. @param {import("../../lib/page.js").Page} page @param {any} got */
@@ -25,13 +28,25 @@ export function searchCard(page, got) {
   const nameAt = (/** @type {number} */ place) => nameOf(config(configs, columns.config[rows[place]]), TOLD);
   const winner = got.answer.evidence?.measurement_id;
   return html`<chart-scatter .data=${{
-    title: "Search", x, y, faint: faintOf(page, got, rows), lines: [best], groups: [{ token: "mark", shape: "dot", name: "screened" }],
+    title: "Search", x, y, faint: faintOf(page, got, rows), lines: [best], groups: GROUPS, group: rows.length <= MARKED ? kindsOf(table, rows, winner) : undefined,
     axes: { x: "candidate", y: "screened µs", logY: y.length > 2 && Math.max(...sampled(y)) / Math.min(...sampled(y)) > 4 },
-    sentence: `Each mark is a candidate as it was screened; the line is the best so far. ${stopped(got)}${table.sampled ? ` A sample: one of every ${table.step}, of ${whole(table.total)}.` : ""}`,
+    sentence: `Each mark is a candidate as it was screened: short and alone, so not comparable with finals. ◆ went to the finals, ▲ is served; the line is the best so far. ${stopped(got)}${table.sampled ? ` A sample: one of every ${table.step}, of ${whole(table.total)}.` : ""}`,
     text: (/** @type {number} */ place) => `${nameAt(place)}\n${number(y[place])} µs, candidate ${place + 1}`,
     href: (/** @type {number} */ place) => (winner ? `/compare?a=${winner}&b=${columns.id[rows[place]]}` : undefined),
     rows: () => ({ head: ["candidate", "config", "µs"], rows: rows.map((_, place) => [String(place + 1), nameAt(place), number(y[place])]) }),
   }}></chart-scatter>`;
+}
+
+/** Which of the screened were finalists, and which is served. @param {any} table @param {number[]} rows @param {number | undefined} winner */
+function kindsOf({ rows: many, columns: { id, stage, config } }, rows, winner) {
+  const final = stage.values.indexOf("final");
+  const finals = new Set();
+  let served = -1;
+  for (let row = 0; row < many; row++) {
+    if (stage.at[row] === final) finals.add(config[row]);
+    if (id[row] === winner) served = config[row];
+  }
+  return Uint8Array.from(rows, (row) => (config[row] === served ? 2 : finals.has(config[row]) ? 1 : 0));
 }
 
 /** Rows of screened candidates, and their points. @param {any} table */

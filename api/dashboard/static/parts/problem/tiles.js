@@ -17,7 +17,7 @@ export function tilesCard(page, got) {
   return grid({
     title: `${cells.y} × ${cells.x}`, x: cells.x, y: cells.y, rows: cells.y_values, columns: cells.x_values,
     controls: html`<span class="row">${pick("y")}${pick("x")}</span>`,
-    sentence: `Numbers are % slower than the fastest screened (${number(least)} µs), over everything else; ★ is served. Hatched cells are illegal, empty ones legal but not worth a try. Choose a cell to find its candidates in the search.`,
+    sentence: `Each number is how many % slower the cell’s best candidate was than the fastest screened, ${number(least)} µs; ★ is served. Hatched cells are illegal, empty ones legal but not worth a try. Choose a cell to find its candidates in the search.`,
     legend: [{ kind: "cool", text: "★", words: "served", heat: 0.55 }, { kind: "cool", text: "+9", words: "measured", heat: 0.3 }, { kind: "untried", text: "·", words: "worth trying, not tried" },
       { kind: "dull", text: "", words: "not worth it" }, { kind: "hatched", text: "", words: "illegal" }],
     cell: (row, column) => {
