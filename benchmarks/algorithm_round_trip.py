@@ -1,16 +1,15 @@
 """cuBLASLt's best algorithms, rebuilt from what is exported, beside the heuristic's own objects.
 
-python -m benchmarks.algorithm_round_trip --db suite.db --out benchmarks/results/algorithm_round_trip_h200.md
+python -m benchmarks.algorithm_round_trip --out benchmarks/results/algorithm_round_trip_h200.md
 
-For every best of a store, the fastest of the library's candidates leaves as a row of TunableOp (as a config's key where
-TunableOp has no such operation). Its nine attributes are read back, and the algorithm is rebuilt with the calls that
-torch makes: init, set, check. Both write C on the same random operands; their bits are compared, and the times of CUDA
-graphs that replay in turn.
+For every problem of the suite, the fastest of the library's candidates leaves as a row of TunableOp (as a config's key
+where TunableOp has no such operation). Its nine attributes are read back, and the algorithm is rebuilt with the calls
+that torch makes: init, set, check. Both write C on the same random operands; their bits are compared, and the times of
+CUDA graphs that replay in turn.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import re
 import statistics
@@ -19,30 +18,33 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 
-from benchmarks.cpp_bundle import copy_of, poisoned
+from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, Run, paired
-from benchmarks.published import add_out, publish
+from benchmarks.named import named_problems
+from benchmarks.published import publish
+from benchmarks.speed import SUITE
 from gemmtune.torch.expected import Expected
+from space.config import Config
 from space.families.common import WORKSPACE_BYTES
 from space.families.cublaslt import BY_RANK, CUBLASLT, MAX_RANKS
 from space.kinds.gemm import Gemm
-from space.registry import config_named, problem_from_key
-from tuner.evidence.store import Store
-from tuner.settings import database_url
+from space.registry import config_named
 from tuner.tables.exporters import tunableop
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.wanted import Wanted
-from tuner.tables.library import library_table
+from workers.cuda.device import open_device
 from workers.cuda.driver import CudaError
 from workers.cuda.families.algorithms import ATTRIBUTES, Algorithm, attributes
 from workers.cuda.families.cublaslt import Handle, Matmul, opened, unsupported
 
 #: How far the times of one algorithm may lie apart.
 MOST_APART: Final = 0.02
+#: Runs of a candidate in the look that finds the fastest.
+LOOKS: Final = 20
 #: How long the graphs of one problem take turns.
 PAIRS_SECONDS: Final = 0.12
 #: torch's name of an algorithm: its nine numbers, in the order in which `ATTRIBUTES` has them by these words.
@@ -59,7 +61,7 @@ class Row:
 
     Attributes:
         said: where the nine numbers come from.
-        rank: of the algorithm in the heuristic's list; None if today's list lacks it.
+        rank: of the algorithm in the heuristic's list; None if its list lacks it.
         ratio: the rebuilt algorithm's time by that of the heuristic's object.
         result: whether the bits of C are the same.
     """
@@ -91,57 +93,76 @@ HEADER: Final = (
 
 def main() -> int:
     """Prints a line per problem and a summary."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--db", required=True, help="store with the bests")
-    options.add_argument("--device", default=torch.cuda.get_device_name(), help="GPU model, as in the store")
-    options.add_argument("--seconds", type=float, default=120.0, help="begin no problem after this time")
-    add_out(options)
+    options = options_of(__doc__, 120.0)
+    options.add_argument("--problems", type=Path, default=SUITE, help="a list of problems")
     given = options.parse_args()
     until = time.monotonic() + given.seconds
-    with Store.open(database_url(given.db), create=False) as store:
-        document = library_table(store, given.device)
     torch.zeros((), device="cuda")
     library, missing = opened(0)
     if library is None:
         raise SystemExit(missing)
-    machine, rows, skipped = Cuda(), list[Row](), list[str]()
-    print(HEADER, flush=True)
+    machine, device = Cuda(), identity_of_gpu()
+    items = ((problem, problem) for _, _, problem in named_problems(given.problems) if not unsupported(problem))
     with torch.no_grad():
-        for problem, said, numbers in exported(document):
-            if time.monotonic() > until:
-                skipped.append(f"{problem.title}: no time was left")
-                continue
-            try:
-                rows.append(row_of(library, problem, said, numbers, machine))
-                print(rows[-1], flush=True)
-            except Exception as error:  # one product that fails is a line, not the end
-                skipped.append(f"{problem.title}: {type(error).__name__}: {error}")
-                print(skipped[-1], flush=True)
-    text = summary(rows, skipped, library.version, document)
+        rows, skipped = rows_of(HEADER, items, lambda problem, _: row_of_best(library, problem, machine, device), until)
+    text = summary(rows, skipped, library.version, device)
     print(text)
-    publish("algorithm_round_trip", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[Path(given.db)])
+    publish("algorithm_round_trip", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[given.problems])
     return int(not rows or not all(row.good for row in rows))
 
 
-def exported(document: Mapping[str, Any]) -> list[tuple[Gemm, str, dict[str, int]]]:
-    """Every problem of a library table, what its row is, and the nine numbers read back from it."""
-    table = Guarded(document, document["entries"], [], {}, 0.0)
+def identity_of_gpu() -> str:
+    """The GPU model by the name that tables have."""
+    return open_device(torch.cuda.current_device()).name
+
+
+def row_of_best(library: Handle, problem: Gemm, machine: Machine, device: str) -> Row:
+    """The row of the fastest of the library's candidates.
+
+    Raises:
+        LookupError: the library has no candidate that can be rebuilt.
+    """
+    config, us = fastest(library, problem, machine)
+    said, numbers = exported(problem, config, us, device, library.version)
+    return row_of(library, problem, said, numbers, machine)
+
+
+def fastest(library: Handle, problem: Gemm, machine: Machine) -> tuple[Config, float]:
+    """The fastest of the heuristic's candidates, by a short look at each, and its microseconds."""
+    expected, matmul = Expected(problem, torch.device(machine.device)), Matmul(library, problem)
+    workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=machine.device)
+    c, times = poisoned(expected), dict[Config, float]()
+    try:
+        for config in matmul.listed:
+            if config["algorithm"] == BY_RANK:
+                continue
+            try:
+                launch = launching(matmul, expected, matmul.algorithm(config), c, workspace, machine)
+                launch()
+                times[config] = machine.us(launch, LOOKS)
+            except CudaError:
+                continue  # the library refuses some of its own
+        machine.wait()
+    finally:
+        matmul.free()
+    if not times:
+        raise LookupError("the heuristic lists no algorithm that can be rebuilt")
+    return min(times.items(), key=lambda each: each[1])
+
+
+def exported(problem: Gemm, config: Config, us: float, device: str, version: str) -> tuple[str, dict[str, int]]:
+    """What the row of an algorithm is, and the nine numbers read back from it."""
+    entry = {
+        "problem": {"key": problem.key}, "median_us": us, "provenance": {"cublaslt": version},
+        "config": {"family": config.family, "knobs": config.knobs, "key": config.key},
+    }  # fmt: skip
+    table = Guarded({"device": device}, [entry], [], {}, 0.0)
     files = tunableop.files(table, Wanted("table.csv", torch="2.14.1"))
-    lines = [line.split(",") for line in next(iter(files.values())).decode().splitlines()]
-    solutions = {(line[0], line[1]): line[2] for line in lines if line[0] != "Validator"}
-    found = []
-    for entry in document["entries"]:
-        problem = problem_from_key(entry["problem"]["key"])
-        config = config_named(entry["config"]["key"])
-        if not isinstance(problem, Gemm) or unsupported(problem) or config["algorithm"] == BY_RANK:
-            continue
-        operation = tunableop.operation_of(problem)
-        solution = solutions.get(operation) if operation else None
-        if solution is not None:
-            found.append((problem, "TunableOp", numbers_of(solution)))
-        else:
-            found.append((problem, "config", {name: config.number(name) for name in ATTRIBUTES}))
-    return found
+    lines = next(iter(files.values())).decode().splitlines()
+    for line in lines:
+        if not line.startswith("Validator,"):
+            return "TunableOp", numbers_of(line.split(",")[2])
+    return "config", {name: config_named(config.key).number(name) for name in ATTRIBUTES}
 
 
 def numbers_of(solution: str) -> dict[str, int]:
@@ -237,21 +258,20 @@ def repeated(launch: Callable[[], None]) -> Callable[[int], Run]:
     return of
 
 
-def summary(rows: Sequence[Row], skipped: Sequence[str], version: str, document: Mapping[str, Any]) -> str:
+def summary(rows: Sequence[Row], skipped: Sequence[str], version: str, device: str) -> str:
     """What holds for all problems."""
     if not rows:
         return "no algorithm was rebuilt" + "".join(f"\n- {line}" for line in skipped)
-    measured = sorted({entry["provenance"]["cublaslt"] for entry in document["entries"]})
     ratios = sorted(row.ratio for row in rows)
     same = sum(row.result == "same bits" for row in rows)
     close = sum(abs(row.ratio - 1) <= MOST_APART for row in rows)
     unlisted = sum(row.rank is None for row in rows)
     rows_of_torch = sum(row.said == "TunableOp" for row in rows)
     lines = [
-        f"{document['device']}, cuBLASLt {version} (measured with {', '.join(measured)}): {len(rows)} "
-        f"algorithms, {rows_of_torch} of them from rows of TunableOp; {same} write the same bits as the heuristic's "
-        f"own object, {close} are within {MOST_APART:.0%} of its time ({ratios[0]:.4f} to {ratios[-1]:.4f}, median "
-        f"{statistics.median(ratios):.4f}); {unlisted} are not in today's list and were compared with themselves."
+        f"{device}, cuBLASLt {version}: {len(rows)} algorithms, {rows_of_torch} of them from rows of TunableOp; {same} "
+        f"write the same bits as the heuristic's own object, {close} are within {MOST_APART:.0%} of its time "
+        f"({ratios[0]:.4f} to {ratios[-1]:.4f}, median {statistics.median(ratios):.4f}); {unlisted} are not in the "
+        f"heuristic's list and were compared with themselves."
     ]
     return "\n".join([*lines, *(f"- {line}" for line in skipped)])
 

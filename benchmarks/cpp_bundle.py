@@ -1,15 +1,15 @@
 """The C++ launcher on a GPU: every kernel of a bundle is right, and as fast as when Python launches it.
 
-python -m benchmarks.cpp_bundle --db suite.db --out benchmarks/results/cpp_bundle_h200.md
+python -m benchmarks.cpp_bundle --out benchmarks/results/cpp_bundle_h200.md
 
-The store is exported as a bundle by the command line; gemmtune.hpp is built by g++ against the driver API, as a shared
-library for the comparison and as the example program. Both launchers write C on the same random operands; every element
-is compared with an f64 product. Their times are those of CUDA graphs that replay in turn.
+The kernels of a table, by default those that the recordings found best, are compiled and exported as a bundle.
+gemmtune.hpp is built by g++ against the driver API, as a shared library for the comparison and as the example program.
+Both launchers write C on the same random operands; every element is compared with an f64 product. Their times are those
+of CUDA graphs that replay in turn.
 """
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import shutil
 import statistics
@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,18 +26,30 @@ from typing import Any, Final
 
 import torch
 
+from benchmarks.launchers import copy_of, options_of, poisoned, rows_of
 from benchmarks.model.machines import Cuda, Machine, host_us, paired
-from benchmarks.published import ROOT, add_out, publish
+from benchmarks.published import ROOT, publish
 from gemmtune.exact import Exact, exact
 from gemmtune.torch.expected import Expected
 from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.problem import DTYPE_BYTES
-from space.registry import family_named
+from space.registry import config_named, family_named, problem_from_key
+from tuner.files import export_folder
+from tuner.settings import settings
+from tuner.tables.exporters import exporter_named
+from tuner.tables.exporters.guard import Guarded
+from tuner.tables.exporters.wanted import Wanted
+from tuner.tables.programs import plans_of
+from tuner.tables.tables import read_document
+from workers.build import Build, compile_source
+from workers.builder import source_of
 from workers.cuda.calls import Call
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Borrowed
 
+#: The bests that the recordings found, which ship with the repository.
+TABLE: Final = ROOT / "recorded" / "h200" / "bests.json"
 #: How far the times of one kernel may lie apart.
 MOST_APART: Final = 0.01
 #: How long the graphs of one problem take turns.
@@ -132,16 +145,12 @@ HEADER: Final = (
 
 def main() -> int:
     """Prints a line per problem and a summary."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--db", required=True, help="store with the bests")
-    options.add_argument("--device", default=torch.cuda.get_device_name(), help="GPU model, as in the store")
-    options.add_argument("--min-gain", type=float, default=0.0, help="as `gemmtune export` takes it")
-    options.add_argument("--seconds", type=float, default=150.0, help="begin no problem after this time")
-    add_out(options)
+    options = options_of(__doc__, 150.0)
+    options.add_argument("--table", type=Path, default=TABLE, help="a table of this GPU model; the recordings' bests")
     given = options.parse_args()
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        bundle = exported(given, Path(folder) / "bundle")
+        bundle = exported(read_document(given.table), Path(folder) / "bundle")
         library, example = built(Path(folder))
         print(f"[{time.monotonic() - begun:.1f} s] exported and built", flush=True)
         source = exact(bundle)
@@ -152,15 +161,33 @@ def main() -> int:
         examples = [ran(example, bundle, problem) for problem in plain[:3]]
     text = summary(rows, skipped, examples)
     print(text)
-    publish("cpp_bundle", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[Path(given.db)])
-    return int(not all(row.good for row in rows))
+    publish("cpp_bundle", given.out, text, "\n".join([HEADER, *map(str, rows)]), read=[given.table])
+    return int(not rows or not all(row.good for row in rows))
 
 
-def exported(given: argparse.Namespace, folder: Path) -> Path:
-    """The bundle that the command line writes of a store's bests on this GPU."""
-    words = ["export", "--db", given.db, "--format", "bundle", "--min-gain", str(given.min_gain), "--device",
-             given.device, "--out", str(folder)]  # fmt: skip
-    subprocess.run([sys.executable, "-m", "gemmtune", *words], check=True)
+def exported(document: Mapping[str, Any], folder: Path) -> Path:
+    """A bundle of a table's kernels of ours, compiled here from today's text."""
+    arch = profile_named(str(document["device"])).arch.name
+    own = [
+        (problem_from_key(each["problem"]["key"]), config_named(each["config"]["key"]))
+        for each in document["entries"] if family_named(each["config"]["family"]).own
+    ]  # fmt: skip
+    with ThreadPoolExecutor() as pool:
+        made = pool.map(lambda one: compile_source(source_of(*one, arch), arch, settings().cache_dir), own)
+    programs: dict[str, Build] = {}
+    for (problem, config), built in zip(own, made, strict=True):
+        if isinstance(built, Build):
+            programs[problem.key] = built
+        else:
+            print(f"{problem.title}: {config.key} can't be built: {built.reason}", flush=True)
+    entries = [
+        {**each, "build_digest": programs[key].digest}
+        for each in document["entries"] if (key := each["problem"]["key"]) in programs
+    ]  # fmt: skip
+    wanted = Wanted(
+        "bundle", program=lambda each: programs[each["problem"]["key"]].cubin, plan=plans_of(str(document["device"]))
+    )
+    export_folder(folder, exporter_named("bundle").files(Guarded(document, entries, [], {}, 0.0), wanted))
     return folder
 
 
@@ -197,22 +224,9 @@ def driver_library(folder: Path) -> list[str]:
 
 def measured(source: Exact, library: Library, machine: Machine, until: float) -> tuple[list[Row], list[str]]:
     """A row of each problem whose kernel is ours, and why others have none."""
-    rows, skipped = [], []
-    print(HEADER, flush=True)
-    for best in source.bests.values():
-        problem = best.problem
-        if not family_named(best.config.family).own:
-            continue
-        if time.monotonic() > until or not isinstance(problem, Gemm):
-            skipped.append(f"{problem.title}: no time was left")
-            continue
-        try:
-            rows.append(row_of(source, problem, library, machine))
-            print(rows[-1], flush=True)
-        except Exception as error:  # one product that fails is a line, not the end
-            skipped.append(f"{problem.title}: {type(error).__name__}: {error}")
-            print(skipped[-1], flush=True)
-    return rows, skipped
+    bests = [best for best in source.bests.values() if family_named(best.config.family).own]
+    items = [(best.problem, best) for best in bests if isinstance(best.problem, Gemm)]
+    return rows_of(HEADER, items, lambda problem, _: row_of(source, problem, library, machine), until)
 
 
 def row_of(source: Exact, problem: Gemm, library: Library, machine: Machine) -> Row:
@@ -270,22 +284,6 @@ class Python:
         if scale_a:
             self._on[stream].scale(scale_a, scale_b)
         self._on[stream](*operands)
-
-
-def poisoned(expected: Expected) -> torch.Tensor:
-    """C before a launch: NaN in every float format."""
-    size_bytes = expected.elements * expected.dtype.itemsize
-    held = torch.full((size_bytes,), 0xFF, dtype=torch.uint8, device=expected.device)
-    return held.view(expected.dtype).view(expected.shape)
-
-
-def copy_of(expected: Expected, c: torch.Tensor) -> Copy:
-    """Addresses of the operands, as launchers take them."""
-    source, bias = (0 if each is None else each.data_ptr() for each in (expected.source, expected.bias))
-    scales = [each.data_ptr() for each in expected.scales or ()]
-    return Copy(
-        expected.a.data_ptr(), expected.b.data_ptr(), c.data_ptr(), source, bias, expected.alpha, expected.beta, *scales
-    )
 
 
 def repeated(launch: Callable[[int], object], machine: Machine) -> Callable[[int], Callable[[], None]]:

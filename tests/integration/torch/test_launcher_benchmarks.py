@@ -18,11 +18,12 @@ from benchmarks.published import ROOT  # noqa: E402
 from gemmtune.exact import exact  # noqa: E402
 from space.devices import profile_named  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
-from space.registry import config_named  # noqa: E402
+from space.registry import config_named, family_named  # noqa: E402
 from tests.fake_cublaslt import Recorder  # noqa: E402
 from tests.unit.tuner.tables.test_exporters import ALGORITHM, CUBIN, entry, table, written  # noqa: E402
 from tuner.files import export_folder  # noqa: E402
 from tuner.tables.exporters.guard import guarded  # noqa: E402
+from workers.build import Build  # noqa: E402
 from workers.cuda.families import cublaslt  # noqa: E402
 from workers.cuda.plans import plan_of  # noqa: E402
 
@@ -63,14 +64,26 @@ def test_both_launchers_are_compared_on_every_kernel_of_a_bundle(
     ctypes.CDLL(None).fflush(None)
 
 
+def test_a_bundle_is_made_of_a_tables_kernels_as_they_are_built_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The environment of these tests has no NVRTC.
+    built = Build("7" * 64, CUBIN, 90, (), "13.0", 0.1)
+    monkeypatch.setattr(cpp_bundle, "compile_source", lambda *_: built)
+    document = table(entry(ONE), entry(BIASED, family="cublaslt"))
+    source = exact(cpp_bundle.exported(document, tmp_path / "bundle"))
+    assert [best.problem for best in source.bests.values()] == [ONE]
+    assert source.bundle is not None
+    assert source.bundle.program(ONE) == CUBIN
+    assert source.bests[ONE.key].winner.measurement.build_digest == built.digest
+
+
 def test_an_algorithm_is_rebuilt_from_its_row_and_compared_with_the_heuristics(monkeypatch: pytest.MonkeyPatch) -> None:
     fp8 = Gemm.of(64, 128, 256, "fp8_e4m3")
-    document = table(
-        entry(ONE, family="cublaslt"), entry(BIASED, family="cublaslt"), entry(fp8, family="cublaslt"),
-    )  # fmt: skip
-    found = algorithm_round_trip.exported(document)
     nine = {name: value for name, value in ALGORITHM.items() if name != "workspace_bytes"}
-    assert found == [(ONE, "TunableOp", nine), (BIASED, "TunableOp", nine), (fp8, "config", nine)]
+    best = family_named("cublaslt").config(ALGORITHM)
+    found = [algorithm_round_trip.exported(each, best, 9.0, "NVIDIA H200", "130100") for each in (ONE, BIASED, fp8)]
+    assert found == [("TunableOp", nine), ("TunableOp", nine), ("config", nine)]
     with pytest.raises(ValueError, match="is not a name"):
         algorithm_round_trip.numbers_of("Gemm_Cublaslt_id_66")
 
@@ -78,6 +91,11 @@ def test_an_algorithm_is_rebuilt_from_its_row_and_compared_with_the_heuristics(m
     handle.lt, handle.handle, handle.version = Recorder(), 1, "130100"
     monkeypatch.setattr(algorithm_round_trip, "PAIRS_SECONDS", 0.0)
     listed = cublaslt.Matmul(handle, ONE).listed
+    config, us = algorithm_round_trip.fastest(handle, ONE, Cpu())
+    assert config in listed
+    assert us > 0
+    row = algorithm_round_trip.row_of_best(handle, ONE, Cpu(), "NVIDIA H200")
+    assert row.numbers == {name: config_named(listed[row.rank or 0].key).number(name) for name in nine}
     for config, rank in ((listed[0], 0), (listed[1], 1)):
         numbers = {name: config.number(name) for name in nine}
         row = algorithm_round_trip.row_of(handle, ONE, "TunableOp", numbers, Cpu())
@@ -85,6 +103,6 @@ def test_an_algorithm_is_rebuilt_from_its_row_and_compared_with_the_heuristics(m
     numbers = {name: listed[0].number(name) for name in nine} | {"swizzle": 1}
     row = algorithm_round_trip.row_of(handle, ONE, "TunableOp", numbers, Cpu())
     assert row.rank is None
-    assert "1 are not in today's list" in algorithm_round_trip.summary([row], [], "130100", document)
+    assert "1 are not in the heuristic's list" in algorithm_round_trip.summary([row], [], "130100", "NVIDIA H200")
     said = [algorithm_round_trip.compared("", *flags) for flags in ((True, True), (False, True), (False, False))]
     assert said == ["same bits", "other bits", "right; the library's own runs differ in bits too"]
