@@ -173,7 +173,8 @@ def exported(document: Mapping[str, Any], folder: Path) -> Path:
         for each in document["entries"] if family_named(each["config"]["family"]).own
     ]  # fmt: skip
     with ThreadPoolExecutor() as pool:
-        made = pool.map(lambda one: compile_source(source_of(*one, arch), arch, settings().cache_dir), own)
+        sources = [source_of(problem, config, arch) for problem, config in own]
+        made = pool.map(lambda source: compile_source(source, arch, settings().cache_dir), sources)
     programs: dict[str, Build] = {}
     for (problem, config), built in zip(own, made, strict=True):
         if isinstance(built, Build):
