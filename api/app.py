@@ -13,7 +13,7 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import (
     best,
@@ -35,7 +35,7 @@ from api import (
 from api.access import AccessPolicy
 from api.answer_service import AnswerService
 from api.auth import TokenCache
-from api.concurrency import CONCURRENT_BATCHES, ConcurrencyLimit
+from api.concurrency import CALLER_BATCHES, CONCURRENT_BATCHES, CallerSlots, ConcurrencyLimit
 from api.dashboard import routes
 from api.dashboard.assets import assets
 from api.fleet_metrics import FleetMetrics
@@ -71,6 +71,14 @@ class _Service(FastAPI):
     """
 
     around: Callable[[ASGIApp], RequestMiddleware]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self.middleware_stack is not None:
+            # What FastAPI does here, without looking for telemetry at every request.
+            scope["app"] = self
+            await self.middleware_stack(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         return self.around(ExceptionMiddleware(AsyncExitStackMiddleware(self.router), handlers=self.exception_handlers))
@@ -110,6 +118,7 @@ def create_app(
     state.answer_service = AnswerService(state.follower, models, recordings, state.misses.count)
     state.views = TableViews()
     state.streams, state.batch_limit = EventStreams(), ConcurrencyLimit(CONCURRENT_BATCHES)
+    state.batch_slots = CallerSlots(CALLER_BATCHES)
     #: Set when the service is told to stop: long polls and event streams then end.
     state.stopping = threading.Event()
     state.metrics.registry.register(FleetMetrics(store))

@@ -74,7 +74,7 @@ class TokenCache:
         if known is None:
             return _unauthorized("the token is unknown: make one with `gemmtune token create`", "invalid_token")
         token, caller = known
-        if refusal := token.refusal(datetime.now(UTC)):
+        if token.may_end and (refusal := token.refusal(datetime.now(UTC))):
             return _unauthorized(f"{refusal}: make another with `gemmtune token create`", "invalid_token")
         return caller
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import orjson
@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from api.answer_service import AnswerService, RenderedAnswer
 from api.auth import Caller, require
-from api.concurrency import ConcurrencyLimit
+from api.concurrency import ConcurrencyLimit, Rests
 from api.device_bests import CachedBest
 from api.http_errors import FieldError, HttpError, responses
 from api.metrics import Metrics
@@ -33,8 +33,9 @@ router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
 MOST_PROBLEMS: Final = 10_000
 #: One batch may compute answers that were not measured for this long.
 _COMPUTING_SECONDS: Final = 1.0
-#: Problems that are checked, and answers that are decompressed and sent, at a time.
+#: Problems that are checked, and answers that are decompressed and sent, at a time; and problems that are looked up.
 _AT_ONCE: Final = 256
+_LOADED_AT_ONCE: Final = 1_000
 _JSON: Final = "application/json"
 
 _PROBLEMS: Final = TypeAdapter(list[ProblemIn])
@@ -108,6 +109,12 @@ def fast_path(answer_service: AnswerService, metrics: Metrics) -> FastPath:
     return measured
 
 
+async def _slot(request: Request) -> AsyncIterator[None]:
+    """Holds one of the caller's slots until the answer is sent."""
+    async with request.app.state.batch_slots.of(request.state.who):
+        yield
+
+
 #: The endpoint parses the body in a worker thread: validating 10,000 problems would hold up every other request.
 _BATCH_BODY: Final[dict[str, Any]] = {
     "requestBody": {"required": True, "content": {_JSON: {"schema": {"$ref": "#/components/schemas/BatchIn"}}}}
@@ -116,7 +123,7 @@ _BATCH_BODY: Final[dict[str, Any]] = {
 
 @router.post(
     "/v1/best:batch", operation_id="getBestBatch", response_model=BatchOut, responses=responses(415),
-    openapi_extra=_BATCH_BODY,
+    openapi_extra=_BATCH_BODY, dependencies=[Depends(_slot)],
 )  # fmt: skip
 async def get_best_batch(request: Request) -> Response:
     """The best known configs for up to 10,000 problems on one device.
@@ -128,7 +135,8 @@ async def get_best_batch(request: Request) -> Response:
     if given != _JSON:
         raise HttpError(415, "not-json", f"the body is sent as {given[:80]!r}: send JSON as {_JSON}")
     body, limit = await request.body(), request.app.state.batch_limit
-    answers = await limit.run(lambda: _counted(answer_all(request.app.state.answer_service, body), request))
+    service = request.app.state.answer_service
+    answers = await limit.run(lambda: _counted(answer_all(service, body, Rests(limit)), request))
     return StreamingResponse(_in_turn(rendered(answers), limit), media_type=_JSON)
 
 
@@ -140,21 +148,33 @@ def _counted(answers: Answers, request: Request) -> Answers:
 
 async def _in_turn(parts: Iterator[bytes], limit: ConcurrencyLimit) -> AsyncIterator[bytes]:
     """Parts of a response, each made when a slot is free: many at once would keep Python from everything else."""
-    while (part := await limit.run(lambda: next(parts, None))) is not None:
+    def following() -> bytes | None:
+        rest = Rests(limit)
+        part = next(parts, None)
+        rest()
+        return part
+
+    while (part := await limit.run(following)) is not None:
         yield part
 
 
-def answer_all(answer_service: AnswerService, body: bytes) -> Answers:
+def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], None] = lambda: None) -> Answers:
     """One answer per problem of a batch; None where there is none.
+
+    Args:
+        rest: called between the parts of the work.
 
     Raises:
         RequestValidationError, HttpError: 422, the body is not a valid batch.
     """
-    batch = _batch(body)
+    batch = _batch(body, rest)
     device = answer_service.device(batch.device)
-    snapshot = answer_service.snapshot
-    known = snapshot.load(device, [asked.key for asked in batch.problems if asked.key])
-    answers: Answers = [known.get(asked.key or "") for asked in batch.problems]
+    snapshot, answers = answer_service.snapshot, Answers()
+    for first in range(0, len(batch.problems), _LOADED_AT_ONCE):
+        keys = [asked.key or "" for asked in batch.problems[first : first + _LOADED_AT_ONCE]]
+        known = snapshot.load(device, keys)
+        answers += map(known.get, keys)
+        rest()
     missing = [place for place, found in enumerate(answers) if found is None]
     problems = _problems(batch.problems, missing)
     if batch.require == "any":
@@ -166,7 +186,7 @@ def answer_all(answer_service: AnswerService, body: bytes) -> Answers:
     return answers
 
 
-def _batch(body: bytes) -> BatchIn:
+def _batch(body: bytes, rest: Callable[[], None]) -> BatchIn:
     """A batch, checked a few problems at a time: checking all at once keeps Python from everything else for 20 ms.
 
     Raises:
@@ -183,6 +203,7 @@ def _batch(body: bytes) -> BatchIn:
             return BatchIn.model_validate_json(body, strict=True)
         batch = BatchIn.model_validate(document | {"problems": problems[:_AT_ONCE]}, strict=True)
         for first in range(_AT_ONCE, len(problems), _AT_ONCE):
+            rest()
             batch.problems += _PROBLEMS.validate_python(problems[first : first + _AT_ONCE], strict=True)
     except ValidationError as error:
         if many := too_many(error):

@@ -6,8 +6,12 @@ after the other would, but each of them holds its locks until the end, and short
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter, to_thread
 
@@ -20,6 +24,10 @@ CONCURRENT_ROUND_CALLS: Final = 3
 #: Concurrent batches of questions. Each occupies Python for a tenth of a second; two at a time make everybody else wait
 #: ten times as long for it.
 CONCURRENT_BATCHES: Final = 1
+#: Batches of one caller in progress, from the first problem looked up to the last byte sent.
+CALLER_BATCHES: Final = 4
+#: Longest rest between two parts of a long call.
+_MOST_REST_SECONDS: Final = 0.05
 
 
 class ConcurrencyLimit:
@@ -35,3 +43,48 @@ class ConcurrencyLimit:
     async def run(self, call: Callable[[], T]) -> T:
         """Waits for a free slot, then returns or raises what `call` does."""
         return await to_thread.run_sync(call, limiter=self._limiter)
+
+    def is_wanted(self) -> bool:
+        """Whether calls wait for a slot."""
+        return self._limiter.statistics().tasks_waiting > 0
+
+
+class CallerSlots:
+    """Requests of each caller that are in progress at once; its further ones wait, and nobody else's do.
+
+    Args:
+        most: of one caller.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        # A caller's slots are forgotten with its last request.
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def of(self, caller: str) -> AsyncIterator[None]:
+        """Waits for a slot of this caller, and holds it while the block runs."""
+        if (slots := self._slots.get(caller)) is None:
+            slots = self._slots[caller] = asyncio.Semaphore(self._most)
+        async with slots:
+            yield
+
+
+class Rests:
+    """Rests between the parts of a long call in a thread while other calls wait for its slot.
+
+    A queue of long calls would keep Python busy without a pause, and every other request would wait for it several
+    times. A call that is alone does not rest.
+
+    Args:
+        limit: of the call.
+    """
+
+    def __init__(self, limit: ConcurrencyLimit) -> None:
+        self._limit, self._since = limit, time.perf_counter()
+
+    def __call__(self) -> None:
+        """Rests for as long as the last part took."""
+        if self._limit.is_wanted():
+            time.sleep(min(time.perf_counter() - self._since, _MOST_REST_SECONDS))
+        self._since = time.perf_counter()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -117,21 +117,23 @@ class DeviceBests:
         self.groups: dict[tuple[str, str], ShapeGroup] = {}
         self.unreadable: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
+        self._runs: list[list[str]] = []
 
-    def index(self, rows: Sequence[tuple[str, str, int, int, int, str]]) -> int:
-        """Adds bests that are not rendered: key, kind and extents of the problem, and kind of the device.
+    def index(self, device_kind: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Adds bests that are not rendered, by key, kind and extents of their problems.
 
         `finish_index` has to follow the last call.
 
         Returns:
             How many of them this version can't read.
         """
+        device_kind, added = sys.intern(device_kind), list[str]()
         groups: dict[tuple[str, str], tuple[list[str], list[tuple[int, int, int]]]] = {}
         wrong = 0
-        for key, kind, m, n, k, device_kind in rows:
+        for key, kind, m, n, k in rows:
             if (known := self.held.get(key)) is not None:
                 # `cuda` < `recorded`: a replay never hides a GPU's own measurement.
-                self.held[key] = min(kind_of(known), sys.intern(device_kind))
+                self.held[key] = min(kind_of(known), device_kind)
                 continue
             if kind == DEFAULT_KIND:
                 head, _, tail = key.rpartition(f"{m}x{n}x{k}")
@@ -144,16 +146,27 @@ class DeviceBests:
             keys, extents = groups.get((head, tail)) or groups.setdefault((head, tail), ([], []))
             keys.append(key)
             extents.append((m, n, k))
-            self.keys.append(key)
-            self.held[key] = sys.intern(device_kind)
+            added.append(key)
+            self.held[key] = device_kind
         for around, (keys, extents) in groups.items():
             self.groups.setdefault(around, ShapeGroup()).extend(keys, extents)
+        self._runs.append(added)
+        # Sorting a million keys at once would keep Python from everything else for a second.
+        added.sort()
+        while len(self._runs) > 1 and len(self._runs[-2]) < 2 * len(self._runs[-1]):
+            self._merge()
         return wrong
+
+    def _merge(self) -> None:
+        last = self._runs.pop()
+        self._runs[-1] += last
+        self._runs[-1].sort()  # takes two sorted runs for what they are
 
     def finish_index(self, version: int) -> None:
         """Ends `index`: all changes up to this one are there."""
-        # Databases compare text by their own rules.
-        self.keys.sort()
+        while len(self._runs) > 1:
+            self._merge()
+        self.keys, self._runs = self._runs.pop() if self._runs else [], []
         self._counts = Counter(map(kind_of, self.held.values()))
         self.version = version
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
@@ -80,11 +78,12 @@ class Snapshot:
                 self._left_out += 1
             self.version = version
 
-    def index(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Adds bests by their keys alone (`Store.best_index`): those of one call after those of the call before."""
-        for device, part in groupby(sorted(rows, key=itemgetter(5)), key=itemgetter(5)):
-            of_device = [(key, kind, m, n, k, device_kind) for key, kind, m, n, k, _, device_kind in part]
-            self._left_out += len(of_device) if quarantined(device) else self._of_device(device).index(of_device)
+    def index(self, device: str, device_kind: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Adds bests of a device by their keys alone, as `Store.best_index` reads them."""
+        if quarantined(device):
+            self._left_out += sum(1 for _ in rows)
+        else:
+            self._left_out += self._of_device(device).index(device_kind, rows)
 
     def finish_index(self, version: int) -> None:
         """Ends `index`: the snapshot contains all changes up to this one."""

@@ -99,7 +99,7 @@ class SnapshotFollower:
         for part in self.store.best_index(_INDEX_ROWS):
             if self._stop.is_set():
                 return snapshot
-            snapshot.index(part)
+            snapshot.index(*part)
             # A revoked token must not stay valid until all is read.
             self._poll_tokens()
         snapshot.finish_index(version)

@@ -88,7 +88,7 @@ def main() -> None:
 def measure(url: str, folder: Path) -> Start:
     """One start of the service on a filled store."""
     with Store.open(url) as store:
-        keys = [row[0] for part in store.best_index(100_000) for row in part]
+        keys = [row.key for _, _, rows in store.best_index(100_000) for row in rows]
         _, secret = tokens.make(store, f"start-{time.time_ns()}", ["read"])
     chosen = random.Random(0).sample(keys, min(_ASKED, len(keys)))
     paths = iter([f"/v1/best?{urlencode(problem_from_key(key).fields())}" for key in chosen])

@@ -86,9 +86,22 @@ def fill(store: Store, count: int, seed: int = 0) -> list[Gemm]:
                 session.execute(_copies(table, first - ahead, copies, ahead, dialect))
             problems += [replace(problem, batch=ahead // made + 1) for problem in problems[first - ahead :][:copies]]
         session.execute(update(CounterRow).where(CounterRow.name.in_(("best", "measurement"))).values(value=count))
-        if dialect == "postgresql":
-            session.execute(text("ANALYZE"))
+    _settle(store)
     return problems
+
+
+def _settle(store: Store) -> None:
+    """Does what PostgreSQL begins by itself within a minute, and would do beside what is measured."""
+    if store.embedded:
+        return
+    with store.transaction() as session:
+        engine = session.connection().engine
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        allow_silence(connection, None)
+        connection.execute(text("SET statement_timeout = 0"))
+        connection.execute(text("VACUUM (ANALYZE)"))
+        # The connection goes back to its pool.
+        connection.execute(text("RESET statement_timeout"))
 
 
 def _kernels(problem: Gemm) -> str:

@@ -73,8 +73,9 @@ def run(problems: int, workers: int, faults: Sequence[str], heartbeat_seconds: f
         store = stack.enter_context(Store.open(both.url(url, both.spectators)))
         ports: list[int] = []
         front = stack.enter_context(ReportingProxy(lambda: _some(ports)))
-        fleet = Fleet(folder, both.url(url, both.clients), heartbeat_seconds, services=_SERVICES,
-                      front=f"http://127.0.0.1:{front.port}")  # fmt: skip
+        # Candidates take as long as on a GPU, so that faults hit workers that hold rounds.
+        fleet = Fleet(folder, both.url(url, both.clients), heartbeat_seconds, "recorded:h200:realtime", _SERVICES,
+                      f"http://127.0.0.1:{front.port}")  # fmt: skip
         ports += fleet.ports
         stack.callback(fleet.stop)
         fleet.workers = [fleet.start_worker() for _ in range(workers)]
@@ -96,7 +97,8 @@ def run(problems: int, workers: int, faults: Sequence[str], heartbeat_seconds: f
                     break
                 # Spreads the faults over the campaign, in proportion to the completed problems.
                 struck = len(storm.faults)
-                if struck < len(faults) and done * len(faults) >= struck * problems * 0.9:
+                due = struck < len(faults) and done * len(faults) >= struck * problems * 0.9
+                if due and weather.may_strike():
                     storm.faults.append(weather.strike(faults[struck]))
                     say(f"{time.monotonic() - started:6.1f} s  {done}/{problems} ended  {storm.faults[-1].kind}")
         storm.seconds = time.monotonic() - started

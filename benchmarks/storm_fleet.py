@@ -5,12 +5,14 @@ from __future__ import annotations
 import signal
 import subprocess
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from sqlalchemy import select
 
 from benchmarks.installation import Installation
+from tuner.errors import StoreError
 from tuner.evidence.campaign_models import RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow
 from tuner.evidence.store import Store
@@ -75,3 +77,11 @@ def running(store: Store) -> list[tuple[str, str]]:
     query = select(WorkerRow.name, ProblemRow.key).select_from(RoundRow).join(WorkerRow).join(ProblemRow)
     with store.transaction() as session:
         return [(name, key) for name, key in session.execute(query.where(RoundRow.status == "running"))]
+
+
+def claimed_since(store: Store, problem_key: str, at: datetime) -> bool:
+    """Whether a round of a problem was claimed after a moment; False while the store can't be read."""
+    query = select(RoundRow.id).join(ProblemRow).where(ProblemRow.key == problem_key, RoundRow.claimed_at > at)
+    with suppress(StoreError), store.transaction() as session:
+        return session.scalar(query.limit(1)) is not None
+    return False

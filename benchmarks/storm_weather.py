@@ -7,22 +7,26 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+import httpx2
+
 from benchmarks.attacks import ATTACKS
 from benchmarks.replicated import Replicated
 from benchmarks.silent_proxy import SilentProxy
-from benchmarks.storm_fleet import Fleet, running
+from benchmarks.storm_fleet import Fleet, claimed_since, running
 from tuner.errors import StoreError
 from tuner.evidence.store import Store
 
 #: How often each fault strikes, in proportion; every one strikes at least once if there are enough.
 FAULTS: Final = {
     "worker killed -9": 6,
+    "worker killed -9 in calm": 2,
     "worker stopped, then continued": 3,
     "service killed -9": 2,
     "service restarted": 2,
@@ -36,6 +40,10 @@ FAULTS: Final = {
 }
 #: How long something is stopped or cut off, at least and at most, in heartbeats: the longest makes workers look gone.
 _PAUSE_HEARTBEATS: Final = (0.2, 2.4)
+#: A worker that is killed in calm is alone in its trouble: services are ready for this long before, and nothing else
+#: strikes until its round begins anew, or for this many heartbeats.
+_CALM_SECONDS: Final = 1.0
+_CALM_HEARTBEATS: Final = 6.0
 _FLOOD_SECONDS: Final = 3.0
 _FLOOD_CONNECTIONS: Final = 100
 
@@ -82,7 +90,12 @@ class Weather:
         self._later: list[threading.Thread] = []
         self._database_back = threading.Event()
         self._database_back.set()
+        self._begins_anew: Callable[[], bool] = lambda: True
         self.recovered: list[datetime] = []
+
+    def may_strike(self) -> bool:
+        """False while the round of a worker that was killed in calm has not begun anew."""
+        return self._begins_anew()
 
     def strike(self, kind: str) -> Fault:
         """One fault of this kind."""
@@ -90,8 +103,10 @@ class Weather:
             # One failure of the database at a time: a second one might have no standby left.
             self._database_back.wait()
         fault = Fault(kind, datetime.now(UTC))
-        if kind.startswith("worker "):
-            place = self._chance.randrange(len(self._fleet.workers))
+        if kind == "worker killed -9 in calm":
+            self._kill_in_calm(fault)
+        elif kind.startswith("worker "):
+            place = self._chance.choice(self._holding() or range(len(self._fleet.workers)))
             fault.problem_key = self._held_by(self._fleet.workers[place].pid)
             fault.at = datetime.now(UTC)
             if kind == "worker killed -9":
@@ -136,6 +151,29 @@ class Weather:
 
     def _note(self) -> None:
         self.recovered.append(datetime.now(UTC))
+
+    def _kill_in_calm(self, fault: Fault) -> None:
+        """Kills a worker in a round when all else is well."""
+        self.calm()
+        while not all(map(_is_ready, self._fleet.ports)):
+            self._fleet.keep()
+            time.sleep(0.1)
+        time.sleep(_CALM_SECONDS)
+        seconds = _CALM_HEARTBEATS * self._fleet.heartbeat_seconds
+        until = time.monotonic() + seconds
+        while not fault.problem_key and time.monotonic() < until:
+            self._fleet.keep()
+            for place in self._holding():
+                pid, fault.at = self._fleet.workers[place].pid, datetime.now(UTC)
+                self._kill_worker(place)
+                # Unless it had just reported its round.
+                if key := self._held_by(pid):
+                    fault.problem_key = key
+                    break
+            time.sleep(0.05)
+        if fault.problem_key:
+            key, at, latest = fault.problem_key, fault.at, time.monotonic() + seconds
+            self._begins_anew = lambda: time.monotonic() > latest or claimed_since(self._store, key, at)
 
     def _kill_worker(self, place: int) -> None:
         process = self._fleet.workers[place]
@@ -183,3 +221,13 @@ class Weather:
         with suppress(StoreError):
             return next((key for name, key in running(self._store) if name.endswith(f"-{pid}")), "")
         return ""
+
+    def _holding(self) -> list[int]:
+        """Places of the workers that hold a round."""
+        return [place for place, worker in enumerate(self._fleet.workers) if self._held_by(worker.pid)]
+
+
+def _is_ready(port: int) -> bool:
+    with suppress(httpx2.TransportError):
+        return httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=2).status_code == 200
+    return False

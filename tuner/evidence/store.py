@@ -238,20 +238,23 @@ class Store:
             gone = best_changes.removed_after(session, version, limit)
         return sorted([*found, *gone], key=lambda change: change[0])[:limit]
 
-    def best_index(self, rows: int) -> Iterator[Sequence[Row[str, str, int, int, int, str, str]]]:
-        """Key, kind and extents of the problem, name and kind of the device of every served best, by key, in parts.
+    def best_index(self, rows: int) -> Iterator[tuple[str, str, Sequence[Row[str, str, int, int, int]]]]:
+        """Every served best in parts: name and kind of a device; key, kind, M, N and K of its problems.
 
         Args:
             rows: of a part.
         """
-        query = select(ProblemRow.key, ProblemRow.kind, ProblemRow.m, ProblemRow.n, ProblemRow.k, DeviceRow.name,
-                       DeviceRow.kind)  # fmt: skip
-        query = query.select_from(ProblemRow).join(BestRow, BestRow.problem_id == ProblemRow.id)
-        query = query.join(DeviceRow, BestRow.device_id == DeviceRow.id).where(BestRow.served).order_by(ProblemRow.key)
+        query = select(ProblemRow.key, ProblemRow.kind, ProblemRow.m, ProblemRow.n, ProblemRow.k)
+        query = query.join(BestRow, BestRow.problem_id == ProblemRow.id).where(BestRow.served)
         with self.transaction() as session:
-            allow_pauses(session.connection())
-            plan_for_all_rows(session.connection())
-            yield from session.connection().execution_options(yield_per=rows).execute(query).partitions()
+            connection = session.connection()
+            allow_pauses(connection)
+            plan_for_all_rows(connection)
+            for device in session.execute(select(DeviceRow.id, DeviceRow.name, DeviceRow.kind)).all():
+                # In the order of both tables' indexes: the first rows come at once, and nothing is sorted on disk.
+                of_device = query.where(BestRow.device_id == device.id).order_by(BestRow.problem_id)
+                parts = connection.execution_options(yield_per=rows).execute(of_device).partitions()
+                yield from ((device.name, device.kind, part) for part in parts)
 
     def served_of(self, device: str, keys: Sequence[str]) -> list[Best | StoreError]:
         """The served bests of these problems on a device model; one measured on a GPU after a replayed one."""

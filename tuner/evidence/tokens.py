@@ -59,6 +59,11 @@ class Token:
     expires_at: datetime | None
     revoked_at: datetime | None
 
+    @property
+    def may_end(self) -> bool:
+        """Whether `refusal` may ever refuse it."""
+        return self.revoked_at is not None or self.expires_at is not None
+
     def refusal(self, now: datetime) -> str | None:
         """Why the token is no longer valid; None while it is."""
         if self.revoked_at is not None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from fastapi.testclient import TestClient
+from starlette.types import Message
 
 from api.access import AccessPolicy
 from api.app import create_app
 from api.bodies import MOST_BODY_BYTES
+from api.concurrency import CALLER_BATCHES
 from api.server import listen
 from api.snapshot_follower import SnapshotFollower
 from gemmtune import Client, GemmtuneError
@@ -345,3 +349,35 @@ def test_a_service_that_is_not_there_is_one_sentence() -> None:
 def test_a_taken_port_is_one_sentence() -> None:
     with listen("127.0.0.1", 0) as taken, pytest.raises(SettingsError, match="--port"):
         listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_batches_of_a_caller_that_reads_no_answers_wait_for_each_other(http: TestClient) -> None:
+    app, begun, read = http.app, list[int](), asyncio.Event()
+    body = orjson.dumps({"problems": [ASKED]})
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    scope = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.4"}, "method": "POST",
+             "path": "/v1/best:batch", "query_string": b"", "headers": headers}  # fmt: skip
+
+    async def ask(number: int) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                begun.append(number)
+            await read.wait()
+
+        await app(dict(scope), receive, send)
+
+    async def five() -> None:
+        asked = [asyncio.create_task(ask(number)) for number in range(CALLER_BATCHES + 1)]
+        while len(begun) < CALLER_BATCHES:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert len(begun) == CALLER_BATCHES
+        read.set()
+        await asyncio.gather(*asked)
+        assert len(begun) == CALLER_BATCHES + 1
+
+    assert http.portal is not None
+    http.portal.call(five)

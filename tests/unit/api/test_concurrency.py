@@ -1,0 +1,76 @@
+"""Long calls take turns and rests, and a caller with many of them waits for itself alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from api import concurrency
+from api.concurrency import CallerSlots, ConcurrencyLimit, Rests
+
+
+def test_a_caller_waits_for_its_own_requests_and_for_nobody_elses() -> None:
+    async def run() -> None:
+        slots, ended = CallerSlots(2), asyncio.Event()
+        held: list[str] = []
+
+        async def request(caller: str) -> None:
+            async with slots.of(caller):
+                held.append(caller)
+                await ended.wait()
+
+        tasks = [asyncio.create_task(request(caller)) for caller in ("many", "many", "many", "other")]
+        while len(held) < 3:
+            await asyncio.sleep(0)
+        assert sorted(held) == ["many", "many", "other"]
+        tasks[0].cancel()
+        while len(held) < 4:
+            await asyncio.sleep(0)
+        assert held[3] == "many"
+        ended.set()
+        await asyncio.gather(*tasks[1:])
+
+    asyncio.run(run())
+
+
+def test_a_call_is_wanted_as_long_as_another_waits_for_its_slot() -> None:
+    async def run() -> None:
+        limit, seen, go_on = ConcurrencyLimit(1), list[bool](), threading.Event()
+
+        def call() -> None:
+            seen.append(limit.is_wanted())
+            go_on.wait()
+            seen.append(limit.is_wanted())
+
+        first = asyncio.create_task(limit.run(call))
+        while not seen:
+            await asyncio.sleep(0.001)
+        second = asyncio.create_task(limit.run(lambda: None))
+        while not limit.is_wanted():
+            await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.gather(first, second)
+        assert (seen, limit.is_wanted()) == ([False, True], False)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("wanted", "rests"), [(False, []), (True, [2.0, 3.0])])
+def test_a_call_rests_for_as_long_as_its_part_took_if_it_is_wanted(
+    monkeypatch: pytest.MonkeyPatch, wanted: bool, rests: list[float]
+) -> None:
+    # A rest is followed by another look at the clock.
+    moments = iter([10.0, 12.0, 20.0, 23.0, 30.0] if wanted else [10.0, 12.0, 20.0])
+    slept = list[float]()
+    clock = SimpleNamespace(perf_counter=lambda: next(moments), sleep=slept.append)
+    monkeypatch.setattr(concurrency, "time", clock)
+    monkeypatch.setattr(concurrency, "_MOST_REST_SECONDS", 5.0)
+    limit = ConcurrencyLimit(1)
+    monkeypatch.setattr(limit, "is_wanted", lambda: wanted)
+    rest = Rests(limit)
+    rest()
+    rest()
+    assert slept == rests
