@@ -5,7 +5,7 @@
 A store of made-up bests and measurements (`benchmarks.service_table`) is served in a process of its own. `first` is the
 first answer after a start, `kept` the median of further ones, `changed` one after a new best with its measurement.
 Bytes are those of zstandard. Answers of `/v1/best` are counted in turns without and with 20 open pages
-(`benchmarks.dashboard.open_pages`), while a new best is committed every 2 s.
+(`benchmarks.open_pages`), while a new best is committed every 2 s.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from urllib.parse import quote, urlencode
 
 from sqlalchemy import text
 
-from benchmarks.dashboard.open_pages import open_pages
+from benchmarks.open_pages import open_pages
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import serving

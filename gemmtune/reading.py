@@ -48,6 +48,10 @@ class Reading:
         """One study with its last finals."""
         return self._ask(f"/v1/studies/{study_id}")
 
+    def study_outlook(self, study_id: int) -> Document:
+        """What trying more candidates is still expected to gain."""
+        return self._ask(f"/v1/studies/{study_id}/outlook")
+
     def ladder(
         self, n: int, k: int, *, device: str | None = None, ms: str | None = None, **fields: int | str
     ) -> Document:

@@ -90,14 +90,15 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
         raise HttpError(422, "bad-input", f"ms has {len(set(ms))} values of M: give at most {MOST_MS}")
 
     device, problem = answer_service.device(query.device), query.problem()
-    model = model_for(device, answer_service.models).model
     bests = answer_service.snapshot
 
-    def document() -> dict[str, Any]:
-        found = ladder(bests, problem, device, ms, model, answer_service.recordings)
-        return LadderOut.model_validate(found).model_dump(mode="json")
-
     def make() -> Rendered:
+        model = model_for(device, answer_service.models).model
+
+        def document() -> dict[str, Any]:
+            found = ladder(bests, problem, device, ms, model, answer_service.recordings)
+            return LadderOut.model_validate(found).model_dump(mode="json")
+
         version = bests.devices[device].version if device in bests.devices else 0
         return views.kept.get(("ladder", problem.key, device, tuple(ms)), (version, id(model)), document)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -18,7 +19,9 @@ from api.views.kept import ViewsDependency
 from api.views.measurements import NOT_MODIFIED, NumberPath, ProblemKey
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
+from tuner.prediction.files import model_for
 from tuner.views import studies, versions
+from tuner.views.outlook import StudyOutlook, outlook
 from tuner.views.studies import Final, Pick, StudyFacts, StudyInFull
 
 router = APIRouter(tags=["views"], dependencies=[Depends(require("read"))])
@@ -72,6 +75,11 @@ class StudyInFullOut(FromAttributes):
     """A study with its last finals."""
 
 
+@fields_of(StudyOutlook)
+class StudyOutlookOut(FromAttributes):
+    """What trying more candidates is still expected to gain."""
+
+
 @router.get("/v1/studies", operation_id="listStudies", response_model=StudiesPage, responses=responses(400))
 def list_studies(
     request: Request, response: Response, query: Annotated[StudiesQuery, Query()], views: ViewsDependency
@@ -99,3 +107,19 @@ async def get_study(request: Request, study_id: NumberPath, views: ViewsDependen
         return views.kept.get(("study", study_id), versions.of_study(views.store, study_id), document)
 
     return await views.answer(request, make)
+
+
+@router.get(
+    "/v1/studies/{study_id:int}/outlook", operation_id="getStudyOutlook", response_model=StudyOutlookOut,
+    responses={**responses(404), **NOT_MODIFIED},
+)  # fmt: skip
+async def get_study_outlook(request: Request, study_id: NumberPath, views: ViewsDependency) -> Response:
+    """The chance that an untried candidate is faster, and what trying all of them is expected to gain."""
+
+    def make() -> Rendered:
+        device = studies.in_short(views.store, study_id).device
+        model = model_for(device, request.app.state.answer_service.models).model
+        version = versions.of_study(views.store, study_id), id(model)
+        return views.kept.get(("outlook", study_id), version, lambda: asdict(outlook(views.store, study_id, model)))
+
+    return await views.answer(request, make, slow=True)

@@ -6,7 +6,7 @@ The store has 10,000 made-up bests, one problem with 100,000 made-up measurement
 it. A time is the median of five visits with an empty cache. Of the column routes, `first` is the first answer after a
 start, `changed` one after a new best with its measurement, `kept` a further one, compressed with zstandard; medians
 of the times in the service's log. Answers of `/v1/best` are counted in turns without and with 20 open pages
-(`benchmarks.dashboard.open_pages`), while a new best is committed every 2 s.
+(`benchmarks.open_pages`), while a new best is committed every 2 s.
 """
 
 from __future__ import annotations

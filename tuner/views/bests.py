@@ -130,7 +130,8 @@ class DeviceColumns:
         return sorted({*session.scalars(changed), *session.scalars(gone)})
 
     def __len__(self) -> int:
-        return len(set(self._bests["key"].tolist())) if self._bests else 0
+        keys = self._bests["key"] if self._bests else ()
+        return int(np.count_nonzero(keys[1:] != keys[:-1])) + 1 if len(keys) else 0
 
     def rows(self, policy: str | None) -> _Rows:
         """Rows of the served bests, or of those of one policy: one a problem, a GPU's own before a replayed one."""

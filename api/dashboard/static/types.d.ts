@@ -954,6 +954,14 @@ declare namespace Api {
     finalists: number;
     best_us: number | null;
   };
+  type StudyOutlookOut = {
+    study_id: number;
+    tried: number;
+    pool: number;
+    chance: number | null;
+    gain: number | null;
+    margin: number;
+  };
   type SummaryOut = {
     progress: ProgressOut;
     gain: api__fleet_schemas__GainOut | null;
@@ -1135,6 +1143,7 @@ declare namespace Api {
     P extends `/v1/campaigns/${string}/problems:columns` ? CampaignColumnsOut :
     P extends `/v1/campaigns/${string}/summary` ? SummaryOut :
     P extends `/v1/devices/${string}/drift` ? DriftOut :
+    P extends `/v1/studies/${string}/outlook` ? StudyOutlookOut :
     P extends `/v1/builds/${string}` ? BuildOut :
     P extends `/v1/campaigns/${string}` ? ProgressOut :
     P extends `/v1/devices/${string}` ? DeviceOut :

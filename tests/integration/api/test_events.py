@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api.app import create_app
 from api.views.hub import EventHub, Listener
 from space.kinds.gemm import Gemm
+from tests.integration.api import asking
 from tests.recorded_store import PATIENT
 from tests.support import DEVICE, FACTS, PROBLEM, keep_best
 from tuner.evidence.store import Store
@@ -76,6 +81,41 @@ def test_a_rounds_life_is_told(store: Store, feed: Feed, board: ProgressBoard) -
     assert ended[-1].data["problems"] == {"parked": 1}
     assert {event.campaign for event in ended} == {campaign.id}
     assert feed.poll() == []
+
+
+def events_of(url: str, last: str, wanted: int) -> list[tuple[str, str, Any]]:
+    """The first events of a stream, each with its id and its data; the connection then is cut."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    connection.request("GET", "/v1/events", headers={"Last-Event-ID": last})
+    with connection.getresponse() as response:
+        found, fields = [], dict[str, str]()
+        while len(found) < wanted:
+            name, _, value = response.readline().decode().strip().partition(": ")
+            fields[name] = value
+            if not name and "event" in fields:
+                found.append((fields["event"], fields["id"], json.loads(fields["data"])))
+                fields = {}
+    connection.close()
+    return found
+
+
+def test_a_cut_stream_goes_on_where_it_ended(tmp_path: Path) -> None:
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store, asking.serving(
+        create_app(store), graceful_seconds=1
+    ) as url:  # fmt: skip
+        ((hello, last, said),) = events_of(url, "", 1)
+        assert (hello, said["resumed"]) == ("hello", False)
+        missed = [keep_best(store, Gemm(m, 256, 256)).problem.key for m in (512, 1024)]
+        (_, _, said), *told = events_of(url, last, 3)
+        assert said["resumed"] is True
+        bests = [data["problem"] for name, _, data in told if name == "best"]
+        assert bests == missed[: len(bests)]
+        assert bests
+        # Each event may be the last one that arrived.
+        (_, _, said), *again = events_of(url, told[0][1], 2)
+        assert said["resumed"] is True
+        assert again[0] == told[1]
 
 
 class Scripted:

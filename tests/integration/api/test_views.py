@@ -191,6 +191,14 @@ class TestStudies:
         assert second["next"] is None
 
 
+    def test_its_outlook_is_kept_until_more_is_tried(self, http: TestClient, filled: Filled) -> None:
+        found = http.get("/v1/studies/2/outlook").json()
+        assert found["tried"] == 60 < found["pool"]
+        assert 0 <= found["gain"] < 1
+        assert 0 <= found["chance"] <= 1
+        problem_of(http.get("/v1/studies/9999/outlook"), 404, "unknown-study")
+
+
 class TestLadders:
     def test_a_weight_has_its_measured_rungs(self, http: TestClient) -> None:
         weight = http.get("/v1/weights", params={"device": DEVICE}).json()["items"][0]
@@ -325,6 +333,7 @@ def test_the_client_has_a_method_for_each_view(http: TestClient, filled: Filled)
             f"/v1/bests:columns?device={DEVICE}": client.best_columns("h200"),
             f"/v1/measurements:columns?problem={key}": client.measurement_columns(problem=key),
             "/v1/measurements/7": client.measurement(7), f"/v1/studies/{study}": client.study(study),
+            f"/v1/studies/{study}/outlook": client.study_outlook(study),
             f"/v1/ladder?n=28672&k=4096&ms=16,128&device={DEVICE}":
                 client.ladder(28672, 4096, ms="16,128", device=DEVICE),
             f"/v1/space?{square}&x=stages&y=tile_k": client.space(64, 64, 64, x="stages", y="tile_k", device=DEVICE),
@@ -348,7 +357,8 @@ def test_the_client_has_a_method_for_each_view(http: TestClient, filled: Filled)
 
 
 @pytest.mark.parametrize("path", [
-    f"/v1/bests:columns?device={DEVICE}", "/v1/measurements:columns", "/v1/studies/1", "/v1/rules", "/v1/failures",
+    f"/v1/bests:columns?device={DEVICE}", "/v1/measurements:columns", "/v1/studies/1", "/v1/studies/2/outlook",
+    "/v1/rules", "/v1/failures",
     f"/v1/space?m=512&n=512&k=512&device={DEVICE}", f"/v1/weights?device={DEVICE}",
     f"/v1/ladder?n=28672&k=4096&device={DEVICE}",
     f"/v1/devices/{DEVICE}/drift", "/v1/campaigns/1/problems:columns", "/v1/layouts/swizzle?format=svg",

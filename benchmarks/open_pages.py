@@ -1,6 +1,6 @@
 """Open pages without a browser: what each asks of the service while it is looked at.
 
-    python -m benchmarks.dashboard.open_pages PORT DEVICE KEY
+    python -m benchmarks.open_pages PORT DEVICE KEY
 
 Half of them show all problems, and ask for the columns anew at each new best; half show the problem with this key, and
 ask after each batch whether a measurement is theirs. They say `open` when all streams are, and end with their input.
@@ -26,7 +26,7 @@ _ZSTD: Final = {"Accept-Encoding": "zstd"}
 @contextmanager
 def open_pages(port: int, device: str, key: str) -> Iterator[None]:
     """The pages in a process of their own, as long as the block runs."""
-    command = [sys.executable, "-m", "benchmarks.dashboard.open_pages", str(port), device, key]
+    command = [sys.executable, "-m", "benchmarks.open_pages", str(port), device, key]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as pages:
         assert pages.stdin
         assert pages.stdout
