@@ -28,13 +28,18 @@ NAVIGATION: Final = [
     {"Home": "README.md"},
     {"Start": [{"Start": "docs/start.md"}, {"Concepts": "docs/concepts.md"}, {"What a number means": "docs/numbers.md"},
                {"Questions and errors": "docs/troubleshooting.md"}, {"Compared with others": "docs/comparison.md"}]},
-    {"Use": [{"From Python and torch": "docs/torch.md"}, {"The API": "docs/api.md"},
-             {"HTTP errors": "docs/http-errors.md"}, {"Recordings": "docs/recordings.md"}]},
+    {"Use": [{"From a model to kernels": "docs/use.md"}, {"On torch tensors": "docs/torch.md"},
+             {"The pages": "docs/dashboard.md"}, {"The API": "docs/api.md"}, {"HTTP errors": "docs/http-errors.md"},
+             {"Recordings": "docs/recordings.md"}, {"Add your card": "docs/contribute-a-card.md"}]},
     {"Operate": [{"Operations": "docs/operations.md"}, {"A fleet": "docs/fleet.md"}, {"Limits": "docs/limits.md"},
                  {"Threat model": "docs/threat-model.md"}]},
     {"How it works": [{"Architecture": "docs/architecture.md"}, {"Search": "docs/search.md"},
-                      {"Measuring": "docs/measuring.md"}, {"Kernels": "docs/kernels.md"}, {"gemv": "docs/gemv.md"},
-                      {"mma_sync": "docs/mma_sync.md"}]},
+                      {"Measuring": "docs/measuring.md"}]},
+    {"Kernels": [{"Overview": "docs/kernels.md"}, {"Clusters, tiles, waves": "docs/kernels/scheduling.md"},
+                 {"Loads, rings and L2": "docs/kernels/memory.md"}, {"Stores": "docs/kernels/epilogue.md"},
+                 {"Splitting K": "docs/kernels/split.md"}, {"Instructions and power": "docs/kernels/issue.md"},
+                 {"Launches": "docs/kernels/launch.md"}, {"Measuring and searching": "docs/kernels/search.md"},
+                 {"gemv": "docs/gemv.md"}, {"mma_sync": "docs/mma_sync.md"}]},
     {"Reference": [{"Commands": "docs/reference/commands.md"}, {"Settings": "docs/reference/settings.md"},
                    {"Routes": "docs/reference/routes.md"}, {"Files and columns": "docs/files.md"}]},
     {"Project": ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]},
@@ -57,20 +62,13 @@ def build(out: Path) -> int:
             "theme": {"name": "material", "font": False, "features": ["navigation.sections", "content.code.copy"]},
             "markdown_extensions": ["tables", "admonition", {"toc": {"permalink": True}}, "pymdownx.superfences"],
             "validation": {"nav": {"omitted_files": "ignore"}, "links": {"not_found": "warn", "anchors": "warn"}},
-            "nav": [*NAVIGATION, *_left_over()],
+            "nav": NAVIGATION,
         }  # fmt: skip
         file = Path(folder) / "mkdocs.yml"
         file.write_text(yaml.safe_dump(settings))
         command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(file)]
         # The theme announces its successor at every build.
         return subprocess.run(command, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}).returncode
-
-
-def _left_over() -> list[dict[str, list[str]]]:
-    """Pages that the navigation does not place yet."""
-    listed = str(NAVIGATION)
-    found = [f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")) if f"docs/{page.name}'" not in listed]
-    return [{"More": found}] if found else []
 
 
 def main() -> None:

@@ -58,8 +58,8 @@ class Filled:
     open_round: RoundTask
 
 
-def fill(store: Store) -> Filled:
-    """Fills an empty store."""
+def fill(store: Store, two_devices: bool = True) -> Filled:
+    """Fills an empty store, with the bests of a second card or without."""
     campaigns, workers, rounds = Campaigns(store), Workers(store, PATIENT), Rounds(store, PATIENT)
     recordings = {name: recording(name) for name in (*NAMES, *LEFT)}
     problems = tuple(each.problem for each in recordings.values())
@@ -76,7 +76,8 @@ def fill(store: Store) -> Filled:
     workers.drain(draining)
     workers.leave(gone)
     _retune(store, recordings[NAMES[0]], faster=0.97)
-    _other_device(store, [recordings[name] for name in NAMES[:3]])
+    if two_devices:
+        _other_device(store, [recordings[name] for name in NAMES[:3]])
     return Filled(problems[: len(NAMES)], campaign.id, draining, open_round)
 
 

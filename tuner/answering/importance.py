@@ -38,6 +38,7 @@ from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.trials import distribution_of
 from workers.measurement import Outcome, Policy
+from workers.replays import replay_part
 
 #: Share of the measured candidates that count as good: their knobs are compared with those of all.
 GOOD: Final = 0.1
@@ -108,6 +109,7 @@ class Why:
         importances: of the knobs that varied, most important first.
         changes: of the winner, knob by knob, illegal ones included; none where the library won.
         runners_up: fastest first.
+        replay: when a GPU measured the served time, and by which kernels; empty where it was not replayed.
     """
 
     problem: Problem
@@ -122,6 +124,7 @@ class Why:
     importances: tuple[KnobImportance, ...]
     changes: tuple[Change, ...]
     runners_up: tuple[RunnerUp, ...]
+    replay: str = ""
 
 
 def why(store: Store, problem: Problem, device: str, model: LearnedModel | None = None) -> Why:
@@ -155,7 +158,7 @@ def why(store: Store, problem: Problem, device: str, model: LearnedModel | None 
         problem, device, winner, best is not None, time_us, run.policy, best.median_us if best else None,
         best.policy if best else None, len(times), _importances(family, alike, centre),
         tuple(_changes(family, problem, device, alike, centre, model)) if own else (),
-        tuple(_runners_up(times, winner, time_us)),
+        tuple(_runners_up(times, winner, time_us)), replay_part(best.winner.measurement.note) if best else "",
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sized
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -64,6 +65,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Estimate the cost witho
 Listed = tuple[str, dict[Problem, int]]
 
 _WATCH_SECONDS = 1.0
+#: Most problems whose replays `show` describes.
+_REPLAYS = 100
 
 
 @app.command()
@@ -178,7 +181,10 @@ def list_campaigns(db: Db = None, url: Url = None, insecure: Insecure = False, a
 def show_one(number: Number, db: Db = None, url: Url = None, insecure: Insecure = False, as_json: Json = False) -> None:
     """Shows a campaign's progress, its gain over cuBLASLt, and its failures by kind."""
     with campaign_client_at(db, url, insecure) as client:
-        show(client.summary(number), as_json, shown.summary)
+        found = client.summary(number)
+        show(found, as_json, shown.summary)
+        if found["replayed"] and not as_json:
+            shown.replays(list(islice(client.problems(number, ProblemStatus.DONE), _REPLAYS)))
 
 
 @app.command()

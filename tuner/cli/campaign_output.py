@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from space.registry import problem_from_key
 from tuner.cli.live import live_line
 from tuner.cli.output import console, notes, table
+from tuner.cli.replays import print_replays
 from tuner.evidence.picks import LIBRARY
 
 Document = dict[str, Any]
-#: Most notes about replays that are printed.
-_NOTES: Final = 3
 NO_WORKER: Final = "no live worker can take it now"
 
 
@@ -105,6 +105,14 @@ def summary(document: Document) -> None:
         console.print(f"  parked: {count} × {reason}")
 
 
+def replays(entries: Sequence[Document]) -> None:
+    """What stands behind the replayed times of a campaign's problems."""
+    for device in sorted({entry["device"] for entry in entries}):
+        notes_of = {problem_from_key(entry["problem"]["key"]): entry["note"] for entry in entries
+                    if entry["device"] == device}  # fmt: skip
+        print_replays(notes_of, device)
+
+
 def results(document: Document) -> None:
     """A campaign's problems."""
     rows = []
@@ -125,8 +133,7 @@ def results(document: Document) -> None:
     # Without any reason, its column is left out.
     shown = len(columns) - (not any(row[-1] for row in rows))
     table(columns[:shown], [row[:shown] for row in rows])
-    for note in sorted({entry["note"] for entry in document["problems"] if "replayed:" in entry["note"]})[:_NOTES]:
-        notes.print(note[note.index("replayed:") :])
+    replays(document["problems"])
     notes.print("configs: --json, or `gemmtune best` for one problem")
 
 

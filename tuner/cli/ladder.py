@@ -10,17 +10,19 @@ import typer
 from space.devices import DEFAULT_DEVICE
 from space.errors import ProblemError
 from space.problem import Problem
+from tuner.answering.answers import MEASURED, Bests
 from tuner.answering.ladder import MS
 from tuner.cli.options import Db, DeviceName, Json, opened_bests
 from tuner.cli.output import console, emit, table
 from tuner.cli.problem_options import asks_weight
+from tuner.cli.replays import print_replays
 from tuner.hints import tune_command
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 from tuner.tables.entries import fields
 from tuner.tables.recorded import recorded_bests
 from tuner.views import ladder as views
-from tuner.views.ladder import RungFacts
+from tuner.views.ladder import Ladder, RungFacts
 
 
 @asks_weight
@@ -40,6 +42,7 @@ def ladder(
     recordings = recorded_bests(settings().recorded_dir)
     with opened_bests(db) as bests:
         found = views.ladder(bests, problem, device, _numbers(ms) if ms else MS, model, recordings)
+        notes = _notes(found, problem, device, bests, recordings)
     if as_json:
         emit({
             "rungs": [{name: value for name, value in fields(each).items() if name not in ("problem", "roofline_us")}
@@ -53,6 +56,7 @@ def ladder(
         for each in found.rungs
     ]  # fmt: skip
     table(("M", "source", "µs", "TFLOP/s", "knobs that differ along the ladder"), rows)
+    print_replays(notes, device)
     for cliff in found.cliffs:
         problem_of_cliff = problem.resized(cliff.m, *problem.extents[1:])
         console.print(f"cliff: {cliff.sentence}; measure again with {len(cliff.again)} configs: "
@@ -60,6 +64,13 @@ def ladder(
     known = sum(each.source == "measured" for each in found.rungs)
     if known and not found.cliffs:
         console.print(f"no cliffs among {known} measured rungs")
+
+
+def _notes(found: Ladder, weight: Problem, device: str, bests: Bests, recordings: Bests) -> dict[Problem, str]:
+    """The notes of the rungs that were measured or recorded."""
+    asked = (weight.resized(rung.m, *weight.extents[1:]) for rung in found.rungs if rung.source in MEASURED)
+    known = ((problem, bests.best(problem, device) or recordings.best(problem, device)) for problem in asked)
+    return {problem: best.winner.measurement.note for problem, best in known if best}
 
 
 def _varied(rung: RungFacts, varied: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from tuner.answering.importance import Why
 from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import console, show, table
 from tuner.cli.problem_options import asks_problem
+from tuner.cli.replays import print_replays
 from tuner.prediction.files import model_for
 from tuner.settings import settings
 
@@ -27,6 +28,7 @@ def _print(found: Why) -> None:
                   f"{what or 'none is served, the fastest follows'}; screened under {found.policy}, it takes "
                   f"{found.time_us:.2f} µs")  # fmt: skip
     console.print(f"  {found.winner.key}")
+    print_replays({found.problem: found.replay}, found.device)
     own = dict(found.winner.values)
     rows = [
         (each.knob, str(own.get(each.knob, "–")), f"{each.share:.0%}", f"{each.cost - 1:+.1%}" if each.cost else "–")

@@ -526,6 +526,7 @@ declare namespace Api {
     importances: KnobImportance[];
     changes: Change[];
     runners_up: RunnerUpOut[];
+    replay: string;
   };
   type KnobImportance = {
     knob: string;

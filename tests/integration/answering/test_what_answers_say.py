@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from space.devices import profile_named
 from space.kinds.gemm import Gemm
 from space.rank import roofline_us
 from tests.fleet import Fleet
+from tests.pages import blocks
 from tests.shell import Shell
 from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.answering.answers import answer
@@ -314,10 +314,9 @@ def test_the_service_answers_from_recordings_too(service: TestClient) -> None:
 
 
 def test_explain_prints_what_the_start_page_shows(fresh: Shell) -> None:
-    text = (ROOT / "README.md").read_text()
-    (block,) = [part for part in text.split("    $ ")[1:] if part.startswith("gemmtune explain")]
-    command, *rest = block.splitlines()
-    shown = [line.strip() for line in takewhile(lambda line: line.startswith("    "), rest)]
+    shell = [block for block in blocks(ROOT / "README.md") if block.language == "console"]
+    ((command, output),) = [one for block in shell for one in block.commands() if one[0].startswith("gemmtune explain")]
+    shown = [line.strip() for line in output.splitlines()]
     printed = [line.strip() for line in fresh(*command.split()[1:]).out.splitlines()]
     for line in shown:
         head, cut, tail = line.partition("…")
