@@ -19,6 +19,8 @@ from space.config import Config
 from space.devices import DeviceProfile, DriverFacts, profile_from
 
 T = TypeVar("T")
+#: How the note of a replayed measurement begins to say when a GPU took it.
+REPLAYED: Final = "replayed:"
 
 Stage = Literal["screen", "final"]
 
@@ -60,6 +62,11 @@ class Policy(StrEnum):
 
 #: The policy of a screening on a GPU; and of those in recordings, which were taken when rounds were the only policy.
 SCREENING, RECORDED_SCREENING = Policy.BURST, Policy.ROUNDS
+
+
+def replay_part(note: str) -> str:
+    """What a measurement's note says of its replay; empty where a GPU took it for this store."""
+    return note[note.index(REPLAYED) :] if REPLAYED in note else ""
 
 
 def screening_policy(device_kind: str) -> Policy:

@@ -9,22 +9,15 @@ from space.config import Config
 from space.problem import Problem
 from space.registry import families_for, family_named
 from workers.kernels.source import sources_digest
-from workers.measurement import Provenance
+from workers.measurement import REPLAYED, Provenance
 
 #: Digits of a digest that are shown.
 SHOWN: Final = 12
-#: How the sentence begins.
-_REPLAYED: Final = "replayed:"
 
 
 def source_here(problem: Problem, arch: str) -> str:
     """Digest of this version's kernels for a problem: the source of every family that competes for it."""
     return sources_digest(families_for(arch, problem), problem)
-
-
-def replay_part(note: str) -> str:
-    """The sentence of `replay_sentence` in a measurement's note; empty where a GPU measured it for this store."""
-    return note[note.index(_REPLAYED) :] if _REPLAYED in note else ""
 
 
 def replay_sentence(config: Config, by: Provenance, moment: datetime | None, here: str) -> str:
@@ -35,7 +28,7 @@ def replay_sentence(config: Config, by: Provenance, moment: datetime | None, her
         here: what `source_here` returns.
     """
     when = f"on {moment:%Y-%m-%d at %H:%M} UTC" if moment else "at an unrecorded time"
-    sentence = f"{_REPLAYED} a GPU measured this {when}"
+    sentence = f"{REPLAYED} a GPU measured this {when}"
     if not family_named(config.family).own:
         return sentence
     then = by.kernel_source_digest

@@ -37,8 +37,7 @@ from tuner.prediction.examples import settled
 from tuner.prediction.expectation import expected_of
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.trials import distribution_of
-from workers.measurement import Outcome, Policy
-from workers.replays import replay_part
+from workers.measurement import Outcome, Policy, replay_part
 
 #: Share of the measured candidates that count as good: their knobs are compared with those of all.
 GOOD: Final = 0.1

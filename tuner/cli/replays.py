@@ -11,9 +11,8 @@ from tuner.cli.output import console
 from tuner.errors import NothingCorrect
 from tuner.settings import settings
 from tuner.studying.candidates import candidates_for, count_worth_trying
-from tuner.studying.open_worker import recorded_devices
-from workers.recorded import RecordedWorker
-from workers.replays import replay_part
+from tuner.studying.open_worker import recorded_worker_of
+from workers.measurement import replay_part
 
 #: Sentences, and problems whose candidates are counted, at most: a count takes a tenth of a second.
 _MOST: Final = 3
@@ -44,10 +43,7 @@ def print_sentences(parts: Iterable[str]) -> None:
 
 def _counted(problem: Problem, device: str) -> tuple[int, int] | None:
     """How many candidates a recording holds, and how many are worth trying; None without a usable recording."""
-    for folder in recorded_devices(settings()):
-        with RecordedWorker(folder, None, compiles=False) as worker:
-            if worker.facts.name != device or worker.recording_of(problem) is None:
-                continue
-            with suppress(NothingCorrect):
-                return len(candidates_for(problem, worker)), count_worth_trying(problem, worker)
+    if worker := recorded_worker_of(problem, device, settings()):
+        with worker, suppress(NothingCorrect):
+            return len(candidates_for(problem, worker)), count_worth_trying(problem, worker)
     return None

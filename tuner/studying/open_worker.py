@@ -6,11 +6,13 @@ import ctypes
 import re
 from pathlib import Path
 
+from space.problem import Problem
 from tuner.errors import DeviceError
 from tuner.settings import Settings
 from workers.builder import BuildCache
 from workers.ports import Worker
 from workers.recorded import RecordedWorker
+from workers.recording import file_name
 
 _FORMS = "auto, cuda:0, recorded:h200, recorded:h200:realtime"
 
@@ -61,6 +63,17 @@ def every_device() -> list[str]:
 def recorded_devices(config: Settings) -> list[Path]:
     """Folders that hold recordings."""
     return sorted({path.parent for path in config.recorded_dir.glob("*/*.parquet")})
+
+
+def recorded_worker_of(problem: Problem, device: str, config: Settings) -> RecordedWorker | None:
+    """A worker that replays a problem of a device without compiling; None where nothing holds a recording of it."""
+    for folder in recorded_devices(config):
+        if (folder / file_name(problem)).exists():
+            worker = RecordedWorker(folder, None, compiles=False)
+            if worker.facts.name == device:
+                return worker
+            worker.close()
+    return None
 
 
 def _cuda_worker(ordinal: int, config: Settings, build_cache: BuildCache | None) -> Worker:
