@@ -39,8 +39,9 @@ from tuner.fleet.campaigns.records import TIMING
 _BESTS: Final = 5_000
 _PATIENCE_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.01
+#: A service makes what pages show in its first seconds.
+_SETTLE_SECONDS: Final = 3.0
 _QUESTIONS_PER_CONNECTION: Final = 20
-#: Fills a store: of this commit, or of one in which these modules had other names.
 #: Cores of the service, and of the attacker and the clients.
 _SERVICE_CORE, _CLIENT_CORE = 0, 1
 #: What is done in place of an attack.
@@ -51,6 +52,7 @@ _CONTROLS: Final = {
 _BEAT_SECONDS: Final = 0.5
 _FACTS: Final = {"name": "NVIDIA H200", "arch": "sm_90a", "kind": "recorded", "uuid": "made-up", "driver": "made up",
                  "sm_count": 132, "l2_bytes": 62_914_560}  # fmt: skip
+#: Fills a store: of this commit, or of one in which these modules had other names.
 _PREPARE: Final = """
 import sys
 from benchmarks.service_table import fill
@@ -226,6 +228,7 @@ def floods_on(
     for name, count in floods:
         with serving(prepared, folder / "service.log") as service:
             make_campaign(service.port, prepared)
+            time.sleep(_SETTLE_SECONDS)
             with Heartbeats(service.port, prepared) as worker, Bystander(service.port, prepared) as other:
                 time.sleep(1.0)
                 seen = attack(name, service.port, prepared, seconds, count)

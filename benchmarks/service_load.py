@@ -3,9 +3,8 @@
     python -m benchmarks.service_load --bests 100000 --out benchmarks/results/service_load.md
 
 The service runs as users run it: `gemmtune serve`, tokens asked for, requests logged and counted. Plain FastAPI runs
-under the same server, granian, and under uvicorn. Each server has one core to itself while it is loaded, and wrk
-(Debian: apt install wrk), which generates the load, another; at half load its connections pause at random between
-requests.
+under the same server, granian, and under uvicorn. Each server has one core to itself while it is loaded, and what
+generates the load another: wrk (Debian: apt install wrk), or at half load `benchmarks.paced_load`.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from urllib.parse import urlencode
 import httpx2
 import psutil
 
+from benchmarks.paced_load import latencies_ms
 from benchmarks.published import add_out, publish
 from benchmarks.service_table import DEVICE, fill, put_best
 from benchmarks.serving import Running, process, serving
@@ -43,8 +43,8 @@ from tuner.evidence.store import Store
 from tuner.settings import database_url
 
 _CONNECTIONS: Final = 32
-#: Cores of the servers and of wrk.
-_SERVER_CORE, _WRK_CORE = 0, 1
+#: Cores of the servers, and of what loads them.
+_SERVER_CORE, _CLIENT_CORE = 0, 1
 #: Servers of the bare endpoint.
 _BARE: Final = ("granian", "uvicorn")
 #: Problems of one batch, the service's limit.
@@ -54,10 +54,6 @@ local paths = {}
 for line in io.lines("%s") do paths[#paths + 1] = line end
 math.randomseed(%d)
 request = function() return wrk.format("GET", paths[math.random(#paths)]) end
-"""
-#: Exponential pauses make arrivals as random as those of many clients.
-_PAUSES: Final = """
-delay = function() return math.floor(-%f * math.log(1 - math.random()) + 0.5) end
 """
 
 
@@ -170,7 +166,7 @@ def measure(folder: Path, db: Path, problems: list[Problem], secret: str, second
         rate = statistics.median(turn.rate for turn in full["service"]) / 2
         for _ in range(turns):
             for name in ("service", "granian"):
-                half[name].append(load.run(running[name], rate))
+                half[name].append(load.paced(running[name], rate))
         return Figures(
             ours.seconds_to_ready, full, half, [batch_ms(http, problems, turn) for turn in range(15)],
             [freshness_ms(http, db, turn) for turn in range(10)],
@@ -243,22 +239,19 @@ class Load:
         self._paths, self._folder, self._secret, self._seconds = paths, folder, secret, seconds
         self._runs = 0
 
-    def run(self, server: Running, per_second: float | None = None) -> Turn:
-        """One turn, at full speed or at about `per_second`.
+    def run(self, server: Running) -> Turn:
+        """One turn at full speed.
 
         Raises:
             RuntimeError: a response was not 2xx, or was missing.
         """
         self._runs += 1
-        text = _LUA % (self._paths, self._runs)
-        if per_second:
-            text += _PAUSES % (_CONNECTIONS / per_second * 1e3)
         script = self._folder / f"{self._runs}.lua"
-        script.write_text(text)
-        command = ["taskset", "-c", str(_WRK_CORE), "wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{self._seconds:.0f}s"]
+        script.write_text(_LUA % (self._paths, self._runs))
+        command = ["taskset", "-c", str(_CLIENT_CORE), "wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{self._seconds:.0f}s"]
         command += ["--latency", "-s", str(script), "-H", f"Authorization: Bearer {self._secret}"]
         command += [f"http://127.0.0.1:{server.port}"]
-        before, busy, began = cpu_seconds(server.pid), busy_seconds(), time.monotonic()
+        spent = Spent(server.pid)
         said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         if "Non-2xx" in said or "Socket errors" in said:
             raise RuntimeError(said)
@@ -266,9 +259,34 @@ class Load:
         count = re.search(r"(\d+) requests in", said)
         assert rate is not None, said
         assert count is not None, said
-        spent = cpu_seconds(server.pid) - before
-        others = (busy_seconds() - busy - spent) / (time.monotonic() - began)
-        return Turn(float(rate[1]), _ms(said, "50%"), _ms(said, "99%"), spent / int(count[1]) * 1e6, others * 100)
+        return Turn(float(rate[1]), _ms(said, "50%"), _ms(said, "99%"), *spent.of(int(count[1])))
+
+    def paced(self, server: Running, per_second: float) -> Turn:
+        """One turn of `benchmarks.paced_load`, on the same core."""
+        self._runs += 1
+        paths = self._paths.read_text().splitlines()
+        anywhere = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {_CLIENT_CORE})
+        try:
+            spent = Spent(server.pid)
+            ms = latencies_ms(server.port, paths, self._secret, per_second, self._seconds, _CONNECTIONS, self._runs)
+            used = spent.of(len(ms))
+        finally:
+            os.sched_setaffinity(0, anywhere)
+        return Turn(len(ms) / self._seconds, ms[len(ms) // 2], ms[int(len(ms) * 0.99)], *used)
+
+
+class Spent:
+    """Processor time since its making."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._began = pid, time.monotonic()
+        self._server, self._machine = cpu_seconds(pid), busy_seconds()
+
+    def of(self, requests: int) -> tuple[float, float]:
+        """Microseconds of the server for each request, and what others used, in percent of a core."""
+        server, machine = cpu_seconds(self._pid) - self._server, busy_seconds() - self._machine
+        return server / requests * 1e6, (machine - server) / (time.monotonic() - self._began) * 100
 
 
 def cpu_seconds(pid: int) -> float:
