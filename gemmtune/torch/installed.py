@@ -33,6 +33,8 @@ log = logging.getLogger("gemmtune.torch")
 OVERLOADS: Final = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "_scaled_mm", "_scaled_mm.out")
 #: Places of the other arguments of `_scaled_mm`.
 _SCALES, _BIAS, _SCALE_RESULT, _OUT_DTYPE, _FAST = slice(2, 4), 4, 5, 6, 7
+#: dtypes that torch's own operators multiply on a GPU; others only by `_scaled_mm`, or not at all.
+_MULTIPLIED: Final = frozenset({torch.bfloat16, torch.float16, torch.float32})
 #: `_scaled_mm` takes K and N that are multiples of this.
 _STEP: Final = 16
 #: Any alpha but 1: scales multiply the product as alpha does.
@@ -114,10 +116,9 @@ class Installed:
         a, b, out = parts.a, parts.b, kwargs.get("out")
         added = parts.bias if parts.bias is not None else parts.source
         kind = (
-            overload, a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype,
-            None if added is None else (added.shape, added.stride(), added.dtype), parts.alpha == 1.0, parts.output,
-            parts.promoted, parts.scaling,
-            a.dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest",
+            overload, a.shape, a.stride(), a.dtype, a.get_device(), b.shape, b.stride(), b.dtype, b.get_device(),
+            None if added is None else (added.shape, added.stride(), added.dtype, added.get_device()),
+            parts.alpha == 1.0, parts.output, parts.promoted, parts.scaling, a.dtype is torch.float32 and _tf32(),
         )  # fmt: skip
         found = self._kinds.get(kind, _UNKNOWN)
         if found is _UNKNOWN:
@@ -125,7 +126,8 @@ class Installed:
         if found is None or (kind in self._captured_only and not _capturing(a)):
             return None
         if out is not None and not (
-            found.writes(out) and separate(out, found.strides, a, b, parts.bias, parts.source)
+            found.writes(out)
+            and separate(out, found.strides, a, b, parts.bias, parts.source, *(parts.scales or ()))
         ):
             self.passed += 1
             return None
@@ -231,6 +233,14 @@ def _originals(key: str, source: Exact) -> Iterator[tuple[str, Any]]:
             log.info("aten::%s is not overridden: %s", overload, error)
 
 
+def _tf32() -> bool:
+    """Whether torch may multiply f32 as tf32; not where settings contradict each other, which torch refuses to tell."""
+    try:
+        return bool(torch.get_float32_matmul_precision() != "highest")
+    except RuntimeError:
+        return False
+
+
 def _capturing(a: Tensor) -> bool:
     return bool(a.is_cuda and torch.cuda.is_current_stream_capturing())
 
@@ -250,7 +260,7 @@ def _takes_scales(best: Best) -> bool:
 
 
 def _override(made: Installed, overload: str, original: Any) -> Callable[..., Tensor]:  # noqa: ANN401
-    place, shapes = (1 if overload.startswith("addmm") else 0), _shapes_of(made.source)
+    place, shapes = (1 if overload.startswith("addmm") else 0), _shapes_of(made.source, overload.startswith("bmm"))
 
     def run(keyset: Any, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
         # Most of what is passed on ends here: the host's time counts.
@@ -264,12 +274,12 @@ def _override(made: Installed, overload: str, original: Any) -> Callable[..., Te
     return run
 
 
-def _shapes_of(source: Exact) -> frozenset[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Shapes of A and B, as matrices and as batches, in the products of a table."""
+def _shapes_of(source: Exact, batches: bool) -> frozenset[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Shapes of A and B, as matrices or as batches, in the products of a table."""
     problems = [best.problem for best in source.bests.values() if isinstance(best.problem, Gemm)]
-    single = {((each.m, each.k), (each.k, each.n)) for each in problems if each.batch == 1}
-    batches = {((each.batch, each.m, each.k), (each.batch, each.k, each.n)) for each in problems}
-    return frozenset[tuple[tuple[int, ...], tuple[int, ...]]](single | batches)
+    if batches:
+        return frozenset(((each.batch, each.m, each.k), (each.batch, each.k, each.n)) for each in problems)
+    return frozenset(((each.m, each.k), (each.k, each.n)) for each in problems if each.batch == 1)
 
 
 def _scaled_parts(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts | None:
@@ -312,12 +322,13 @@ def _parts(overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Part
     if overload.startswith("_scaled_mm"):
         return _scaled_parts(args, kwargs)
     if not overload.startswith("addmm"):
-        return Parts(args[0], args[1]) if len(args) == 2 else None
-    if len(args) != 3:
+        return Parts(args[0], args[1]) if len(args) == 2 and args[0].dtype in _MULTIPLIED else None
+    if len(args) != 3 or args[1].dtype not in _MULTIPLIED:
         return None
     added, a, b = args
     alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
-    if not isinstance(alpha, int | float) or not isinstance(beta, int | float):
+    if not isinstance(alpha, int | float) or not isinstance(beta, int | float) or not alpha or not beta:
+        # What is multiplied by 0 is not read: not even a NaN of it reaches C.
         return None
     if added.dim() == 1:
         return Parts(a, b, bias=added, alpha=float(alpha)) if beta == 1 else None
@@ -329,7 +340,7 @@ def _problem(parts: Parts, scales: str = "") -> Gemm | None:
     a, b = parts.a, parts.b
     if a.numel() == 0 or b.numel() == 0 or a.dtype not in OUTPUT_OF:
         return None
-    if a.dtype is torch.float32 and torch.get_float32_matmul_precision() == "highest":
+    if a.dtype is torch.float32 and not _tf32():
         return None
     alpha = _SCALED if parts.scaling and not scales else parts.alpha
     output = parts.output or OUTPUT_OF[a.dtype]
