@@ -17,6 +17,7 @@ from api.schemas import PRINTABLE, Body, Moment, Strict
 from tuner.evidence import revocations
 from tuner.evidence.records import Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask
+from workers.measurement import Policy
 
 router = APIRouter(tags=["workers"])
 Reader, Admin = Depends(require("read")), Depends(require("admin"))
@@ -38,6 +39,7 @@ class FactsIn(Strict):
     sm_count: Annotated[int, Field(ge=1, le=10_000)]
     l2_bytes: Annotated[int, Field(ge=0, le=2**40)]
     memory_bytes: Annotated[int, Field(ge=0, le=2**50)] = 0
+    screening: Policy | None = None
 
 
 class WorkerIn(Body):

@@ -48,7 +48,7 @@ def main() -> None:
     options.add_argument("--family", default="sm90_wgmma")
     add_out(options)
     given = options.parse_args()
-    replays = [replay for replay in read_replays(given.recordings, family_named(given.family)) if replay.configs]
+    replays = [replay for replay in read_replays([given.recordings], family_named(given.family)) if replay.configs]
     text = _table(replays, [fit(replay, given.family) for replay in replays])
     print(text)
     publish("estimate", given.out, text, read=[given.recordings])

@@ -189,8 +189,8 @@ class Fleet:
         return Hand(self, number)
 
     def campaign(self, problems: Sequence[Gemm] = PROBLEMS, **rest: object) -> Campaign:
-        rest.setdefault("budget", CampaignBudget(candidates=20, rounds=11))
-        request = CampaignRequest("test", tuple(problems), (("NVIDIA H200", "cuda"),), **rest)  # type: ignore[arg-type]
+        rest = {"devices": (("NVIDIA H200", "cuda"),), "budget": CampaignBudget(candidates=20, rounds=11)} | rest
+        request = CampaignRequest("test", tuple(problems), **rest)  # type: ignore[arg-type]
         return self.campaigns.create(request)[0]
 
 

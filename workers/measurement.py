@@ -60,18 +60,13 @@ class Policy(StrEnum):
         return cls.ROUNDS if value == "cold_graph" else None
 
 
-#: The policy of a screening on a GPU; and of those in recordings, which were taken when rounds were the only policy.
+#: The policy of screenings on a GPU; and of those in recordings from when rounds were the only policy.
 SCREENING, RECORDED_SCREENING = Policy.BURST, Policy.ROUNDS
 
 
 def replay_part(note: str) -> str:
     """What a measurement's note says of its replay; empty where a GPU took it for this store."""
     return note[note.index(REPLAYED) :] if REPLAYED in note else ""
-
-
-def screening_policy(device_kind: str) -> Policy:
-    """The policy of screenings on a `cuda` or a `recorded` device."""
-    return RECORDED_SCREENING if device_kind == "recorded" else SCREENING
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +228,7 @@ class DeviceFacts:
         uuid: the one card, or the digest of the recording.
         driver: driver version.
         sm_count, l2_bytes, memory_bytes: as the driver reports them.
+        screening: policy under which a recorded device was screened; None for that of old recordings, and on a GPU.
     """
 
     name: str
@@ -243,6 +239,12 @@ class DeviceFacts:
     sm_count: int
     l2_bytes: int
     memory_bytes: int = 0
+    screening: Policy | None = None
+
+    @property
+    def screens_under(self) -> Policy:
+        """The policy of its screenings."""
+        return SCREENING if self.kind == "cuda" else self.screening or RECORDED_SCREENING
 
     @property
     def profile(self) -> DeviceProfile:

@@ -77,7 +77,7 @@ class RecordedRound:
     @property
     def policy(self) -> Policy:
         """The policy of the recording's screenings."""
-        return next(iter(self._screened.values())).policy
+        return self._recording.screens_under
 
     @property
     def provenance(self) -> Provenance:
@@ -198,10 +198,11 @@ class RecordedWorker:
                 f"GEMMTUNE_RECORDED_DIR at a folder that has some"
             )
         self._open: dict[Path, Recording] = {}
-        first = self._recording(self._files[0]).facts
+        first = self._recording(self._files[0])
         digest = hashlib.sha256("\n".join(path.name for path in self._files).encode()).hexdigest()
-        self._facts = replace(first, kind="recorded", uuid=digest[:16])
-        self._builder.arch = first.arch
+        screening = first.screens_under
+        self._facts = replace(first.facts, kind="recorded", uuid=digest[:16], screening=screening)
+        self._builder.arch = first.facts.arch
 
     @property
     def facts(self) -> DeviceFacts:

@@ -29,6 +29,7 @@ from workers.measurement import (
     Clocks,
     DeviceFacts,
     Measurement,
+    Policy,
     Provenance,
     Verification,
     from_json,
@@ -36,9 +37,9 @@ from workers.measurement import (
 )
 from workers.parquet import NotParquet, ParquetTable, read_parquet
 
-#: 2 added `taken_at`. Older files are read as if it were empty.
-SCHEMA_VERSION: Final = 2
-READABLE: Final = (1, 2)
+#: 2 added `taken_at`, 3 `product_joules`. Older files are read as if they were empty.
+SCHEMA_VERSION: Final = 3
+READABLE: Final = (1, 2, 3)
 _META: Final = b"gemmtune"
 
 _COLUMNS: Final = (
@@ -46,9 +47,9 @@ _COLUMNS: Final = (
     # Fields of `Verification`, and of `Clocks`.
     "elements", "mismatches", "worst_ratio", "reference",
     "sm_mhz", "memory_mhz", "power_w", "temperature_c", "throttle_reasons",
-    "build_digest", "note", "provenance", "taken_at",
+    "build_digest", "note", "provenance", "taken_at", "product_joules",
 )  # fmt: skip
-_ADDED: Final = ("taken_at",)
+_ADDED: Final = ("taken_at", "product_joules")
 
 Recorded = tuple[Measurement, Provenance]
 
@@ -70,6 +71,15 @@ class Recording:
     measurements: tuple[Recorded, ...]
     digest: str
     taken_at: tuple[datetime | None, ...] = ()
+
+    @property
+    def screens_under(self) -> Policy:
+        """The policy of its screenings."""
+        return next(one.policy for one, _ in self.measurements if one.stage == "screen")
+
+    def of_policy(self, policy: Policy) -> list[Measurement]:
+        """What was measured under one policy."""
+        return [one for one, _ in self.measurements if one.policy is policy]
 
 
 def file_name(problem: Problem) -> str:
@@ -128,7 +138,7 @@ def _schema() -> Any:  # noqa: ANN401  (PyArrow is untyped)
         "median_us": pa.float64(), "samples_us": pa.list_(pa.float64()), "elements": pa.int64(),
         "mismatches": pa.int64(), "worst_ratio": pa.float64(), "sm_mhz": pa.int32(), "memory_mhz": pa.int32(),
         "power_w": pa.float64(), "temperature_c": pa.int32(), "throttle_reasons": pa.list_(pa.string()),
-        "provenance": pa.int32(), "taken_at": pa.timestamp("us", tz="UTC"),
+        "provenance": pa.int32(), "taken_at": pa.timestamp("us", tz="UTC"), "product_joules": pa.float64(),
     }  # fmt: skip
     return pa.schema([(name, types.get(name, pa.string())) for name in _COLUMNS])
 

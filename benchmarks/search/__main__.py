@@ -34,12 +34,12 @@ def main() -> None:
     """Runs everything that the file of runs lacks, then prints the table and writes the requested files."""
     given = _arguments()
     quiet()
-    plan = Plan(str(given.recordings), given.family, given.model_seeds, given.trees, given.most)
+    plan = Plan(tuple(map(str, given.recordings)), given.family, given.model_seeds, given.trees, given.most)
     setting = plan.setting()
     shapes = given.problems or [replay.problem.shape for replay in setting.replays]
     places = [place for place, replay in enumerate(setting.replays) if replay.problem.shape in shapes]
     asked = wanted(setting, given.strategies, places, given.seeds, given.most)
-    read = [given.recordings, *([given.runs] if given.runs and given.runs.exists() else [])]
+    read = [*given.recordings, *([given.runs] if given.runs and given.runs.exists() else [])]
     orders = kept(given.runs)
     failures: Failures = {}
     missing = units_of((run for run in asked if run.key not in orders), setting)
@@ -63,7 +63,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--recordings", type=Path, default=Path("recorded/h200"))
+    options.add_argument("--recordings", type=Path, nargs="+", default=[Path("recorded/h200")])
     options.add_argument("--family", default="sm90_wgmma")
     options.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
     options.add_argument("--problems", nargs="*", help="search only these shapes; all recordings are training data")

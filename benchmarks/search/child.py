@@ -36,11 +36,11 @@ class Plan:
     """Inputs that every process loads for itself.
 
     Attributes:
-        recordings: folder.
+        recordings: folders.
         most: measurements of a run.
     """
 
-    recordings: str
+    recordings: tuple[str, ...]
     family: str
     model_seeds: int
     trees: int
@@ -49,7 +49,7 @@ class Plan:
     def setting(self) -> Setting:
         """All recordings; those that are not searched are training data."""
         family = family_named(self.family)
-        return Setting(read_replays(Path(self.recordings), family), family, self.model_seeds, self.trees)
+        return Setting(read_replays(map(Path, self.recordings), family), family, self.model_seeds, self.trees)
 
 
 @dataclass(frozen=True)

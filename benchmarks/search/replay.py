@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,12 +55,12 @@ class Replay:
         return np.concatenate([reached, np.full(most - len(reached), reached[-1])])
 
 
-def read_replays(folder: Path, family: Family) -> list[Replay]:
-    """Every recording of a folder, in order of its name."""
+def read_replays(folders: Iterable[Path], family: Family) -> list[Replay]:
+    """Every recording of the folders, in order of its name."""
     replays = []
-    for path in sorted(folder.glob("*.parquet")):
+    for path in (path for folder in folders for path in sorted(folder.glob("*.parquet"))):
         recording = read_recording(path)
-        measured = [m for m, _ in recording.measurements if m.config.family == family.name]
+        measured = [m for m in recording.of_policy(recording.screens_under) if m.config.family == family.name]
         configs = tuple(dict.fromkeys(m.config for m in measured if m.stage == "screen"))
         times = settled(measured)
         time_us = np.array([times.get(config, np.inf) for config in configs])

@@ -55,7 +55,7 @@ def main() -> None:
     given = options.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     family = family_named(given.family)
-    setting = Setting(read_replays(given.recordings, family), family, 1, given.trees)
+    setting = Setting(read_replays([given.recordings], family), family, 1, given.trees)
     text = "\n\n".join([
         f"{len(setting.replays)} recorded problems, each searched with a model of the others and with the analytic "
         f"model alone; at most {given.most} measurements.",

@@ -1,4 +1,4 @@
-"""`gemmtune recordings`: lists recordings and exports them for other tools."""
+"""`gemmtune recordings`: lists recordings, exports them for other tools, and saves a store's studies as recordings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated, Any, Final
 import orjson
 import typer
 
+from space.devices import DEFAULT_DEVICE
 from tuner.cli.commands import group
-from tuner.cli.options import Json
+from tuner.cli.options import Db, DeviceName, Json, open_store
 from tuner.cli.output import console, emit, say
 from tuner.errors import ExportError
 from tuner.files import export_file
 from tuner.settings import settings
+from tuner.studying.saved import save as save_studies
 from tuner.tables.from_recordings import table_of_recordings
 from tuner.tables.recorded import FILE
 from tuner.tables.tables import table_bytes
@@ -24,7 +26,7 @@ from workers.recording import Recording, read_recording
 
 FORMATS: Final = ("t4", "json")
 
-app = group("Recordings of real GPUs: list them, or export them for other tools.")
+app = group("Recordings of real GPUs: list them, save a store's studies as such, or export them for other tools.")
 
 Source = Annotated[Path | None, typer.Argument(help="A recording, or a folder of them. \\[default: those that ship]")]
 
@@ -71,6 +73,19 @@ def export(
                 export_file(target, orjson.dumps(document))
                 written.append(str(target))
     say(f"{len(written)} files written to {out}", {"written": written}, as_json)
+
+
+@app.command()
+def save(
+    out: Annotated[Path, typer.Argument(help="Output folder.")],
+    device: DeviceName = DEFAULT_DEVICE,
+    db: Db = None,
+    as_json: Json = False,
+) -> None:
+    """Saves what GPUs of one model measured in a store as recordings, one per problem; files that exist are kept."""
+    with open_store(db, create=False) as store:
+        written = save_studies(store, device, out)
+    say(f"{len(written)} recordings written to {out}", {"written": [str(path) for path in written]}, as_json)
 
 
 def _files(source: Path | None) -> list[Path]:

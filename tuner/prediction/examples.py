@@ -21,7 +21,7 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.evidence.store import Store
-from workers.measurement import RECORDED_SCREENING, SCREENING, Measurement, Outcome, Policy
+from workers.measurement import SCREENING, Measurement, Outcome, Policy
 from workers.recording import read_recording
 
 #: Fewest correct candidates of a group; fewer say nothing about differences between candidates.
@@ -52,8 +52,8 @@ class Group:
         return hashlib.sha256("\n".join([self.problem.key, self.device, *lines]).encode()).hexdigest()
 
 
-def from_recordings(folder: Path, family: Family, policy: Policy = RECORDED_SCREENING) -> list[Group]:
-    """One group per recording in `folder`.
+def from_recordings(folder: Path, family: Family) -> list[Group]:
+    """One group per recording in `folder`, of what was measured under the policy of its screenings.
 
     Raises:
         RecordingError: a file can't be read.
@@ -61,7 +61,7 @@ def from_recordings(folder: Path, family: Family, policy: Policy = RECORDED_SCRE
     groups = []
     for path in sorted(folder.glob("*.parquet")):
         recording = read_recording(path)
-        measured = [measurement for measurement, _ in recording.measurements if measurement.policy is policy]
+        measured = recording.of_policy(recording.screens_under)
         groups.append(_group(recording.problem, recording.facts.name, measured, family, path.name))
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 

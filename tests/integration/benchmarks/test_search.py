@@ -26,7 +26,7 @@ def setting() -> Iterator[Setting]:
     with pytest.MonkeyPatch.context() as patch:
         # A judgement from fewer folds is coarser, and takes a third of the time.
         patch.setattr("tuner.prediction.train.MOST_FOLDS", 3)
-        yield Setting(read_replays(RECORDINGS, FAMILY), FAMILY, model_seeds=1, trees=40)
+        yield Setting(read_replays([RECORDINGS], FAMILY), FAMILY, model_seeds=1, trees=40)
 
 
 def without_asked(_: Replay, others: Sequence[Replay]) -> tuple[int, ...]:

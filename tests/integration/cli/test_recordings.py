@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,15 @@ from typer.testing import CliRunner
 
 from gemmtune.command import app
 from space.errors import ProblemError
-from tests.support import FAMILY, PROBLEM, record_problem
+from space.kinds.gemm import Gemm
+from tests.support import FAMILY, PROBLEM, PROVENANCE, measured, record_problem, study_key
 from tuner.cli.record import part_of, shared
-from tuner.errors import ExportError
+from tuner.errors import ExportError, NothingCorrect
+from tuner.evidence.store import Store
 from workers.errors import RecordingError
+from workers.measurement import Policy
+from workers.recorded import RecordedWorker
+from workers.recording import read_recording
 
 CONFIGS = [FAMILY.config({"tile_n": n}) for n in range(8, 129, 8)]
 
@@ -45,6 +51,26 @@ def test_export_writes_results_and_metadata_once(recording: Path, tmp_path: Path
     assert len(json.loads(before)["results"]) == len(CONFIGS)
     assert json.loads(run("export", recording, "--out", tmp_path / "t4", "--json"))["written"] == []
     assert Path(written[0]).read_bytes() == before
+
+
+def test_a_stores_studies_are_saved_once_and_replay_under_their_own_policy(tmp_path: Path) -> None:
+    database, out = f"sqlite:///{tmp_path / 'tuned.db'}", tmp_path / "saved"
+    with Store.open(database) as store:
+        for policy, configs in ((Policy.BURST, CONFIGS), (Policy.ROUNDS, CONFIGS[:3])):
+            study = store.begin_study(replace(study_key(), policy=policy))
+            rows = [measured(config, 10.0 + place, policy=policy) for place, config in enumerate(configs)]
+            store.record_many(study.id, rows, PROVENANCE)
+        replayed = store.begin_study(replace(study_key(Gemm(64, 64, 64)), device_kind="recorded"))
+        store.record(replayed.id, measured(CONFIGS[0], problem=Gemm(64, 64, 64)), PROVENANCE)
+    (path,) = json.loads(run("save", out, "--db", database, "--json"))["written"]
+    saved = read_recording(Path(path))
+    assert saved.problem == PROBLEM
+    assert [one.config for one, _ in saved.measurements] == CONFIGS
+    with RecordedWorker(out, None) as worker:
+        assert worker.facts.screens_under is worker.begin(PROBLEM).policy is Policy.BURST
+    with pytest.raises(NothingCorrect, match="tune there first"):
+        run("save", out, "--db", database)
+    assert list(out.iterdir()) == [Path(path)]
 
 
 def test_a_folder_is_shared_as_one_file_that_replays(recording: Path, tmp_path: Path) -> None:

@@ -32,6 +32,13 @@ def test_a_recording_comes_back_as_it_was(tmp_path: Path) -> None:
     assert {by for _, by in recording.measurements} == {PROVENANCE}
 
 
+def test_joules_come_back(tmp_path: Path) -> None:
+    row = replace(measured(CONFIGS[0], stage="final"), product_joules=0.125)
+    write_recording(tmp_path / "r.parquet", PROBLEM, FACTS, [(row, PROVENANCE)])
+    ((back, _),) = read_recording(tmp_path / "r.parquet").measurements
+    assert back.product_joules == 0.125
+
+
 def test_a_recording_is_never_overwritten(tmp_path: Path) -> None:
     path = record_problem(tmp_path, CONFIGS)
     before = path.read_bytes()
@@ -54,7 +61,7 @@ def test_another_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
     table = pq.read_table(path)
     meta = json.loads(table.schema.metadata[b"gemmtune"]) | {"schema": 99}
     pq.write_table(table.replace_schema_metadata({b"gemmtune": json.dumps(meta)}), path)
-    with pytest.raises(RecordingError, match="has 99, this version reads schema 1 to 2"):
+    with pytest.raises(RecordingError, match="has 99, this version reads schema 1 to 3"):
         read_recording(path)
 
 

@@ -22,7 +22,7 @@ from space.registry import config_named, families_for, family_named
 from tuner.errors import ResultRefused
 from tuner.evidence.physics import impossible
 from tuner.evidence.picks import LIBRARY
-from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage, screening_policy
+from workers.measurement import DeviceFacts, Measurement, Outcome, Policy, Provenance, Stage
 
 #: Most measurements per report, samples per measurement, characters per text.
 MOST_MEASUREMENTS: Final = 2_000
@@ -102,7 +102,7 @@ def check_measurements(measurements: Sequence[Measurement], problem: Problem, fa
             raise ResultRefused(f"a config is reported twice in stage {stage}: a round measures it once under a policy")
         configs = [*dict.fromkeys(config for config, _ in of_stage)]
         check_legal(problem, facts.profile, configs, "screen" if stage == "screen" else "final")
-    screening = screening_policy(facts.kind)
+    screening = facts.screens_under
     # Not the worker's own figures where the card is known: fewer multiprocessors would make any time possible.
     profile = find_profile(facts.name) or facts.profile
     for measurement in measurements:

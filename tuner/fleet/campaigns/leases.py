@@ -14,7 +14,7 @@ from tuner.errors import LeaseLost, UnknownRound
 from tuner.evidence import codec
 from tuner.evidence.campaign_models import CampaignProblemRow, RoundRow, WorkerRow
 from tuner.evidence.models import ProblemRow, StudyRow
-from workers.measurement import DeviceFacts
+from workers.measurement import DeviceFacts, from_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def held(session: Session, round_id: int, lease: str, token_id: int | None) -> L
         if session.scalar(_rounds_of(token_id).where(RoundRow.id == round_id)) is None:
             raise UnknownRound(f"this token has no round {round_id}: claim one")
         raise lost(round_id)
-    problem, facts = codec.problem_of(row.key), DeviceFacts(**row.facts)
+    problem, facts = codec.problem_of(row.key), from_document(DeviceFacts, row.facts)
     return LeasedRound(problem, row.problem_id, facts, row.device_id, row.worker_id, row.study_id, row.source)
 
 

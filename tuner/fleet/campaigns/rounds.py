@@ -34,7 +34,7 @@ from tuner.fleet.campaigns.workers import touch
 from tuner.fleet.queue.choice import queue_of
 from tuner.studying.screening import Trial
 from tuner.studying.study import names_of, source_of
-from workers.measurement import Outcome, Provenance, Stage, screening_policy, to_json
+from workers.measurement import Outcome, Provenance, Stage, to_json
 
 #: After this many candidates, the winners of similar problems have been tried.
 _LATE: Final = 64
@@ -85,7 +85,7 @@ class Rounds:
             touch(session, self._queue, holder.worker_id, token_id)
             competing = names_of(families_for(holder.facts.arch, holder.problem))
             name, kind = holder.facts.name, holder.facts.kind
-            key = StudyKey(holder.problem, name, kind, screening_policy(kind), competing, source_of(provenance))
+            key = StudyKey(holder.problem, name, kind, holder.facts.screens_under, competing, source_of(provenance))
             study = studies.begin(session, key, holder.problem_id, holder.device_id)
             keep(session, BEGUN, round_id, lease, study=study.id)
             tried, finals_done = _past(session, study.id)

@@ -12,13 +12,14 @@ import pytest
 import sqlalchemy as sa
 
 from space.kinds.gemm import Gemm
+from space.registry import problem_from_key
 from tests.fleet import PROBLEMS, Fleet, facts, failing, provenance, time_of
 from tests.support import DEVICE, FAMILY, measured
 from tuner.errors import FleetError, LeaseLost, ResultRefused, SlotTaken, WorkerGone
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
-from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus
-from workers.measurement import Measurement, Outcome
+from tuner.fleet.campaigns.records import CampaignBudget, CampaignStatus, ProblemStatus, RoundReport
+from workers.measurement import Measurement, Outcome, Policy
 
 
 @pytest.fixture
@@ -357,6 +358,19 @@ class TestWorkers:
         fleet.workers.register("two", replay)
         with pytest.raises(SlotTaken, match="one"):
             fleet.workers.register("one", replay)
+
+    def test_a_recorded_worker_screens_under_its_recordings_policy(self, fleet: Fleet) -> None:
+        fleet.campaign(devices=((DEVICE, "recorded"),))
+        replay = replace(facts(), kind="recorded", screening=Policy.SUSTAINED)
+        task = fleet.rounds.claim(fleet.workers.register("replay", replay).worker_id)
+        assert task is not None
+        fleet.rounds.begin(task.round_id, task.lease, provenance())
+        rows = [measured(FAMILY.config({}), problem=problem_from_key(task.problem_key), policy=policy)
+                for policy in (Policy.BURST, Policy.SUSTAINED)]  # fmt: skip
+        with pytest.raises(ResultRefused, match="screens under sustained"):
+            fleet.rounds.finish(task.round_id, task.lease, RoundReport((rows[0],), provenance(), 0.0))
+        fleet.rounds.finish(task.round_id, task.lease, RoundReport((rows[1],), provenance(), 0.0))
+        assert replace(replay, kind="cuda").screens_under is Policy.BURST
 
     def test_a_draining_worker_gets_no_more(self, fleet: Fleet) -> None:
         fleet.campaign()

@@ -1,0 +1,59 @@
+"""Saves the studies of a store as recordings, one file per problem: others can replay them and learn from them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from space.devices import profile_named
+from space.problem import Problem
+from space.registry import problem_from_key
+from tuner.errors import NothingCorrect
+from tuner.evidence.records import StoredMeasurement
+from tuner.evidence.store import Store
+from workers.measurement import DeviceFacts, Outcome
+from workers.recording import file_name, write_recording
+
+
+def save(store: Store, device: str, folder: Path) -> list[Path]:
+    """Writes what GPUs of one model measured: of each problem the study with the most correct screenings.
+
+    Files that exist are kept. Replays and revoked measurements are left out.
+
+    Args:
+        device: GPU model.
+
+    Raises:
+        NothingCorrect: the store has nothing to save.
+        ProfileError: the device is unknown.
+        RecordingError: a file can't be written.
+    """
+    studies: dict[Problem, dict[int, list[StoredMeasurement]]] = defaultdict(lambda: defaultdict(list))
+    for row in store.every(device):
+        if row.device_kind == "cuda":
+            studies[problem_from_key(row.measurement.problem_key)][row.study_id].append(row)
+    written = []
+    for problem, found in studies.items():
+        rows, path = max(found.values(), key=_screened), folder / file_name(problem)
+        if _screened(rows) and not path.exists():
+            measured = [(row.measurement, row.provenance) for row in rows]
+            write_recording(path, problem, _facts(device, rows[0]), measured, [row.taken_at for row in rows])
+            written.append(path)
+    if not written:
+        raise NothingCorrect(f"the store has no correct measurement of {device} that {folder} lacks: tune there first")
+    return written
+
+
+def _screened(rows: list[StoredMeasurement]) -> int:
+    """Number of correct screenings."""
+    told = (row.measurement for row in rows)
+    return sum(one.stage == "screen" and one.outcome is Outcome.CORRECT for one in told)
+
+
+def _facts(device: str, row: StoredMeasurement) -> DeviceFacts:
+    """The device: the card's profile, and the card that measured first."""
+    profile, by = profile_named(device), row.provenance
+    return DeviceFacts(
+        device, profile.arch.name, "cuda", by.device_uuid, by.driver, profile.sm_count, profile.l2_bytes,
+        profile.memory_bytes,
+    )  # fmt: skip
