@@ -15,9 +15,8 @@ from api.http_errors import responses
 from api.pages import PageQuery, page_of
 from api.schemas import PRINTABLE, Body, Moment, Strict
 from tuner.evidence import revocations
-from tuner.evidence.records import Revocation
+from tuner.evidence.records import Policy, Revocation
 from tuner.fleet.campaigns.records import DeviceFacts, HeartbeatReply, Registration, RoundProgress, RoundTask
-from workers.measurement import Policy
 
 router = APIRouter(tags=["workers"])
 Reader, Admin = Depends(require("read")), Depends(require("admin"))
