@@ -38,7 +38,7 @@ PORTS: Final = {"workers.ports", "workers.measurement", "workers.errors"}
 USES_IMPLEMENTATIONS: Final = {
     "tuner.studying.open_worker", "tuner.prediction.examples", "tuner.cli.checkup", "tuner.studying.recorder",
     "tuner.cli.record", "tuner.cli.recordings", "tuner.fleet.builds", "tuner.fleet.agent.build_cache",
-    "tuner.answering.staleness",
+    "tuner.answering.staleness", "tuner.studying.saved",
     "tuner.tables.recorded", "tuner.tables.from_recordings", "tuner.tables.programs",
 }  # fmt: skip
 
