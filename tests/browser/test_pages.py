@@ -149,6 +149,10 @@ class TestExplain:
         page.wait_for_selector("#verdict h2:has-text('Legal')")
 
 
+def test_a_rule_has_a_page(opened: Opener) -> None:
+    opened("/rules?id=smem.capacity").wait_for_selector("h1:text('smem.capacity')")
+
+
 def test_hostile_names_are_text(opened: Opener) -> None:
     for path in ("/campaigns", "/campaign?id=1"):
         page = opened(path)

@@ -19,10 +19,9 @@ PROBLEM = f"/problem?key={FIRST}"
 PAGES = [
     ("/?m=4096&n=4096&k=4096", ".answer .measured"), ("/problems", ".forest-row a"), (PROBLEM, "#changes figure"),
     ("/compare?a=1&b=2", "tbody tr"), ("/space", ".bars a:text('smem.capacity')"), ("/rules", "main a"),
-    ("/rules?id=smem.capacity", "h1:text('smem.capacity')"), ("/explain", "#verdict h2"),
-    ("/layouts", ".drawing svg"), ("/campaigns", "progress"), ("/campaign?id=1", "chart-cells figure"),
-    ("/fleet", "chart-lanes figure"), ("/failures", ".bars"), ("/ladder?n=6144&k=4096", "chart-lines figure"),
-    ("/devices", "tbody a"), ("/device?name=NVIDIA+H200", ".bars"),
+    ("/explain", "#verdict h2"), ("/layouts", ".drawing svg"), ("/campaigns", "progress"),
+    ("/campaign?id=1", "chart-cells figure"), ("/fleet", "chart-lanes figure"), ("/failures", ".bars"),
+    ("/ladder?n=6144&k=4096", "chart-lines figure"), ("/devices", "tbody a"), ("/device?name=NVIDIA+H200", ".bars"),
 ]  # fmt: skip
 #: Colours in the pixels of a canvas that are neither transparent nor the most frequent one.
 INKS = """canvas => {

@@ -151,7 +151,7 @@ class MeasurementColumns:
                 at = at[rows.ids[at] % step == 0]
                 columns, configs = rows.columns(session, at)
             else:
-                total, last, rows = self._read(session, wanted)
+                total, last, rows = self._asked(session, wanted)
                 step = rows.step
                 columns, configs = rows.columns(session, None)
         return {
@@ -161,15 +161,18 @@ class MeasurementColumns:
 
     def _hold_all(self, session: Session) -> bool:
         """Whether the store is small enough to hold all its rows; reads those that are new."""
-        newest, ids = session.scalar(select(func.max(_Row.id))) or 0, self._all.ids
-        # Another store was restored here.
-        if len(ids) and newest < ids[-1]:
-            self._all, ids = Rows(), self._all.ids[:0]
+        newest = session.scalar(select(func.max(_Row.id))) or 0
         if newest > MOST_HELD:
             self._all = Rows()
-        elif not len(ids) or newest > ids[-1]:
-            self._all.add(_read(session, [_Row.id > (int(ids[-1]) if len(ids) else 0)], 1))
-        return newest <= MOST_HELD
+            return False
+        last = int(self._all.ids[-1]) if len(self._all.ids) else 0
+        if newest > last:
+            self._all.add(_read(session, [_Row.id > last], 1))
+        # Another store was restored here, or a lower id was committed later.
+        if newest < last or len(self._all.ids) < session.scalars(select(func.count(_Row.id))).one():
+            self._all = Rows()
+            self._all.add(_read(session, [], 1))
+        return True
 
     def _places(self, session: Session, wanted: Wanted) -> npt.NDArray[np.intp]:
         """Places of the wanted rows among all."""
@@ -180,7 +183,7 @@ class MeasurementColumns:
         studies = set(session.scalars(select(StudyRow.id).where(*of_study)))
         return first + np.flatnonzero(self._all.of_studies(studies)[first:])
 
-    def _read(self, session: Session, wanted: Wanted) -> tuple[int, int, Rows]:
+    def _asked(self, session: Session, wanted: Wanted) -> tuple[int, int, Rows]:
         """Number of wanted rows, the last one's id, and the rows; those read before are not read again."""
         where = _conditions(wanted)
         total, last = session.execute(select(func.count(_Row.id), func.max(_Row.id)).where(*where)).one()

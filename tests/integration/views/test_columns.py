@@ -14,13 +14,14 @@ from space.kinds.gemm import DTYPES, Gemm
 from space.problem import MAX_EXTENT
 from space.rank import may_reach_power_limit, roofline_us
 from space.registry import families_for
-from tests.support import DEVICE, FAMILY, PROVENANCE, keep_best, measured, study_key
+from tests.support import DEVICE, FAMILY, PROBLEM, PROVENANCE, keep_best, measured, study_key
 from tuner.answering.staleness import staleness
 from tuner.evidence.records import Best
 from tuner.evidence.stats import order_interval_us
 from tuner.evidence.store import Store
 from tuner.views.bests import BestColumns
 from tuner.views.columnar import coded_at
+from tuner.views.measurements import MeasurementColumns, Wanted
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.shapes import CLASSES
 from workers.build import digest_of
@@ -66,6 +67,17 @@ def test_values_that_no_row_has_are_left_out() -> None:
     column = coded_at(["a", "b", "a", "c"], np.array([3, 0, 2], np.int32))
     assert [column["values"][place] for place in column["at"]] == ["c", "a", "a"]
     assert sorted(column["values"]) == ["a", "c"]
+
+
+def test_measurements_of_a_restored_store_replace_those_before() -> None:
+    with Store.open("sqlite://") as store, Store.open("sqlite://") as restored:
+        for n in (256, 512, 1024):
+            keep_best(store, Gemm(512, n, 256))
+        columns = MeasurementColumns(store)
+        assert columns.document(Wanted())["total"] == 3
+        keep_best(restored)
+        columns._store = restored
+        assert columns.document(Wanted())["columns"]["problem"]["values"] == [PROBLEM.key]
 
 
 def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
