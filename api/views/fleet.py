@@ -170,7 +170,7 @@ async def list_failures(request: Request, query: Annotated[FailuresQuery, Query(
     def make() -> Rendered:
         return views.kept.get(wanted, failures.version(views.store, wanted), document)
 
-    return await views.answer(request, make)
+    return await views.answer(request, make, slow=True)
 
 
 @router.get(

@@ -113,12 +113,14 @@ def failures(store: Store, wanted: FailureFilter) -> Failures:
     """The failures that are wanted, in groups."""
     with store.transaction() as session:
         where = _conditions(wanted)
-        measured = session.scalar(select(func.count(_Row.id)).where(*where)) or 0
-        failed = [*where, _Row.outcome == wanted.outcome if wanted.outcome else _Row.outcome != "correct"]
-        total = session.scalar(select(func.count(_Row.id)).where(*failed)) or 0
+        failed = _Row.outcome == wanted.outcome if wanted.outcome else _Row.outcome != "correct"
+        counts = func.count(_Row.id), func.count(_Row.id).filter(failed)
+        measured, total = session.execute(select(*counts).where(*where)).one()
         query = (
             select(_Row.id, _Row.outcome, ConfigRow.family, _Row.detail, _Row.problem_id, _Row.config_id, _Row.taken_at)
-            .join(ConfigRow, ConfigRow.id == _Row.config_id).where(*failed)
+            .join(ConfigRow, ConfigRow.id == _Row.config_id)
+            # An index is searched for the ids, not the whole table.
+            .where(_Row.id.in_(select(_Row.id).where(*where, failed)))
         )  # fmt: skip
         rows = session.execute(query.order_by(_Row.id.desc()).limit(MOST_READ)).all()
         groups: dict[tuple[str, str, str], _Group] = {}

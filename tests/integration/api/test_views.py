@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from xml.etree import ElementTree
 
@@ -11,6 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
+from api import importance, views
 from api.app import create_app
 from api.views.bests import BestColumnsOut
 from gemmtune import Client
@@ -22,8 +25,7 @@ from tests.recorded_store import DEVICE, HOSTILE, NAMES, OTHER_DEVICE, Filled, r
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest
-from tuner.views import measurements
-from tuner.views.bests import DeviceColumns
+from tuner.views import bests, failures, funnel, measurements, spaces
 from tuner.views.measurements import MeasurementColumns, Wanted
 
 
@@ -103,7 +105,7 @@ class TestBests:
         with TestClient(create_app(store)) as client:
             # Set while the service starts; a slow machine may need longer.
             client.app.state.shown.warmed.wait(60)  # type: ignore[attr-defined]
-            monkeypatch.setattr(DeviceColumns, "document", None)
+            monkeypatch.setattr(bests.DeviceColumns, "document", None)
             assert client.get("/v1/bests:columns", params={"device": DEVICE}).json()["rows"] == len(NAMES)
 
     def test_an_unknown_device_is_refused_with_those_that_are_known(self, http: TestClient) -> None:
@@ -368,6 +370,36 @@ def test_what_the_client_has_is_not_sent_again(http: TestClient, path: str) -> N
     first = http.get(path)
     again = http.get(path, headers={"If-None-Match": first.headers["etag"]})
     assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+
+
+@pytest.mark.parametrize(("where", "name", "path"), [
+    (bests.DeviceColumns, "document", f"/v1/bests:columns?device={DEVICE}&policy=burst"),
+    (MeasurementColumns, "document", "/v1/measurements:columns?after=3"),
+    (spaces, "space_of", f"/v1/space?m=640&n=512&k=512&device={DEVICE}"),
+    (funnel, "counts_of", f"/v1/funnel?m=640&n=512&k=512&device={DEVICE}"),
+    (failures, "failures", "/v1/failures?outcome=timeout"), (views.bests, "drift", f"/v1/devices/{OTHER_DEVICE}/drift"),
+    (views.ladder, "ladder", f"/v1/ladder?n=28672&k=4096&ms=7&device={DEVICE}"),
+    (views.studies, "outlook", "/v1/studies/3/outlook"),
+    (importance, "why", f"/v1/importance?m=16&n=28672&k=4096&device={DEVICE}"),
+])  # fmt: skip
+def test_what_enumerates_holds_nobody_up(
+    http: TestClient, monkeypatch: pytest.MonkeyPatch, where: object, name: str, path: str
+) -> None:
+    begun, go_on, found = threading.Event(), threading.Event(), getattr(where, name)
+
+    def held(*args: object, **options: object) -> object:
+        begun.set()
+        go_on.wait(60)
+        return found(*args, **options)
+
+    monkeypatch.setattr(where, name, held)
+    with ThreadPoolExecutor(1) as other:
+        asked = other.submit(http.get, path)
+        assert begun.wait(60)
+        assert http.get("/v1/caller").status_code == 200
+        assert not asked.done()
+        go_on.set()
+        assert asked.result().status_code == 200
 
 
 def test_drift_says_what_a_new_driver_changed(http: TestClient) -> None:
