@@ -425,6 +425,7 @@ declare namespace Api {
     sm_count: number;
     l2_bytes: number;
     memory_bytes?: number;
+    screening?: Policy | null;
   };
   type FailureGroupOut = {
     outcome: string;
