@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -81,6 +82,12 @@ def config_document(config: Config) -> dict[str, Any]:
 
 def _config(content: Mapping[str, Any]) -> Config:
     return family_named(content["family"]).config(content["knobs"])
+
+
+def content_of(document: Mapping[str, Any]) -> str:
+    """The hash of everything in a table but its `content`."""
+    known = {name: value for name, value in document.items() if name != "content"}
+    return hashlib.sha256(canonical(known)).hexdigest()
 
 
 def canonical(document: Mapping[str, Any] | str | None) -> bytes:

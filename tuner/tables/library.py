@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from tuner.errors import UnknownDevice
@@ -10,7 +9,7 @@ from tuner.evidence.picks import LIBRARY, paired
 from tuner.evidence.records import Best, Outcome
 from tuner.evidence.stats import ratio
 from tuner.evidence.store import Store
-from tuner.tables.entries import canonical, entry
+from tuner.tables.entries import content_of, entry
 from tuner.tables.tables import SCHEMA, chosen_bests
 
 
@@ -24,7 +23,7 @@ def library_table(store: Store, device: str) -> dict[str, Any]:
     if not entries:
         raise UnknownDevice(f"no best on {device!r} was compared with cuBLASLt's candidates: tune with the extra `gpu`")
     document: dict[str, Any] = {"schema": SCHEMA, "device": device, "entries": entries}
-    return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
+    return document | {"content": content_of(document)}
 
 
 def library_best(store: Store, best: Best) -> Best | None:

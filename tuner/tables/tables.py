@@ -6,7 +6,6 @@ everything but itself and is the strong ETag over HTTP.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from space.errors import SpaceError
 from space.problem import Problem
 from tuner.errors import TableError, UnknownDevice
 from tuner.evidence.records import Best
-from tuner.tables.entries import best_of, canonical, entry
+from tuner.tables.entries import best_of, canonical, content_of, entry
 from workers.measurement import Policy
 
 # Reading a table needs no database.
@@ -60,7 +59,7 @@ def table_of(bests: Iterable[Best], device: str) -> dict[str, Any]:
         "device": device,
         "entries": [entry(best) for best in sorted(bests, key=lambda best: best.problem.key)],
     }
-    return document | {"content": hashlib.sha256(canonical(document)).hexdigest()}
+    return document | {"content": content_of(document)}
 
 
 def read_table(path: Path) -> list[Best]:
@@ -80,10 +79,9 @@ def read_document(path: Path) -> dict[str, Any]:
     """
     try:
         document: dict[str, Any] = json.loads(path.read_bytes())
-        known = {name: value for name, value in document.items() if name != "content"}
         if document["schema"] != SCHEMA:
             raise TableError(f"{path} is a {document['schema']!r}, not a {SCHEMA!r}: export it again")
-        if hashlib.sha256(canonical(known)).hexdigest() != document["content"]:
+        if content_of(document) != document["content"]:
             raise TableError(f"{path} was changed: its content does not match its hash; export it again")
         return document
     except OSError as error:

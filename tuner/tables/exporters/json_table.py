@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from tuner.tables.entries import canonical
+from tuner.tables.entries import canonical, content_of
 from tuner.tables.exporters.guard import Guarded
 from tuner.tables.exporters.wanted import Wanted
 
@@ -29,7 +28,7 @@ def document(table: Guarded) -> dict[str, object]:
         "left_out": dict(table.left_out),
         "min_gain": table.min_gain,
     }
-    return found | {"content": hashlib.sha256(canonical(found)).hexdigest()}
+    return found | {"content": content_of(found)}
 
 
 def next_step(table: Guarded, wanted: Wanted) -> str:

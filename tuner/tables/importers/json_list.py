@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from space.errors import ProblemError
 from space.registry import problem_from_key
+from tuner.tables.entries import content_of
 from tuner.tables.importers.source import Asked, Source
 from tuner.tables.problems import count_of, from_fields
 from tuner.tables.shapes import Shapes, Tally
@@ -50,10 +51,11 @@ def _of_table(document: dict[str, Any], where: str) -> Shapes:
         raise ProblemError(f"{where} is a {document['schema']!r}, not a {_SCHEMA!r}: export it again")
     tally = Tally()
     try:
-        for number, entry in enumerate(document["entries"], 1):
-            tally.add(problem_from_key(entry["problem"]["key"]), 1, f"{where}, entry {number}")
-        for number, key in enumerate(document.get("library") or (), 1):
-            tally.add(problem_from_key(key), 1, f"{where}, library {number}")
+        keys = [entry["problem"]["key"] for entry in document["entries"]] + list(document.get("library") or ())
+        if content_of(document) != document["content"]:
+            raise ProblemError(f"{where} was changed: its content does not match its hash; export it again")
+        for number, key in enumerate(keys, 1):
+            tally.add(problem_from_key(key), 1, f"{where}, problem {number}")
     except (KeyError, TypeError, AttributeError) as error:
         raise ProblemError(f"{where} is not a table ({error!r}): export it again") from error
     return tally.shapes()

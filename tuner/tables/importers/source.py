@@ -67,15 +67,27 @@ class Source:
         Raises:
             ProblemError: a limit is exceeded, or the file is broken; with the line.
         """
+        if most is not None and self._has_more_lines(most):
+            raise ProblemError(f"{self.path}, line {most + 1:,}: more than {most:,} lines: give a shorter list")
         number = 0
         with self._opened(lambda: f"{self.path}, line {number + 1}") as text:
             while line := text.readline(MOST_LINE + 1):
                 number += 1
                 if len(line) > MOST_LINE:
                     raise ProblemError(f"{self.path}, line {number}: longer than {MOST_LINE:,} characters")
-                if most is not None and number > most:
-                    raise ProblemError(f"{self.path}, line {number:,}: more than {most:,} lines: give a shorter list")
                 yield number, (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
+
+    def _has_more_lines(self, most: int) -> bool:
+        """Counts lines before one of them is parsed, which takes much longer; False for a file that breaks before."""
+        count = 0
+        try:
+            for piece in self.chunks():
+                count += piece.count("\n")
+                if count > most:
+                    return True
+        except ProblemError:
+            pass  # said with its line when the lines are read
+        return False
 
     def chunks(self) -> Iterator[str]:
         """The text in pieces.

@@ -1,0 +1,146 @@
+"""Files cut off at any byte and files with any byte changed: read as what they say, or refused in one sentence."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gemmtune.command import app
+from space.errors import ProblemError
+from space.kinds.gemm import Gemm
+from tests.unit.tuner.tables.test_exporters import CUBIN, WON, entry, guarded, table, written
+from tests.unit.tuner.tables.test_importers import MM, SCALED, UNTUNED, VLLM, trace
+from tuner.errors import TableError
+from tuner.files import export_folder
+from tuner.tables.bundles import read_bundle
+from tuner.tables.entries import canonical
+from tuner.tables.importers import shapes_of
+from tuner.tables.importers.source import Asked
+from tuner.tables.tables import read_table
+
+CUTLASS: dict[str, Any] = {
+    "m": 16, "n": 128, "k": 64, "batch_count": 1, "layout": "tnt", "beta": 0.0, "dtype_a": "bf16", "dtype_b": "bf16",
+    "dtype_c": "bf16", "dtype_d": "bf16", "dtype_acc": "f32",
+}  # fmt: skip
+#: A small file of every source that needs no torch; those whose format says where it ends, and text by lines.
+WHOLE: dict[str, bytes] = {
+    "trace.json": trace(MM, MM).encode(),
+    "trace.json.gz": gzip.compress(trace(MM).encode(), mtime=0),
+    "list.json": json.dumps([{"m": 1, "n": 2, "k": 3}, {"m": 4, "n": 5, "k": 6, "count": 7}]).encode(),
+    "cutlass.json": json.dumps([CUTLASS]).encode(),
+    "table.json": canonical(table(entry(WON))),
+    "list.csv.gz": gzip.compress(b"m,n,k\n1,2,3\n4,5,6\n", mtime=0),
+    "config.json": b'{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}',
+}
+LINES: dict[str, bytes] = {
+    "list.csv": b"m,n,k,dtype,count\n16,128,64,bf16,3\n1,2,3,int8,1\n",
+    "untuned.csv": (UNTUNED + SCALED.format(scale=1, fast=0, bias="BFloat16")).encode(),
+    "server.log": ("INFO starting\n" + VLLM).encode(),
+}
+ASKED = Asked(ms=(16,), block_scaled_as="fp8_e4m3")
+
+
+def outcome(path: Path, content: bytes) -> object:
+    """The problems with their counts, or the sentence that refuses the file; anything else fails the test."""
+    path.write_bytes(content)
+    try:
+        return dict(shapes_of([path], ASKED).counts)
+    except ProblemError as error:
+        assert "\n" not in str(error)
+        assert str(path.name) in str(error)
+        return str(error)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_file_that_says_where_it_ends_is_refused_wherever_it_is_cut(tmp_path: Path, name: str) -> None:
+    content = WHOLE[name]
+    steps = range(len(content)) if len(content) < 700 else range(0, len(content), 7)
+    for size in steps:
+        found = outcome(tmp_path / name, content[:size])
+        # A trace is whole once its list of events has ended.
+        whole = name == "trace.json" and size == len(content) - 1
+        assert isinstance(found, str) or found == {} or whole, (size, found)
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_list_of_lines_that_is_cut_has_no_problem_but_its_own(tmp_path: Path, name: str) -> None:
+    content = LINES[name]
+    whole = outcome(tmp_path / name, content)
+    assert isinstance(whole, dict)
+    for size in range(len(content)):
+        found = outcome(tmp_path / name, content[:size])
+        last = content[:size].count(b"\n")
+        ended = content[:size].rpartition(b"\n")[0]
+        # Lines that are whole mean what they meant; only the last may be cut within a number.
+        if isinstance(found, dict) and ended:
+            before = outcome(tmp_path / name, ended + b"\n")
+            kept = set(before) if isinstance(before, dict) else set()
+            assert len(set(found) - kept) <= 1, (size, last)
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *LINES])
+def test_any_changed_byte_is_read_or_refused(tmp_path: Path, name: str) -> None:
+    content, chance = bytearray((WHOLE | LINES)[name]), random.Random(name)
+    for _ in range(150):
+        place, byte = chance.randrange(len(content)), chance.randrange(256)
+        before, content[place] = content[place], byte
+        outcome(tmp_path / name, bytes(content))
+        content[place] = before
+
+
+def test_a_refused_source_writes_no_list_and_keeps_the_one_before(tmp_path: Path) -> None:
+    (tmp_path / "good.csv").write_bytes(LINES["list.csv"])
+    (tmp_path / "bad.csv").write_bytes(LINES["list.csv"] + b"1,2\n")
+    out = tmp_path / "shapes.csv"
+    for before in (None, "kept"):
+        if before:
+            out.write_text(before)
+        sources = [str(tmp_path / name) for name in ("good.csv", "bad.csv")]
+        done = CliRunner().invoke(app, ["shapes", *sources, "--out", str(out)])
+        assert done.exit_code != 0
+        assert (out.read_text() if out.exists() else None) == before
+        assert {path.name for path in tmp_path.iterdir()} - {"shapes.csv"} == {"bad.csv", "good.csv"}
+
+
+def test_ten_million_rows_are_refused_without_parsing_or_holding_them(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(b"m,n,k\n")
+        rows = b"".join(b"%d,4096,4096\n" % (m + 1) for m in range(4096)) * 24
+        for _ in range(102):
+            file.write(rows)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProblemError, match=r"rows\.csv\.gz, line 1,000,001: more than 1,000,000 lines"):
+            shapes_of([path])
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_table_and_every_file_of_a_bundle_are_refused_wherever_they_are_cut(tmp_path: Path) -> None:
+    content = canonical(table(entry(WON)))
+    path = tmp_path / "t.json"
+    for size in range(0, len(content), 11):
+        path.write_bytes(content[:size])
+        with pytest.raises(TableError, match=r"t\.json"):
+            read_table(path)
+    folder = tmp_path / "bundle"
+    document = guarded(table(entry(WON), entry(Gemm.of(8, 64, 64), family="cublaslt")))
+    export_folder(folder, written("bundle", document, program=lambda _: CUBIN, plan=lambda _: "gemmtune.plan/1\nend\n"))
+    read_bundle(folder)
+    for file in sorted(each for each in folder.rglob("*") if each.is_file()):
+        whole = file.read_bytes()
+        for size in range(0, len(whole), max(1, len(whole) // 60)):
+            file.write_bytes(whole[:size])
+            with pytest.raises(TableError):
+                read_bundle(folder)
+        file.write_bytes(whole)
+    read_bundle(folder)
