@@ -134,6 +134,14 @@ class TestProblem:
         page = opened("/problem?key=gemm:bf16,bf16,bf16,f32:nt:100x200x304:b1:none", allowed="404")
         page.wait_for_selector(".badge.predicted, .badge.nearest, .badge.default")
 
+    def test_its_layouts_are_those_of_its_config(self, opened: Opener) -> None:
+        page = opened(PROBLEM)
+        page.click("text=Its layouts")
+        page.wait_for_selector("nav.own a[aria-current]:text-is('A: swizzle')")
+        page.click("nav.own a:text-is('B: TMA boxes')")
+        page.wait_for_selector(".drawing svg title:has-text('box')", state="attached")
+        assert page.query_selector("main .sentence.loss") is None
+
 
 class TestExplain:
     def test_values_are_struck_out_before_they_are_picked(self, opened: Opener) -> None:
@@ -144,6 +152,7 @@ class TestExplain:
         assert "smem.capacity" in str(stage.get_attribute("title"))
         stage.click()
         page.wait_for_selector("#verdict h2:has-text('Illegal')")
+        assert page.query_selector("fieldset:has(code:text-is('stages')) button.mends")
         assert "smem.capacity" in page.inner_text("#verdict")
         page.click("button:text-is('Take it')")
         page.wait_for_selector("#verdict h2:has-text('Legal')")
@@ -151,6 +160,19 @@ class TestExplain:
 
 def test_a_rule_has_a_page(opened: Opener) -> None:
     opened("/rules?id=smem.capacity").wait_for_selector("h1:text('smem.capacity')")
+
+
+def test_large_answers_are_read_in_pieces(opened: Opener) -> None:
+    page = opened("/")
+    whole = {"columns": {"at": list(range(9_000)), "said": ['":[1,2]', '["at":[3'], "few": [1, None]}, "rows": 9_000}
+    assert page.evaluate(
+        """async text => {
+            const root = document.querySelector('script[type=module]').src.replace('app.js', '');
+            const {pieces, split} = await import(root + 'lib/pieces.js');
+            return [split(text).arrays.length, await pieces(new Response(text))];
+        }""",
+        json.dumps(whole, separators=(",", ":")),
+    ) == [1, whole]
 
 
 def test_hostile_names_are_text(opened: Opener) -> None:
@@ -161,8 +183,9 @@ def test_hostile_names_are_text(opened: Opener) -> None:
         assert page.query_selector("main img, main script") is None
 
 
-@pytest.mark.parametrize("path", ["/problems?device=H2000", "/device?name=X", "/campaign?id=99", "/campaign?id=x",
-                                  "/compare?a=1", "/rules?id=smem.capacty", "/compare?a=99999&b=1"])  # fmt: skip
+@pytest.mark.parametrize("path", ["/problems?device=H2000", "/problems?dtype=bf17", "/device?name=X", "/device",
+                                  "/campaign?id=99", "/campaign?id=x", "/compare?a=1", "/rules?id=smem.capacty",
+                                  "/compare?a=99999&b=1"])  # fmt: skip
 def test_unknown_things_are_sentences(opened: Opener, path: str) -> None:
     page = opened(path, allowed="the server responded with a status of 4")
     page.wait_for_selector("main .sentence")

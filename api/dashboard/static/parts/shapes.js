@@ -5,7 +5,7 @@ import { SIGNS, times } from "../lib/format.js";
 import { html } from "../lib/view.js";
 import { hrefOf } from "./forest_rows.js";
 
-const MOST = 14;
+const MOST = 10;
 const KINDS = /** @type {Record<string, string>} */ ({ faster: "win", slower: "lose", tied: "even", none: "untried" });
 
 /** @param {import("../lib/page.js").Page} page @param {any} table @param {number[]} rows @param {string} device @param {"first" | "best"} against */
