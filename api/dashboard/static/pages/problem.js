@@ -25,6 +25,8 @@ const USED_BY = {
 };
 /** More measurements than this are sampled by the service. */
 const MOST = 150_000;
+/** Milliseconds of a frame in which cards are made. */
+const SHARE = 10;
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -34,7 +36,7 @@ export async function open(page) {
   const P = parameters(fields);
   page.title(title(fields));
   /** What has arrived, by name; each card draws as soon as it has what it needs. @type {Record<string, any>} */
-  const got = { fields, key, made: {} };
+  const got = { fields, key, made: {}, kept: {} };
   page.show(() => body(page, got));
 
   // The address names the device as a rule; a store with several needs one.
@@ -93,8 +95,12 @@ function body(page, got) {
   if (!answer) return html`<h1>${title(fields)}</h1>`;
   const measured = ["measured", "stale"].includes(answer.source) || got.measurements?.rows;
   const halves = (/** @type {Card[][]} */ columns) => html`<div class="halves">${columns.map((cards) => html`<div class="stack">${cards.map(shown)}</div>`)}</div>`;
+  const began = performance.now();
   const shown = (/** @type {Card} */ card) => {
-    const made = (got.made[card.name] ??= { view: card(page, got) }).view;
+    // Cards that a frame has no time for keep what they show until the next one.
+    if (!got.made[card.name] && performance.now() - began > SHARE) page.redraw();
+    else got.kept[card.name] = got.made[card.name] ??= { view: card(page, got) };
+    const made = got.kept[card.name]?.view ?? nothing;
     return made === nothing ? nothing : html`<section class="card" id=${card.name.replace("Card", "")}>${made}</section>`;
   };
   return html`<h1>${title(fields)}</h1>${head(page, answer, got)}

@@ -23,11 +23,10 @@ export async function open(page) {
   let table = null;
   /** What the shown charts were made from; they are made anew only when it changes. */
   let made = /** @type {any} */ ({ of: null });
-  let listed = false;
 
   const load = latest(async () => {
     table = prepared(await page.get("/v1/bests:columns", { device, policy: page.param("policy") }));
-    made = { of: null };
+    made = { of: null, plots: made.plots };
     page.redraw();
     // Right after an upgrade the service is still comparing kernels.
     if (table.columns.stale.includes(null)) setTimeout(load, 3000);
@@ -36,10 +35,11 @@ export async function open(page) {
 
   page.show(() => {
     if (!table) return html`<h1>Where do we win, tie, lose?</h1>`;
-    if (made.of !== page.query.toString()) made = { of: page.query.toString(), ...charts(page, table, device) };
-    // The first time the list is drawn a frame earlier than the plots.
-    if (listed) made.plots ??= plots(page, table, device, made.rows);
-    else { listed = true; page.redraw(); }
+    // The list is drawn a frame earlier than the plots.
+    if (made.of !== page.query.toString()) {
+      made = { of: page.query.toString(), ...charts(page, table, device), plots: made.plots, late: true };
+      page.redraw();
+    } else if (made.late) Object.assign(made, { plots: plots(page, table, device, made.rows), late: false });
     return html`<h1>Where do we win, tie, lose?</h1>
       ${made.headline}
       <div class="row">${devicePicker(page, devices, device)}
