@@ -13,13 +13,15 @@ from benchmarks.serving import process
 
 _FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 _PROBLEM: Final = "/problem?key=gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none"
-#: Name, path, what has to be there, scheme, and the height that is drawn.
+#: Name, path, what is pressed in turn, what has to be there, scheme, and the height that is drawn.
 _PICTURES: Final = (
-    ("problem", _PROBLEM, "#changes chart-changes .says", "light", 1720),
-    ("problems", "/problems", "chart-scatter canvas", "light", 1180),
-    ("explain", "/explain?knobs=tile_n=256,stages=5,epilogue=direct", "#verdict h2", "dark", 900),
-    ("ladder", "/ladder?n=6144&k=4096", "chart-lines canvas", "dark", 760),
-)
+    ("problem", _PROBLEM, ("#funnel button",), "#changes chart-changes .says", "light", 1386),
+    ("layouts", _PROBLEM, ("text=Its layouts",), ".drawing svg", "light", 680),
+    ("campaign", "/campaign?id=1", (), "chart-scatter canvas", "light", 700),
+    ("explain", "/explain?knobs=tile_n=256,stages=5,epilogue=direct", (), "#verdict h2", "dark", 900),
+    ("ladder", "/ladder?n=6144&k=4096", (), "chart-lines canvas", "dark", 760),
+    ("problems", "/problems", (), "chart-scatter canvas", "light", 1180),
+)  # fmt: skip
 
 
 def main() -> None:
@@ -34,11 +36,14 @@ def draw(url: str) -> None:
     """Draws the pages of a service."""
     _FOLDER.mkdir(parents=True, exist_ok=True)
     with chromium() as browser:
-        for name, path, shown, scheme, height in _PICTURES:
+        for name, path, pressed, shown, scheme, height in _PICTURES:
             view = {"viewport": {"width": 1280, "height": height}, "color_scheme": scheme, "reduced_motion": "reduce"}
             with tab(browser, url + path, **view) as page:
+                for selector in pressed:
+                    page.click(selector, timeout=120_000)
                 page.wait_for_selector(shown, timeout=120_000)
-                page.wait_for_timeout(3_000)
+                # What was pressed is answered, and everything is drawn.
+                page.wait_for_timeout(8_000)
                 page.screenshot(path=_FOLDER / f"{name}.png")
                 print(_FOLDER / f"{name}.png")
 

@@ -19,9 +19,9 @@ export function ownLayouts({ knobs }, problem) {
   const [ka, kb] = [problem.layout[0] === "n", problem.layout[1] === "t"];
   const tiles = /** @type {const} */ ([["A", tile(m, k, ka, a, problem.dtype_a), ka], ["B", tile(n, k, kb, b, problem.dtype_b), kb]]);
   const found = tiles.flatMap(([name, at, major]) => /** @type {[string, Record<string, string | number>][]} */ ([
-    [`${name}: swizzle`, { layout: "swizzle", ...at, rows: Math.min(8, at.rows) }], [`${name}: TMA boxes`, { layout: "boxes", ...at, major: major ? "k" : "mn" }],
-    [`${name}: banks`, { layout: "banks", pattern: "wgmma", ...at }],
-    [`${name}: descriptor`, { layout: "descriptor", mode: at.mode }],
+    [`${name}: swizzle`, { layout: "swizzle", tile: name, ...at, rows: Math.min(8, at.rows) }], [`${name}: TMA boxes`, { layout: "boxes", tile: name, ...at, major: major ? "k" : "mn" }],
+    [`${name}: banks`, { layout: "banks", tile: name, pattern: "wgmma", ...at }],
+    [`${name}: descriptor`, { layout: "descriptor", tile: name, mode: at.mode }],
   ]));
   if (!beside) return found;
   return [...found, ["accumulators", { layout: "fragment", instruction: `wgmma.m64n${n / beside}k${K_OF[problem.dtype_a] ?? 16}`, operand: "D", dtype: problem.dtype_acc.replace("_promoted", "") }]];

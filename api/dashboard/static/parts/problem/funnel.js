@@ -3,7 +3,7 @@ import { count } from "../../lib/format.js";
 import { html } from "../../lib/view.js";
 
 const STEPS = /** @type {Record<string, [string, string]>} */ ({
-  product: ["all configs", "every value of every knob"], legal: ["legal", "hardware and kernel allow"], worth: ["worth trying", "no rule calls it slow"],
+  product: ["all configs", "product of all knobs"], legal: ["legal", "hardware can run them"], worth: ["worth trying", "no rule calls it slow"],
   pool: ["pool", "ranked by the model"], measured: ["measured", "compiled, verified, timed"], correct: ["correct", "every element verified"],
   finals: ["finals", "in turn with cuBLASLt"], served: ["served", "the answer"],
 });
