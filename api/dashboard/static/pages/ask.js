@@ -3,6 +3,7 @@
 import { many } from "../lib/format.js";
 import { parameters, parse } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
+import { ranked } from "../parts/devices.js";
 import { answered } from "../parts/answer.js";
 
 const EXAMPLES = ["4096x4096x4096", "1x4096x14336", "7x4096x4096 fp8 nn", "128x28672x4096 bf16 bias+gelu", "2048x2048x2048 int8"];
@@ -73,7 +74,7 @@ export async function open(page) {
   }
 
   page.show(view);
-  devices = (await page.get("/v1/devices")).items.sort((/** @type {any} */ a, /** @type {any} */ b) => b.bests - a.bests);
+  devices = ranked((await page.get("/v1/devices")).items);
   if (page.param("device") && !devices.some((device) => device.name === page.param("device"))) {
     state.sentence = `No device is called “${page.param("device")}”; these are known: ${devices.slice(0, 5).map((d) => d.name).join(", ")}, …`;
     page.query.delete("device");

@@ -3,6 +3,7 @@
 import { ago, count, duration } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { may } from "../lib/shell.js";
+import { ranked } from "../parts/devices.js";
 import { html, nothing } from "../lib/view.js";
 
 const STATUS = /** @type {Record<string, [string, string]>} */ ({ running: ["▶", "gain"], paused: ["‖", "tied"], finished: ["✓", "soft"], cancelled: ["✕", "loss"] });
@@ -36,7 +37,7 @@ export async function open(page) {
   const again = latest(load);
   page.live({ campaign: again, hello: again });
   void page.get("/v1/devices").then((answer) => {
-    form.devices = answer.items.sort((/** @type {any} */ a, /** @type {any} */ b) => b.bests - a.bests);
+    form.devices = ranked(answer.items);
     page.redraw();
   });
   await load();

@@ -1,13 +1,13 @@
 // Devices: which GPUs are known, and from where?
 
 import { bytes, number, whole } from "../lib/format.js";
+import { ranked } from "../parts/devices.js";
 import { html } from "../lib/view.js";
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Devices");
-  const { items } = await page.get("/v1/devices");
-  items.sort((/** @type {any} */ a, /** @type {any} */ b) => b.bests - a.bests || Number(b.limits?.measured ?? 0) - Number(a.limits?.measured ?? 0) || a.name.localeCompare(b.name));
+  const items = ranked((await page.get("/v1/devices")).items);
   const most = (/** @type {any} */ limits) => Math.max(...Object.values(limits.tensor_tflops).map(Number));
   page.show(() => html`<h1>Which GPUs are known?</h1><p class="lead">Measured ceilings come from a real card, estimated ones from datasheets and the share that a measured card reaches of its own.</p>
     <section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Devices"><table><caption class="visually-hidden">Devices</caption><thead><tr><th scope="col">Device</th><th scope="col">Arch</th><th scope="col" class="num">Bests</th><th scope="col">Ceilings</th><th scope="col" class="num">SMs</th>

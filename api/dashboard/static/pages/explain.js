@@ -14,7 +14,8 @@ const STATES = /** @type {Record<string, [string, string]>} */ ({
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Explain");
-  const [{ P, text }, { device, all }] = await Promise.all([problemOf(page), devicesOf(page)]);
+  const [{ P, text }, { device: tuned, all }] = await Promise.all([problemOf(page), devicesOf(page)]);
+  const device = tuned || all[0].name;
   // Without knobs in the address, the best known config is the one to change.
   const best = page.param("knobs") ? null : (await page.get("/v1/best", { ...P, device }).catch(() => null))?.config;
   const start = best && best.family !== "cublaslt" && best.family === page.param("family", best.family) ? best : null;

@@ -10,7 +10,8 @@ import { goWith, problemOf, shapeBox } from "../parts/shape.js";
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
   page.title("Space");
-  const [{ key, P, text }, { device, all }] = await Promise.all([problemOf(page), devicesOf(page)]);
+  const [{ key, P, text }, { device: tuned, all }] = await Promise.all([problemOf(page), devicesOf(page)]);
+  const device = tuned || all[0].name;
   /** @type {any} */
   let space = null;
   let counting = false;

@@ -4,22 +4,24 @@ import { Refusal } from "../lib/api.js";
 import { whole } from "../lib/format.js";
 import { html } from "../lib/view.js";
 
+/** Devices with bests first, then those with measured ceilings. @param {any[]} items */
+export const ranked = (items) => items.toSorted((a, b) => b.bests - a.bests || Number(b.limits?.measured ?? 0) - Number(a.limits?.measured ?? 0) || a.name.localeCompare(b.name));
+
 /**
  * The devices with bests, and the one that the URL names or the first; none in an empty store.
  * @param {import("../lib/page.js").Page} page
  * @returns {Promise<{device: string, devices: {name: string, bests: number}[], all: {name: string, bests: number}[]}>} `all` has those without bests, too
  */
 export async function devicesOf(page) {
-  const { items } = await page.get("/v1/devices");
-  const devices = items.filter((/** @type {any} */ item) => item.bests).sort((/** @type {any} */ a, /** @type {any} */ b) => b.bests - a.bests);
+  const all = ranked((await page.get("/v1/devices")).items);
+  const devices = all.filter((/** @type {any} */ item) => item.bests);
   const asked = page.param("device");
-  const known = items.find((/** @type {any} */ item) => item.name === asked);
+  const known = all.find((/** @type {any} */ item) => item.name === asked);
   if (asked && !known) {
-    const near = items.filter((/** @type {any} */ item) => item.name.toLowerCase().includes(asked.toLowerCase().split(" ").at(-1) ?? ""));
-    const names = (near.length ? near : devices.length ? devices : items).slice(0, 5).map((/** @type {any} */ item) => item.name);
+    const near = all.filter((/** @type {any} */ item) => item.name.toLowerCase().includes(asked.toLowerCase().split(" ").at(-1) ?? ""));
+    const names = (near.length ? near : devices.length ? devices : all).slice(0, 5).map((/** @type {any} */ item) => item.name);
     throw new Refusal(404, "unknown-device", `No device is called “${asked}”. Nearest: ${names.join(", ")}.`, "");
   }
-  const all = [...devices, ...items.filter((/** @type {any} */ item) => !item.bests)];
   return { device: known?.name ?? devices[0]?.name ?? "", devices, all };
 }
 
