@@ -94,8 +94,8 @@ class Ceiling:
 
 def rate_source(problem: Gemm) -> str:
     """The text of the bare loop for a problem's dtypes."""
-    integers = int(problem.dtype_acc == "s32")
-    return MMA_RATE.render({"input_a": problem.dtype_a, "input_b": problem.dtype_b, "integers": integers})
+    sums = {"integers": int(problem.dtype_acc == "s32"), "half_sums": int(problem.dtype_acc == "fp16")}
+    return MMA_RATE.render({"input_a": problem.dtype_a, "input_b": problem.dtype_b} | sums)
 
 
 def ranked_for(problem: Gemm, profile: DeviceProfile) -> Ranked:

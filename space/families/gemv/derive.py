@@ -16,6 +16,13 @@ from space.knobs import KnobValue
 
 #: Registers that `held_registers` does not count, for indices and arguments; and those of an epilogue, which it counts.
 BESIDE_REGISTERS, EPILOGUE_REGISTERS = 30, 16
+#: And more on sm_120a and sm_121a: with as few as elsewhere, 2 of 120 random legal configs spilled.
+CONSUMER_BLACKWELL_REGISTERS: Final = 8
+
+
+def beside_registers(c: Columns) -> int:
+    """Registers that `held_registers` does not count."""
+    return BESIDE_REGISTERS + (CONSUMER_BLACKWELL_REGISTERS if "mma_fp4" in c.arch.features else 0)
 
 
 def row_bytes(problem: Gemm) -> int:

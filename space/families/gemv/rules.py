@@ -7,7 +7,7 @@ from typing import Final
 from space.arch import MAX_GRID_BLOCKS
 from space.columns import Columns
 from space.families.common import host_scales_rule, input_bytes, workspace_rule
-from space.families.gemv.derive import BESIDE_REGISTERS, row_bytes, transposed_a
+from space.families.gemv.derive import beside_registers, row_bytes, transposed_a
 from space.families.gemv.knobs import A_SMEM, MAX_ROWS
 from space.rules import Rule
 
@@ -64,8 +64,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    f"{c.arch.blocks_per_sm} blocks and {c.arch.threads_per_sm:,} threads"),
     Rule("registers.held", "sums and loads in flight fit the registers of a thread", "NVRTC's spill report",
          ("held_registers", "entry_registers"),
-         lambda c: c["held_registers"] + BESIDE_REGISTERS <= c["entry_registers"],
-         lambda c: f"{c.first('held_registers')} + {BESIDE_REGISTERS} > {c.first('entry_registers')} registers"),
+         lambda c: c["held_registers"] + beside_registers(c) <= c["entry_registers"],
+         lambda c: f"{c.first('held_registers')} + {beside_registers(c)} > {c.first('entry_registers')} registers"),
     Rule("a.transposed", "an A that is not contiguous along K is staged in shared memory",
          f"{_KERNEL}: the path through L1 reads contiguous pieces of rows", ("a_path",),
          lambda c: (c["a_path"] == A_SMEM) | (not transposed_a(c.problem)),

@@ -5,6 +5,7 @@
 
 #include "common/accumulator.cuh"
 #include "common/types.cuh"
+#include "mma_sync/sums.cuh"
 #include "ptx/mma_sync.cuh"
 
 constexpr int kRateThreads = 128;
@@ -21,7 +22,8 @@ __device__ __forceinline__ void multiply_only(const u32* from, u32* to, int step
     for (int i = 0; i < 4 * kBlocksM; ++i) a[i / 4][i % 4] = mine[i];
 #pragma unroll
     for (int i = 0; i < 2 * kBlocksN; ++i) b[i / 2][i % 2] = mine[4 * kBlocksM + i];
-    Accumulator<Config> d[kBlocksM][kBlocksN][4] = {};
+    using Registers = SumRegisters<Config::kHalfSums != 0, Accumulator<Config>>;
+    typename Registers::Type d[kBlocksM][kBlocksN][Registers::kCount] = {};
 #pragma unroll 1
     for (int step = 0; step < steps; ++step) {
 #pragma unroll
@@ -33,7 +35,14 @@ __device__ __forceinline__ void multiply_only(const u32* from, u32* to, int step
     // Every sum is used, so that none is left out.
     u32 all = 0;
 #pragma unroll
-    for (int i = 0; i < kBlocksM * kBlocksN * 4; ++i) all ^= bits(d[i / 4 / kBlocksN][i / 4 % kBlocksN][i % 4]);
+    for (int i = 0; i < kBlocksM * kBlocksN; ++i) {
+#pragma unroll
+        for (int j = 0; j < Registers::kCount; ++j) {
+            const auto sum = d[i / kBlocksN][i % kBlocksN][j];
+            if constexpr (Config::kHalfSums) all ^= sum;
+            else all ^= bits(sum);
+        }
+    }
     to[blockIdx.x * kRateThreads + threadIdx.x] = all;
 }
 
