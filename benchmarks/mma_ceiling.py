@@ -95,7 +95,7 @@ class Ceiling:
 def rate_source(problem: Gemm) -> str:
     """The text of the bare loop for a problem's dtypes."""
     sums = {"integers": int(problem.dtype_acc == "s32"), "half_sums": int(problem.dtype_acc == "fp16")}
-    return MMA_RATE.render({"input_a": problem.dtype_a, "input_b": problem.dtype_b} | sums)
+    return MMA_RATE.render({"input_a": problem.dtype_a, "input_b": problem.dtype_b, **sums})
 
 
 def ranked_for(problem: Gemm, profile: DeviceProfile) -> Ranked:

@@ -133,6 +133,8 @@ class Run:
     def blocks(self) -> int:
         """Blocks of the launch; a persistent grid is as large as a card with a single multiprocessor would make it."""
         number = self.case.config.number
+        if shared := self.derived["sharing_blocks"]:
+            return shared
         tiles = int(self.args.grid.tiles)
         return min(tiles, number("blocks_per_sm")) if number("persistent") else tiles
 

@@ -16,5 +16,5 @@ from space.family import Family
 MMA_SYNC: Final = Family(
     "mma_sync", frozenset({"sm_80", "sm_86", "sm_87", "sm_89", "sm_120a", "sm_121a"}), KNOBS, DERIVED, LEGAL + WORTH,
     estimate_us, problem_constants=problem_constants, grounded=False, fallbacks=frozenset({"sm_90a"}),
-    structure=("swap_ab", "tile_m", "tile_n", "warps_m", "warps_n", "split_k"),
+    structure=("swap_ab", "tile_m", "tile_n", "warps_m", "warps_n", "split_k", "stream_k"),
 )  # fmt: skip

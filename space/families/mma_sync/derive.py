@@ -10,6 +10,7 @@ from space.arch import WARP_THREADS, WORD_BYTES
 from space.columns import Columns, Derived, IntColumn
 from space.families.common import SEMAPHORE_BYTES, extent_m, extent_n, input_bytes
 from space.families.mma_sync.operands import mn_major
+from space.families.mma_sync.stream_k import shared_tiles, sharing_blocks
 
 #: Rows and columns of one instruction, and its bytes of K whatever the dtype (PTX ISA: m16n8k8 of tf32, m16n8k16 of
 #: 16-bit, m16n8k32 of 8-bit types).
@@ -54,9 +55,10 @@ def slice_stages(c: Columns) -> IntColumn:
 
 
 def _workspace_bytes(c: Columns) -> IntColumn:
-    tiles = c["tiles_m"] * c["tiles_n"] * c.problem.batch
-    each = c["split_k"] * c["tile_m"] * c["tile_n"] * WORD_BYTES + SEMAPHORE_BYTES
-    return np.where(c["split_k"] > 1, tiles * each, 0)
+    tiles, sums = c["tiles_m"] * c["tiles_n"] * c.problem.batch, c["tile_m"] * c["tile_n"] * WORD_BYTES
+    split = np.where(c["split_k"] > 1, tiles * (c["split_k"] * sums + SEMAPHORE_BYTES), 0)
+    streamed = (c["shared_tiles"] + c["sharing_blocks"]) * sums + c["shared_tiles"] * SEMAPHORE_BYTES
+    return np.where(c["stream_k"] == 1, streamed, split)
 
 
 DERIVED: Final[tuple[Derived, ...]] = (
@@ -87,8 +89,14 @@ DERIVED: Final[tuple[Derived, ...]] = (
             "pipeline stages of one tile, over all its slices of K"),
     Derived("splits", ("split_k",), lambda c: (c["split_k"] > 1).astype(np.int64), True,
             "whether different blocks multiply slices of K of one tile"),
-    Derived("workspace_bytes", ("split_k", "tiles_m", "tiles_n", "tile_m", "tile_n"), _workspace_bytes, False,
-            "device memory of split-K: the sums of every slice and one semaphore per tile"),
+    Derived("shared_tiles", ("stream_k", "tiles_m", "tiles_n", "blocks_per_sm"), shared_tiles, False,
+            "tiles whose stages all blocks share"),
+    Derived("sharing_blocks", ("shared_tiles", "k_iterations", "blocks_per_sm", "stream_k"), sharing_blocks, False,
+            "blocks that share them"),
+    Derived("workspace_bytes",
+            ("split_k", "tiles_m", "tiles_n", "tile_m", "tile_n", "stream_k", "shared_tiles", "sharing_blocks"),
+            _workspace_bytes, False,
+            "device memory of partial sums: those of every slice of a tile, and one semaphore per tile"),
     Derived("a_mn_major", ("swap_ab",), lambda c: mn_major(c, "a").astype(np.int64), True,
             "whether A is M-major in shared memory"),
     Derived("b_mn_major", ("swap_ab",), lambda c: mn_major(c, "b").astype(np.int64), True,

@@ -18,6 +18,7 @@ from space.families.common import extent_m, extent_n, input_bytes, output_bytes
 from space.families.mma_sync.derive import slice_stages, stage_k_bytes
 from space.families.mma_sync.operands import block_scaled, needs_packing
 from space.families.mma_sync.rules import finish_registers, loop_registers
+from space.families.mma_sync.stream_k import resident_blocks
 from space.layouts.banks import BYTES_PER_CLOCK
 
 #: What one multiprocessor reads from L2 at most, per clock.
@@ -33,7 +34,8 @@ BARRIER_CLOCKS: Final = 40
 START_CLOCKS: Final = 800
 #: Elements of C that a warp converts and stores per clock, and the share of stores that nothing hides.
 HANDOVER_ELEMENTS, STORES_EXPOSED = 2, 0.6
-#: Split-K: clocks until all slices have arrived, and the rate at which a block stores its sums and loads its share.
+#: Split-K and stream-K: clocks until all slices have arrived, and the rate at which a block stores sums and loads those
+#: of others.
 SPLIT_CLOCKS, SPLIT_BYTES_PER_CLOCK = 4_500, 17
 #: The pass that packs operands: its launch, and the share of memory's copy rate at which it reads and writes.
 PACK_US, PACK_SHARE = 2.5, 0.65
@@ -50,9 +52,21 @@ def estimate_us(c: Columns, device: DeviceProfile) -> FloatColumn:
     # The last wave is spread over all multiprocessors.
     last_us = _wave_clocks(c, device, np.maximum(-(-left // device.sm_count), 1), clocks_per_us) / clocks_per_us
     sm_us = full * wave_us + np.where(left > 0, last_us, 0.0) + START_CLOCKS / clocks_per_us
+    sm_us = np.where(c["stream_k"] == 1, _streamed_us(c, device, clocks_per_us), sm_us)
     hbm_us = c.problem.min_bytes * _reread(c, slots) / device.hbm_tbs / 1e6 + START_CLOCKS / clocks_per_us
     total: FloatColumn = _eighth_norm(sm_us, hbm_us) + _split_clocks(c) / clocks_per_us + device.launch_us
     return total + _pack_us(c, device)
+
+
+def _streamed_us(c: Columns, device: DeviceProfile, clocks_per_us: float) -> FloatColumn:
+    """Stream-K: waves without a partial one, then the fix-up: one block stores its slice and loads those of a tile."""
+    tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, resident_blocks(c)
+    slices = 1 + c["sharing_blocks"] / np.maximum(c["shared_tiles"], 1)
+    sums = (c["tile_m"] * c["tile_n"] * 4).astype(np.float64)
+    fix_up = SPLIT_CLOCKS + (1 + slices) * sums / SPLIT_BYTES_PER_CLOCK
+    clocks = tiles / slots * _wave_clocks(c, device, c["blocks_per_sm"], clocks_per_us) + START_CLOCKS + fix_up
+    column: FloatColumn = clocks / clocks_per_us
+    return column
 
 
 def _resident(c: Columns) -> IntColumn:

@@ -28,6 +28,8 @@ KNOBS: Final[tuple[Knob, ...]] = (
          "blocks per multiprocessor that registers must suffice for"),
     Knob("split_k", (1, 2, 3, 4, 6, 8, 12, 16, 24, 32), 1, "launch",
          "slices of K that different blocks multiply; each block sums one share of the tile, in order, and writes it"),
+    Knob("stream_k", (0, 1), 0, "compile",
+         "whether all blocks share the stages of the tiles that do not fill whole waves"),
     Knob("persistent", (0, 1), 0, "launch", "whether each block computes several tiles; otherwise one"),
     Knob("raster", RASTERS, "along_m", "launch", "direction in which consecutive tiles run within a raster group"),
     Knob("raster_group", (1, 2, 4, 8, 16), 8, "launch", "width of a raster group in tiles"),

@@ -97,7 +97,5 @@ def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
         "promoted": int(problem.numerics == "promoted"),
         "half_sums": int(problem.dtype_acc == "fp16"),
         "rows_anywhere": int(not config["swap_ab"] and rows_anywhere(problem)),
-        # The shared partial sums also serve a family with stream-K.
-        "stream_k": 0,
     }
     return constants | epilogue_constants(problem)

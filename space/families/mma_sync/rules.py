@@ -33,6 +33,12 @@ HALF_REGISTERS: Final = 24
 PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
 #: Registers that add up the shares of split-K, once the sums of the slice itself are stored.
 SPLIT_REGISTERS: Final = 96
+#: Registers of the main loop and of the epilogue that stream-K adds for the walk over a block's share.
+STREAM_REGISTERS: Final = 15
+#: With fewer threads each copies more groups of a stage, whose addresses need more registers.
+STREAM_THREADS: Final = 128
+#: Stages of shared tiles are counted in 32 bits.
+MAX_SHARED_STAGES: Final = 2**31 - 1
 
 _KERNEL = "workers/kernels/mma_sync"
 _LIMITS = "CUDA C++ Programming Guide, compute capabilities"
@@ -44,7 +50,8 @@ def loop_registers(c: Columns) -> IntColumn:
     promotion = MORE_REGISTERS if c.problem.numerics == "promoted" else 0
     thin = MORE_REGISTERS * (c["fragment_registers"] > MOST_FRAGMENT_REGISTERS)
     half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
-    column: IntColumn = c["held_registers"] + BESIDE_REGISTERS + promotion + thin + half
+    beside = BESIDE_REGISTERS + promotion + half
+    column: IntColumn = c["held_registers"] + beside + thin + STREAM_REGISTERS * c["stream_k"]
     return column
 
 
@@ -55,7 +62,9 @@ def finish_registers(c: Columns) -> IntColumn:
         sums = sums + c["warp_n"] * INSTRUCTION_M // WARP_THREADS
     reads = parts & {"beta", "bias", "silu"}
     beside, each = ERF_FINISH if "gelu" in parts else READING_FINISH if reads else PLAIN_FINISH
-    return np.where(c["split_k"] > 1, SPLIT_REGISTERS, beside + (sums * (1 + each)).astype(np.int64))
+    direct = beside + (sums * (1 + each)).astype(np.int64)
+    either = np.maximum(direct + STREAM_REGISTERS, SPLIT_REGISTERS + STREAM_REGISTERS)
+    return np.where(c["split_k"] > 1, SPLIT_REGISTERS, np.where(c["stream_k"] == 1, either, direct))
 
 
 def _dtypes_of(arch: str) -> str:
@@ -131,10 +140,10 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}",
-         ("held_registers", "fragment_registers", "entry_registers"),
+         ("held_registers", "fragment_registers", "entry_registers", "stream_k"),
          lambda c: loop_registers(c) <= c["entry_registers"], _loop_numbers),
     Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
-         ("accumulator_registers", "warp_n", "entry_registers", "split_k"),
+         ("accumulator_registers", "warp_n", "entry_registers", "split_k", "stream_k"),
          lambda c: finish_registers(c) <= c["entry_registers"],
          lambda c: f"{c.first('accumulator_registers')} sums need {int(finish_registers(c)[0])} > {_entry_numbers(c)}"),
     Rule("smem.capacity", "stages fit the opt-in shared memory of a block",
@@ -146,6 +155,17 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    <= c.arch.smem_per_sm_bytes,
          lambda c: f"{c.first('blocks_per_sm')}·({c.first('shared_memory_bytes'):,} + "
                    f"{c.arch.smem_reserved_bytes:,}) B > {c.arch.smem_per_sm_bytes:,} B on {c.arch.name}"),
+    Rule("stream.alone", "stream-K cuts K itself and walks over tiles itself", f"{_KERNEL}/walk.cuh",
+         ("stream_k", "split_k", "persistent"),
+         lambda c: (c["stream_k"] == 0) | ((c["split_k"] == 1) & (c["persistent"] == 0)),
+         lambda c: f"split_k {c.first('split_k')}, persistent {c.first('persistent')}; use 1 and 0 beside stream_k"),
+    Rule("stream.threads", f"blocks of stream-K have {STREAM_THREADS} threads or more", _SPILLS,
+         ("stream_k", "threads"), lambda c: (c["stream_k"] == 0) | (c["threads"] >= STREAM_THREADS),
+         lambda c: f"{c.first('threads')} threads copy more groups each than stay in registers beside the walk"),
+    Rule("stream.stages", "the stages of all shared tiles fit in 32 bits", f"{_KERNEL}/walk.cuh",
+         ("shared_tiles", "k_iterations"),
+         lambda c: c["shared_tiles"] * c["k_iterations"] <= MAX_SHARED_STAGES,
+         lambda c: f"{c.first('shared_tiles'):,} tiles of {c.first('k_iterations'):,} stages"),
     slices_rule(_KERNEL),
     workspace_rule(_KERNEL),
     Rule("grid.tiles", "the number of tiles fits in 32 bits", _KERNEL, ("tiles_m", "tiles_n", "split_k"),

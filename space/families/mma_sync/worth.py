@@ -23,6 +23,7 @@ from space.families.mma_sync.derive import (
     stage_k_bytes,
 )
 from space.families.mma_sync.operands import block_scaled, conflict_degree
+from space.families.mma_sync.stream_k import resident_blocks
 from space.rules import Rule, worth_of
 
 #: Up to these many rows of C, transposing always, or sometimes, wastes less of the instruction's 16 rows.
@@ -42,6 +43,8 @@ USUAL_STAGES: Final = 3
 MAX_PADDING: Final = 1.35
 #: A shorter slice of K spends its time on filling the ring and on summing.
 MIN_SLICE_STAGES: Final = 4
+#: Share of the GPU that whole waves of tiles leave idle, from which on stream-K is tried.
+LEAST_IDLE: Final = 0.15
 
 
 def _most_stages(c: Columns) -> IntColumn:
@@ -101,6 +104,16 @@ def _blocks(c: Columns) -> IntColumn:
     return column
 
 
+def _streams(c: Columns) -> BoolColumn:
+    """Whether stream-K fills a GPU that whole tiles leave idle."""
+    tiles, slots = c["tiles_m"] * c["tiles_n"] * c.problem.batch, resident_blocks(c)
+    idle = -(-tiles // slots) * slots - tiles
+    stages = c["shared_tiles"] * c["k_iterations"]
+    useful = (idle >= LEAST_IDLE * (tiles + idle)) & (stages >= MIN_SLICE_STAGES * c["sharing_blocks"])
+    column: BoolColumn = (c["stream_k"] == 0) | (useful & (c["shared_tiles"] > 0))
+    return column
+
+
 def _least_padded(c: Columns) -> IntColumn:
     """Elements that the smallest tile would compute; tiny problems thus keep candidates."""
     rows = -(-extent_m(c) // INSTRUCTION_M) * INSTRUCTION_M
@@ -146,6 +159,10 @@ WORTH: Final[tuple[Rule, ...]] = (
            "slices are summed through L2", ("split_k", "tiles_m", "tiles_n", "k_iterations"),
            lambda c: (c["split_k"] == 1)
                      | ((_blocks(c) <= 2 * c.device.sm_count) & (slice_stages(c) >= MIN_SLICE_STAGES))),
+    _worth("worth.stream_k", f"stages are shared, four or more a block, if whole waves idle {LEAST_IDLE:.0%} of a GPU",
+           "partial sums pass through L2",
+           ("stream_k", "shared_tiles", "sharing_blocks", "k_iterations", "tiles_m", "tiles_n", "blocks_per_sm"),
+           _streams),
     _worth("worth.persistent", "each block computes one tile",
            "where several blocks share a multiprocessor, the start of one overlaps the products of another",
            ("persistent",), lambda c: c["persistent"] == 0),

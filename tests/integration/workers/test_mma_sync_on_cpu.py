@@ -18,8 +18,10 @@ from tests.on_cpu import needs_compiler
 pytestmark = [needs_compiler, pytest.mark.slow]
 
 RTX_5090 = profile_named("RTX 5090")
+THREE_SMS = profile_named("RTX 5090 (3 SMs)")
 #: Blocks of one or two warps: a CPU runs them one thread after another.
 SMALL = {"tile_m": 32, "tile_n": 32, "warps_m": 1, "warps_n": 1}
+STREAMED = SMALL | {"warps_m": 2, "warps_n": 2, "stream_k": 1}
 #: (shape, dtype, layout, batch, epilogue, knobs): every dtype, layout and width of copies, odd extents, batches, each
 #: knob away from its default at least once.
 CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
@@ -42,13 +44,22 @@ CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("9x60x333", "fp8_e5m2,fp8_e4m3,fp16,fp16", "nt", 1, "beta", SMALL | {"swap_ab": 1, "tile_k": 64, "tile_n": 16}),
     ("20x40x260", "fp8_e4m3,fp8_e4m3,fp8_e4m3,fp16", "nn", 1, "alpha", SMALL | {"tile_k": 64}),
     ("36x40x200", "fp8_e5m2,fp8_e4m3,bf16,f32_promoted", "nt", 1, "none", SMALL | {"tile_k": 64, "unit_scales": 1}),
+    # Three multiprocessors: four tiles, shared by three blocks; five of eight by three; four by six; one by three.
+    ("100x33x200", "bf16", "nt", 1, "bias+relu", STREAMED | {"tile_n": 64, "tile_k": 64, "stages": 2}),
+    ("200x60x200", "bf16", "nn", 2, "none", STREAMED | {"tile_m": 64, "tile_n": 64}),
+    ("40x60x200", "fp16_acc16", "nt", 1, "alpha", STREAMED | {"blocks_per_sm": 2}),
+    ("9x30x131", "int8", "nt", 1, "none", STREAMED | {"swap_ab": 1, "tile_k": 64}),
     ("3x5x2", "bf16,bf16,f32,f32", "nn", 1, "none", SMALL | {"tile_m": 96, "tile_n": 8}),
 ]  # fmt: skip
 
 
+def case_of(case: tuple[str, str, str, int, str, dict[str, object]]) -> Case:
+    return Case.of(THREE_SMS if "stream_k" in case[-1] else RTX_5090, *case)
+
+
 @pytest.fixture(scope="module")
 def cases() -> list[Case]:
-    return [Case.of(RTX_5090, *case) for case in CASES]
+    return [case_of(case) for case in CASES]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +93,7 @@ FAULT_CASES: list[tuple[str, str, str, int, str, dict[str, object]]] = [
     ("40x40x136", "bf16", "tn", 1, "none", SMALL | {"warps_m": 2, "persistent": 1}),
     ("40x40x300", "bf16", "nt", 1, "none", SMALL | {"split_k": 3}),
     ("20x20x96", "fp8_e4m3", "nt", 1, "none", SMALL | {"tile_k": 64, "unit_scales": 1}),
+    ("100x33x200", "bf16", "nt", 1, "none", STREAMED | {"tile_n": 64}),
 ]
 _WAIT = "cp_async_wait_group<Config::kStages - 2>();"
 #: (what is wrong, the text, what the fault makes of it, the case that shows it).
@@ -109,6 +121,10 @@ FAULTS = [
     ("a slice of K that ends a stage early", "tile.k_end = tile.k + each + (tile.split < longer ? 1 : 0);",
      "tile.k_end = tile.k + each;", 2),
     ("slices of K that overlap", "tile.split * each + min(tile.split, longer)", "tile.split * each", 2),
+    ("a share that ends a stage early", "end = args.shares.begin(blockIdx.x + 1);",
+     "end = args.shares.begin(blockIdx.x + 1) - 1;", 4),
+    ("a slice of a tile left out", "walk.last_block(tile) - first + 1", "walk.last_block(tile) - first", 4),
+    ("a semaphore that stays raised", "if (smem.shares) semaphore.arrived = 0;", "", 4),
     ("scales that are not 1", "kOnes = 0x7F7F7F7F", "kOnes = 0x7F7F7F7E", 3),
     ("sums not cleared", "        sums.clear();\n        Sums<Config> recent;", "        Sums<Config> recent;", 1),
 ]
@@ -117,18 +133,18 @@ FAULTS = [
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """One program with every fault, each kernel in a namespace of its own; the last has none."""
-    found = [Case.of(RTX_5090, *case) for case in FAULT_CASES]
+    found = [case_of(case) for case in FAULT_CASES]
     changes = [(old, new, found[number]) for _, old, new, number in FAULTS] + [("", "", case) for case in found]
     return program([case for *_, case in changes], tmp_path_factory.mktemp("faults"), [pair[:2] for pair in changes])
 
 
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=lambda number: FAULTS[number][0])
 def test_a_planted_fault_is_caught(faulty: ctypes.CDLL, number: int) -> None:
-    run = Run(Case.of(RTX_5090, *FAULT_CASES[FAULTS[number][3]]), seed=3)
+    run = Run(case_of(FAULT_CASES[FAULTS[number][3]]), seed=3)
     assert any(run.wrong(run.launch(faulty, number, early=early)) for early in (False, True))
 
 
 @pytest.mark.parametrize("number", range(len(FAULT_CASES)))
 def test_without_a_fault_they_are_right(faulty: ctypes.CDLL, number: int) -> None:
-    run = Run(Case.of(RTX_5090, *FAULT_CASES[number]), seed=3)
+    run = Run(case_of(FAULT_CASES[number]), seed=3)
     assert not any(run.wrong(run.launch(faulty, len(FAULTS) + number, early=early)) for early in (False, True))

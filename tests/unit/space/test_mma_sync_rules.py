@@ -60,6 +60,11 @@ BROKEN: list[tuple[str, DeviceProfile, Gemm, dict[str, object], str]] = [
     ("smem.capacity", RTX_3090, SQUARE, {"stages": 7},
      "7·16,384 B of stages + 16 B = 114,816 B > 101,376 B on sm_86"),
     ("smem.resident", RTX_3090, SQUARE, {"stages": 4, "blocks_per_sm": 2}, "2·(65,664 + 1,024) B > 102,400 B on sm_86"),
+    ("stream.alone", A100, SQUARE, {"stream_k": 1, "tile_n": 64, "persistent": 1},
+     "split_k 1, persistent 1; use 1 and 0 beside stream_k"),
+    ("stream.threads", A100, SQUARE, {"stream_k": 1, "tile_m": 64, "tile_n": 64, "warps_n": 1},
+     "64 threads copy more groups each than stay in registers beside the walk"),
+    ("stream.stages", A100, Gemm.of(4096, 128, 2**31 - 1), {"stream_k": 1}, "32 tiles of 67,108,864 stages"),
     ("split.k", A100, Gemm.of(64, 64, 64), {"split_k": 4}, "split_k 4 > 2 stages in K"),
     ("split.workspace", A100, SQUARE, {"split_k": 2}, "134,234,112 B > 67,108,864 B"),
 ]  # fmt: skip
@@ -158,6 +163,24 @@ def test_fp8_with_f32_sums_is_block_scaled_where_the_target_can() -> None:
     for device, word in ((RTX_5090, "fp8_e4m3_acc16"), (RTX_5090, "int8"), (RTX_4090, "fp8_e4m3")):
         problem = Gemm.of(4096, 4096, 4096, word)
         assert rank(enumerate_space(FAMILY, problem, device), device).config(0)["unit_scales"] == 0
+
+
+@pytest.mark.parametrize(("tiles", "shared", "blocks"), [(1, 1, 108), (107, 107, 108), (108, 0, 0), (109, 109, 108),
+                                                         (300, 192, 108)])  # fmt: skip
+def test_stream_k_shares_the_tiles_that_fill_no_whole_wave(tiles: int, shared: int, blocks: int) -> None:
+    problem = Gemm.of(128 * tiles, 128, 8192)
+    derived = FAMILY.derive(problem, FAMILY.config({"stream_k": 1}), A100)
+    assert (derived["shared_tiles"], derived["sharing_blocks"]) == (shared, blocks)
+    assert FAMILY.derive(problem, FAMILY.config({}), A100)["shared_tiles"] == 0
+    assert FAMILY.derive(Gemm.of(128, 128, 64), FAMILY.config({"stream_k": 1}), A100)["sharing_blocks"] == 2
+
+
+def test_stream_k_is_tried_where_whole_waves_leave_multiprocessors_idle() -> None:
+    def tried(shape: str) -> set[int]:
+        return set(enumerate_space(FAMILY, Gemm.parse(shape), A100).columns["stream_k"].tolist())
+
+    assert tried("1536x1536x8192") == {0, 1}
+    assert tried("64x64x64") == {0}
 
 
 def test_every_dtype_and_layout_of_a_target_keeps_candidates() -> None:

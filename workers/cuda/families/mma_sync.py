@@ -16,7 +16,7 @@ from space.instructions.operand import majors_of
 from space.kinds.gemm import Gemm
 from workers.cuda.copies import Copy
 from workers.cuda.driver import Arguments, Launch
-from workers.cuda.families.arguments import EVICT_NORMAL, GemmArguments, TileGrid, epilogue_places
+from workers.cuda.families.arguments import EVICT_NORMAL, Divider, GemmArguments, TileGrid, epilogue_places
 from workers.cuda.families.packing import OperandName, Packing, Reads
 from workers.cuda.families.prepared import Passes, PreparedLauncher, split_workspace
 from workers.cuda.families.shared import Place, Shared, word
@@ -25,13 +25,28 @@ ENTRY: Final = "gemm"
 _NAMES: Final[tuple[OperandName, ...]] = ("a", "b")
 
 
+class StageShares(ctypes.Structure):
+    """Mirrors `StageShares` of mma_sync/arguments.cuh."""
+
+    _fields_ = (
+        ("tiles", ctypes.c_int), ("longer", ctypes.c_int), ("tile", Divider), ("share", Divider),
+        ("longer_share", Divider),
+    )  # fmt: skip
+
+    @classmethod
+    def of(cls, tiles: int, blocks: int, k_stages: int) -> StageShares:
+        """Equal shares of the stages of `tiles` tiles for as many blocks; of none if `tiles` is 0."""
+        each, longer = divmod(tiles * k_stages, max(blocks, 1))
+        return cls(tiles, longer, *map(Divider.of, (k_stages, max(each, 1), each + 1)))
+
+
 class MmaSyncArguments(GemmArguments):
     """Mirrors `MmaSyncArguments` of mma_sync/arguments.cuh."""
 
     _fields_ = (
         ("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("pitch_a", ctypes.c_longlong), ("pitch_b", ctypes.c_longlong),
         ("batch_pitch_a", ctypes.c_longlong), ("batch_pitch_b", ctypes.c_longlong), ("k", ctypes.c_int),
-        ("grid", TileGrid),
+        ("grid", TileGrid), ("shares", StageShares),
     )  # fmt: skip
 
 
@@ -46,7 +61,7 @@ def arguments_of(
     """What a launch over one copy passes; the addresses of A and B are those of the copy, packed or not.
 
     Args:
-        partials, semaphores: addresses of split-K's partial sums and semaphores; 0 without split-K.
+        partials, semaphores: addresses of partial sums and semaphores; 0 if every block multiplies whole tiles.
     """
     p, number, names = problem, config.number, operands_of(config)
     m, n = (p.n, p.m) if config["swap_ab"] else (p.m, p.n)
@@ -58,6 +73,7 @@ def arguments_of(
         *(addresses[names[name]] for name in names), *(pitch_bytes(p, names[name]) for name in names),
         *(_batch_pitch_bytes(p, names[name]) for name in names), p.k,
         TileGrid.of(config, derived, tiles, number("split_k")),
+        StageShares.of(derived["shared_tiles"], derived["sharing_blocks"], derived["k_iterations"]),
     )  # fmt: skip
 
 
@@ -78,12 +94,15 @@ class MmaSyncLauncher(PreparedLauncher):
         whole = derived["tiles_m"] * derived["tiles_n"] * problem.batch
         split = config.number("split_k")
         resident = config.number("blocks_per_sm") * device.sm_count
-        self._launch.set_grid(min(whole * split, resident) if config.number("persistent") else whole * split)
+        walks = config.number("persistent") or config.number("stream_k")
+        blocks = self._derived["sharing_blocks"] or min(whole * split, resident)
+        self._launch.set_grid(blocks if walks else whole * split)
         pitches = {name: pitch_bytes(problem, name) for name in _NAMES if needs_packing(problem, name)}
         self._packing = Packing(problem, self._module, device.sm_count, shared, pitches)
         self._partials = self._semaphores = 0
-        if split > 1:
-            sums = whole * split * config.number("tile_m") * config.number("tile_n")
+        slices = whole * split if split > 1 else derived["shared_tiles"] + derived["sharing_blocks"]
+        if slices:
+            sums = slices * config.number("tile_m") * config.number("tile_n")
             self._partials, self._semaphores = split_workspace(shared, sums, whole)
 
     def prepare(self, copy: Copy) -> Passes:

@@ -14,7 +14,7 @@
 // stage, which the copies that follow may overwrite: those of the next tile too. Copies write zeros outside the operands, so that only the epilogue
 // checks bounds. The kernel's M, N, A and B are the problem's, or trade places (swap_ab) so that a problem with few rows
 // fills the narrow side of the instruction. Blocks that multiply slices of one tile's K add up their sums in
-// common/split_k.cuh.
+// common/split_k.cuh, or below where all blocks share the stages of some tiles (stream-K).
 #pragma once
 
 #include "common/direct_store.cuh"
@@ -25,6 +25,7 @@
 #include "mma_sync/fragments.cuh"
 #include "mma_sync/shape.cuh"
 #include "mma_sync/sums.cuh"
+#include "mma_sync/walk.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mma_sync.cuh"
 
@@ -50,12 +51,12 @@ struct MmaGemm {
         const int warp = threadIdx.x / kWarpSize;
         const int row = warp / S::kWarpsN * S::kWarpM, column = warp % S::kWarpsN * S::kWarpN;
         const FragmentLoad<Config> fragments(row, column);
+        Walk<Config> walk(args);
 #pragma unroll 1
-        for (int at = blockIdx.x; at < args.grid.tiles; at += gridDim.x) {
-            const Tile tile = tile_at<Config::kSplits != 0>(args.grid, at);
+        for (Tile tile; walk.next(tile);) {
             Sums<Config> d;
             multiply(fragments, tile, d);
-            write(tile, tile.m * Config::kTileM + row, tile.n * Config::kTileN + column, d);
+            write(walk, tile, tile.m * Config::kTileM + row, tile.n * Config::kTileN + column, d);
         }
     }
 
@@ -130,7 +131,7 @@ struct MmaGemm {
     // --------------------------------------------------------------------------------------------- epilogue
 
     /// Writes this warp's part of the tile, or adds it up with those of the other slices of K.
-    __device__ __forceinline__ void write(const Tile& tile, int row, int column, const Sums<Config>& d) const {
+    __device__ __forceinline__ void write(const Walk<Config>& walk, const Tile& tile, int row, int column, const Sums<Config>& d) const {
         const Finish<Config> finish{args, tile.batch};
         if constexpr (Config::kSplits) {
             SplitK<Config> slice(args, tile.index, tile.split, args.grid.splits.divisor);
@@ -139,6 +140,8 @@ struct MmaGemm {
             for (int i = 0; i < S::kBlocksM; ++i) d.widen(i, wide[i]);
             const u32 shares = slice.store(kSplitBarrier, &smem.shares, wide);
             slice.fix_up(shares, finish, row, column);
+        } else if (Config::kStreamK && tile.k_end - tile.k < args.grid.k_stages) {
+            add_slice(walk, tile, finish, row, column, d);
         } else {
             DirectStore<Config> store(finish);
 #pragma unroll
@@ -150,5 +153,27 @@ struct MmaGemm {
                 __syncwarp();
             }
         }
+    }
+
+    /// Stream-K: stores the sums of a slice. The block whose slice arrives last fixes the tile up; it adds slices in the
+    /// order of K, so that two runs give the same bits, and no block waits for another. From one pair of a shared tile and
+    /// a block to the next, the tile or the block moves on: their sum numbers the slices in the workspace.
+    __device__ __forceinline__ void add_slice(const Walk<Config>& walk, const Tile& tile, const Finish<Config>& finish,
+                                              int row, int column, const Sums<Config>& d) const {
+        using P = Partials<Config>;
+        const int first = walk.first_block(tile), slices = walk.last_block(tile) - first + 1;
+        const P partials(args.partials + (long long)(tile.index + first) * P::kFloats, P::kFloats, slices);
+        typename Fragment<Config>::Accumulators wide;
+#pragma unroll
+        for (int i = 0; i < S::kBlocksM; ++i) d.widen(i, wide[i]);
+        partials.store(tile.split, wide);
+        bar_sync(kSplitBarrier, S::kThreads);
+        if (threadIdx.x == 0) {
+            Semaphore& semaphore = args.semaphores[tile.index];
+            smem.shares = atom_add_acq_rel(&semaphore.arrived, 1) + 1 == u64(slices);
+            if (smem.shares) semaphore.arrived = 0;
+        }
+        bar_sync(kSplitBarrier, S::kThreads);
+        if (smem.shares) partials.fix_up(finish, row, column, 0, 1);
     }
 };
