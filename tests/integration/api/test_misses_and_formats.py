@@ -119,6 +119,8 @@ class TestFormats:
         assert len(document["entries"]) + len(document["library"]) == 2
         assert sum(document["left_out"].values()) == len(document["library"])
         assert "library" not in http.get(f"/v1/tables/{DEVICE}").json()
+        # A format that is asked for is an export.
+        assert http.get(f"/v1/tables/{DEVICE}", params={"format": "json"}).json() == document
 
     def test_each_format_has_an_etag_until_the_table_changes(self, http: TestClient, store: Store) -> None:
         about = {"format": "csv"}

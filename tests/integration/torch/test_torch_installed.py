@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import logging
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from tuner.tables.entries import canonical  # noqa: E402
 from tuner.tables.importers import shapes_of  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
 
+ROOT = Path(__file__).resolve().parents[3]
 Tensor = torch.Tensor
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 LISTED = (Gemm.of(16, 32, 64), Gemm.of(16, 32, 64, epilogue="bias"), Gemm.of(16, 32, 64, batch=3),
@@ -313,6 +316,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
     monkeypatch.setattr(plugins, "_done", set())
     yield calls
     settings.cache_clear()
+
+
+@pytest.mark.parametrize("group", ["vllm.general_plugins", "sglang.srt.plugins"])
+def test_the_engines_loaders_find_the_plugin_and_call_it_without_arguments(
+    asked: list[Path], monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    # As both engines do: every entry point of their group, loaded and called.
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][group]
+    monkeypatch.setenv("GEMMTUNE_TABLE", "/srv/bundle")
+    settings.cache_clear()
+    for name, value in declared.items():
+        EntryPoint(name, value, group).load()()
+    assert asked == [Path("/srv/bundle")]
 
 
 def test_a_plugin_installs_the_named_table_once(asked: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
@@ -148,6 +149,20 @@ def test_rows_are_those_that_torch_reads() -> None:
     )
     rows, _ = listed(found)
     assert all(SOLUTION.fullmatch(row.split(",")[2]) for row in rows)
+
+
+def test_libcs_own_scanner_reads_nine_numbers_from_a_solution_as_torchs_header_asks_it_to() -> None:
+    found = guarded(table(entry(WON, family="cublaslt")))
+    (row,), _ = listed(found)
+    kinds = "iIIiIIIHH"
+    asked = ("id_%d", "tile_%u", "stages_%u", "splitk_%d", "red_%u", "swizzle_%u", "custom_%u", "inner_%hu",
+             "cluster_%hu")  # fmt: skip
+    numbers = [{"i": ctypes.c_int, "I": ctypes.c_uint, "H": ctypes.c_ushort}[kind](99) for kind in kinds]
+    scan = ctypes.CDLL(None).sscanf
+    form = "Gemm_Cublaslt_" + "_".join(asked)
+    assert scan(row.split(",")[2].encode(), form.encode(), *map(ctypes.byref, numbers)) == len(kinds)
+    names = ("algorithm", "tile", "stages", "split_k", "reduction", "swizzle", "custom", "inner_shape", "cluster")
+    assert [each.value for each in numbers] == [ALGORITHM[name] for name in names]
 
 
 @pytest.mark.parametrize("layout", ["nt", "nn", "tn", "tt"])
