@@ -80,7 +80,7 @@ export function parse(text) {
     else if (dtype) fields.dtype = dtype;
     else if (OPERANDS[word]) fields.dtype = OPERANDS[word];
     else if (batch) fields.batch = Number(batch[1]);
-    else if (/^(alpha|beta|bias|relu|gelu|silu)(\+(beta|bias|relu|gelu|silu))*$/.test(word)) fields.epilogue = word;
+    else if (/^(scaled|scaled_rowwise|alpha|beta|bias|relu|gelu|silu)(\+(beta|bias|relu|gelu|silu))*$/.test(word)) fields.epilogue = word;
     else if (/^\w+(,\w+){3}$/.test(word)) fields.dtype = word;
     else return `“${word}” is no dtype, layout, batch or epilogue: try ${WORDS.slice(0, 4).join(", ")}, nn, b8 or bias+gelu.`;
   }
