@@ -29,6 +29,7 @@ CORNERS = [
     {"tile_n": 256, "warps_n": 4}, {"tile_m": 96, "tile_n": 96}, {"tile_n": 48, "warps_n": 2}, {"warps_n": 8},
     {"tile_k": 64}, {"tile_k": 128, "stages": 2}, {"swizzle": 0}, {"stages": 2}, {"stages": 6}, {"blocks_per_sm": 2},
     {"split_k": 2}, {"split_k": 32}, {"split_k": 3, "swap_ab": 1}, {"persistent": 1}, {"persistent": 1, "split_k": 4},
+    {"stream_k": 1}, {"stream_k": 1, "tile_m": 64, "tile_n": 64, "blocks_per_sm": 2}, {"stream_k": 1, "swap_ab": 1},
     {"raster": "along_n", "raster_group": 4}, {"raster_group": 1}, {"prefetch_bytes": 0}, {"prefetch_bytes": 256},
 ]  # fmt: skip
 SHAPES = ["512x768x4096", "333x521x1001", "1x4096x4096", "1000x1000x1000", "17x96x8192", "1x1x2"]
