@@ -21,6 +21,10 @@ BODY_BYTES: Final[Mapping[str, int]] = {
 }
 #: Parsing takes time for each value of a JSON body; 10,000 problems have a third of this.
 MOST_VALUES: Final = 400_000
+#: Parts that a body may arrive in: each takes as long as many bytes. A network makes parts of a few hundred bytes or
+#: more, whatever the chunks of the sender.
+MOST_PARTS: Final = 512
+_LEAST_PART_BYTES: Final = 256
 #: A body has to arrive within this time.
 BODY_SECONDS: Final = 20.0
 #: Bodies of one caller that have not arrived completely.
@@ -40,6 +44,8 @@ WRITE_SECONDS: Final = 20.0
 
 #: What is read of a body that is refused unseen, so that its sender reads the refusal instead of a reset connection.
 _DISCARDED_BYTES: Final = 4 * 2**20
+#: A smaller part counts as this much: reading it takes as long.
+_LEAST_DISCARDED_BYTES: Final = 4 * 2**10
 _DISCARD_SECONDS: Final = 5.0
 
 
@@ -129,7 +135,7 @@ class LimitedBody:
     def __init__(self, bodies: Bodies, path: str, content_length: bytes | None, caller: str, receive: Receive) -> None:
         self._bodies, self._caller, self._receive = bodies, caller, receive
         self._limit, self._size = BODY_BYTES.get(path, MOST_BODY_BYTES), 0
-        self._values = 0
+        self._values = self._parts = 0
         self._until = asyncio.get_running_loop().time() + BODY_SECONDS
         self._body: bytes | None = None
         if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > self._limit):
@@ -173,10 +179,13 @@ class LimitedBody:
 
     def _count(self, part: bytes) -> None:
         self._size += len(part)
+        self._parts += 1
         self._values += part.count(b",")
         self._bodies.hold(self._caller, len(part))
         if self._size > self._limit:
             raise self._too_large()
+        if self._parts > MOST_PARTS + self._size // _LEAST_PART_BYTES:
+            raise _refusal(f"the body arrives in more than {MOST_PARTS} small parts: send larger chunks")
         if self._values > MOST_VALUES:
             raise _refusal(f"the body has more than {MOST_VALUES:,} values: split the request")
 
@@ -190,7 +199,7 @@ async def discard(receive: Receive) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_DISCARD_SECONDS):
             while left > 0 and (message := await receive()).get("more_body", False):
-                left -= len(message["body"])
+                left -= max(len(message["body"]), _LEAST_DISCARDED_BYTES)
 
 
 async def send_in_pieces(send: Send, message: Message) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from api.http_errors import HttpError
 
 #: More than ten times the longest valid query.
 MOST_QUERY_BYTES: Final = 8192
+#: Headers that a request has at most once.
+_ONCE: Final = frozenset({b"host", b"authorization", b"content-type", b"content-length", b"content-encoding"})
 #: A caller may save up this many seconds' worth of requests.
 _BURST_SECONDS: Final = 2.0
 #: A caller that has used this share of them hurries.
@@ -52,6 +54,17 @@ class RateLimiter:
         now = self._clock()
         left, since = self._buckets.get(caller, (self._most, now))
         return min(self._most, left + (now - since) * self._per_second), now
+
+
+def check_headers(headers: Collection[tuple[bytes, bytes]]) -> None:
+    """Refuses a second value where another program on the way may have read the first (RFC 9112 §3.2).
+
+    Raises:
+        HttpError: a header that says who asks, or what, is repeated.
+    """
+    for name, count in Counter(name for name, _ in headers if name in _ONCE).items():
+        if count > 1:
+            raise HttpError(400, "repeated-header", f"the header {name.decode()} is repeated: send it once")
 
 
 def check_query(query: bytes) -> None:

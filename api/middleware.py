@@ -22,7 +22,7 @@ from api.addresses import ClientAddresses
 from api.auth import Caller, TokenCache
 from api.bodies import Bodies, LimitedBody, SlowReader, discard, send_in_pieces
 from api.http_errors import HttpError
-from api.limits import RateLimiter, check_query
+from api.limits import RateLimiter, check_headers, check_query
 from api.logs import RequestLog
 from api.metrics import Metrics
 from api.turns import Turns
@@ -99,6 +99,8 @@ class RequestMiddleware:
         if (turn := self._turns.begin(who, started)) is not None:
             await turn
         try:
+            if len(headers) != len(scope["headers"]):
+                check_headers(scope["headers"])
             self._check_host(headers.get(b"host", b""))
             self._check_rate(scope["path"], who, address)
             text = self._fast_answer(scope, caller)

@@ -23,7 +23,7 @@ _POLL_SECONDS: Final = 0.2
 #: Bests read at a time while catching up.
 _BATCH: Final = 1000
 #: Keys read at a time, and answers rendered at a time, while the index is made and after it.
-_INDEX_ROWS: Final = 20_000
+_INDEX_ROWS: Final = 10_000
 _RENDERED_AT_ONCE: Final = 20
 #: After rendering it rests for as many times as long: requests come first.
 _REST: Final = 4.0

@@ -26,6 +26,7 @@ from tuner.evidence.store import Store
 
 def asking(app: FastAPI, secret: str | None = None) -> TestClient:
     app.state.follower.poll()
+    app.state.shown.warmed.set()
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     return TestClient(app, headers=headers, raise_server_exceptions=False)
 

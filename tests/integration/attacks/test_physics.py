@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -29,7 +30,7 @@ from tuner.fleet.agent.coordinator import measurement_document
 from tuner.fleet.campaigns.checks import check_measurements
 from tuner.fleet.campaigns.records import CampaignRequest, RoundReport
 from tuner.tables.tables import table
-from workers.measurement import Measurement
+from workers.measurement import Measurement, Outcome
 
 LARGE = Gemm.parse("4096x4096x4096")
 CARDS = ("NVIDIA H200", "NVIDIA H200 NVL", "NVIDIA H100 PCIe", "NVIDIA H20", "NVIDIA H100 80GB HBM3 (350 W)")
@@ -71,6 +72,16 @@ def test_forged_times_are_refused_on_every_card(card: str) -> None:
         for times, said in forged(bound):
             with pytest.raises(ResultRefused, match=said):
                 check_measurements([samples(*times)], LARGE, worker)
+
+
+@pytest.mark.parametrize("worst", [math.nan, -math.inf, -1.0])
+@pytest.mark.parametrize("outcome", [Outcome.CORRECT, Outcome.WRONG_RESULT])
+def test_an_error_that_is_no_number_or_negative_is_refused(outcome: Outcome, worst: float) -> None:
+    forged = samples(*[1e3] * 3)
+    assert forged.verification is not None
+    check = replace(forged.verification, worst_ratio=worst, mismatches=int(outcome is Outcome.WRONG_RESULT))
+    with pytest.raises(ResultRefused, match="worst_ratio"):
+        check_measurements([replace(forged, outcome=outcome, verification=check)], LARGE, FACTS)
 
 
 @pytest.mark.parametrize("card", FIVE_CARDS)

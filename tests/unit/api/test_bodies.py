@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Message, Receive
 
 from api import bodies
-from api.bodies import MOST_BODY_BYTES, Bodies, LimitedBody, SlowReader, send_in_pieces
+from api.bodies import MOST_BODY_BYTES, Bodies, LimitedBody, SlowReader, discard, send_in_pieces
 from api.http_errors import HttpError
 from api.streams import MOST_CALLER_STREAMS, MOST_STREAMS, EventStreams
 
@@ -48,6 +48,27 @@ def test_a_body_is_counted_while_it_arrives() -> None:
     assert refusal_of(lambda: LimitedBody(Bodies(), "/", None, "a", parts(*[2**16] * 17))) == 413
     assert refusal_of(lambda: LimitedBody(Bodies(), "/", b"9" * 5000, "a", never)) == 413
     assert refusal_of(lambda: LimitedBody(Bodies(), "/", b"-1", "a", never)) == 413
+
+
+def test_a_body_arrives_in_few_parts() -> None:
+    assert refusal_of(lambda: LimitedBody(Bodies(), "/", None, "a", parts(*[1] * 600))) == 413
+
+    async def slow_network() -> int:
+        return await read(LimitedBody(Bodies(), "/", None, "a", parts(*[500] * 1_500)))
+
+    assert asyncio.run(slow_network()) == 750_000
+
+
+def test_of_a_refused_body_few_parts_are_read() -> None:
+    read_parts = 0
+
+    async def endless() -> Message:
+        nonlocal read_parts
+        read_parts += 1
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    asyncio.run(discard(endless))
+    assert read_parts <= 1_024
 
 
 def test_a_body_has_to_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,9 @@ def _wrong(measurement: Measurement, problem: Problem, screening: Policy, profil
         return "more than 20 throttle reasons"
     if check and not (0 <= check.mismatches <= check.elements and len(check.reference) <= 200):
         return "its verification counts more mismatches than elements, or its reference is longer than 200 characters"
+    # Also false for NaN. A worker that met one reports infinity.
+    if check and not check.worst_ratio >= 0:
+        return f"worst_ratio = {check.worst_ratio}: an error is a number from 0 on, or infinite"
     if measurement.outcome is not Outcome.CORRECT or check is None:
         return ""
     elements = problem.output_elements
