@@ -90,7 +90,8 @@ def _refuse(error: Any) -> NoReturn:  # noqa: ANN401  (a `_UsageError`)
     if type(error).__name__ == "NoArgsIsHelpError":
         error.show()
     else:
-        command = error.ctx.command_path if error.ctx else "gemmtune"
+        # Where an option's value is missing, Typer has forgotten the command.
+        command = error.ctx.command_path if error.ctx else " ".join(["gemmtune", *sys.argv[1:2]])
         said = error.format_message().rstrip(".")
         # Typer names the option, but not the value that it refuses.
         options = [option for option in getattr(getattr(error, "param", None), "opts", ()) if option in sys.argv[:-1]]

@@ -29,7 +29,7 @@ def export(
     device: DeviceName = DEFAULT_DEVICE,
     min_gain: Annotated[
         float | None,
-        typer.Option(help="Export only what is surely this many times as fast as the library's first choice. "
+        typer.Option(min=0.0, help="Export only what is surely this many times as fast as the library's first choice. "
                           f"\\[default: {MIN_GAIN}]"),
     ] = None,
     everything: Annotated[

@@ -11,6 +11,7 @@ import typer
 
 from space.arch import arch_named
 from space.devices import DeviceProfile, identity_named, profile_named, reference_profile
+from tuner.errors import StoreError
 
 # Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
 if TYPE_CHECKING:
@@ -48,10 +49,19 @@ def profile_from_words(device: str, arch: str | None) -> DeviceProfile:
 def open_store(db: str | None, create: bool = True) -> Store:
     """Opens the store that `--db` or the settings name."""
     from tuner.evidence.store import Store
+    from tuner.settings import settings
+
+    return Store.open(_url_of(db), create, settings().db_connections)
+
+
+def _url_of(db: str | None) -> str:
     from tuner.settings import database_url, settings
 
-    config = settings()
-    return Store.open(database_url(db) if db else config.db_url, create, config.db_connections)
+    if db is None:
+        return settings().db_url
+    if not db.strip():
+        raise StoreError("--db is empty: name a SQLite file or a database's URL, or leave it out")
+    return database_url(db)
 
 
 def existing_store(db: str | None) -> Store:
@@ -84,9 +94,8 @@ def opened_bests(db: str | None) -> Iterator[Store | TableBests]:
 def planning_store(db: str | None) -> Iterator[Store]:
     """The store that `--db` or the settings name, to plan with; an empty one in memory where its file is missing."""
     from tuner.evidence.store import Store
-    from tuner.settings import database_url, settings
 
-    url = database_url(db) if db else settings().db_url
+    url = _url_of(db)
     if is_there(url):
         with open_store(db, create=False) as store:
             yield store

@@ -209,6 +209,8 @@ def unusable(url: str, error: Exception) -> StoreError:
         fix = "free space; everything committed before is kept"
     elif "readonly" in said or "unable to open" in said:
         fix = "make the file and its folder writable, or give another with --db"
+    elif "not a database" in said:
+        fix = "it is no store of gemmtune: give another with --db"
     elif "locked" in said:
         fix = "another process holds it for too long; stop that process"
     return StoreError(f"the store {shown(url)} can't be used ({said}): {fix}")

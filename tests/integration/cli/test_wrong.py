@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,10 +15,25 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from api.server import listen
+from gemmtune.command import COMMANDS
 from tests.integration.cli.wrong import ON_A_STORE, ON_NOTHING, REQUESTS, SETTINGS
 from tests.shell import Ran, Shell
 from tests.support import keep_best
 from tuner.evidence.store import Store
+
+
+def routes() -> list[tuple[str, str]]:
+    """Routes that take a body, a parameter or a number in their path."""
+    with Store.open("sqlite:///:memory:") as store:
+        paths = create_app(store).openapi()["paths"]
+    return [
+        (method.upper(), path) for path, methods in paths.items() for method, route in methods.items()
+        if "requestBody" in route
+        or any(one["in"] == "query" or one["schema"].get("type") == "integer" for one in route.get("parameters", ()))
+    ]  # fmt: skip
+
+
+ROUTES = routes()
 
 
 def content(home: Path) -> dict[str, str]:
@@ -36,6 +54,13 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     with Store.open(f"sqlite:///{home}/store.db") as store:
         keep_best(store)
     return Shell(home, {"GEMMTUNE_DB": str(home / "store.db")})
+
+
+def rows(kept: Shell) -> str:
+    """Digest of everything in the store but questions, which are counted."""
+    with closing(sqlite3.connect(f"file:{kept.home}/store.db?mode=ro", uri=True)) as database:
+        dumped = (line for line in database.iterdump() if 'INTO "miss"' not in line)
+        return sha256("\n".join(dumped).encode()).hexdigest()
 
 
 def check(ran: Ran, code: int, said: str) -> None:
@@ -79,8 +104,9 @@ def http(kept: Shell) -> Iterator[TestClient]:
     ("method", "path", "body", "status", "said"), REQUESTS, ids=[" ".join(one[:3]) for one in REQUESTS]
 )
 def test_a_wrong_request_is_a_problem_in_one_sentence(
-    http: TestClient, method: str, path: str, body: str, status: int, said: str
+    http: TestClient, kept: Shell, method: str, path: str, body: str, status: int, said: str
 ) -> None:
+    before = rows(kept)
     answered = http.request(method, path, content=body, headers={"Content-Type": "application/json"})
     document = answered.json()
     assert answered.status_code in ({400, 422} if body == "{" else {status}), document
@@ -88,10 +114,37 @@ def test_a_wrong_request_is_a_problem_in_one_sentence(
     assert said in document["detail"]
     assert "Traceback" not in answered.text
     assert 20 < len(document["detail"]) < 1_200
+    assert rows(kept) == before
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_every_route_refuses_a_parameter_or_a_field_that_it_does_not_know(
+    http: TestClient, kept: Shell, method: str, path: str
+) -> None:
+    before = rows(kept)
+    named = re.sub(r"\{[^}]*\}", "99999", path)
+    if method == "POST":
+        answered = http.post(named, json={"nonsense": 1})
+    else:
+        answered = http.request(method, named, params={"nonsense": "1"})
+    document = answered.json()
+    assert 400 <= answered.status_code < 500, document
+    assert answered.headers["content-type"] == "application/problem+json"
+    assert 20 < len(document["detail"]) < 1_200
+    assert rows(kept) == before
+
+
+def test_every_command_has_a_wrong_line() -> None:
+    lines = [tuple(shlex.split(line)) for line, _, _ in (*ON_NOTHING, *ON_A_STORE)]
+    for command in COMMANDS:
+        for sub in getattr(command.load(), "commands", {}) or [""]:
+            words = (command.name, sub) if sub else (command.name,)
+            assert any(line[: len(words)] == words for line in lines), words
 
 
 def test_there_are_at_least_120() -> None:
-    assert len({*ON_NOTHING, *ON_A_STORE, *SETTINGS, *REQUESTS}) >= 120
+    assert len({*ON_NOTHING, *ON_A_STORE, *SETTINGS, *REQUESTS}) >= 220
+    assert len(ROUTES) > 50
 
 
 def test_a_taken_port_is_told_before_anything_is_promised(tmp_path: Path) -> None:
