@@ -200,6 +200,7 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     # files
     ("record missing.json --out {home}/x", 3, "missing.json"),
     ("record {home} --out {home}/x", 3, "is not a list of problems"),
+    ("recordings save {home}/x --db {home}/none.db", 5, "is not there"),
     ("recordings list {home}", 4, "contains no recording"),
     ("recordings export {home} --out {home}/x", 4, "contains no recording"),
     ("model show --file {home}/none.npz", 3, "none.npz"),
