@@ -167,7 +167,8 @@ class DeviceColumns:
         while len(chosen) > step * MOST_ROWS:
             step *= 2
         rows = chosen[::step]
-        bests = taken({name: self._bests[name] for name in _READ}, rows)
+        bests = {name: self._bests[name] for name in _READ}
+        bests = bests if len(rows) == len(bests["key"]) else taken(bests, rows)
         bests["config"], configs = self._configs.document(bests["config"])
         return {
             "device": self._device, "version": self.version, "rows": len(rows), "total": len(chosen),
@@ -178,8 +179,9 @@ class DeviceColumns:
 
     def _columns(self, bests: Columns) -> dict[str, Any]:
         groups = self._facts.groups
-        at, ran = bests["group"], bests["provenance_id"]
-        programs = [self._programs.known.get(number, {}) for number in range(int(ran.max(initial=0)) + 1)]
+        at, numbers = bests["group"], sorted(self._programs.known)
+        programs = [self._programs.known[number] for number in numbers]
+        ran = np.searchsorted(numbers, bests["provenance_id"]).astype(np.int32)
         return {
             **{name: bests[name] for name in _PLAIN},
             "key": bests["key"].tolist(),
@@ -190,7 +192,7 @@ class DeviceColumns:
             "class": coded_at(CLASSES, bests["class"]), "bound": coded_at(_BOUNDS, bests["bound"] % len(_BOUNDS)),
             "tflops": (bests["flops"] / bests["time_us"] / 1e6).astype(np.float32),
             **{name: coded(bests[name].tolist()) for name in ("policy", "device_kind")},
-            **{part: coded_at([program.get(part) for program in programs], ran) for part in PARTS},
+            **{part: coded_at([program[part] for program in programs], ran) for part in PARTS},
             **{name: bests[name] for name in _TIMES}, **{name: _booleans(bests[name]) for name in _PAIRED},
         }  # fmt: skip
 
@@ -201,17 +203,20 @@ class DeviceColumns:
 
     def _policies(self, rows: _Rows) -> dict[str, Any]:
         """Times of the same problems under each policy, if there are several."""
-        keys = self._bests["key"]
+        keys, policies = self._bests["key"], sorted(set(self._bests["policy"].tolist()))
+        if len(policies) < 2:
+            return {}
         # Rows of one problem are neighbours: number the problems, and find the shown row of each.
         numbers = np.cumsum(np.append([0], keys[1:] != keys[:-1]))
         shown = np.full(numbers[-1] + 1, -1, np.intp)
         shown[numbers[rows]] = np.arange(len(rows))
         wanted = shown[numbers]
-        policies = sorted(set(self._bests["policy"][wanted >= 0].tolist()))
         found: dict[str, Any] = {}
-        for name in policies if len(policies) > 1 else ():
+        for name in policies:
             # Of one problem's rows the first is a GPU's own: it is written last.
             ours = np.flatnonzero((wanted >= 0) & (self._bests["policy"] == name))[::-1]
+            if not len(ours):
+                continue
             at = np.full(len(rows), -1, np.intp)
             at[wanted[ours]] = ours
             missing, at = at < 0, np.maximum(at, 0)
