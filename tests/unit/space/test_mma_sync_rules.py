@@ -143,6 +143,9 @@ def test_on_hopper_f16_sums_are_mma_syncs_alone() -> None:
     assert families_for("sm_90a", problem) == (FAMILY,)
     assert family_for("sm_90a", problem) is FAMILY
     assert FAMILY not in families_for("sm_90a", SQUARE)
+    hopper = families_for("sm_90a", Gemm.of(64, 64, 64, "fp8_e4m3_acc16"))[0]
+    said = explain(hopper, Gemm.of(64, 64, 64, "fp8_e4m3_acc16"), hopper.config({}), H200).broken
+    assert {entry.rule: entry.numbers for entry in said}["problem.sums"].startswith("f16 sums; use f32 sums")
 
 
 def test_the_estimate_knows_that_geforce_doubles_f16_sums() -> None:
