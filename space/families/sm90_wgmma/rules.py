@@ -142,8 +142,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
          lambda c: "wgmma" in c.arch.features, lambda c: f"{c.arch.name} has no wgmma; build for sm_90a"),
     Rule("problem.sums", "sums are f32 or s32", f"{_KERNEL}: its epilogue takes 32-bit sums", (),
          lambda c: c.problem.dtype_acc != "fp16",
-         lambda c: f"f16 sums; use {'' if c.problem.dtype_a.startswith('fp8') else 'mma_sync, or '}f32 sums: wgmma is as "
-                   "fast with them"),
+         lambda c: f"f16 sums; use {'mma_sync, or ' * (c.problem.dtype_a == 'fp16')}f32 sums: wgmma is as fast with "
+                   "them"),
     Rule("wgmma.k", "a stage holds 64, 128 or 256 bytes of K", _KERNEL, ("tile_k",),
          lambda c: among(stage_k_bytes(c), STAGE_K_BYTES),
          lambda c: f"tile_k {c.first('tile_k')} is {int(stage_k_bytes(c)[0])} B of {c.problem.dtype_a}"),
