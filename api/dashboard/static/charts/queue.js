@@ -1,7 +1,7 @@
 // Charts that wait for a frame. A frame draws a few of them, so that a page of many never holds input for long.
 
 /** Milliseconds of a frame that charts may take; the others wait for the next one. */
-const SHARE = 8;
+const SHARE = 16;
 /** @type {Map<object, () => void>} */
 const waiting = new Map();
 

@@ -26,7 +26,7 @@ const USED_BY = {
 /** More measurements than this are sampled by the service. */
 const MOST = 150_000;
 /** Milliseconds of a frame in which cards are made. */
-const SHARE = 10;
+const SHARE = 24;
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
