@@ -15,9 +15,9 @@ _FOLDER: Final = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 _PROBLEM: Final = "/problem?key=gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none"
 #: Name, path, what is pressed in turn, what has to be there, scheme, and the height that is drawn.
 _PICTURES: Final = (
+    ("campaign", "/campaign?id=1", (), ".badge:text-is('finished')", "light", 700),
     ("problem", _PROBLEM, ("#funnel button",), "#changes chart-changes .says", "light", 1386),
     ("layouts", _PROBLEM, ("text=Its layouts",), ".drawing svg", "light", 680),
-    ("campaign", "/campaign?id=1", (), "chart-scatter canvas", "light", 700),
     ("explain", "/explain?knobs=tile_n=256,stages=5,epilogue=direct", (), "#verdict h2", "dark", 900),
     ("ladder", "/ladder?n=6144&k=4096", (), "chart-lines canvas", "dark", 760),
     ("problems", "/problems", (), "chart-scatter canvas", "light", 1180),
@@ -40,8 +40,8 @@ def draw(url: str) -> None:
             view = {"viewport": {"width": 1280, "height": height}, "color_scheme": scheme, "reduced_motion": "reduce"}
             with tab(browser, url + path, **view) as page:
                 for selector in pressed:
-                    page.click(selector, timeout=120_000)
-                page.wait_for_selector(shown, timeout=120_000)
+                    page.click(selector, timeout=300_000)
+                page.wait_for_selector(shown, timeout=300_000)
                 # What was pressed is answered, and everything is drawn.
                 page.wait_for_timeout(8_000)
                 page.screenshot(path=_FOLDER / f"{name}.png")

@@ -69,10 +69,13 @@ export async function open(page) {
     const { config } = await answer;
     return (await page.post("/v1/explain", { problem: P, family: config?.family, knobs: {}, device: got.device })).config.knobs;
   };
-  const parts = [
-    put("study", study(answer)), put("measurements", columns()), put("importance", page.get("/v1/importance", asked)),
-    put("space", page.get("/v1/space", { ...asked, ...axes })), put("funnel", page.get("/v1/funnel", asked)), put("defaults", defaults()),
+  const derived = () => [
+    put("importance", page.get("/v1/importance", asked)), put("funnel", page.get("/v1/funnel", asked)),
     put("history", page.get("/v1/best/history", asked)),
+  ];
+  const parts = [
+    put("study", study(answer)), put("measurements", columns()), put("space", page.get("/v1/space", { ...asked, ...axes })),
+    put("defaults", defaults()), ...derived(),
   ];
   got.answer = await answer;
   page.redraw();
@@ -83,7 +86,11 @@ export async function open(page) {
   };
   page.live({
     measurements: more,
-    best: (event) => event.problem === key && void page.get("/v1/best", asked).then((answer) => { got.answer = answer; got.made = {}; page.redraw(); return put("study", study(answer)); }),
+    best: (event) => event.problem === key && void page.get("/v1/best", asked).then((answer) => {
+      Object.assign(got, { answer, made: {} });
+      page.redraw();
+      return Promise.all([put("study", study(answer)), ...derived()]);
+    }),
   }, { device: got.device });
 }
 
