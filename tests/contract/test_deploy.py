@@ -5,6 +5,8 @@ from __future__ import annotations
 import configparser
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,15 @@ def test_units_run_commands_and_settings_that_exist(path: Path) -> None:
     assert {name.lower() for name in named - {"NAME"}} <= Settings.model_fields.keys()
     assert (service["Restart"], service["NoNewPrivileges"]) == ("always", "yes")
     assert int(service["TimeoutStopSec"]) > 30
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not here")
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_knows_every_line_of_the_units(path: Path, tmp_path: Path) -> None:
+    unit = tmp_path / path.name
+    unit.write_text(path.read_text().replace("/opt/gemmtune/bin/gemmtune", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert [line for line in done.stderr.splitlines() if path.name in line] == []
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda one: f"{one['kind']} {one['metadata']['name']}")

@@ -28,7 +28,7 @@ AT_WORK = ("api.md", "fleet.md", "operations.md", "use.md")
 #: Files that pages speak of.
 FILES = {
     "shapes.csv": "m,n,k,count\n16,2112,7168,32\n4096,4096,4096,1\n",
-    "problems.json": '[{"name": "square", "m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "layout": "nt"}]',
+    "problems.json": '[{"name": "square", "m": 512, "n": 512, "k": 512, "dtype": "bf16", "layout": "nt"}]',
     "token": "none is needed here",
 }
 
