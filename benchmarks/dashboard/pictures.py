@@ -20,7 +20,7 @@ _PICTURES: Final = (
     ("layouts", _PROBLEM, ("text=Its layouts",), ".drawing svg", "light", 680),
     ("explain", "/explain?knobs=tile_n=256,stages=5,epilogue=direct", (), "#verdict h2", "dark", 900),
     ("ladder", "/ladder?n=6144&k=4096", (), "chart-lines canvas", "dark", 760),
-    ("problems", "/problems", (), "chart-scatter canvas", "light", 1180),
+    ("problems", "/problems", (), "chart-scatter canvas", "light", 1222),
 )  # fmt: skip
 
 
