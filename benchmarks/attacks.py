@@ -149,6 +149,11 @@ class Attacker:
         fields = b",".join(b'"k%d":1' % place for place in range(80_000))
         self._repeat("/v1/campaigns", self._token, b"{" + fields + b"}")
 
+    def tiny_chunks(self) -> None:
+        """8 clients with a token that send a body in 20,000 chunks of one byte, again and again."""
+        chunked = f"{self._token}Transfer-Encoding: chunked\r\n"
+        self._repeat("/v1/best:batch", chunked, b"1\r\n \r\n" * 20_000 + b"0\r\n\r\n", declared=False)
+
     def _head(self, method: str, path: str, fields: str) -> bytes:
         return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{fields}".encode()
 
@@ -207,9 +212,14 @@ class Attacker:
         except OSError:
             return False
 
-    def _repeat(self, path: str, token: str, body: bytes) -> None:
-        """Sends a request again and again on 8 connections; a refusal's connection is opened again."""
-        request = self._head("POST", path, f"{token}{_JSON}Content-Length: {len(body)}\r\n") + b"\r\n" + body
+    def _repeat(self, path: str, fields: str, body: bytes, declared: bool = True) -> None:
+        """Sends a request again and again on 8 connections; a refusal's connection is opened again.
+
+        Args:
+            declared: with the length of the body.
+        """
+        length = f"Content-Length: {len(body)}\r\n" if declared else ""
+        request = self._head("POST", path, f"{fields}{_JSON}{length}") + b"\r\n" + body
 
         def ask() -> None:
             while time.monotonic() < self._until:
@@ -247,7 +257,7 @@ ATTACKS: Final[dict[str, Callable[[Attacker], None]]] = {
     for attack in (
         Attacker.header, Attacker.headers, Attacker.slow_headers, Attacker.giant_body, Attacker.declared_body,
         Attacker.slow_bodies, Attacker.pipelined, Attacker.idle, Attacker.streams, Attacker.unread_batches,
-        Attacker.bombs, Attacker.bad_bodies,
+        Attacker.bombs, Attacker.bad_bodies, Attacker.tiny_chunks,
     )
 }  # fmt: skip
 
