@@ -29,6 +29,9 @@ _LEAST_PART_BYTES: Final = 256
 BODY_SECONDS: Final = 20.0
 #: Bodies of one caller that have not arrived completely.
 MOST_ARRIVING: Final = 64
+#: Beyond this many, each of them rests between two parts.
+_UNPACED_BODIES: Final = 8
+_PACE_SECONDS: Final = 0.02
 #: Bodies of requests in progress: of one caller, and of all.
 MOST_CALLER_BYTES: Final = 16 * 2**20
 MOST_HELD_BYTES: Final = 64 * 2**20
@@ -79,6 +82,11 @@ class Bodies:
             self._arriving[caller] -= 1
             if not self._arriving[caller]:
                 del self._arriving[caller]
+
+    async def pace(self, caller: str) -> None:
+        """Rests between two parts of a body while the caller sends many: dozens at once would keep the loop busy."""
+        if self._arriving[caller] > _UNPACED_BODIES:
+            await asyncio.sleep(_PACE_SECONDS)
 
     def hold(self, caller: str, size: int) -> None:
         """Counts bytes that have arrived.
@@ -157,6 +165,7 @@ class LimitedBody:
                         if not message.get("more_body", False):
                             self._body = b"".join(parts)
                             return True
+                        await self._bodies.pace(self._caller)
             except TimeoutError:
                 detail = f"the body did not arrive within {BODY_SECONDS:.0f} s: send it faster, or split the request"
                 raise HttpError(408, "body-too-slow", detail, {"Connection": "close"}) from None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
+from types import SimpleNamespace
 
 import pytest
 from starlette.types import Message, Receive
@@ -57,6 +59,24 @@ def test_a_body_arrives_in_few_parts() -> None:
         return await read(LimitedBody(Bodies(), "/", None, "a", parts(*[500] * 1_500)))
 
     assert asyncio.run(slow_network()) == 750_000
+
+
+def test_a_caller_with_many_bodies_sends_them_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, rests = Bodies(), list[float]()
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+
+    monkeypatch.setattr(bodies, "asyncio", SimpleNamespace(sleep=sleep))
+    with ExitStack() as arriving:
+        for place in range(9):
+            asyncio.run(held.pace("many"))
+            assert not rests, place
+            arriving.enter_context(held.arriving("many"))
+        asyncio.run(held.pace("other"))
+        assert not rests
+        asyncio.run(held.pace("many"))
+        assert len(rests) == 1
 
 
 def test_of_a_refused_body_few_parts_are_read() -> None:
