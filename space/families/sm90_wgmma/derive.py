@@ -35,8 +35,8 @@ GROUP_BYTES: Final = wgmma.M * wgmma.N_STEP * WORD_BYTES
 #: Registers for the addresses of ldmatrix.
 FRAGMENT_ADDRESSES: Final = 16
 #: Registers that an epilogue with a source, a bias or an exponential needs, and one with erf: the fewest without
-#: spills.
-FINISH_REGISTERS, ERF_REGISTERS = 104, 112
+#: spills. One that multiplies by scales of rows and columns and then adds a bias holds both sets at once.
+FINISH_REGISTERS, ERF_REGISTERS, ROWWISE_BIAS_REGISTERS = 104, 112, 24
 _READING_PARTS: Final = frozenset({"beta", "bias", "silu", *SCALES})
 #: Halves of a tile of C that are staged at a time, by epilogue: none for `direct`, 2 for `tma`, 1 for `tma_half`.
 _STAGED_HALVES: Final = np.array([0, 2, 1])
@@ -96,7 +96,8 @@ def _held_registers(c: Columns) -> IntColumn:
 def finish_registers(c: Columns) -> int:
     """Registers of an epilogue that reads a source, a bias or scales or computes an exponential; 0 for others."""
     parts = c.problem.epilogue_parts
-    return ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & _READING_PARTS else 0
+    both_sets = ROWWISE_BIAS_REGISTERS if {"scaled_rowwise", "bias"} <= parts else 0
+    return both_sets + (ERF_REGISTERS if "gelu" in parts else FINISH_REGISTERS if parts & _READING_PARTS else 0)
 
 
 def _staged_columns(c: Columns) -> IntColumn:
