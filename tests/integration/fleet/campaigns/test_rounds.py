@@ -421,7 +421,7 @@ class TestReports:
             (lambda m: replace(m, samples_us=(1e-6, 1e-6, 1e-6)), "roofline"),
             (lambda m: replace(m, samples_us=(1.0, float("inf"))), "positive"),
             (lambda m: replace(m, verification=replace(m.verification, elements=5)), "elements"),
-            (lambda m: replace(m, verification=replace(m.verification, worst_ratio=float("nan"))), "bound"),
+            (lambda m: replace(m, verification=replace(m.verification, worst_ratio=float("nan"))), "worst_ratio = nan"),
             (lambda m: replace(m, detail="x" * 10_000), "longer"),
             (lambda m: replace(m, build_digest="../../x"), "SHA-256"),
         ],
