@@ -62,7 +62,7 @@ def product(problem: Gemm, copy: Any, read: Read = numbers) -> np.ndarray:  # no
 
 
 def encoded(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Encodes numbers as their nearest elements; integers saturate."""
+    """Encodes numbers as their nearest elements; integers saturate, floats overflow to infinity."""
     if dtype == "bf16":
         words = values.astype(np.float32).view(np.uint32)
         return ((words + 0x7FFF + (words >> 16 & 1)) >> 16).astype(np.uint16).view(np.uint8).reshape(-1)
@@ -78,4 +78,5 @@ def encoded(values: np.ndarray, dtype: str) -> np.ndarray:
     if np.issubdtype(kind, np.integer):
         limits = np.iinfo(kind)
         values = np.clip(np.rint(values), limits.min, limits.max)
-    return values.astype(kind).view(np.uint8).reshape(-1)
+    with np.errstate(over="ignore"):
+        return values.astype(kind).view(np.uint8).reshape(-1)
