@@ -217,14 +217,19 @@ class Weather:
         self._later[-1].start()
 
     def _held_by(self, pid: int) -> str:
-        """The problem of the round that a worker process holds, by its default name."""
-        with suppress(StoreError):
-            return next((key for name, key in running(self._store) if name.endswith(f"-{pid}")), "")
-        return ""
+        """The problem of the round that a worker process holds; empty if none."""
+        return self._held().get(str(pid), "")
 
     def _holding(self) -> list[int]:
         """Places of the workers that hold a round."""
-        return [place for place, worker in enumerate(self._fleet.workers) if self._held_by(worker.pid)]
+        held = self._held()
+        return [place for place, worker in enumerate(self._fleet.workers) if str(worker.pid) in held]
+
+    def _held(self) -> dict[str, str]:
+        """Problems of the running rounds by process: a worker's default name ends in its process."""
+        with suppress(StoreError):
+            return {name.rpartition("-")[2]: key for name, key in running(self._store)}
+        return {}
 
 
 def _is_ready(port: int) -> bool:

@@ -26,6 +26,7 @@ from space.problem import Problem
 from space.registry import DEFAULT_KIND, KINDS, family_named
 from workers.errors import RecordingError
 from workers.measurement import (
+    RECORDED_SCREENING,
     Clocks,
     DeviceFacts,
     Measurement,
@@ -74,8 +75,8 @@ class Recording:
 
     @property
     def screens_under(self) -> Policy:
-        """The policy of its screenings."""
-        return next(one.policy for one, _ in self.measurements if one.stage == "screen")
+        """The policy of its screenings; that of old recordings where it has none."""
+        return next((one.policy for one, _ in self.measurements if one.stage == "screen"), RECORDED_SCREENING)
 
     def of_policy(self, policy: Policy) -> list[Measurement]:
         """What was measured under one policy."""

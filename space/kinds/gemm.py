@@ -317,7 +317,7 @@ GEMM: Final = ProblemKind(
         Field("layout", str, "nt", "nt: A[M,K], B[N,K]; nn: A[M,K], B[K,N]; tn: A[K,M], B[K,N]; tt: A[K,M], B[N,K].",
               LAYOUTS),
         Field("batch", int, 1, "Independent products of this shape."),
-        Field("epilogue", str, "none", 
+        Field("epilogue", str, "none",
               "none; or alpha, beta, bias, an activation, in this order, joined by +; for 8-bit floats also scaled or "
               "scaled_rowwise in place of alpha and beta."),
     ),

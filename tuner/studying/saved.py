@@ -6,7 +6,6 @@ from collections import defaultdict
 from pathlib import Path
 
 from space.devices import profile_named
-from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.errors import NothingCorrect
 from tuner.evidence.records import StoredMeasurement
@@ -28,13 +27,14 @@ def save(store: Store, device: str, folder: Path) -> list[Path]:
         ProfileError: the device is unknown.
         RecordingError: a file can't be written.
     """
-    studies: dict[Problem, dict[int, list[StoredMeasurement]]] = defaultdict(lambda: defaultdict(list))
+    studies: dict[str, dict[int, list[StoredMeasurement]]] = defaultdict(lambda: defaultdict(list))
     for row in store.every(device):
         if row.device_kind == "cuda":
-            studies[problem_from_key(row.measurement.problem_key)][row.study_id].append(row)
+            studies[row.measurement.problem_key][row.study_id].append(row)
     written = []
-    for problem, found in studies.items():
-        rows, path = max(found.values(), key=_screened), folder / file_name(problem)
+    for key, found in studies.items():
+        problem, rows = problem_from_key(key), max(found.values(), key=_screened)
+        path = folder / file_name(problem)
         if _screened(rows) and not path.exists():
             measured = [(row.measurement, row.provenance) for row in rows]
             write_recording(path, problem, _facts(device, rows[0]), measured, [row.taken_at for row in rows])

@@ -11,7 +11,7 @@ from space.registry import family_named
 from tests.support import FACTS, FAMILY, PROBLEM, PROVENANCE, measured
 from workers import recorded
 from workers.build import Build
-from workers.measurement import Measurement, Outcome, Stage
+from workers.measurement import RECORDED_SCREENING, Measurement, Outcome, Stage
 from workers.recorded import USUAL_SECONDS, RecordedWorker, seconds_taken
 from workers.recording import file_name, read_recording, write_recording
 
@@ -54,6 +54,13 @@ def test_what_was_kept_together_shares_its_time(tmp_path: Path) -> None:
     rows = [(measured(config), PROVENANCE) for config in CONFIGS]
     write_recording(tmp_path / "r.parquet", PROBLEM, FACTS, rows, moments)
     assert seconds_taken(read_recording(tmp_path / "r.parquet")) == [0.25, 0.25, 0.25, 0.25]
+
+
+def test_a_recording_of_finals_alone_is_opened(tmp_path: Path) -> None:
+    finals = [(measured(config, stage="final"), PROVENANCE) for config in CONFIGS]
+    write_recording(tmp_path / file_name(PROBLEM), PROBLEM, FACTS, finals)
+    worker = RecordedWorker(tmp_path, None, False)
+    assert worker.facts.screening is RECORDED_SCREENING
 
 
 def test_an_old_recording_takes_what_is_usual(tmp_path: Path) -> None:
