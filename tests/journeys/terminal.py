@@ -12,11 +12,13 @@ import json
 import os
 import selectors
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +55,9 @@ class Typed:
     code: int
     said: str
 
+    def __str__(self) -> str:
+        return f"{self.block.name}: {self.text}\nended with {self.code}: {self.said}"
+
 
 class Terminal:
     """Runs pages in a home folder of their own.
@@ -60,10 +65,11 @@ class Terminal:
     Args:
         environment: GEMMTUNE_* variables.
         url: the service that stands in for the one at 127.0.0.1:8643.
+        seconds: for a whole page. Then the running command gets Ctrl-C and ends with 130; later ones are not run.
     """
 
-    def __init__(self, home: Path, environment: Mapping[str, str], url: str) -> None:
-        self._home, self._url = home, url
+    def __init__(self, home: Path, environment: Mapping[str, str], url: str, seconds: float = 600) -> None:
+        self._home, self._url, self._ends = home, url, time.monotonic() + seconds
         self._shell = Shell(home, environment)
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._programs: dict[str, Block] = {}
@@ -127,7 +133,10 @@ class Terminal:
     def _answer(self, words: list[str], folder: str, given: dict[str, str]) -> tuple[int, str, str]:
         if words[:1] == ["serve"]:
             return 0, "", f"serving on {self._url}\n"
-        with contextlib.chdir(folder):
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            return 130, "", "not run: the page's time was over\n"
+        with contextlib.chdir(folder), _interrupted_after(left):
             if words[:1] == [":program"]:
                 return self._program(self._programs[words[1]], given)
             ran = self._shell(*words, **given)
@@ -140,7 +149,21 @@ class Terminal:
                 exec(compile(self._here(block.text), block.name, "exec"), self._names)
             except Exception:
                 return 1, out.getvalue(), traceback.format_exc()
+            except KeyboardInterrupt:
+                return 130, out.getvalue(), traceback.format_exc()
         return 0, out.getvalue(), ""
+
+
+@contextlib.contextmanager
+def _interrupted_after(seconds: float) -> Iterator[None]:
+    """Ctrl-C within the block, unless it ends sooner."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _result(results: Path, place: int) -> tuple[int, str]:

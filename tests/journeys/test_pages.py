@@ -89,7 +89,7 @@ def test_a_page_works_as_it_is_printed(page: Path, filled: Path, service: str, t
     failed = []
     for typed in Terminal(tmp_path, environment, service).run([block for block in blocks(page) if block.runs]):
         if typed.code != typed.block.code:
-            failed.append(f"{typed.block.name}: {typed.text}\nended with {typed.code}: {typed.said}")
+            failed.append(str(typed))
         elif missing := _missing(typed.shown, typed.said):
             failed.append(f"{typed.block.name}: {typed.text}\nprinted no {missing!r}: {typed.said}")
     assert not failed, "\n\n".join(failed)
@@ -104,6 +104,16 @@ def _missing(shown: str, said: str) -> str:
     members = re.findall(r'"(\w+)":', shown)
     pieces = members or [" ".join(piece.split()) for piece in re.split("…|\n", shown)]
     return next((piece for piece in pieces if piece not in flat), "")
+
+
+def test_a_page_that_takes_too_long_is_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    page = ROOT / "docs" / "start.md"
+    endless = Block(page, 1, "python", "import time\nprint('begun')\ntime.sleep(600)")
+    typed = Terminal(tmp_path, {}, "", seconds=0.5).run([endless, Block(page, 5, "bash", "gemmtune tune 512x512x512")])
+    assert [each.code for each in typed] == [130, 130]
+    assert "begun" in str(typed[0])
+    assert "not run" in str(typed[1])
 
 
 def test_what_is_shown_is_looked_for() -> None:
