@@ -15,6 +15,7 @@ from tuner.errors import StoreError
 
 # Imported by commands that open a store; `explain`, `space` and `layout` start faster without.
 if TYPE_CHECKING:
+    from tuner.evidence.quick_bests import QuickBests
     from tuner.evidence.store import Store
     from tuner.fleet.campaigns.records import Timing
     from tuner.settings import Settings
@@ -74,20 +75,24 @@ def existing_store(db: str | None) -> Store:
 
 
 @contextmanager
-def opened_bests(db: str | None) -> Iterator[Store | TableBests]:
+def opened_bests(db: str | None) -> Iterator[Store | QuickBests | TableBests]:
     """The store that `--db` or the settings name, to read answers from; no bests where the settings' file is missing.
 
     Raises:
         StoreError: the store can't be read, or `--db` names a file that is missing.
     """
+    from tuner.evidence.quick_bests import QuickBests
     from tuner.settings import settings
     from tuner.tables.tables import TableBests
 
     if db is None and not is_there(settings().db_url):
         yield TableBests([])
-        return
-    with open_store(db, create=False) as store:
-        yield store
+    elif quick := QuickBests.open(_url_of(db)):
+        with quick:
+            yield quick
+    else:
+        with open_store(db, create=False) as store:
+            yield store
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, joinedload
 from space.config import Config
 from space.problem import Problem
 from space.registry import family_named
-from tuner.errors import Quarantined, StoreError
+from tuner.errors import StoreError
 from tuner.evidence import changes, codec, measurements
 from tuner.evidence.best_changes import change_to_undo, judge, past_of, record
 from tuner.evidence.kinship import REACH, octaves
@@ -177,13 +177,7 @@ def read(session: Session, query: Select[Any]) -> list[Best]:
     Raises:
         StoreError: this version cannot read one.
     """
-    found = []
-    for row in session.execute(query):
-        try:
-            found.append(codec.best_of(row._asdict()))
-        except Quarantined as error:
-            _log.error("a best is left out: %s", error)
-    return found
+    return codec.bests_of(row._asdict() for row in session.execute(query))
 
 
 def readable(columns: Mapping[str, Any]) -> Best | StoreError:

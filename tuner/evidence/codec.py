@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -17,15 +18,20 @@ from space.errors import SpaceError
 from space.problem import Problem
 from space.registry import config_named, problem_from_key
 from tuner.errors import Quarantined, StoreError
-from tuner.evidence.models import BestRow, MeasurementRow
 from tuner.evidence.physics import MOST_RATIO, out_of_range, quarantined, unreadable
 from tuner.evidence.records import Author, Best, Ratio, StoredMeasurement
 from workers.measurement import Clocks, Measurement, Provenance, Verification, from_document, from_json, to_json
+
+# `gemmtune best` reads rows without SQLAlchemy.
+if TYPE_CHECKING:
+    from tuner.evidence.models import BestRow, MeasurementRow
 
 T = TypeVar("T")
 
 #: Columns of a best that `best_of` reads besides those of its measurement.
 OF_BEST: Final = ("versus_first", "versus_best", "runner_up", "tried", "failed", "served")
+
+_log = logging.getLogger("gemmtune.bests")
 
 
 def measurement_columns(measurement: Measurement) -> dict[str, Any]:
@@ -46,6 +52,21 @@ def stored(row: MeasurementRow) -> StoredMeasurement:
 def best_columns(row: BestRow) -> dict[str, Any]:
     """What `best_of` reads; needs `bests.WHOLE` loaded."""
     return _columns(row.measurement) | {name: getattr(row, name) for name in OF_BEST}
+
+
+def bests_of(rows: Iterable[Mapping[str, Any]]) -> list[Best]:
+    """The bests in rows of `bests.SELECTED`, in their order, without those that can't be true.
+
+    Raises:
+        StoreError: this version cannot read one.
+    """
+    found = []
+    for columns in rows:
+        try:
+            found.append(best_of(columns))
+        except Quarantined as error:
+            _log.error("a best is left out: %s", error)
+    return found
 
 
 def best_of(columns: Mapping[str, Any]) -> Best:
@@ -74,7 +95,7 @@ def best_of(columns: Mapping[str, Any]) -> Best:
 
 def _columns(row: MeasurementRow) -> dict[str, Any]:
     """A measurement's columns, with those that `bests.SELECTED` joins to them."""
-    return {column.name: getattr(row, column.name) for column in MeasurementRow.__table__.columns} | {
+    return {column.name: getattr(row, column.name) for column in row.__table__.columns} | {
         "problem_key": row.problem.key, "config_key": row.config.key, "device": row.device.name,
         "device_kind": row.device.kind, "provenance": json.dumps(row.provenance.content),
         "revocation_id": row.revoked.revocation_id if row.revoked else None,

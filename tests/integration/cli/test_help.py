@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from gemmtune.command import COMMANDS, app
+from tests.support import PROBLEM, keep_best
 from tuner.cli.commands import Command
+from tuner.evidence.store import Store
 
 HEAVY = ("alembic", "cuda", "fastapi", "numpy", "optuna", "pyarrow", "scipy", "sklearn", "sqlalchemy")
 #: Packages that a command without a store must not import.
@@ -39,6 +42,14 @@ def test_help_and_version_import_nothing_heavy(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("words", [("explain", "64x64x64"), ("layout", "boxes"), ("instructions",)], ids=str)
 def test_what_needs_no_store_imports_none(words: tuple[str, ...]) -> None:
     assert imported(*words).isdisjoint(OF_STORES)
+
+
+def test_an_answer_from_a_file_needs_none_of_what_opens_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Store.open(url) as store:
+        keep_best(store)
+    monkeypatch.setenv("GEMMTUNE_DB", url)
+    assert imported("best", PROBLEM.shape).isdisjoint(OF_STORES)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

@@ -10,11 +10,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
 from threading import Thread
+from unittest.mock import patch
 
 import pytest
 
 from space.config import Config
 from tests.integration.cli.test_commands import shell_in
+from tests.shell import Ran, Shell
 from tests.support import PROBLEM
 from workers.measurement import Measurement
 from workers.recorded import RecordedRound
@@ -23,24 +25,24 @@ TUNE = ("tune", PROBLEM.shape, "--device", "recorded:h200")
 CAMPAIGN = ("campaign", "run", "--ladder", "m={} n={} k={}".format(*PROBLEM.extents), "--device", "recorded:h200")
 
 
-def interrupted_after(patch: pytest.MonkeyPatch, most: int) -> None:
-    """Sends SIGINT to this process, as a terminal does, once that many candidates were replayed."""
+def interrupted(shell: Shell, words: tuple[str, ...]) -> Ran:
+    """Sends SIGINT to this process, as a terminal does, once the command has replayed three candidates."""
     replay, so_far = RecordedRound._replayed, count(1)
 
     def replayed(self: RecordedRound, config: Config) -> Measurement:
-        if next(so_far) == most:
+        if next(so_far) == 3:
             os.kill(os.getpid(), signal.SIGINT)
         return replay(self, config)
 
-    patch.setattr(RecordedRound, "_replayed", replayed)
+    with patch.object(RecordedRound, "_replayed", replayed):
+        stopped = shell(*words)
+    assert stopped.code == 130, stopped.err
+    return stopped
 
 
 def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        interrupted_after(patch, 3)
-        stopped = shell(*TUNE)
-    assert stopped.code == 130, stopped.err
+    stopped = interrupted(shell, TUNE)
     assert stopped.sentence.endswith("gemmtune: interrupted: everything measured is kept; the same command resumes")
     assert "Traceback" not in stopped.err
     resumed = shell(*TUNE)
@@ -50,10 +52,7 @@ def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -
 
 def test_ctrl_c_in_a_campaign_reports_the_round_and_the_same_command_finishes(tmp_path: Path) -> None:
     shell = shell_in(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        interrupted_after(patch, 3)
-        stopped = shell(*CAMPAIGN)
-    assert stopped.code == 130, stopped.err
+    stopped = interrupted(shell, CAMPAIGN)
     assert "leaving: the round is reported as it is" in stopped.err
     assert stopped.sentence.endswith("the same command resumes")
     resumed = shell(*CAMPAIGN)

@@ -1,0 +1,76 @@
+"""Commands on a store whose disk is full, or that this user may not read: one sentence, code 5, and no answer."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support import PROBLEM, keep_best
+from tuner.evidence.store import Store
+
+#: prctl(2) and capabilities(7): root reads and writes any file without these rights.
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2
+COMMANDS = (
+    ("best", PROBLEM.shape),
+    ("best", "640x640x640"),
+    ("best", PROBLEM.shape, "--rivals"),
+    ("tune", PROBLEM.shape, "--device", "recorded:h200"),
+    ("campaign", "create", "--ladder", "m=1 n=8 k=8"),
+)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("unusable") / "store.db"
+    with Store.open(f"sqlite:///{path}") as store:
+        keep_best(store)
+    return path
+
+
+def no_space() -> None:
+    """No byte can be written to any file, as on a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def no_rights() -> None:
+    """Root is bound by the rights of files, as other users are."""
+    libc = ctypes.CDLL(None)
+    for right in (_CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH):
+        libc.prctl(_PR_CAPBSET_DROP, right)
+
+
+def ran(words: tuple[str, ...], store: Path, before: Callable[[], None]) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GEMMTUNE_")}
+    environment = kept | {"GEMMTUNE_DB": str(store), "GEMMTUNE_CACHE_DIR": str(store.parent / "cache"),
+                          "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+    return subprocess.run([sys.executable, "-m", "gemmtune", *words], env=environment, preexec_fn=before,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+
+
+def is_one_sentence(done: subprocess.CompletedProcess[str], fix: str) -> None:
+    assert done.returncode == 5, done.stderr
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert fix in done.stderr
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_a_full_disk_is_one_sentence_and_no_answer(kept: Path, words: tuple[str, ...]) -> None:
+    before = kept.read_bytes()
+    is_one_sentence(ran(words, kept, no_space), "free space; everything committed before is kept")
+    assert kept.read_bytes() == before
+
+
+def test_a_store_that_may_not_be_read_is_one_sentence_and_no_answer(kept: Path) -> None:
+    kept.chmod(0)
+    try:
+        is_one_sentence(ran(("best", "640x640x640"), kept, no_rights), "make the file and its folder writable")
+    finally:
+        kept.chmod(0o600)

@@ -1,0 +1,73 @@
+"""Bests read without SQLAlchemy are those of the store, and whatever is unusual is left to the store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.recorded_store import fill
+from tests.support import DEVICE, PROBLEM, keep_best
+from tuner.errors import StoreError
+from tuner.evidence.database import newest_revision
+from tuner.evidence.quick_bests import QuickBests
+from tuner.evidence.store import Store
+from workers.measurement import Policy
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"sqlite:///{tmp_path_factory.mktemp('quick')}/store.db"
+    with Store.open(url) as store:
+        fill(store, two_devices=False)
+        keep_best(store)
+    return url
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A store with one best, to be damaged."""
+    path = tmp_path / "store.db"
+    with Store.open(f"sqlite:///{path}") as store:
+        keep_best(store)
+    return path
+
+
+def changed(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
+
+
+def test_they_are_the_stores(url: str) -> None:
+    with Store.open(url) as store, QuickBests.open(url) or pytest.fail("not opened") as quick:
+        served = store.bests(DEVICE)
+        assert len(served) > 5
+        for problem in (best.problem for best in served):
+            for policy in (None, *Policy):
+                assert quick.best(problem, DEVICE, policy) == store.best(problem, DEVICE, policy)
+            assert quick.neighbours(problem, DEVICE) == store.neighbours(problem, DEVICE)
+        assert quick.best(PROBLEM, "NVIDIA L40S") is None
+
+
+def test_another_schema_and_what_is_no_file_of_sqlite_are_left_to_the_store(own: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database")
+    for place in (tmp_path, tmp_path / "none.db", tmp_path / "text"):
+        assert QuickBests.open(f"sqlite:///{place}") is None
+    assert QuickBests.open("sqlite:///:memory:") is None
+    assert QuickBests.open("postgresql://nobody@127.0.0.1:9/none") is None
+    changed(own, "UPDATE gemmtune_alembic_version SET version_num = '0012'")
+    assert QuickBests.open(f"sqlite:///{own}") is None
+    changed(own, f"UPDATE gemmtune_alembic_version SET version_num = '{newest_revision()}'")
+    with QuickBests.open(f"sqlite:///{own}") or pytest.fail("not opened") as quick:
+        assert quick.best(PROBLEM, DEVICE) is not None
+
+
+def test_a_damaged_store_is_one_sentence(own: Path) -> None:
+    changed(own, "DROP TABLE provenance")
+    with (
+        QuickBests.open(f"sqlite:///{own}") or pytest.fail("not opened") as quick,
+        pytest.raises(StoreError, match=r"can't be used \(no such table: provenance\)"),
+    ):
+        quick.best(PROBLEM, DEVICE)
