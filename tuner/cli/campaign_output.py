@@ -60,6 +60,8 @@ def who_takes_it(cost: Document, devices: Sequence[tuple[str, str]]) -> None:
     if not cost["workers"]:
         asked = " or ".join(f"{'recorded:' if kind == 'recorded' else ''}{name}" for name, kind in devices)
         notes.print(f"{NO_WORKER}: it waits for a worker of {asked}; `gemmtune worker list` shows those that are live")
+        for name in (name for name, kind in devices if kind != "recorded"):
+            notes.print(f"recorded workers take campaigns of --device 'recorded:{name}' only")
 
 
 def campaigns(document: Document) -> None:
@@ -144,24 +146,29 @@ def _versus(ratio: Document | None, library: bool) -> str:
 
 
 def _problems(count: int) -> str:
-    return "1 problem" if count == 1 else f"{count:,} problems"
+    return _counted(count, "problem")
+
+
+def _counted(count: int, word: str) -> str:
+    return f"1 {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def estimate(document: Document) -> None:
     """What a campaign would cost."""
     found = document
-    console.print(f"{found['problems']:,} problems on {found['devices']} device models, at most "
-                  f"{found['most_candidates']:,} candidates")  # fmt: skip
+    console.print(f"{_problems(found['problems'])} on {_counted(found['devices'], 'device model')}, at most "
+                  f"{_counted(found['most_candidates'], 'candidate')}")  # fmt: skip
     console.print(f"  GPU time: about {duration(found['gpu_seconds'])}, at {found['seconds_a_candidate']:.3f} s a "
                   f"candidate and {found['seconds_a_problem']:.1f} s a problem ({found['rate_source']})")  # fmt: skip
     if found["seconds"] is None:
         console.print(f"  {NO_WORKER}")
     else:
-        console.print(f"  with the {found['workers']} workers that are live now: about {duration(found['seconds'])}")
+        live = _counted(found["workers"], "live worker")
+        console.print(f"  with {live} that can take it: about {duration(found['seconds'])}")
     for entry in found["untunable"]:
         console.print(f"  will be parked: {entry['problem']} ({entry['rules']})")
     if found["looked_at"] < found["problems"]:
-        console.print(f"  {found['looked_at']} problems were examined in detail")
+        console.print(f"  examined in detail: {_problems(found['looked_at'])}")
     console.print("  no campaign was created: leave out --dry-run to create it")
 
 

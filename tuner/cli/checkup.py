@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from space.kinds.gemm import Gemm
 from space.registry import family_named
@@ -60,31 +61,33 @@ def _nvrtc() -> Check:
 
 
 def _cache(folder: Path) -> Check:
-    probe = folder / ".doctor"
+    # The cache is made by what compiles; a check makes no folder.
+    there = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    fix = "free space, or set GEMMTUNE_CACHE_DIR to a folder that can be written"
+    if not there.is_dir():
+        return Check("cache", "broken", f"{folder} can't be written (Not a directory)", fix)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"\0" * 4096)
-        probe.unlink()
+        with TemporaryFile(dir=there) as probe:
+            probe.write(b"\0" * 4096)
     except OSError as error:
-        fix = "free space, or set GEMMTUNE_CACHE_DIR to a folder that can be written"
         return Check("cache", "broken", f"{folder} can't be written ({error.strerror})", fix)
-    free = os.statvfs(folder)
+    free = os.statvfs(there)
     return Check("cache", "ok", f"{folder}, {free.f_bavail * free.f_frsize / 1e9:.0f} GB free")
 
 
 def _recordings(config: Settings) -> Check:
     found, bad = [], []
     for folder in recorded_devices(config):
-        shapes = []
-        for path in sorted(folder.glob("*.parquet")):
+        paths = sorted(folder.glob("*.parquet"))
+        for path in paths:
             try:
-                shapes.append(read_recording(path).problem.title)
+                read_recording(path)
             except WorkerError as error:
                 bad.append(str(error))
-        found.append(f"recorded:{folder.name} ({', '.join(shapes)})")
+        found.append(f"recorded:{folder.name} ({len(paths)} problems)")
     if bad:
         return Check("recordings", "broken", bad[0], "fetch the file again")
     if not found:
         fix = "only needed without a GPU: set GEMMTUNE_RECORDED_DIR, or `gemmtune record` on a GPU"
         return Check("recordings", "absent", f"none in {config.recorded_dir}", fix)
-    return Check("recordings", "ok", "; ".join(found))
+    return Check("recordings", "ok", f"{', '.join(found)}; `gemmtune recordings list` names them")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,11 @@ import pytest
 from benchmarks.ports import free_port
 from benchmarks.postgres import Postgres
 from space.kinds.gemm import Gemm
-from tests.fleet import eventually
+from tests.fleet import BY_HAND, eventually, facts
 from tests.shell import Shell
 from tests.support import FAMILY, record_problem
 from tuner.evidence.store import Store
+from tuner.fleet.campaigns.workers import Workers
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "tile_n": 64, "producer_registers": 0}
 CONFIGS = [FAMILY.config(SMALL | {"raster": raster, "raster_group": group})
@@ -84,9 +86,22 @@ def test_a_dry_run_makes_nothing(shell: CampaignShell) -> None:
     before = shell("campaign", "list", "--json").out
     said = shell("campaign", "create", "--ladder", "m=1..8192:x2 n=4096,4097 k=4096", "--dry-run")
     assert said.code == 0, said.err
-    assert "28 problems on 1 device models" in said.out
+    assert "28 problems on 1 device model, " in said.out
     assert "no campaign was created" in said.out
     assert shell("campaign", "list", "--json").out == before
+
+
+def test_a_campaign_that_only_recorded_workers_could_take_says_so_at_once(tmp_path: Path) -> None:
+    shell = Shell(tmp_path, {"GEMMTUNE_DB": str(tmp_path / "store.db")})
+    with Store.open(f"sqlite:///{tmp_path}/store.db") as store:
+        Workers(store, BY_HAND).register("recorded", replace(facts(), kind="recorded"))
+    words = ("campaign", "create", "--ladder", "m=256 n=256 k=256")
+    made = shell(*words)
+    assert made.code == 0
+    assert "no live worker can take it now: it waits for a worker of NVIDIA H200" in made.sentence
+    assert "recorded workers take campaigns of --device 'recorded:NVIDIA H200' only" in made.sentence
+    assert "no live worker" not in shell(*words, "--device", "recorded:NVIDIA H200").err
+    assert "with 1 live worker that can take it" in shell(*words, "--device", "recorded:NVIDIA H200", "--dry-run").out
 
 
 def test_pause_resume_cancel_and_watch(shell: CampaignShell) -> None:
@@ -97,32 +112,6 @@ def test_pause_resume_cancel_and_watch(shell: CampaignShell) -> None:
     assert "cancelled" in shell("campaign", "watch", number).out
     refused = shell("campaign", "resume", number)
     assert (refused.code, "cannot be resumed" in refused.err) == (3, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("campaign", "create"), 3, "no problem given"),
-        (("campaign", "create", "missing.csv"), 3, "missing.csv"),
-        (("campaign", "create", "--ladder", "m=8..1 n=1 k=1"), 3, "does not increase"),
-        (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--target", "2"), 3, "target = 2.0"),
-        (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--gpu-seconds", "0"), 3, "gpu_seconds = 0.0"),
-        (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--device", "TPU"), 3, "TPU"),
-        (("campaign", "create", "--ladder", "m=1 n=1 k=1", "--priority", "1000"), 3, "priority = 1000"),
-        (("campaign", "show", "999"), 6, "no campaign 999"),
-        (("campaign", "results", "1", "--status", "lost"), 2, "'lost' is not one of"),
-        (("ladder", "4096"), 3, "weight '4096' is not NxK"),
-        (("campaign", "list", "--url", "http://127.0.0.1:9"), 7, "does not answer"),
-        (("campaign", "list", "--url", "nonsense"), 7, "not a service's URL"),
-        (("worker", "run"), 3, "GEMMTUNE_URL"),
-        (("worker", "drain", "999"), 7, "worker 999 is gone: `gemmtune worker list`"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_an_exit_code(
-    shell: CampaignShell, words: tuple[str, ...], code: int, said: str
-) -> None:
-    refused = shell(*words)
-    assert (refused.code, said in refused.err.replace("\n", " ")) == (code, True)
 
 
 def test_a_service_and_a_worker_process_with_tokens(postgres: Postgres, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from tests.shell import Shell
 from tests.support import FAMILY, PROBLEM, record_problem
-from tuner.evidence.store import Store
 
 SMALL = {"tile_m": 64, "consumer_warpgroups": 1, "producer_registers": 0, "tile_n": 64}
 #: More tiles than the kernel can count.
@@ -118,43 +117,6 @@ def test_untuned_shapes_are_answered_with_their_source(shell: Shell) -> None:
     assert shell("best", TOO_LARGE, "--json").json["source"] == "none"
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (("tune", "0x16x16"), 3, "m = 0"),
-        (("tune", "16x-1x16"), 3, "n = -1"),
-        (("tune", "16x16"), 3, "'16x16'"),
-        (("tune", "16x16x16", "--dtype", "bf17"), 3, "'bf17'"),
-        (("tune", "16x16x16", "--layout", "qq"), 3, "'qq'"),
-        (("tune", "16x16x16", "--device", "tpu"), 4, "'tpu'"),
-        (("tune", "16x16x16", "--device", "recorded:h999"), 4, "recorded:h999"),
-        (("tune", "512x512x512", "--device", "recorded:h200"), 6, "recording holds nothing"),
-        (("tune", TOO_LARGE, "--device", "recorded:h200"), 6, "grid.tiles"),
-        (("tune", "256x256x256", "--candidates", "0"), 3, "candidates = 0"),
-        (("tune", "256x256x256", "--no-rule", "smem.capacity"), 3, "cannot be switched off"),
-        (("space", "256x256x256", "--no-rule", "worth.nothing"), 3, "worth.stages"),
-        (("explain", "16x16x16", "--arch", "sm_90"), 3, "sm_90a"),
-        (("explain", "16x16x16", "--config", "tile_m=100"), 3, "tile_m = '100'"),
-        (("explain", "16x16x16", "--config", "tile=1"), 3, "'tile'"),
-        (("export", "--format", "xml", "--out", "x"), 3, "'xml'"),
-        (("export", "--device", "none", "--out", "x"), 6, "'none'"),
-        (("why", "512x512x512", "--device", "H2O0"), 3, "the nearest known ones are NVIDIA H20"),
-        (("campaign", "create", "--ladder", "m=1 n=8 k=8", "--device", "B200"), 3, "NVIDIA B200 is sm_100a: no kernel"),
-        (("record", "missing.json", "--out", "x"), 3, "missing.json"),
-        (("frobnicate",), 2, "frobnicate"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_an_exit_code(
-    tmp_path_factory: pytest.TempPathFactory, words: tuple[str, ...], code: int, said: str
-) -> None:
-    shell = shell_in(tmp_path_factory.mktemp("bad"))
-    Store.open(f"sqlite:///{shell.home}/store.db").close()
-    result = shell(*words)
-    assert result.code == code, result.err
-    assert said in result.err
-    assert "Traceback" not in result.err
-
-
 def test_a_gpu_that_is_not_here_is_told_with_the_fix(shell: Shell) -> None:
     if shell("doctor", "--json").out.find('"name": "gpu",\n      "state": "ok"') >= 0:
         pytest.skip("this machine has a GPU")
@@ -183,12 +145,6 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     result = shell(*words, GEMMTUNE_CACHE_DIR=str(tmp_path / "file"))
     assert result.code == 4
     assert "GEMMTUNE_CACHE_DIR" in result.err
-
-
-def test_a_setting_outside_its_domain_is_named(shell: Shell) -> None:
-    result = shell("best", "16x16x16", GEMMTUNE_PORT="99999999")
-    assert result.code == 3
-    assert "GEMMTUNE_PORT" in result.err
 
 
 def test_retune_lists_what_is_stale_and_creates_no_store(shell: Shell) -> None:

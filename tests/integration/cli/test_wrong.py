@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,7 +17,8 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from api.server import listen
 from gemmtune.command import COMMANDS
-from tests.integration.cli.wrong import ON_A_STORE, ON_NOTHING, REQUESTS, SETTINGS
+from tests.integration.cli.wrong import ON_A_STORE, ON_NOTHING, READING, REQUESTS, SETTINGS
+from tests.recorded_store import FOLDER
 from tests.shell import Ran, Shell
 from tests.support import keep_best
 from tuner.evidence.store import Store
@@ -48,6 +50,15 @@ def nothing(tmp_path_factory: pytest.TempPathFactory) -> Shell:
 
 
 @pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One of the recordings that ship; reading all of them takes seconds."""
+    folder = tmp_path_factory.mktemp("recorded")
+    (folder / "h200").mkdir()
+    shutil.copy(FOLDER / "bf16_nt_512x512x512.parquet", folder / "h200")
+    return folder
+
+
+@pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     home = tmp_path_factory.mktemp("kept")
     (home / "file").write_text("in the way")
@@ -75,6 +86,13 @@ def check(ran: Ran, code: int, said: str) -> None:
 @pytest.mark.parametrize(("line", "code", "said"), ON_NOTHING, ids=[line for line, _, _ in ON_NOTHING])
 def test_a_wrong_command_line_creates_nothing(nothing: Shell, line: str, code: int, said: str) -> None:
     check(nothing(*shlex.split(line.format(home=nothing.home))), code, said)
+    assert content(nothing.home) == {}
+
+
+@pytest.mark.parametrize("line", READING)
+def test_a_command_that_reads_creates_nothing(nothing: Shell, recorded: Path, line: str) -> None:
+    ran = nothing(*shlex.split(line), GEMMTUNE_RECORDED_DIR=str(recorded))
+    assert ran.code == 0, ran.err
     assert content(nothing.home) == {}
 
 

@@ -1,5 +1,7 @@
 """Wrong command lines, each with its exit code and words of its one sentence; `test_wrong.py` runs them.
 
+`READING` has right ones, which must create nothing either.
+
 `{home}` stands for the folder of the test. Nothing listens on port 9.
 """
 
@@ -65,6 +67,8 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("tune ''", 3, "shape '' is not MxNxK"),
     ("space ''", 3, "shape '' is not MxNxK"),
     ("tune 64×64×64", 3, "shape '64×64×64' is not MxNxK"),
+    ("tune 16x16x16 --dtype bf17", 3, "'bf17'"),
+    ("tune 16x16x16 --layout qq", 3, "'qq'"),
     ("tune 64x64x64 --dtype BF16", 3, "use one of bf16"),
     ("tune 64x64x64 --dtype fp4", 3, "'fp4' is unknown"),
     ("tune 64x64x64 --layout NT", 3, "use one of nt"),
@@ -205,6 +209,21 @@ ON_NOTHING: Final[tuple[Case, ...]] = (
     ("recordings export {home} --out {home}/x", 4, "contains no recording"),
     ("model show --file {home}/none.npz", 3, "none.npz"),
     ("migrate --db mysql://x/y", 5, "is not a database that we support"),
+)
+
+#: What can be asked in an empty home.
+READING: Final = (
+    "best 64x64x64",
+    "best 4096x4096x4096 --json",
+    "ladder 4096x4096 --m 16",
+    "explain 64x64x64",
+    "space 64x64x64",
+    "layout boxes",
+    "instructions",
+    "recordings list",
+    "model show",
+    "doctor",
+    "campaign create --ladder 'm=16 n=2112 k=7168' --dry-run",
 )
 
 #: In a home with a store that has one best. Nothing may change.
