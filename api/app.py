@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import (
+    batches,
     best,
     builds,
     campaigns,
@@ -61,7 +62,7 @@ _ROUTERS: Final = (
     *VIEWS, health, routes,
 )  # fmt: skip
 #: Schemas that appear in no endpoint's signature.
-_SCHEMAS: Final = (http_errors.ProblemDocument, best.BatchIn)
+_SCHEMAS: Final = (http_errors.ProblemDocument, batches.BatchIn)
 
 
 class _Service(FastAPI):

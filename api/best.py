@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from itertools import islice
+from typing import Annotated, Any, Final, Literal
 
-import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from api.answer_service import AnswerService, RenderedAnswer
+from api.answer_service import AnswerService
 from api.auth import Caller, require
+from api.batches import CHUNKS_AT_ONCE, Answers, BatchOut, answer_all, chunks
 from api.concurrency import ConcurrencyLimit, Rests
 from api.device_bests import CachedBest
-from api.http_errors import FieldError, HttpError, responses
+from api.http_errors import HttpError, responses
 from api.metrics import Metrics
 from api.middleware import FastPath
-from api.problem_schemas import Absent, ProblemIn, ProblemQuery
-from api.schemas import BestOut, DeviceName, Strict, too_many
-from space.errors import ProblemError
+from api.problem_schemas import Absent, ProblemQuery
+from api.schemas import BestOut, DeviceName
 from tuner.answering.answers import policy_of
 from tuner.evidence.records import Policy
 from tuner.evidence.tokens import Scope
@@ -30,16 +27,7 @@ from tuner.hints import tune_command
 
 router = APIRouter(tags=["best"], dependencies=[Depends(require("read"))])
 
-MOST_PROBLEMS: Final = 10_000
-#: One batch may compute answers that were not measured for this long.
-_COMPUTING_SECONDS: Final = 1.0
-#: Problems that are checked, and answers that are decompressed and sent, at a time; and problems that are looked up.
-_AT_ONCE: Final = 256
-_LOADED_AT_ONCE: Final = 1_000
 _JSON: Final = "application/json"
-
-_PROBLEMS: Final = TypeAdapter(list[ProblemIn])
-Answers: TypeAlias = list[CachedBest | RenderedAnswer | None]
 
 
 class BestQuery(ProblemQuery):
@@ -49,24 +37,6 @@ class BestQuery(ProblemQuery):
     require: Literal["any", "measured"] = "any"
     policy: Policy | Absent = None
     neighbours: Literal["plain", "pdl"] = "plain"
-
-
-class BatchIn(Strict):
-    """Problems and a GPU model."""
-
-    problems: list[ProblemIn] = Field(min_length=1, max_length=MOST_PROBLEMS)
-    device: DeviceName | None = None
-    require: Literal["any", "measured"] = "any"
-
-
-class BatchOut(BaseModel):
-    """One answer per problem, in the order of the problems."""
-
-    items: list[BestOut | None]
-    unanswered: list[int] = Field(
-        description="indices whose item is null: not measured although that was required, or not computed within a "
-        "second; ask for those again"
-    )
 
 
 @router.get("/v1/best", operation_id="getBest", response_model=BestOut, responses=responses(404))
@@ -137,7 +107,7 @@ async def get_best_batch(request: Request) -> Response:
     body, limit = await request.body(), request.app.state.batch_limit
     service = request.app.state.answer_service
     answers = await limit.run(lambda: _counted(answer_all(service, body, Rests(limit)), request))
-    return StreamingResponse(_in_turn(rendered(answers), limit), media_type=_JSON)
+    return StreamingResponse(_in_turn(chunks(answers), limit), media_type=_JSON)
 
 
 def _counted(answers: Answers, request: Request) -> Answers:
@@ -147,98 +117,14 @@ def _counted(answers: Answers, request: Request) -> Answers:
 
 
 async def _in_turn(parts: Iterator[bytes], limit: ConcurrencyLimit) -> AsyncIterator[bytes]:
-    """Parts of a response, each made when a slot is free: many at once would keep Python from everything else."""
-    def following() -> bytes | None:
+    """Chunks of a response, a few made when a slot is free: many at once would keep Python from everything else."""
+
+    def following() -> list[bytes]:
         rest = Rests(limit)
-        part = next(parts, None)
+        made = list(islice(parts, CHUNKS_AT_ONCE))
         rest()
-        return part
+        return made
 
-    while (part := await limit.run(following)) is not None:
-        yield part
-
-
-def answer_all(answer_service: AnswerService, body: bytes, rest: Callable[[], None] = lambda: None) -> Answers:
-    """One answer per problem of a batch; None where there is none.
-
-    Args:
-        rest: called between the parts of the work.
-
-    Raises:
-        RequestValidationError, HttpError: 422, the body is not a valid batch.
-    """
-    batch = _batch(body, rest)
-    device = answer_service.device(batch.device)
-    snapshot, answers = answer_service.snapshot, Answers()
-    for first in range(0, len(batch.problems), _LOADED_AT_ONCE):
-        keys = [asked.key or "" for asked in batch.problems[first : first + _LOADED_AT_ONCE]]
-        known = snapshot.load(device, keys)
-        answers += map(known.get, keys)
-        rest()
-    missing = [place for place, found in enumerate(answers) if found is None]
-    problems = _problems(batch.problems, missing)
-    if batch.require == "any":
-        until = time.monotonic() + _COMPUTING_SECONDS
-        for place, problem in zip(missing, problems, strict=True):
-            if time.monotonic() > until:
-                break
-            answers[place] = answer_service.answer(problem, device)
-    return answers
-
-
-def _batch(body: bytes, rest: Callable[[], None]) -> BatchIn:
-    """A batch, checked a few problems at a time: checking all at once keeps Python from everything else for 20 ms.
-
-    Raises:
-        RequestValidationError: the body is not a valid batch; the first wrong problems are named.
-    """
-    first = 0
-    try:
-        try:
-            document = orjson.loads(body)
-            problems = document["problems"]
-        except (orjson.JSONDecodeError, TypeError, KeyError):
-            return BatchIn.model_validate_json(body, strict=True)
-        if not isinstance(problems, list) or len(problems) > MOST_PROBLEMS:
-            return BatchIn.model_validate_json(body, strict=True)
-        batch = BatchIn.model_validate(document | {"problems": problems[:_AT_ONCE]}, strict=True)
-        for first in range(_AT_ONCE, len(problems), _AT_ONCE):
-            rest()
-            batch.problems += _PROBLEMS.validate_python(problems[first : first + _AT_ONCE], strict=True)
-    except ValidationError as error:
-        if many := too_many(error):
-            raise RequestValidationError([{"type": many.type, "loc": ("body",), "msg": many.message()}]) from None
-        shown = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([each | {"loc": _place(each["loc"], first)} for each in shown]) from None
-    return batch
-
-
-def _place(location: tuple[int | str, ...], first: int) -> tuple[int | str, ...]:
-    """Where an error is in the body.
-
-    Args:
-        first: index of the first of the problems that were checked together; 0 where the whole batch was.
-    """
-    return ("body", "problems", first + int(location[0]), *location[1:]) if first else ("body", *location)
-
-
-def rendered(answers: Answers) -> Iterator[bytes]:
-    """A batch's answers as JSON, in chunks: all of them at once would take 30 MB."""
-    yield b'{"items":['
-    for first in range(0, len(answers), _AT_ONCE):
-        part = answers[first : first + _AT_ONCE]
-        yield (b"," if first else b"") + b",".join([found.answer if found else b"null" for found in part])
-    places = ",".join(str(place) for place, found in enumerate(answers) if found is None)
-    yield b'],"unanswered":[' + places.encode() + b"]}"
-
-
-def _problems(asked: list[ProblemIn], places: list[int]) -> list[Any]:
-    problems, errors = [], []
-    for place in places:
-        try:
-            problems.append(asked[place].problem())
-        except ProblemError as error:
-            errors.append(FieldError(pointer=f"/problems/{place}", detail=str(error)))
-    if errors:
-        raise HttpError(422, "bad-input", f"{errors[0].pointer}: {errors[0].detail}", errors=errors[:100])
-    return problems
+    while made := await limit.run(following):
+        for part in made:
+            yield part

@@ -41,7 +41,7 @@ _LARGE_BYTES: Final = 32 * 1024
 _REST: Final = 3.0
 _BARRED_SECONDS: Final = 1.0
 #: A client has to read this much of a response within this time, or its connection is closed.
-_PIECE_BYTES: Final = 64 * 1024
+_PIECE_BYTES: Final = 256 * 1024
 WRITE_SECONDS: Final = 20.0
 
 

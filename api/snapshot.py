@@ -100,9 +100,13 @@ class Snapshot:
         of_device = self.devices.get(device)
         if of_device is None:
             return {}
-        there = {key: held for key in keys if (held := of_device.held.get(key)) is not None}
-        found = {key: held for key, held in there.items() if not isinstance(held, str)}
-        wanted = [key for key, held in there.items() if isinstance(held, str) and key not in of_device.unreadable]
+        found, wanted = dict[str, CachedBest](), list[str]()
+        for key, held in zip(keys, map(of_device.held.get, keys), strict=True):
+            if isinstance(held, CachedBest):
+                found[key] = held
+            elif held is not None and key not in of_device.unreadable:
+                wanted.append(key)
+        wanted = list(dict.fromkeys(wanted))
         for first in range(0, len(wanted), _AT_ONCE):
             found |= self._render(of_device, wanted[first : first + _AT_ONCE])
         return found

@@ -324,7 +324,7 @@ def test_the_client_asks_for_many_until_all_are_answered(
     url: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gemmtune.client._MOST_PROBLEMS", 3)
-    monkeypatch.setattr("api.best._COMPUTING_SECONDS", 0.05)
+    monkeypatch.setattr("api.batches._COMPUTING_SECONDS", 0.05)
     problems: list[dict[str, int | str]] = [{"m": 64 * place, "n": 4096, "k": 4096} for place in range(1, 12)]
     with Client(url) as client:
         answers = client.best_many(problems)

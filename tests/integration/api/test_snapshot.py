@@ -19,7 +19,7 @@ from sqlalchemy import text, update
 
 from api.answer_service import AnswerService
 from api.app import create_app
-from api.best import MOST_PROBLEMS, BatchOut
+from api.batches import MOST_PROBLEMS, BatchOut
 from api.device_bests import CachedBest
 from api.schemas import BestOut
 from api.tables import TableOut
@@ -157,6 +157,48 @@ class TestBatch:
         assert body == {"items": singles, "unanswered": []}
         BatchOut.model_validate(body)
 
+    @given(
+        problems=st.lists(
+            st.fixed_dictionaries(
+                {"m": st.sampled_from([256, 5, "256", 256.0, True, None, 0, [256]]), "n": st.just(256)},
+                optional={
+                    "k": st.sampled_from([256, 512, "256"]),
+                    "dtype": st.sampled_from(["bf16", "bf16,bf16,bf16,f32", 1]),
+                    "layout": st.sampled_from(["nt", "x", None]), "batch": st.sampled_from([1, "1", True, None]),
+                    "epilogue": st.sampled_from(["none", "gelu"]), "kind": st.sampled_from(["gemm", "other", [], None]),
+                    "colour": st.just("red"),
+                },
+            ) | st.sampled_from([ASKED, ASKED, None, 1, "m", [], {}]),
+            min_size=1, max_size=3,
+        )
+    )  # fmt: skip
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+    def test_it_says_what_it_says_after_validating_every_problem(self, http: TestClient, problems: list[Any]) -> None:
+        body = {"problems": problems, "require": "measured"}
+        short = http.post("/v1/best:batch", json=body)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr("api.batches._plain_key", lambda given: None)
+            long = http.post("/v1/best:batch", json=body)
+        if short.status_code == 200:
+            assert (long.status_code, long.content) == (200, short.content)
+        else:
+            shown, known = (answer.json() for answer in (short, long))
+            assert [shown[name] for name in ("status", "detail")] == [known[name] for name in ("status", "detail")]
+
+    def test_measured_problems_are_not_validated_one_by_one(
+        self, http: TestClient, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Which takes longer than all the rest of a large batch."""
+        validated = list[int]()
+
+        def none(given: list[Any], places: list[int], rest: object) -> list[Any]:
+            validated.extend(places)
+            return []
+
+        monkeypatch.setattr("api.batches._validated", none)
+        body = {"problems": [ASKED] * 700, "require": "measured"}
+        assert http.post("/v1/best:batch", json=body).json()["unanswered"] == validated == []
+
     def test_only_measured_when_that_is_required(self, http: TestClient) -> None:
         problems = [{"m": 7, "n": 7, "k": 8}, ASKED]
         body = http.post("/v1/best:batch", json={"problems": problems, "require": "measured"}).json()
@@ -166,10 +208,10 @@ class TestBatch:
     def test_computing_ends_and_goes_on_when_asked_again(
         self, http: TestClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("api.best._COMPUTING_SECONDS", -1.0)
+        monkeypatch.setattr("api.batches._COMPUTING_SECONDS", -1.0)
         problems = [{"m": 9000 + 8 * place, "n": 9000, "k": 9000} for place in range(3)]
         assert http.post("/v1/best:batch", json={"problems": problems}).json()["unanswered"] == [0, 1, 2]
-        monkeypatch.setattr("api.best._COMPUTING_SECONDS", 60.0)
+        monkeypatch.setattr("api.batches._COMPUTING_SECONDS", 60.0)
         assert http.post("/v1/best:batch", json={"problems": problems}).json()["unanswered"] == []
 
     @pytest.mark.parametrize(

@@ -190,11 +190,11 @@ def test_large_answers_are_sent_in_pieces_and_a_client_that_reads_nothing_is_dro
         sent.clear()
         await send_in_pieces(send, {"type": "http.response.body", "body": b"x" * size})
 
-    asyncio.run(answer(150_000))
-    assert b"".join(message["body"] for message in sent) == b"x" * 150_000
+    asyncio.run(answer(600_000))
+    assert b"".join(message["body"] for message in sent) == b"x" * 600_000
     assert [message.get("more_body", False) for message in sent] == [True, True, False]
     with pytest.raises(SlowReader):
-        asyncio.run(answer(300_000))
+        asyncio.run(answer(1_200_000))
 
 
 def test_event_streams_of_one_caller_and_of_all_have_limits() -> None:
