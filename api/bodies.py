@@ -149,11 +149,11 @@ class LimitedBody:
         if content_length is not None and (not content_length.isdigit() or int(content_length[:20]) > self._limit):
             raise self._too_large()
 
-    async def read(self) -> bool:
-        """Waits until the body has arrived; False if its client has gone before.
+    async def read(self) -> None:
+        """Waits until the body has arrived.
 
         Raises:
-            HttpError: 408, 413 or 429, it breaks a limit.
+            HttpError: 408, 413 or 429, it breaks a limit; 400, it ends early or its chunks are malformed.
         """
         parts: list[bytes] = []
         with self._bodies.arriving(self._caller):
@@ -164,12 +164,13 @@ class LimitedBody:
                         self._count(parts[-1])
                         if not message.get("more_body", False):
                             self._body = b"".join(parts)
-                            return True
+                            return
                         await self._bodies.pace(self._caller)
             except TimeoutError:
                 detail = f"the body did not arrive within {BODY_SECONDS:.0f} s: send it faster, or split the request"
                 raise HttpError(408, "body-too-slow", detail, {"Connection": "close"}) from None
-        return False
+        detail = "the body ends early, or its chunks are malformed: send as many bytes as announced"
+        raise HttpError(400, "malformed-body", detail, {"Connection": "close"})
 
     async def receive(self) -> Message:
         """The whole body, in its turn; afterwards the client's disconnection."""

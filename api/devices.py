@@ -78,10 +78,17 @@ def list_devices(request: Request) -> DevicesOut:
 def get_device(request: Request, device: DevicePath) -> DeviceOut:
     """One device, by its identity or by a name that people use for it."""
     snapshot: Snapshot = request.app.state.answer_service.snapshot
-    if device in snapshot.devices:
-        return _device(snapshot, device)
+    return _device(snapshot, device if device in snapshot.devices else card(device))
+
+
+def card(device: str) -> str:
+    """The name of a known card, from it or from a name that people use for it.
+
+    Raises:
+        HttpError: 404, no such card is known.
+    """
     try:
-        return _device(snapshot, profile_named(device).name)
+        return profile_named(device).name
     except ProfileError as error:
         raise HttpError(404, "unknown-device", str(error)) from error
 

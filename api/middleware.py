@@ -35,8 +35,6 @@ FastPath = Callable[[bytes, Caller], bytes | Awaitable[bytes | None] | None]
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,100}")
 _BODILESS: Final = frozenset({"GET", "HEAD"})
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
-#: What the log and the metrics say of a request whose client left before its body was complete.
-_CLIENT_GONE: Final = 499
 #: Probes have buckets of their own, by address: a busy caller must not look like a dead service.
 _PROBES: Final = frozenset({"/healthz", "/readyz"})
 _PROBES_PER_SECOND: Final = 50.0
@@ -115,9 +113,7 @@ class RequestMiddleware:
                     if isinstance(caller, HttpError):
                         raise caller
                     body = LimitedBody(self._bodies, scope["path"], headers.get(b"content-length"), who, receive)
-                    if not await body.read():
-                        status = _CLIENT_GONE
-                        return
+                    await body.read()
                     receive = body.receive
                 await self._app(scope, receive, send_with_headers)
             else:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from api.auth import require
 from api.derived import fields_of
-from api.devices import DevicePath
+from api.devices import DevicePath, card
 from api.encoding import Rendered
 from api.http_errors import HttpError, responses
 from api.schemas import Absent, DeviceName, Strict
@@ -142,7 +142,10 @@ async def get_drift(request: Request, device: DevicePath, views: ViewsDependency
     """How a device's bests moved with driver, compiler, kernels and library."""
 
     def document() -> dict[str, Any]:
-        return DriftOut.model_validate(drift(views.store, device)).model_dump(mode="json")
+        found = drift(views.store, device)
+        if not found.programs and device not in dict(views.store.devices()):
+            card(device)  # refuses a name that no card has
+        return DriftOut.model_validate(found).model_dump(mode="json")
 
     def make() -> Rendered:
         return views.kept.get(("drift", device), views.store.changed()["best"], document)

@@ -411,6 +411,12 @@ def test_drift_says_what_a_new_driver_changed(http: TestClient) -> None:
     assert change["geometric_mean"] == pytest.approx(0.97)
 
 
+def test_drift_of_a_card_without_bests_is_empty_and_of_no_card_refused(http: TestClient) -> None:
+    assert http.get("/v1/devices/NVIDIA A10/drift").json()["programs"] == []
+    problem_of(http.get("/v1/devices/NONSENSE/drift"), 404, "unknown-device")
+    assert http.get("/v1/devices/NONSENSE/drift").json()["detail"] == http.get("/v1/devices/NONSENSE").json()["detail"]
+
+
 KINDS = ("swizzle", "boxes", "banks", "fragment", "scales", "descriptor", "instruction")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 import time
 from contextlib import ExitStack, suppress
@@ -128,6 +129,34 @@ def test_the_answer_to_a_bad_body_is_small(service: Service, path: str, body: by
     status, size = asked[service.attacker]
     assert status in (400, 413, 422)
     assert size < SMALL_ANSWER
+
+
+@pytest.mark.parametrize(
+    "chunks", [b"zz\r\n{}\r\n0\r\n\r\n", b"5\r\n{}\r\n0\r\n\r\n", b"f" * 20 + b"\r\n{}\r\n", b"2\r\n{"]
+)
+@pytest.mark.parametrize("path", ["/v1/campaigns", "/v1/best:batch", "/nowhere"])
+def test_a_body_of_malformed_chunks_is_refused_as_such(service: Service, path: str, chunks: bytes) -> None:
+    headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked",
+               "Authorization": f"Bearer {service.attacker}"}  # fmt: skip
+    with _connection(service) as one:
+        one.sendall(_head("POST", path, headers) + chunks)
+        one.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: one.recv(65_536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["type"] == "/problems/malformed-body"
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_failure_of_the_service(service: Service) -> None:
+    headers = {"Content-Length": "100", "Authorization": f"Bearer {service.attacker}", "X-Request-Id": "left"}
+    with _connection(service) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        one.sendall(_head("POST", "/v1/campaigns", headers) + b"{")
+    until = time.monotonic() + 20
+    while '"left"' not in service.log.read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    said = [json.loads(line) for line in service.log.read_text().splitlines() if '"left"' in line]
+    assert [(line["event"], line["level"], line["status"]) for line in said] == [("request", "info", 400)]
 
 
 def test_a_flood_of_bad_bodies_is_spaced_out(service: Service) -> None:
