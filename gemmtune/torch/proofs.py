@@ -83,7 +83,7 @@ def _tried(kernel: Kernel, problem: Gemm) -> str:
 
     stream = _stream(kernel.device)
     try:
-        with torch.no_grad(), torch.cuda.device(kernel.device), _unhindered(), torch.cuda.stream(stream):
+        with torch.no_grad(), torch.cuda.device(kernel.device), unhindered(), torch.cuda.stream(stream):
             try:
                 wrong = difference(kernel.launch, problem, torch.device("cuda", kernel.device), kernel.strides)
                 stream.synchronize()
@@ -129,7 +129,7 @@ def _stream(device: int) -> torch.cuda.Stream:
 
 
 @contextmanager
-def _unhindered() -> Iterator[None]:
+def unhindered() -> Iterator[None]:
     """Lets this thread allocate while another one captures a graph, and does that capture no harm."""
     from cuda.bindings import driver as cu
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[installed.I
         path.write_bytes(canonical(document))
     else:
         export_folder(path, written("bundle", guarded(document), program=program_of))
-    found = install(path, eager_us=0.0)
+    found = install(path, eager=True, eager_us=0.0)
     yield found
     found.remove()
 
@@ -105,7 +106,7 @@ def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(tm
     kept = entry(problem, family="cublaslt", config=document)
     kept["provenance"] |= {"cublaslt": library.version}
     (tmp_path / "table.json").write_bytes(canonical(table(kept)))
-    made = install(tmp_path / "table.json", eager_us=0.0)
+    made = install(tmp_path / "table.json", eager=True, eager_us=0.0)
     try:
         a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
         scale, two = torch.tensor(0.5, device="cuda"), torch.tensor(2.0, device="cuda")
@@ -151,7 +152,7 @@ def test_our_kernels_read_scales_on_the_device(tmp_path: Path, epilogue: str, kn
     # Its build is none that was measured: it is verified on random data before it runs.
     kept = entry(problem, config={"family": config.family, "knobs": config.knobs, "key": config.key})
     (tmp_path / "table.json").write_bytes(canonical(table(kept)))
-    made = install(tmp_path / "table.json", eager_us=0.0)
+    made = install(tmp_path / "table.json", eager=True, eager_us=0.0)
     try:
         a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
         shapes = ((256, 1), (1, 512)) if "rowwise" in epilogue else ((), ())
@@ -180,9 +181,10 @@ def test_our_kernels_read_scales_on_the_device(tmp_path: Path, epilogue: str, kn
         made.remove()
 
 
-def test_what_saves_little_runs_in_graphs_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("eager", [False, True])
+def test_what_saves_little_runs_in_graphs_alone(tmp_path: Path, eager: bool) -> None:
     (tmp_path / "table.json").write_bytes(canonical(table(entry(LISTED[0]))))
-    made = install(tmp_path / "table.json")
+    made = install(tmp_path / "table.json", eager=eager)
     try:
         x, w, _ = operands()
         with torch.no_grad():
@@ -198,7 +200,7 @@ def test_what_saves_little_runs_in_graphs_alone(tmp_path: Path) -> None:
         made.remove()
 
 
-def test_a_capture_before_any_call_falls_back_to_torch(made: installed.Installed) -> None:
+def test_a_capture_needs_no_call_before(made: installed.Installed) -> None:
     x, w, _ = operands()
     graph = torch.cuda.CUDAGraph()
     with made.off(), torch.no_grad():
@@ -207,7 +209,129 @@ def test_a_capture_before_any_call_falls_back_to_torch(made: installed.Installed
         found = torch.nn.functional.linear(x, w)
     graph.replay()
     torch.cuda.synchronize()
-    assert (made.launched, right(found, expected)) == (0, True)
+    assert (made.launched, right(found, expected)) == (1, True)
+
+
+# ------------------------------------------------------------------------------------------------ captures alone
+
+
+@pytest.fixture
+def captures_alone(tmp_path: Path) -> Iterator[installed.Installed]:
+    (tmp_path / "table.json").write_bytes(canonical(table(*map(entry, LISTED))))
+    found = install(tmp_path / "table.json")
+    yield found
+    found.remove()
+
+
+def kernel_of_mm() -> str:
+    return str(torch.library.get_kernel("aten::mm", "CUDA"))
+
+
+def captured(run: Any) -> tuple[torch.cuda.CUDAGraph, Any]:  # noqa: ANN401
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = run()
+    return graph, found
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_eager_calls_run_torchs_own_kernels_and_graphs_ours(captures_alone: installed.Installed, mode: Any) -> None:  # noqa: ANN401
+    x, w, bias = operands()
+    assert "RegisterCUDA" in kernel_of_mm()
+    with mode():
+        for given in (None, bias):
+            expected = torch.nn.functional.linear(x, w, given)
+            graph, found = captured(lambda given=given: torch.nn.functional.linear(x, w, given))
+            found.zero_()
+            graph.replay()
+            torch.cuda.synchronize()
+            assert right(found, expected)
+            # New data, the same graph.
+            x.normal_()
+            graph.replay()
+            assert right(found, torch.nn.functional.linear(x, w, given))
+    assert captures_alone.launched == 2
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+# Inductor's own, whatever they are.
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_functions_are_captured_as_they_are(captures_alone: installed.Installed) -> None:
+    x, w, bias = operands()
+    compiled = torch.compile(lambda x: torch.nn.functional.linear(torch.nn.functional.silu(x), w, bias) * 2)
+    with torch.no_grad():
+        expected = compiled(x)
+        torch.cuda.synchronize()
+        assert captures_alone.launched == 0
+        frames = dict(torch._dynamo.utils.counters["frames"])
+        graph, found = captured(lambda: compiled(x))
+        graph.replay()
+        torch.cuda.synchronize()
+    assert dict(torch._dynamo.utils.counters["frames"]) == frames
+    assert (captures_alone.launched, right(found, expected)) == (1, True)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_graphs_of_torch_compile_hold_our_kernels(captures_alone: installed.Installed) -> None:
+    x, w, _ = operands()
+    compiled = torch.compile(lambda x: torch.nn.functional.linear(x, w) + 1, mode="reduce-overhead")
+    with torch.no_grad():
+        expected = torch.nn.functional.linear(x, w) + 1
+        for _ in range(4):
+            torch.compiler.cudagraph_mark_step_begin()
+            assert right(compiled(x), expected)
+    assert captures_alone.launched > 0
+    torch._dynamo.reset()
+
+
+def test_graphed_callables_and_their_gradients(captures_alone: installed.Installed) -> None:
+    layer = torch.nn.Linear(1024, 512, device="cuda", dtype=BF16)
+    x = operands()[0].requires_grad_()
+    expected = layer(x)
+    expected.sum().backward()
+    assert x.grad is not None
+    gradient, x.grad = x.grad.clone(), None
+    graphed = torch.cuda.make_graphed_callables(layer, (x.detach().clone().requires_grad_(),))
+    found = graphed(x)
+    found.sum().backward()
+    assert captures_alone.launched > 0
+    assert x.grad is not None
+    assert right(found, expected)
+    assert right(x.grad, gradient)
+
+
+def test_rows_that_lie_apart_are_in_the_next_graph(captures_alone: installed.Installed) -> None:
+    _, w, _ = operands()
+    x = torch.randn(256, 3 * 1024, device="cuda").to(BF16)[:, 1024:2048]
+    with torch.no_grad():
+        expected = torch.nn.functional.linear(x, w)
+        for launched in (0, 1):
+            graph, found = captured(lambda: torch.nn.functional.linear(x, w))
+            graph.replay()
+            torch.cuda.synchronize()
+            assert (captures_alone.launched, right(found, expected)) == (launched, True)
+
+
+def test_another_threads_calls_are_torchs_during_a_capture(captures_alone: installed.Installed) -> None:
+    x, w, _ = operands()
+    expected = torch.nn.functional.linear(x, w)
+    torch.cuda.synchronize()
+    found: list[torch.Tensor] = []
+
+    def other() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            found.append(torch.nn.functional.linear(x, w))
+            torch.cuda.current_stream().synchronize()
+
+    with torch.no_grad():
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            torch.nn.functional.linear(x, w)
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+    assert captures_alone.launched == 1
+    assert torch.equal(found[0], expected)
 
 
 def test_slices_of_a_fused_projection_run_by_the_same_program(made: installed.Installed) -> None:

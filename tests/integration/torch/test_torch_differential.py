@@ -50,7 +50,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[installed.Install
         patch.setattr(StandIn, "noted", [])
         path = tmp_path_factory.mktemp("differential") / "table.json"
         path.write_bytes(canonical(table(*map(entry, LISTED))))
-        found = install(path, eager_us=0.0, key="CPU")
+        found = install(path, eager=True, eager_us=0.0, key="CPU")
         yield found
         found.remove()
 

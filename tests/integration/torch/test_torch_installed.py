@@ -52,6 +52,7 @@ class StandIn(kernels.Kernel):
     noted: list[Gemm] = []  # noqa: RUF012
     misaligned = False
     strides: Mapping[str, Strides] = {}
+    zeroed: dict[str, int] = {}  # noqa: RUF012
 
     def __init__(self, problem: Gemm) -> None:
         self.problem = problem
@@ -83,7 +84,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[installed.
     scaled = (entry(SCALED, family="cublaslt"), entry(SCALED_WITH_BIAS, family="cublaslt"), entry(SCALED_OURS),
               entry(TENSORWISE), entry(ROWWISE, family="cublaslt"), entry(ROWWISE_WITH_BIAS))  # fmt: skip
     path.write_bytes(canonical(table(*map(entry, LISTED), *scaled, entry(Gemm.of(8, 8, 8), 1.0))))
-    found = install(path, eager_us=0.0, key="CPU")
+    found = install(path, eager=True, eager_us=0.0, key="CPU")
     yield found
     found.remove()
 
@@ -156,6 +157,18 @@ def test_slices_of_a_fused_projection_run_what_the_table_has(made: installed.Ins
     assert made.launched == 4
 
 
+def same_as_off(made: installed.Installed, given: tuple[Any, ...], options: Mapping[str, Any]) -> bool:
+    """Whether `_scaled_mm` gives the same bits, or the same error, with the table and without."""
+    said: list[Any] = []
+    for within in (nullcontext, made.off):
+        with within():
+            try:
+                said.append(torch._scaled_mm(*given, **options).float())
+            except (RuntimeError, ValueError, NotImplementedError) as error:
+                said.append(str(error).splitlines()[0])
+    return torch.equal(*said) if isinstance(said[0], Tensor) else said[0] == said[1]
+
+
 def test_scaled_products_run_the_librarys_algorithm_with_scales_on_the_device(made: installed.Installed) -> None:
     a, b = torch.randn(16, 64).to(E4M3), torch.randn(32, 64).to(E4M3).t()
     half, two = torch.tensor(0.5), torch.tensor([[2.0]])
@@ -186,14 +199,7 @@ def test_scales_of_operands_and_of_rows_and_columns_run_our_kernels(made: instal
     strided = (torch.rand(16, 2) + 0.5)[:, :1]
     for first, second in ((rows[:8], columns), (rows, torch.rand(1, 2)), (strided, columns), (half, columns)):
         given = (a, b, first, second)
-        said = []
-        for within in (nullcontext, made.off):
-            with within():
-                try:
-                    said.append(torch._scaled_mm(*given, **options).float())
-                except (RuntimeError, ValueError, NotImplementedError) as error:
-                    said.append(str(error).splitlines()[0])
-        assert torch.equal(*said) if isinstance(said[0], torch.Tensor) else said[0] == said[1]
+        assert same_as_off(made, given, options)
     assert len(StandIn.noted) == 3
 
 
@@ -208,21 +214,14 @@ def test_scaled_products_that_the_library_is_not_best_at_are_torchs(made: instal
         ((a, b, one.double(), one), {"out_dtype": BF16, "use_fast_accum": True}),
     )  # fmt: skip
     for given, options in calls:
-        said = []
-        for within in (nullcontext, made.off):
-            with within():
-                try:
-                    said.append(torch._scaled_mm(*given, **options).float())
-                except (RuntimeError, NotImplementedError, ValueError) as error:
-                    said.append(str(error).splitlines()[0])
-        assert torch.equal(*said) if isinstance(said[0], torch.Tensor) else said[0] == said[1]
+        assert same_as_off(made, given, options)
     assert StandIn.noted == []
 
 
 def test_scaled_products_stay_torchs_own_where_the_table_has_none(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(canonical(table(entry(LISTED[0]), entry(SCALED_OURS))))
     before = torch.library.get_kernel("aten::_scaled_mm", "CPU")
-    found = install(tmp_path / "t.json", key="CPU")
+    found = install(tmp_path / "t.json", eager=True, key="CPU")
     try:
         assert str(torch.library.get_kernel("aten::_scaled_mm", "CPU")) == str(before)
         assert str(torch.library.get_kernel("aten::mm", "CPU")) != str(before)
@@ -236,7 +235,7 @@ def test_what_saves_little_runs_in_graphs_alone(
     large = {"value": 1.5, "low": 1.4, "high": 1.6, "paired": True}
     much = entry(LISTED[1], samples_us=[100.0] * 3, versus_cublaslt_first=large)
     (tmp_path / "t.json").write_bytes(canonical(table(entry(LISTED[0]), much)))
-    found = install(tmp_path / "t.json", key="CPU")
+    found = install(tmp_path / "t.json", eager=True, key="CPU")
     try:
         a, b = operands(16, 32, 64)
         for _ in range(2):

@@ -1,0 +1,163 @@
+"""Overrides: what our kernels may compute in place of torch's products, and what passes it on to torch's own.
+
+A call through Python costs the host microseconds, whoever computes it, so there are two ways in: a mode of one thread,
+for the time of a capture, and Python kernels in torch's dispatcher, for all calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
+
+log = logging.getLogger("gemmtune.torch")
+
+#: Overloads that are overridden.
+OVERLOADS: Final = ("mm", "mm.out", "addmm", "addmm.out", "bmm", "bmm.out", "_scaled_mm", "_scaled_mm.out")
+#: The same as torch's objects, and the place of A among their arguments.
+_OPERATORS: Final = {
+    getattr(getattr(torch.ops.aten, name), form or "default"): (each, int(name == "addmm"))
+    for each in OVERLOADS for name, _, form in [each.partition(".")]
+}  # fmt: skip
+#: Operators that products are part of; without autograd they arrive whole.
+_WHOLE: Final = frozenset({
+    torch.ops.aten.linear.default, torch.ops.aten.matmul.default, torch.ops.aten.matmul.out,
+    torch.ops.aten.einsum.default, torch.ops.aten.tensordot.default,
+})  # fmt: skip
+_PLAIN: Final = (Tensor, Parameter)
+#: Whether compiled functions run as they are inside of a mode; older versions of torch run or compile them anew.
+MODES: Final = hasattr(TorchDispatchMode, "ignore_compile_internals") and hasattr(
+    torch._C._dynamo.guards, "set_is_in_mode_without_ignore_compile_internals"
+)
+
+#: Shapes of B by those of A.
+Shapes = Mapping[tuple[int, ...], frozenset[tuple[int, ...]]]
+#: The product of a call of an overload; None if torch has to compute it.
+Computed = Callable[[str, tuple[Any, ...], dict[str, Any]], Tensor | None]
+
+
+@dataclass(frozen=True)
+class Overridden:
+    """What is overridden.
+
+    Attributes:
+        key: dispatch key of the kernels that our kernels replace.
+        matrices, batches: shapes that `computed` is asked for.
+    """
+
+    key: str
+    overloads: frozenset[str]
+    matrices: Shapes
+    batches: Shapes
+    computed: Computed
+
+    def shapes(self, overload: str) -> Shapes:
+        """Those of an overload's operands."""
+        return self.batches if overload.startswith("bmm") else self.matrices
+
+
+class Capturing(TorchDispatchMode):  # type: ignore[misc]
+    """Runs the products of one thread on our kernels, below autograd, in compiled functions too."""
+
+    #: torch passes them to the mode, which passes them on.
+    supports_higher_order_operators = True
+
+    def __init__(self, overridden: Overridden) -> None:
+        super().__init__()
+        self._overridden = overridden
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """True: what is compiled stays compiled inside of the mode."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
+        kwargs = kwargs or {}
+        if func in _WHOLE and _all_plain((*args, *kwargs.values()), self._overridden.key):
+            with self:
+                return func.decompose(*args, **kwargs)
+        overload, place = _OPERATORS.get(func, ("", 0))
+        if overload in self._overridden.overloads and _all_plain((*args, *kwargs.values()), self._overridden.key):
+            a, b = args[place : place + 2]
+            if b.shape in self._overridden.shapes(overload).get(a.shape, ()):
+                found = self._overridden.computed(overload, args, kwargs)
+                if found is not None:
+                    return found
+        return func(*args, **kwargs)
+
+
+def _all_plain(values: Iterable[object], key: str) -> bool:
+    """Whether all tensors are torch's own, strided, on devices of a key: what its kernels would be given."""
+    return all(
+        type(each) in _PLAIN and each.device.type == key.lower() and each.layout is torch.strided and not each.is_nested
+        for value in values for each in (value if isinstance(value, list | tuple) else (value,))
+        if isinstance(each, Tensor)
+    )  # fmt: skip
+
+
+def register(overridden: Overridden) -> Any:  # noqa: ANN401
+    """Overrides torch's kernels for calls of all threads, until `_destroy` of the library that it returns.
+
+    Raises:
+        RuntimeError: another library overrides these operators.
+    """
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        # That a registered kernel is overridden is what was asked for.
+        warnings.simplefilter("ignore")
+        for overload in sorted(overridden.overloads):
+            try:
+                original = torch.library.get_kernel(f"aten::{overload}", overridden.key)
+            except RuntimeError as error:
+                log.info("aten::%s is not overridden: %s", overload, error)
+                continue
+            kernel = _override(overload, original.call_boxed, overridden.shapes(overload), overridden.computed)
+            library.impl(overload, kernel, overridden.key, with_keyset=True)
+    return library
+
+
+def _override(
+    overload: str, original: Callable[..., Tensor], shapes: Shapes, computed: Computed
+) -> Callable[..., Tensor]:
+    """The Python kernel of an overload: most calls are passed on, and the time that this takes counts."""
+
+    def product(keyset: Any, a: Tensor, b: Tensor) -> Tensor:  # noqa: ANN401
+        if a.shape in shapes and b.shape in shapes[a.shape]:
+            found = computed(overload, (a, b), {})
+            if found is not None:
+                return found
+        return original(keyset, a, b)
+
+    def product_out(keyset: Any, a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:  # noqa: ANN401
+        if a.shape in shapes and b.shape in shapes[a.shape]:
+            found = computed(overload, (a, b), {"out": out})
+            if found is not None:
+                return found
+        return original(keyset, a, b, out=out)
+
+    def added(keyset: Any, source: Tensor, a: Tensor, b: Tensor, **kwargs: Any) -> Tensor:  # noqa: ANN401
+        if a.shape in shapes and b.shape in shapes[a.shape]:
+            found = computed(overload, (source, a, b), kwargs)
+            if found is not None:
+                return found
+        return original(keyset, source, a, b, **kwargs)
+
+    def scaled(keyset: Any, a: Tensor, b: Tensor, *args: Any, **kwargs: Any) -> Tensor:  # noqa: ANN401
+        if a.shape in shapes and b.shape in shapes[a.shape]:
+            found = computed(overload, (a, b, *args), kwargs)
+            if found is not None:
+                return found
+        return original(keyset, a, b, *args, **kwargs)
+
+    if overload.startswith("_scaled_mm"):
+        return scaled
+    if overload.startswith("addmm"):
+        return added
+    return product_out if overload.endswith(".out") else product
