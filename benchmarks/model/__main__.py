@@ -1,10 +1,14 @@
 """A Llama-3-8B and a Qwen3-30B-A3B block: torch alone beside `gemmtune.torch.install`, end to end.
 
-python -m benchmarks.model --db model.db --tune-seconds 100 --out benchmarks/results/model_h200.md
+python -m benchmarks.model --out benchmarks/results/model_h200.md
 
 Each block runs once per phase while its products are recorded; these are tuned, the table is exported behind the
-guard, and installed. Then blocks run in alternating turns with and without it: eager, compiled, and as a CUDA graph of
-what was compiled. In the captured block each product is also replaced alone, which shows what it wins or loses.
+guard, and installed. Then blocks run in alternating turns with and without it: eager, compiled, as a CUDA graph of what
+was compiled, and, in prefill, compiled with the table in all calls. In the captured block each product is also replaced
+alone, which shows what it wins or loses.
+
+Blocks can be measured one by one, each with `--blocks NAME --json FILE`, which goes on with what FILE lacks; `--merge`
+joins the files.
 """
 
 from __future__ import annotations
@@ -13,20 +17,21 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import torch
 
-from benchmarks.model import tuning
+from benchmarks.model import parts, tuning
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase
 from benchmarks.model.comparing import (
     HEADER,
     MODES,
     TOLERANCE,
     Compared,
+    Installing,
     Setting,
     compare,
     installing,
@@ -34,17 +39,18 @@ from benchmarks.model.comparing import (
     product_lines,
 )
 from benchmarks.model.machines import Arm, Cpu, Cuda, Machine, Pace, alternating, host_us
-from benchmarks.published import add_out, publish
-from gemmtune.torch import Installed, record
+from benchmarks.published import add_out, command_of, facts_of, facts_table, publish
+from gemmtune.torch import record
 from space.registry import problem_from_key
 from tuner.tables.exporters.guard import MIN_GAIN, Guarded
-from tuner.tables.shapes import Shapes, merged
+from tuner.tables.shapes import Shapes
 
 PREFILL, DECODE, CONTEXT = 4096, (1, 16, 64), 1024
 #: Extents of a CPU's run, which only shows that everything works.
 TINY_PREFILL, TINY_CONTEXT = 32, 8
 #: Prefill is bound by power: a turn must outlast the clock that the arm before leaves.
-PREFILL_PACE, DECODE_PACE = Pace(4, 0.15, 0.15), Pace(7, 0.02, 0.05)
+#: The least and the most of six turns' pairs are an interval of 97 % for their median; of seven, of 98 %.
+PREFILL_PACE, DECODE_PACE = Pace(6, 0.15, 0.1), Pace(7, 0.02, 0.05)
 TINY_PACE: Final = Pace(2, 0.0, 0.001)
 #: Extents of a product that no table has, and how many of them a graph holds.
 PASSED, IN_A_GRAPH = (8, 64, 64), 50
@@ -53,15 +59,23 @@ PASSED, IN_A_GRAPH = (8, 64, 64), 50
 def main() -> int:
     """Prints the tables and writes them with their command."""
     given = options()
+    if given.merge:
+        return parts.merged([parts.Part.read(path) for path in given.merge], given.out)
     # A store that is resumed is an input; one that this command makes is not.
-    read = [given.db] if given.db.exists() else []
+    read = [given.db] if given.db and given.db.exists() else []
+    part = parts.Part.read(given.json) if given.json and given.json.exists() else parts.Part()
+    if given.json:
+        part.commands[command_of("model")] = facts_of(facts_table("model", read))
     machine: Machine = Cpu() if given.device == "cpu" else Cuda()
     torch.manual_seed(1)
-    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
-        text = run(given, machine, Path(folder))
-    print(text)
-    publish("model", given.out, text, read=read)
-    return int("WRONG |" in text)
+    for name in [each for each in given.blocks.split(",") if each not in part.blocks]:
+        with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+            part.blocks[name] = run(name, given, machine, Path(folder))
+        if given.json:
+            given.json.write_text(part.text())
+    print(part.paragraphs())
+    publish("model", given.out, part.paragraphs(), read=read)
+    return int("WRONG |" in part.paragraphs())
 
 
 def options() -> argparse.Namespace:
@@ -70,48 +84,45 @@ def options() -> argparse.Namespace:
     parser.add_argument("--blocks", default=",".join(BLOCKS), help="names joined by commas")
     parser.add_argument("--modes", default=",".join(MODES), help="modes joined by commas")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"), help="cpu: tiny blocks, to try it out")
-    parser.add_argument("--db", type=Path, required=True, help="store that keeps what is tuned, and is resumed from")
+    parser.add_argument("--db", type=Path, help="store that keeps what is tuned, and is resumed from")
     parser.add_argument("--tune-devices", default="cuda:0", help="devices that tune, joined by commas")
-    parser.add_argument("--tune-seconds", type=float, default=100.0, help="begin no further problem after this time")
-    parser.add_argument("--candidates", type=int, default=64)
-    parser.add_argument("--screening-seconds", type=float, default=4.0, help="of one problem")
-    parser.add_argument("--turns", type=int, default=20, help="of the finals")
+    parser.add_argument(
+        "--tune-seconds", type=float, default=240.0, help="begin no further problem of a block after this time"
+    )
+    parser.add_argument("--candidates", type=int, default=48)
+    parser.add_argument("--screening-seconds", type=float, default=2.0, help="of one problem")
+    parser.add_argument("--turns", type=int, default=10, help="of the finals")
     parser.add_argument("--min-gain", type=float, default=MIN_GAIN)
+    parser.add_argument("--json", type=Path, help="keep the tables here; blocks that it holds are not measured again")
+    parser.add_argument("--merge", type=Path, nargs="+", metavar="JSON", help="files of --json to join")
     add_out(parser)
     return parser.parse_args()
 
 
-def run(given: argparse.Namespace, machine: Machine, folder: Path) -> str:
-    """Records, tunes, exports and compares; returns the tables."""
+def run(name: str, given: argparse.Namespace, machine: Machine, folder: Path) -> str:
+    """Records, tunes, exports and compares one block; returns its tables."""
     tiny, clock = machine.device == "cpu", _Clock()
-    chosen, sizes = given.blocks.split(","), TINY if tiny else BLOCKS
-    phases = phases_of(tiny)
-    blocks = {name: Block(sizes[name], machine.device) for name in chosen}
-    parts = {name: recorded_shapes(block, phases, machine, folder) for name, block in blocks.items()}
-    recorded = {name: merged(of_phases) for name, of_phases in parts.items()}
-    clock.say("recorded " + ", ".join(f"{len(shapes.counts)} products of {name}" for name, shapes in recorded.items()))
-    plan = tuning.Plan(given.db, given.tune_devices.split(","), given.tune_seconds, given.candidates,
-                       given.screening_seconds, given.turns)  # fmt: skip
-    done = tuning.tuned([each for of_phases in parts.values() for each in of_phases], model_of(machine), plan)
+    phases, block = phases_of(tiny), Block((TINY if tiny else BLOCKS)[name], machine.device)
+    recorded = recorded_shapes(block, phases, machine, folder)
+    keys = {problem.key for shapes in recorded for problem in shapes.counts}
+    clock.say(f"recorded {len(keys)} products of {name}")
+    plan = tuning.Plan(given.db or folder / "tuned.db", given.tune_devices.split(","), given.tune_seconds,
+                       given.candidates, given.screening_seconds, given.turns)  # fmt: skip
+    done = tuning.tuned(recorded, model_of(machine), plan)
     clock.say(f"tuned {done.count} products in {done.seconds:.0f} s")
-    keys = {problem.key for shapes in recorded.values() for problem in shapes.counts}
-    table = tuning.exported(given.db, done.device, keys, given.min_gain)
-    whole = tuning.written(table, folder / "table.json")
-    install = installing(given.min_gain, machine.key)
-    paragraphs = [about(machine, table, done, given)]
-    for name, block in blocks.items():
-        made, alone = Compared(), alone_of(table, recorded[name], folder)
-        for phase in phases:
-            pace = TINY_PACE if tiny else DECODE_PACE if phase.length == 1 else PREFILL_PACE
-            setting = Setting(machine, install, whole, alone, given.modes.split(","), pace,
-                              "aot_eager" if tiny else "inductor")  # fmt: skip
-            compare(block, phase, setting, made)
-            clock.say(f"compared {name}, {phase.name}")
-        lines = [f"## {name}\n", HEADER, *map(line, made.rows), *made.failed]
-        paragraphs += ["\n".join(lines), product_lines(made.products)]
-    paragraphs.append(passed_on(machine, partial(install, whole)))
+    table = tuning.exported(plan.db, done.device, keys, given.min_gain)
+    whole, install = tuning.written(table, folder / "table.json"), installing(given.min_gain, machine.key)
+    made = Compared()
+    for phase, shapes in zip(phases, recorded, strict=True):
+        pace = TINY_PACE if tiny else DECODE_PACE if phase.length == 1 else PREFILL_PACE
+        setting = Setting(machine, install, whole, alone_of(table, shapes, folder), given.modes.split(","), pace,
+                          "aot_eager" if tiny else "inductor")  # fmt: skip
+        compare(block, phase, setting, made)
+        clock.say(f"compared {name}, {phase.name}")
+    rows = "\n".join([HEADER, *map(line, made.rows), *made.failed])
+    passed = passed_on(machine, partial(install, whole))
     clock.say("measured the cost of calls that are passed on")
-    return "\n\n".join(paragraphs)
+    return "\n\n".join([f"## {name}", about(machine, table, done, given), rows, product_lines(made.products), passed])
 
 
 def phases_of(tiny: bool) -> list[Phase]:
@@ -162,7 +173,7 @@ def about(machine: Machine, table: Guarded, done: tuning.Tuned, given: argparse.
     return "\n".join(lines)
 
 
-def passed_on(machine: Machine, install: Callable[[], Installed]) -> str:
+def passed_on(machine: Machine, install: Installing) -> str:
     """The host's time of a product that no table has, without and with an installed table, and its time in a graph."""
     m, n, k = PASSED
     dtype = torch.bfloat16
@@ -176,18 +187,20 @@ def passed_on(machine: Machine, install: Callable[[], Installed]) -> str:
 
     call()
     plain, graph = host_us(machine, call), machine.capture(several)
-    installed = install()
-    try:
-        ours, with_table = host_us(machine, call), machine.capture(several)
-        with installed.off():
-            off = host_us(machine, call)
-    finally:
-        installed.remove()
-    taken = alternating(machine, {"torch": Arm(graph), "ours": Arm(with_table)}, DECODE_PACE)
-    theirs, mine = (sorted(taken[name])[len(taken[name]) // 2] / IN_A_GRAPH for name in ("torch", "ours"))
+    taken = {}
+    for eager in (False, True):
+        installed = install(eager=eager)
+        try:
+            taken[eager] = host_us(machine, call)
+            with_table = machine.capture(several)
+        finally:
+            installed.remove()
+    turns = alternating(machine, {"torch": Arm(graph), "ours": Arm(with_table)}, DECODE_PACE)
+    theirs, mine = (sorted(turns[name])[len(turns[name]) // 2] / IN_A_GRAPH for name in ("torch", "ours"))
     return (
-        f"A product that the table does not have takes {plain:.2f} µs of the host without a table, {ours:.2f} µs with "
-        f"it ({ours - plain:+.2f} µs), {off:.2f} µs while it is off; in a graph {theirs:.3f} and {mine:.3f} µs."
+        f"A product that the table does not have takes {plain:.2f} µs of the host without a table, "
+        f"{taken[False]:.2f} µs with it ({taken[False] - plain:+.2f} µs), and {taken[True]:.2f} µs with `eager=True` "
+        f"({taken[True] - plain:+.2f} µs); in a graph {theirs:.3f} µs without and {mine:.3f} µs with it."
     )
 
 

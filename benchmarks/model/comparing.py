@@ -17,7 +17,8 @@ from benchmarks.model.blocks import Block, Inputs, Phase
 from benchmarks.model.machines import Arm, Machine, Pace, Run, alternating, gain
 from gemmtune.torch import Installed, install
 
-MODES: Final = ("eager", "compiled", "captured")
+#: Of calls with the table as it is installed by default, and of compiled prefill with it in all calls.
+MODES: Final = ("eager", "compiled", "captured", "eager=True")
 #: Largest root mean square of the results' difference, as a share of that of torch's result, that rounding explains:
 #: bf16 keeps 8 bits, and a block rounds about ten times.
 TOLERANCE: Final = 0.01
@@ -97,7 +98,10 @@ def installing(min_gain: float, key: str) -> Installing:
 
 
 def compare(block: Block, phase: Phase, setting: Setting, into: Compared) -> None:
-    """Adds a row for each mode and, for the captured block, one for each product; a mode that fails is a line."""
+    """Adds a row for each mode and, for the captured block, one for each product; a mode that fails is a line.
+
+    `eager=True` is for large products: of decoding there is no such row.
+    """
     device = setting.machine.device
     x = torch.randn(phase.batch, phase.length, block.sizes.hidden, device=device).to(block.qkv.dtype)
     inputs = Inputs(block.sizes, phase, device)
@@ -107,6 +111,8 @@ def compare(block: Block, phase: Phase, setting: Setting, into: Compared) -> Non
         try:
             if mode == "captured":
                 _captured(run, phase, setting, into)
+                continue
+            if mode == "eager=True" and phase.length == 1:
                 continue
             if mode == "compiled":
                 # Captured later as it is: an engine captures what it compiled.
@@ -119,12 +125,15 @@ def compare(block: Block, phase: Phase, setting: Setting, into: Compared) -> Non
 
 
 def _called(run: Run, phase: Phase, mode: str, setting: Setting, into: Compared) -> None:
-    """Eager or compiled: the arms differ in the switch alone."""
-    installed = setting.install(setting.table)
+    """Not captured: the arms differ in the switch alone."""
+    installed = setting.install(setting.table, eager=mode == "eager=True")
     try:
         with installed.off():
             expected = run().clone()
-        launched, difference = _ran(run, installed, expected)
+        run()  # loads kernels
+        before = installed.launched
+        difference = _difference(run(), expected)
+        launched = installed.launched - before
         arms = {"torch": Arm(run, installed.off), "ours": Arm(run)}
         into.rows.append(_row(phase, mode, alternating(setting.machine, arms, setting.pace), launched, difference))
         print(line(into.rows[-1]), flush=True)
@@ -138,18 +147,15 @@ def _captured(run: Run, phase: Phase, setting: Setting, into: Compared) -> None:
     arms = {("torch", turn): Arm(setting.machine.capture(run)) for turn in range(CAPTURES)}
     launched, difference = 0, 0.0
     for name, path in {"ours": setting.table, **{name: path for name, (path, _) in setting.alone.items()}}.items():
-        # In graphs the host's time is none.
-        installed = setting.install(path, eager_us=0.0)
+        installed = setting.install(path, eager=not setting.machine.graphs, eager_us=0.0)
         try:
-            here, off = _ran(run, installed, expected)
-            if here == 0 and name != "ours":
-                continue  # a product of another phase
             for turn in range(CAPTURES):
+                before = installed.launched
                 graph = setting.machine.capture(run)
-                off = max(off, _difference(graph(), expected))
+                off = _difference(graph(), expected)
                 arms[name, turn] = Arm(graph)
-            if name == "ours":
-                launched, difference = here, off
+                if name == "ours":
+                    launched, difference = installed.launched - before, max(difference, off)
         finally:
             installed.remove()
     taken = _over_captures(alternating(setting.machine, arms, setting.pace))
@@ -169,14 +175,6 @@ def _over_captures(taken: Mapping[tuple[str, int], list[float]]) -> dict[str, li
         name: [statistics.fmean(times) for times in zip(*(taken[name, turn] for turn in range(CAPTURES)), strict=True)]
         for name in names
     }
-
-
-def _ran(run: Run, installed: Installed, expected: Tensor) -> tuple[int, float]:
-    """Runs once with the table: products launched, and the difference of the result. The first run loads kernels."""
-    run()
-    before = installed.launched
-    difference = _difference(run(), expected)
-    return installed.launched - before, difference
 
 
 def _difference(found: Tensor, expected: Tensor) -> float:

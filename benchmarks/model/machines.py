@@ -39,10 +39,12 @@ class Machine(Protocol):
     Attributes:
         device: torch's name.
         key: dispatch key of its kernels.
+        graphs: whether it captures graphs.
     """
 
     device: str
     key: str
+    graphs: bool
 
     def capture(self, run: Run) -> Run:
         """What replays the kernels of `run`, which has run before."""
@@ -60,7 +62,7 @@ class Machine(Protocol):
 class Cuda:
     """The first GPU."""
 
-    device, key = "cuda", "CUDA"
+    device, key, graphs = "cuda", "CUDA", True
 
     def capture(self, run: Run) -> Run:
         """A CUDA graph, of a stream on which `run` has run before."""
@@ -102,7 +104,7 @@ class Cuda:
 class Cpu:
     """A stand-in without graphs."""
 
-    device, key = "cpu", "CPU"
+    device, key, graphs = "cpu", "CPU", False
 
     def capture(self, run: Run) -> Run:
         """`run` itself."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
 from benchmarks.model import __main__ as benchmark  # noqa: E402
-from benchmarks.model import machines, tuning  # noqa: E402
+from benchmarks.model import machines, parts, tuning  # noqa: E402
 from benchmarks.model.__main__ import TINY_PACE  # noqa: E402
 from benchmarks.model.blocks import BLOCKS, TINY, Block, Inputs, Phase  # noqa: E402
 from benchmarks.model.comparing import Compared, Setting, compare, installing  # noqa: E402
@@ -59,22 +60,46 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_table_is_printed(
     planted: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["model", "--device", "cpu", "--db", str(tmp_path / "x.db"),
-                                      "--modes", "eager,captured"])  # fmt: skip
+    monkeypatch.setattr(sys, "argv", ["model", "--device", "cpu", "--modes", "eager,captured,eager=True"])
     monkeypatch.setattr(benchmark, "DECODE_PACE", TINY_PACE)
     monkeypatch.setattr(benchmark, "DECODE", (1, 16))
     monkeypatch.setattr(benchmark, "host_us", lambda machine, call: 1.0)
     assert benchmark.main() == 0
     text = capsys.readouterr().out
     rows = [line for line in text.splitlines() if line.startswith(("| prefill", "| decode"))]
-    modes = [line for line in rows if " | eager | " in line or " | captured | " in line]
     # Each row is printed when it is measured, and again in its table.
-    assert len(modes) == 2 * 2 * 3 * 2
-    products = [line.split(" | ")[1] for line in rows if line not in modes]
-    assert len(products) == len(set(products)) == (4 + 5) * 3 - 2
+    assert sum(" | eager | " in line for line in rows) == sum(" | captured | " in line for line in rows) == 2 * 2 * 3
+    assert sum(" | eager=True | " in line for line in rows) == 2 * 2
+    products = [line.split(" | ")[1] for line in rows if " nt " in line]
+    # Two of each block have no entry.
+    assert len(products) == len(set(products)) == (4 + 5) * 3 - 2 * 2
     assert "Error" not in text
     assert "left to the library 1 ×" in text
     assert "A product that the table does not have" in text
+
+
+def test_blocks_are_measured_one_by_one_and_joined(
+    planted: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    facts = {"command": "`x`", "commit": "`1`", "machine": "m"}
+    monkeypatch.setattr(benchmark, "run", lambda name, *_: f"## {name}")
+    monkeypatch.setattr(benchmark, "facts_table", lambda *_: "")
+    monkeypatch.setattr(benchmark, "facts_of", lambda _: facts)
+    for name in BLOCKS:
+        words = ["model", "--device", "cpu", "--blocks", name, "--json", str(tmp_path / f"{name}.json")]
+        monkeypatch.setattr(sys, "argv", words)
+        assert benchmark.main() == 0
+    # What its file holds is not measured again.
+    monkeypatch.setattr(benchmark, "run", None)
+    assert benchmark.main() == 0
+    out, files = tmp_path / "model.md", [str(tmp_path / f"{name}.json") for name in BLOCKS]
+    # --out would ask whether this tree is clean.
+    monkeypatch.setattr(benchmark, "options", lambda: argparse.Namespace(merge=[*map(Path, files)], out=out))
+    assert benchmark.main() == 0
+    assert "| commit | `1` |" in (text := out.read_text())
+    assert all(f"## {name}" in text for name in BLOCKS)
+    other = parts.Part({"`y`": facts | {"commit": "`2`"}}, {})
+    assert parts.merged([parts.Part.read(Path(files[0])), other], None) == 1
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
