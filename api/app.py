@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from anyio import to_thread
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from fastapi.openapi.utils import get_openapi
@@ -149,7 +150,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     shown: kept.Views = app.state.shown
     warming = threading.Thread(target=shown.warm, args=(follower, app.state.stopping), name="warm-views")
     warming.start()
-    shown.warmed.wait(_FIRST_READING_SECONDS)
+    # In a thread, as most requests: what the first call in one imports is then there, too.
+    await to_thread.run_sync(shown.warmed.wait, _FIRST_READING_SECONDS)
     try:
         yield
     finally:

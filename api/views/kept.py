@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Annotated, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from fastapi import Depends, FastAPI, Request, Response
 
@@ -14,10 +15,11 @@ from api.concurrency import ConcurrencyLimit
 from api.encoding import Rendered
 from api.snapshot_follower import SnapshotFollower
 from api.views.hub import EventHub
+from api.views.written import WrittenColumns
 from tuner.errors import StoreError
 from tuner.evidence import revocations
 from tuner.evidence.store import Store
-from tuner.views.bests import MOST_DEVICES, BestColumns
+from tuner.views.bests import MOST_DEVICES, BestColumns, DeviceColumns
 from tuner.views.feed import Feed
 from tuner.views.funnel import Step
 from tuner.views.measurements import MeasurementColumns
@@ -98,6 +100,7 @@ class Views:
     def __init__(self, store: Store) -> None:
         self.store, self.kept, self.spaces = store, Kept(), Kept()
         self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
+        self._written = WeakKeyDictionary[DeviceColumns, dict[str | None, WrittenColumns]]()
         self.demo, self.progress = False, ProgressBoard()
         self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
         self.funnels = dict[tuple[str, str, bool], tuple[Step, ...]]()
@@ -125,7 +128,8 @@ class Views:
         known = self.best_columns.of(device)
         if not len(known):
             return None
-        return self.kept.get(("bests", device, policy), known.state, lambda: known.document(policy))
+        written = self._written.setdefault(known, {}).setdefault(policy, WrittenColumns())
+        return self.kept.get(("bests", device, policy), known.state, lambda: written.within(known.document(policy)))
 
     def revocations(self) -> int:
         """Number of the last revocation, which no counter of changes shows."""

@@ -7,7 +7,7 @@ guarantee that.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -16,6 +16,9 @@ from tuner.errors import StoreError
 from tuner.evidence.models import CounterRow
 
 Counter = Literal["best", "measurement", "token"]
+
+#: It runs several times a second, and to build it would take longer.
+_READ: Final = select(CounterRow.name, CounterRow.value).where(CounterRow.name.in_(get_args(Counter)))
 
 
 def count(session: Session, name: Counter) -> int:
@@ -43,5 +46,4 @@ def lock(session: Session, name: Counter) -> None:
 
 def read(session: Session) -> dict[str, int]:
     """Every counter's value, by name."""
-    rows = session.execute(select(CounterRow.name, CounterRow.value).where(CounterRow.name.in_(get_args(Counter))))
-    return {name: 0 for name in get_args(Counter)} | {name: value for name, value in rows}
+    return {name: 0 for name in get_args(Counter)} | {name: value for name, value in session.execute(_READ)}

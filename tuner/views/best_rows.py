@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Float, Text, cast, extract, func, select
+from sqlalchemy import Float, Select, Text, bindparam, cast, extract, func, select
 from sqlalchemy.orm import Session
 
 from space.errors import SpaceError
@@ -34,11 +36,33 @@ _WHOLE: Final = ("problem_id", "measurement_id", "study_id", "config_id", "prove
 _WORDS: Final = ("key", "policy", "device_kind", "build")
 
 
-def seconds_since_1970(session: Session, moment: Any) -> Any:  # noqa: ANN401  (a column of moments; an expression)
+def seconds_since_1970(dialect: str, moment: Any) -> Any:  # noqa: ANN401  (a column of moments; an expression)
     """A column of moments as seconds."""
-    sqlite = session.get_bind().dialect.name == "sqlite"
+    sqlite = dialect == "sqlite"
     seconds = (func.julianday(moment) - _EPOCH_DAY) * _DAY if sqlite else extract("epoch", moment)
     return cast(seconds, Float)
+
+
+@lru_cache
+def _query(dialect: str, some: bool) -> Select[*tuple[Any, ...]]:
+    """Selects what `read` reads. To build a statement takes longer than to run it.
+
+    Args:
+        some: only bests of `problem_ids`.
+    """
+    query = (
+        select(
+            BestRow.problem_id, BestRow.measurement_id, MeasurementRow.study_id, MeasurementRow.config_id,
+            MeasurementRow.provenance_id, BestRow.tried, ProblemRow.key, BestRow.policy, DeviceRow.kind,
+            MeasurementRow.build_digest, ProblemRow.m, ProblemRow.n, ProblemRow.k, BestRow.served,
+            MeasurementRow.median_us, cast(MeasurementRow.samples_us, Text), cast(BestRow.versus_first, Text),
+            cast(BestRow.versus_best, Text), cast(BestRow.failed, Text),
+            seconds_since_1970(dialect, MeasurementRow.taken_at),
+        )
+        .select_from(BestRow).join(BestRow.problem).join(BestRow.device)
+        .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id).where(DeviceRow.name == bindparam("device"))
+    )  # fmt: skip
+    return query.where(BestRow.problem_id.in_(bindparam("problem_ids", expanding=True))) if some else query
 
 
 def read(
@@ -55,22 +79,9 @@ def read(
     Args:
         problem_ids: reads only bests of these problems.
     """
-    columns = (
-        BestRow.problem_id, BestRow.measurement_id, MeasurementRow.study_id, MeasurementRow.config_id,
-        MeasurementRow.provenance_id, BestRow.tried, ProblemRow.key, BestRow.policy, DeviceRow.kind,
-        MeasurementRow.build_digest, ProblemRow.m, ProblemRow.n, ProblemRow.k, BestRow.served,
-        MeasurementRow.median_us, cast(MeasurementRow.samples_us, Text), cast(BestRow.versus_first, Text),
-        cast(BestRow.versus_best, Text), cast(BestRow.failed, Text),
-        seconds_since_1970(session, MeasurementRow.taken_at),
-    )  # fmt: skip
-    query = (
-        select(*columns).select_from(BestRow).join(BestRow.problem).join(BestRow.device)
-        .join(MeasurementRow, MeasurementRow.id == BestRow.measurement_id).where(DeviceRow.name == device)
-    )  # fmt: skip
-    if problem_ids is not None:
-        query = query.where(BestRow.problem_id.in_(problem_ids))
-    rows = rows_of(session.connection().execute(query))
-    plain = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
+    query = _query(session.get_bind().dialect.name, problem_ids is not None)
+    rows = rows_of(session.connection().execute(query, {"device": device, "problem_ids": problem_ids}))
+    plain = list(zip(*rows, strict=True)) if rows else [()] * len(query.selected_columns)
     found: Columns = {name: np.array(values, np.int64) for name, values in zip(_WHOLE, plain, strict=False)}
     found |= {name: _texts(values) for name, values in zip(_WORDS, plain[len(_WHOLE) :], strict=False)}
     m, n, k, served, medians, samples, firsts, bests, failed, taken_at = plain[len(_WHOLE) + len(_WORDS) :]
@@ -102,8 +113,16 @@ def replaced(columns: Columns, problem_ids: Collection[int], new: Columns) -> Co
         return keys[row], kinds[row]
 
     wanted = zip(new["key"].tolist(), new["device_kind"].tolist(), strict=True)
-    places = [bisect_right(range(len(keys)), each, key=order) for each in wanted]
-    return {name: np.insert(column, places, new[name]) for name, column in kept.items()} if places else kept
+    places = [0, *(bisect_right(range(len(keys)), each, key=order) for each in wanted), len(keys)]
+    return {name: _inserted(column, places, new[name]) for name, column in kept.items()}
+
+
+def _inserted(column: npt.NDArray[Any], places: Sequence[int], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A column with further rows before those at `places[1:-1]`; as `numpy.insert`, in a third of the time."""
+    parts = [column[: places[1]]]
+    for row, (first, last) in enumerate(pairwise(places[1:])):
+        parts += [new[row : row + 1], column[first:last]]
+    return np.concatenate(parts)
 
 
 def ordered(columns: Columns) -> Columns:

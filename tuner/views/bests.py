@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, union
 from sqlalchemy.orm import Session
 
 from space.devices import find_profile
@@ -18,7 +18,7 @@ from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.store import Store
 from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, read, replaced, taken
-from tuner.views.columnar import Configs, coded, coded_at
+from tuner.views.columnar import Configs, coded, coded_at, rows_of
 from tuner.views.problem_facts import ProblemFacts
 from tuner.views.programs import PARTS, Programs
 from tuner.views.shapes import CLASSES
@@ -45,6 +45,14 @@ _BOUNDS: Final = ("memory", "compute", None)
 _READ: Final = (*_PLAIN, *_TIMES, *_PAIRED, "key", "group", "stale", "class", "bound", "policy", "device_kind",
                 "provenance_id")  # fmt: skip
 _Rows = npt.NDArray[np.intp]
+#: Problems of a device with a best that is new or gone. To build a statement takes longer than to run it.
+_CHANGED: Final = union(
+    select(BestRow.problem_id).join(BestRow.device)
+    .where(BestRow.version > bindparam("version"), DeviceRow.name == bindparam("device")),
+    select(BestChangeRow.problem_id).join(BestChangeRow.device)
+    .where(BestChangeRow.version > bindparam("version"), BestChangeRow.measurement_id.is_(None),
+           DeviceRow.name == bindparam("device")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +130,12 @@ class DeviceColumns:
 
     def _changed(self, session: Session) -> list[int]:
         """Problems with a best that is new or gone."""
-        changed = select(BestRow.problem_id).join(BestRow.device)
-        changed = changed.where(BestRow.version > self.version, DeviceRow.name == self._device)
-        gone = select(BestChangeRow.problem_id).join(BestChangeRow.device)
-        gone = gone.where(BestChangeRow.version > self.version, BestChangeRow.measurement_id.is_(None))
-        gone = gone.where(DeviceRow.name == self._device)
-        return sorted({*session.scalars(changed), *session.scalars(gone)})
+        found = session.connection().execute(_CHANGED, {"version": self.version, "device": self._device})
+        return sorted(number for (number,) in rows_of(found))
 
     def __len__(self) -> int:
-        keys = self._bests["key"] if self._bests else ()
-        return int(np.count_nonzero(keys[1:] != keys[:-1])) + 1 if len(keys) else 0
+        numbers = self._bests["problem_id"] if self._bests else ()
+        return int(np.count_nonzero(numbers[1:] != numbers[:-1])) + 1 if len(numbers) else 0
 
     def rows(self, policy: str | None) -> _Rows:
         """Rows of the served bests, or of those of one policy: one a problem, a GPU's own before a replayed one."""
@@ -139,8 +143,8 @@ class DeviceColumns:
             return np.empty(0, np.intp)
         wanted = self._bests["policy"] == policy if policy else self._bests["served"]
         rows = np.flatnonzero(wanted)
-        keys = self._bests["key"][rows]
-        return rows[np.append([True], keys[1:] != keys[:-1])] if len(rows) else rows
+        numbers = self._bests["problem_id"][rows]
+        return rows[np.append([True], numbers[1:] != numbers[:-1])] if len(rows) else rows
 
     def weights(self, most: int) -> list[Weight]:
         """Weights with a best, those at most values of M first."""
@@ -203,11 +207,11 @@ class DeviceColumns:
 
     def _policies(self, rows: _Rows) -> dict[str, Any]:
         """Times of the same problems under each policy, if there are several."""
-        keys, policies = self._bests["key"], sorted(set(self._bests["policy"].tolist()))
+        ids, policies = self._bests["problem_id"], sorted(set(self._bests["policy"].tolist()))
         if len(policies) < 2:
             return {}
         # Rows of one problem are neighbours: number the problems, and find the shown row of each.
-        numbers = np.cumsum(np.append([0], keys[1:] != keys[:-1]))
+        numbers = np.cumsum(np.append([0], ids[1:] != ids[:-1]))
         shown = np.full(numbers[-1] + 1, -1, np.intp)
         shown[numbers[rows]] = np.arange(len(rows))
         wanted = shown[numbers]

@@ -127,6 +127,8 @@ class Configs:
         self._places: dict[int, int] = {}
         self._families = _Growing()
         self._knobs: dict[str, _Growing] = {}
+        #: The document of all configs, and how many these are.
+        self._whole: tuple[int, dict[str, Any]] = 0, {}
 
     def places(self, session: Session, ids: Sequence[int]) -> Places:
         """Places of configs, by row id; those that are new are read."""
@@ -163,9 +165,14 @@ class Configs:
         A config whose family lacks a knob has null; a knob that no family of theirs has is left out.
         """
         used, at = used_of(places, len(self._places))
+        if len(used) == len(self._places) == self._whole[0]:
+            return at, self._whole[1]
         ids = np.fromiter(self._places, np.int64, len(self._places))
         knobs = {name: column.coded(used) for name, column in self._knobs.items()}
-        return at, {
+        document = {
             "id": ids[used], "family": self._families.coded(used),
             "knobs": {name: column for name, column in knobs.items() if {*column["values"]} - {None}},
         }  # fmt: skip
+        if len(used) == len(self._places):
+            self._whole = len(used), document
+        return at, document

@@ -240,9 +240,10 @@ def _read(session: Session, where: list[ColumnElement[bool]], step: int) -> Iter
     if step > 1 or len(where) > 1:
         # An index is read for the ids, not the whole table.
         where = [_Row.id.in_(select(_Row.id).where(*where, _Row.id % step == 0))]
+    dialect = session.get_bind().dialect.name
     query = select(
         _Row.id, _Row.study_id, _Row.problem_id, _Row.device_id, _Row.stage + " " + _Row.policy + " " + _Row.outcome,
-        _Row.config_id, _Row.median_us, _Row.series, seconds_since_1970(session, _Row.taken_at), _Row.product_joules,
+        _Row.config_id, _Row.median_us, _Row.series, seconds_since_1970(dialect, _Row.taken_at), _Row.product_joules,
         _Row.worker_id, _Row.round_id, cast(_Row.clocks, Text),
     )  # fmt: skip
     result = session.connection().execute(query.where(*where).order_by(_Row.id))

@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
+from api.views.written import WrittenColumns
 from space.devices import find_profile, profile_named
 from space.kinds.gemm import DTYPES, Gemm
 from space.problem import MAX_EXTENT
@@ -109,3 +111,17 @@ def test_pages_and_answers_agree_on_what_is_stale(tmp_path: Path) -> None:
         assert (shown["low_us"][row], shown["high_us"][row]) == order_interval_us(winner.samples_us)
         (first, *_) = columns.of(DEVICE).weights(5)
         assert (first.n, first.k, first.ms) == (512, 512, (512, 640, 768, 896, 1024))
+
+
+def test_a_column_written_in_blocks_is_the_text_of_the_whole() -> None:
+    dice, written = np.random.default_rng(0), WrittenColumns()
+    kept = dice.random(1_000)
+    kept[::7] = np.nan
+    for turn in range(60):
+        place = int(dice.integers(len(kept)))
+        kept = (np.insert(kept, place, [0.5, np.nan]), np.delete(kept, place),
+                np.where(np.arange(len(kept)) == place, 1.5, kept))[turn % 3]  # fmt: skip
+        for column in (kept, kept[: len(kept) // 2], kept[:0], dice.random(700), kept) if turn % 20 == 0 else (kept,):
+            document = {"double": column, "columns": {"double": column * 2, "single": column.astype(np.float32)}}
+            plain = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+            assert orjson.dumps(written.within(document)) == plain
