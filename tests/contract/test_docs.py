@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,9 @@ from docs import reference, site
 from gemmtune.command import COMMANDS
 from tests.pages import COMMANDS as SHELLS
 from tests.pages import PAGES, ROOT, blocks
+from tuner import exits
 from tuner.settings import Settings
+from tuner.tables.exporters.rows import COLUMNS
 
 BY_NAME = {command.name: command for command in COMMANDS}
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -91,6 +95,68 @@ def test_reference_pages_name_every_command_setting_and_route() -> None:
     assert all(f"`GEMMTUNE_{name.upper()}`" in pages["settings.md"] for name in Settings.model_fields)
     assert "## GET /v1/best" in pages["routes.md"]
     assert "| 130 | interrupted; the same command resumes |" in pages["commands.md"]
+
+
+def test_troubleshooting_lists_the_exit_codes_of_every_command() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    assert set(re.findall(r"^\| (\d+) \| ", page, re.MULTILINE)) == set(re.findall(r"^\d+", exits.__doc__ or "", re.M))
+
+
+def test_every_error_that_troubleshooting_explains_is_said_somewhere() -> None:
+    said = [text for path in sources() for text in sentences(path)]
+    page = (ROOT / "docs" / "troubleshooting.md").read_text().partition("## Errors")[2].partition("## Questions")[0]
+    shown = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
+    assert len(shown) >= 10
+    for sentence in shown:
+        pieces = [re.escape(piece.strip()) for piece in sentence.split("…") if piece.strip()]
+        assert any(re.search(".*".join(pieces), text) for text in said), sentence
+
+
+def sources() -> list[Path]:
+    return [path for room in ("api", "gemmtune", "space", "tuner", "workers") for path in (ROOT / room).rglob("*.py")]
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """Every string of a file on one line, without backquotes; `…` stands for what is filled in."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = "".join(part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "…"
+                       for part in parts)  # fmt: skip
+        yield " ".join(text.replace("`", "").split())
+
+
+def test_the_comparison_has_every_tool() -> None:
+    page = (ROOT / "docs" / "comparison.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")][2:]
+    named = {re.sub(r" *[`(].*", "", row.split(" | ")[0].strip("| ")) for row in rows}
+    assert named == {"cuBLASLt", "CUTLASS profiler", "nvMatmulHeuristics", "Triton", "Helion", "PyTorch Inductor",
+                     "Kernel Tuner", "TunableOp"}  # fmt: skip
+    # Each says when to choose the tool, and what gemmtune adds or lacks.
+    assert all(len(cell) > 20 for row in rows for cell in row.strip("| ").split(" | ")[1:])
+
+
+def test_the_files_page_has_every_column() -> None:
+    page = (ROOT / "docs" / "files.md").read_text()
+    lists, _, exported = page.partition("## A table")
+    problem = {"m", "n", "k", "dtype", "layout", "batch", "epilogue"}
+    assert columns_in(lists.partition("## A campaign")[2]) == problem | {"count"}
+    assert columns_in(exported.partition("## A recording")[0]) == problem | {"kind", *COLUMNS}
+
+
+def columns_in(text: str) -> set[str]:
+    """Names in the first column of a section's table."""
+    return set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
+
+
+def test_walks_of_contributing_are_on_commits_of_this_repository() -> None:
+    shown = re.findall(r"`git show ([0-9a-f]{7})(?: -- ([^`]+))?`", (ROOT / "CONTRIBUTING.md").read_text())
+    assert len(shown) == 4
+    for commit, paths in shown:
+        command = ["git", "-C", str(ROOT), "show", "--stat", "--format=", commit, "--", *paths.split()]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "unknown revision" in done.stderr or "bad object" in done.stderr:
+            pytest.skip("a shallow clone lacks it")
+        assert done.stdout.strip(), (commit, done.stderr)
 
 
 def test_every_page_is_in_the_navigation() -> None:
