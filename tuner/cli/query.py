@@ -61,10 +61,11 @@ def best(
         return
     config = settings()
     with opened_bests(db) as bests:
-        recordings = recorded_bests(config.recorded_dir)
-        # Reading the learned model takes a tenth of the whole command.
-        found = known_answer(bests, problem, device, asked, recordings) or answer(
-            bests, problem, device, asked, model_for(device, config.model_dir).model, recordings
+        # Reading recordings and the learned model takes a tenth of the whole command.
+        found = (
+            known_answer(bests, problem, device, asked)
+            or known_answer(bests, problem, device, asked, recordings := recorded_bests(config.recorded_dir))
+            or answer(bests, problem, device, asked, model_for(device, config.model_dir).model, recordings)
         )
     if as_json:
         emit(document(found))
