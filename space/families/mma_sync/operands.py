@@ -61,6 +61,11 @@ def copy_bytes(problem: Gemm, operand: str) -> int:
     return min(pitch & -pitch, VECTOR_BYTES)
 
 
+def ragged(problem: Gemm, operand: str) -> bool:
+    """Whether lines of the `a` or `b` that the kernel reads end within a copy: packed ones may."""
+    return needs_packing(problem, operand) and problem.k * input_bytes(problem) % VECTOR_BYTES != 0
+
+
 @lru_cache(maxsize=1024)
 def lies_mn_major(problem: Gemm, operand: str) -> bool:
     """Whether the kernel reads the problem's `a` or `b` MN-major; a packed operand is K-major."""
@@ -92,6 +97,8 @@ def problem_constants(problem: Gemm, config: Config) -> dict[str, KnobValue]:
         "input_b": dtypes[b],
         "copy_bytes_a": copy_bytes(problem, a),
         "copy_bytes_b": copy_bytes(problem, b),
+        "ragged_a": int(ragged(problem, a)),
+        "ragged_b": int(ragged(problem, b)),
         "output": problem.dtype_c,
         "integers": int(problem.dtype_acc == "s32"),
         "promoted": int(problem.numerics == "promoted"),

@@ -61,9 +61,16 @@ inline const u32* together(const u32* words, unsigned count) {
 }  // namespace on_cpu
 
 template <int>
-void cp_async_cg(u32 to, const void* from, u32 bytes) { on_cpu::issue(to, from, 16, bytes); }
+void cp_async_cg(u32 to, const void* from, bool wanted, bool inside) {
+    if (wanted) on_cpu::issue(to, from, 16, inside ? 16 : 0);
+}
+inline void cp_async_cg_first(u32 to, const void* from, bool wanted, u32 bytes) {
+    if (wanted) on_cpu::issue(to, from, 16, bytes);
+}
 template <int kBytes>
-void cp_async_ca(u32 to, const void* from, u32 bytes) { on_cpu::issue(to, from, kBytes, bytes); }
+void cp_async_ca(u32 to, const void* from, bool wanted, bool inside) {
+    if (wanted) on_cpu::issue(to, from, kBytes, inside ? kBytes : 0);
+}
 inline void cp_async_commit_group() { on_cpu::own_copies().emplace_back(); }
 template <int kPending>
 void cp_async_wait_group() {

@@ -8,9 +8,9 @@
 
 /// One thread's share of one operand, stage after stage. What lies outside the operand becomes 0.
 ///
-/// `kCopyBytes` is the widest copy that the operand's lines are aligned to. Copies of 4, 8 and 16 bytes are
-/// asynchronous; narrower ones pass through registers, element by element.
-template <class Op, int kThreads, int kCopyBytes, int kPrefetchBytes>
+/// `kCopyBytes` is the widest copy that the operand's lines are aligned to; they consist of such copies, or are
+/// `kRagged`. Copies of 4, 8 and 16 bytes are asynchronous; narrower ones pass through registers, element by element.
+template <class Op, int kThreads, int kCopyBytes, bool kRagged, int kPrefetchBytes>
 struct OperandCopy {
     static constexpr int kElementBytes = Op::kElementBytes;
     /// Lines from one group of this thread to its next; its groups of a span, the last of which not every thread has;
@@ -22,16 +22,19 @@ struct OperandCopy {
     static constexpr int kMostTogether = 16;
     static_assert(kThreads % Op::kGroups == 0, "a thread always copies the same group of its lines");
     static_assert(kCopyBytes % kElementBytes == 0 && kGroupBytes % kCopyBytes == 0, "whole elements");
+    /// Lines after which the swizzle repeats.
+    static constexpr int kSwizzleLines = 8;
 
     const unsigned char* from;  // this thread's group of its first line, in the stage that is copied next
     long long pitch;
     int line;   // this thread's first line
+    u32 place;  // in the tile, of its group there
     int lines;  // of the operand, from `line` on
     int along;  // bytes of a line of the operand, from this thread's group on
 
     /// `row` is the tile's first of `rows` of M or N, `k` the first element of `depth` of K.
     __device__ __forceinline__ OperandCopy(const void* base, long long pitch_, int row, int rows, int k, int depth)
-        : pitch(pitch_), line(threadIdx.x / Op::kGroups) {
+        : pitch(pitch_), line(threadIdx.x / Op::kGroups), place(Op::place(line, threadIdx.x % Op::kGroups)) {
         const int group = threadIdx.x % Op::kGroups;
         const int first_line = (Op::kMnMajor ? k : row) + line, first = Op::kMnMajor ? row : k;
         lines = (Op::kMnMajor ? depth : rows) - first_line;
@@ -40,10 +43,9 @@ struct OperandCopy {
                group * kGroupBytes;
     }
 
-    /// Copies groups `kBegin` to `kEnd` of this thread into the tile `to`.
+    /// Copies groups `kBegin` to `kEnd` of this thread into the tile `to`, if they are wanted.
     template <int kBegin, int kEnd>
-    __device__ __forceinline__ void copy(unsigned char* to) const {
-        const int group = threadIdx.x % Op::kGroups;
+    __device__ __forceinline__ void copy(unsigned char* to, bool wanted) const {
         // Stepped, not multiplied: the compiler would keep every product for the next stage, for lack of registers in
         // local memory.
         const long long step = kLineStep * pitch;
@@ -54,10 +56,10 @@ struct OperandCopy {
         for (int i = kBegin; i < kEnd; ++i) {
             const int span = i / kPerSpan, ahead = i % kPerSpan * kLineStep;
             if (i > kBegin) at = ahead == 0 ? from : at + step;
-            if (kPerSpan * kLineStep > Op::kLines && line + ahead >= Op::kLines) continue;
-            const int left = min(max(along - span * Op::kSpanBytes, 0), kGroupBytes);
-            copy_group(to + Op::place(span * Op::kLines + line + ahead, group), at + span * Op::kSpanBytes,
-                       ahead < lines ? left : 0);
+            const bool in_tile = kPerSpan * kLineStep <= Op::kLines || line + ahead < Op::kLines;
+            const int left = along - span * Op::kSpanBytes;
+            copy_group(to + place_of(span * Op::kLines + ahead), at + span * Op::kSpanBytes, wanted && in_tile,
+                       ahead < lines, left);
         }
     }
 
@@ -73,17 +75,27 @@ struct OperandCopy {
     }
 
 private:
-    /// Copies one group, of which the first `left` bytes are inside.
-    __device__ __forceinline__ static void copy_group(unsigned char* to, const unsigned char* at, int left) {
-        if constexpr (kCopyBytes == kGroupBytes) {
-            cp_async_cg<kPrefetchBytes>(smem_address(to), at, left);
+    /// Where this thread's group lies `ahead` lines after its first one.
+    __device__ __forceinline__ u32 place_of(int ahead) const {
+        if constexpr (kLineStep % kSwizzleLines == 0) return place + ahead * Op::kSpanBytes;
+        else return Op::place(line + ahead, threadIdx.x % Op::kGroups);
+    }
+
+    /// Copies one group of a line, of which `left` bytes remain.
+    __device__ __forceinline__ static void copy_group(unsigned char* to, const unsigned char* at, bool wanted,
+                                                      bool line_inside, int left) {
+        if constexpr (kRagged) {
+            static_assert(kCopyBytes == kGroupBytes, "lines of packed operands start at whole groups");
+            cp_async_cg_first(smem_address(to), at, wanted, line_inside ? min(max(left, 0), kGroupBytes) : 0);
+        } else if constexpr (kCopyBytes == kGroupBytes) {
+            cp_async_cg<kPrefetchBytes>(smem_address(to), at, wanted, line_inside && left > 0);
         } else if constexpr (kCopyBytes >= 4) {
 #pragma unroll
             for (int byte = 0; byte < kGroupBytes; byte += kCopyBytes) {
-                cp_async_ca<kCopyBytes>(smem_address(to + byte), at + byte, byte < left ? kCopyBytes : 0);
+                cp_async_ca<kCopyBytes>(smem_address(to + byte), at + byte, wanted, line_inside && left > byte);
             }
-        } else {
-            *reinterpret_cast<uint4*>(to) = gathered(at, left);
+        } else if (wanted) {
+            *reinterpret_cast<uint4*>(to) = gathered(at, line_inside ? left : 0);
         }
     }
 
@@ -108,8 +120,8 @@ template <class Config>
 struct StageCopy {
     using S = Shape<Config>;
     using Smem = SharedMemory<Config>;
-    using CopyA = OperandCopy<typename S::A, S::kThreads, Config::kCopyBytesA, Config::kPrefetchBytes>;
-    using CopyB = OperandCopy<typename S::B, S::kThreads, Config::kCopyBytesB, Config::kPrefetchBytes>;
+    using CopyA = OperandCopy<typename S::A, S::kThreads, Config::kCopyBytesA, Config::kRaggedA != 0, Config::kPrefetchBytes>;
+    using CopyB = OperandCopy<typename S::B, S::kThreads, Config::kCopyBytesB, Config::kRaggedB != 0, Config::kPrefetchBytes>;
 
     Smem& smem;
     CopyA a;
@@ -128,10 +140,9 @@ struct StageCopy {
     /// Copies part `kPart` of `kParts` of the next stage.
     template <int kPart, int kParts>
     __device__ __forceinline__ void part() {
-        if (left <= 0) return;
         auto& to = smem.stages[stage];
-        a.template copy<CopyA::kCount * kPart / kParts, CopyA::kCount*(kPart + 1) / kParts>(to.a);
-        b.template copy<CopyB::kCount * kPart / kParts, CopyB::kCount*(kPart + 1) / kParts>(to.b);
+        a.template copy<CopyA::kCount * kPart / kParts, CopyA::kCount*(kPart + 1) / kParts>(to.a, left > 0);
+        b.template copy<CopyB::kCount * kPart / kParts, CopyB::kCount*(kPart + 1) / kParts>(to.b, left > 0);
     }
 
     /// Ends a stage: its copies are one group. Past the tile's last stage groups are empty, so that a wait for all but
