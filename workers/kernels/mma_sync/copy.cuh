@@ -120,8 +120,10 @@ template <class Config>
 struct StageCopy {
     using S = Shape<Config>;
     using Smem = SharedMemory<Config>;
-    using CopyA = OperandCopy<typename S::A, S::kThreads, Config::kCopyBytesA, Config::kRaggedA != 0, Config::kPrefetchBytes>;
-    using CopyB = OperandCopy<typename S::B, S::kThreads, Config::kCopyBytesB, Config::kRaggedB != 0, Config::kPrefetchBytes>;
+    using CopyA = OperandCopy<typename S::A, S::kThreads, Config::kCopyBytesA, Config::kRaggedA != 0,
+                              Config::kPrefetchBytes>;
+    using CopyB = OperandCopy<typename S::B, S::kThreads, Config::kCopyBytesB, Config::kRaggedB != 0,
+                              Config::kPrefetchBytes>;
 
     Smem& smem;
     CopyA a;

@@ -11,9 +11,10 @@
 //   then                                       wait for the next stage, barrier
 //
 // The barrier says two things: the next stage has arrived for every thread, and every warp has read the last of this
-// stage, which the copies that follow may overwrite: those of the next tile too. Copies write zeros outside the operands, so that only the epilogue
-// checks bounds. The kernel's M, N, A and B are the problem's, or trade places (swap_ab) so that a problem with few rows
-// fills the narrow side of the instruction. Blocks that multiply slices of one tile's K add up their sums in
+// stage, which the copies that follow may overwrite: those of the next tile too. Nothing in the loop branches, so that
+// the compiler moves loads and copies between products. Copies write zeros outside the operands, so that only the
+// epilogue checks bounds. The kernel's M, N, A and B are the problem's, or trade places (swap_ab) so that a problem with
+// few rows fills the narrow side of the instruction. Blocks that multiply slices of one tile's K add up their sums in
 // common/split_k.cuh, or below where all blocks share the stages of some tiles (stream-K).
 #pragma once
 
@@ -61,7 +62,8 @@ struct MmaGemm {
     }
 
     /// The main loop of one tile.
-    __device__ __forceinline__ void multiply(const FragmentLoad<Config>& fragments, const Tile& tile, Sums<Config>& sums) {
+    __device__ __forceinline__ void multiply(const FragmentLoad<Config>& fragments, const Tile& tile,
+                                             Sums<Config>& sums) {
         StageCopy<Config> copies(smem, args, tile);
 #pragma unroll
         for (int stage = 0; stage < Config::kStages - 1; ++stage) {
@@ -131,7 +133,8 @@ struct MmaGemm {
     // --------------------------------------------------------------------------------------------- epilogue
 
     /// Writes this warp's part of the tile, or adds it up with those of the other slices of K.
-    __device__ __forceinline__ void write(const Walk<Config>& walk, const Tile& tile, int row, int column, const Sums<Config>& d) const {
+    __device__ __forceinline__ void write(const Walk<Config>& walk, const Tile& tile, int row, int column,
+                                          const Sums<Config>& d) const {
         const Finish<Config> finish{args, tile.batch};
         if constexpr (Config::kSplits) {
             SplitK<Config> slice(args, tile.index, tile.split, args.grid.splits.divisor);
@@ -155,9 +158,9 @@ struct MmaGemm {
         }
     }
 
-    /// Stream-K: stores the sums of a slice. The block whose slice arrives last fixes the tile up; it adds slices in the
-    /// order of K, so that two runs give the same bits, and no block waits for another. From one pair of a shared tile and
-    /// a block to the next, the tile or the block moves on: their sum numbers the slices in the workspace.
+    /// Stream-K: stores the sums of a slice. The block whose slice arrives last fixes the tile up; it adds slices in
+    /// the order of K, so that two runs give the same bits, and no block waits for another. From one pair of a shared
+    /// tile and a block to the next, the tile or the block moves on: their sum numbers the slices in the workspace.
     __device__ __forceinline__ void add_slice(const Walk<Config>& walk, const Tile& tile, const Finish<Config>& finish,
                                               int row, int column, const Sums<Config>& d) const {
         using P = Partials<Config>;

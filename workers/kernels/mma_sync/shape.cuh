@@ -58,8 +58,10 @@ struct Shape {
     static constexpr int kBlocksM = kWarpM / kInstructionM;
     static constexpr int kBlocksN = kWarpN / kInstructionN;
 
-    using A = Operand<Config::kTileM, Config::kTileK, Config::kElementBytes, Config::kAMnMajor != 0, Config::kSwizzle != 0>;
-    using B = Operand<Config::kTileN, Config::kTileK, Config::kElementBytes, Config::kBMnMajor != 0, Config::kSwizzle != 0>;
+    using A = Operand<Config::kTileM, Config::kTileK, Config::kElementBytes, Config::kAMnMajor != 0,
+                      Config::kSwizzle != 0>;
+    using B = Operand<Config::kTileN, Config::kTileK, Config::kElementBytes, Config::kBMnMajor != 0,
+                      Config::kSwizzle != 0>;
     static constexpr int kStageBytes = A::kTileBytes + B::kTileBytes;
     static constexpr int kRingBytes = Config::kStages * kStageBytes;
     /// Instructions along K of a stage.

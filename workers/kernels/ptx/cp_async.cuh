@@ -4,9 +4,9 @@
 
 #include "common/types.cuh"
 
-// A copy that is not wanted does nothing. One from outside the operand writes zeros and reads nothing. Both are predicates of
-// the instruction: branches would keep the compiler from moving it between products, and a size in a register costs
-// five more instructions.
+// A copy that is not wanted does nothing. One from outside the operand writes zeros and reads nothing. Both are
+// predicates of the instruction: branches would keep the compiler from moving it between products, and a size in a
+// register costs five more instructions.
 #define CP_ASYNC(copy)                                                                                              \
     asm volatile("{ .reg .pred wanted, outside; setp.ne.s32 wanted, %2, 0; setp.eq.s32 outside, %3, 0;\n"           \
                  "  @wanted cp.async." copy ", outside; }" ::"r"(to), "l"(from), "r"(int(wanted)), "r"(int(inside)) \
@@ -23,8 +23,9 @@ __device__ __forceinline__ void cp_async_cg(u32 to, const void* from, bool wante
 
 /// Copies the first `bytes` of 16, writes zeros behind them, and reads only what it copies.
 __device__ __forceinline__ void cp_async_cg_first(u32 to, const void* from, bool wanted, u32 bytes) {
-    asm volatile("{ .reg .pred wanted; setp.ne.s32 wanted, %2, 0; @wanted cp.async.cg.shared.global [%0], [%1], 16, %3; }" ::
-                     "r"(to), "l"(from), "r"(int(wanted)), "r"(bytes)
+    asm volatile("{ .reg .pred wanted; setp.ne.s32 wanted, %2, 0;\n"
+                 "  @wanted cp.async.cg.shared.global [%0], [%1], 16, %3; }" ::"r"(to), "l"(from), "r"(int(wanted)),
+                 "r"(bytes)
                  : "memory");
 }
 
