@@ -52,6 +52,8 @@ def outlook(store: Store, study_id: int, model: LearnedModel | None) -> StudyOut
     study = studies.in_short(store, study_id)
     screened = [stored.measurement for stored in store.measurements_of(study_id, "screen")]
     pool = _pool(study.problem, profile_named(study.device), [each.config for each in screened])
+    if not pool:
+        return StudyOutlook(study_id, 0, 0, None, None, MARGIN)
     order = order_for(Guidance(model), study.problem, pool, study.device)
     for each in screened:
         order.tell(each.config, each.median_us)

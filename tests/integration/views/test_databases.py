@@ -22,6 +22,7 @@ from tuner.views.failures import FailureFilter, failures
 from tuner.views.feed import Feed
 from tuner.views.fleet import census
 from tuner.views.measurements import MeasurementColumns, Wanted
+from tuner.views.outlook import outlook
 from tuner.views.rounds import ProgressBoard, RoundFilter, page
 from workers.measurement import Outcome
 
@@ -60,6 +61,12 @@ def test_bests_and_measurements(store: Store) -> None:
     grouped = failures(store, FailureFilter(device=DEVICE, problem=PROBLEM.key, family=FAMILY.name))
     assert [(group.outcome, group.count) for group in grouped.groups] == [("launch", 1)]
     assert drift(store, DEVICE).programs[0].bests == 1
+
+
+def test_the_outlook_of_a_problem_that_no_kernel_takes_is_empty(store: Store) -> None:
+    study = store.begin_study(study_key(Gemm.parse("512x512x512", "fp8_e5m2_acc16")))
+    found = outlook(store, study.id, None)
+    assert (found.tried, found.pool, found.chance, found.gain) == (0, 0, None, None)
 
 
 def test_a_revoked_best_disappears(store: Store) -> None:
