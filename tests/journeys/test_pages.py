@@ -8,14 +8,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from benchmarks.ports import free_port
-from tests.journeys.terminal import Terminal
-from tests.pages import COMMANDS, ENDLESS, GPU, NEEDS, PAGES, PROGRAMS, ROOT, Block, blocks
+from tests.journeys.terminal import Terminal, Typed
+from tests.pages import COMMANDS, ENDLESS, GPU, MINUTE, NEEDS, PAGES, PROGRAMS, ROOT, Block, blocks
 from tests.recorded_store import fill
 from tuner.evidence.store import Store
 
@@ -25,6 +26,8 @@ BLOCKS = [block for page in PAGES for block in blocks(page)]
 RUN = [page for page in PAGES if any(block.runs for block in blocks(page))]
 #: Pages about a service that has been at work: their commands see a filled store.
 AT_WORK = ("api.md", "fleet.md", "operations.md", "use.md")
+#: What `make tune` runs in the environment that it sets up.
+TUNE = "gemmtune tune 4096x4096x4096 --dtype bf16"
 #: Files that pages speak of.
 FILES = {
     "shapes.csv": "m,n,k,count\n16,2112,7168,32\n4096,4096,4096,1\n",
@@ -86,8 +89,20 @@ def test_a_page_works_as_it_is_printed(page: Path, filled: Path, service: str, t
     environment = {"GEMMTUNE_CACHE_DIR": str(filled.parent / "cache")}
     if page.name in AT_WORK:
         environment["GEMMTUNE_DB"] = str(shutil.copy(filled, tmp_path / "store.db"))
+    assert_as_printed(Terminal(tmp_path, environment, service).run([block for block in blocks(page) if block.runs]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.mark == MINUTE], ids=lambda block: block.name)
+def test_what_takes_a_minute_works_as_it_is_printed(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "shapes.csv").write_text(FILES["shapes.csv"])
+    assert_as_printed(Terminal(tmp_path, {}, "").run([replace(block, text=block.text.replace("make tune", TUNE))]))
+
+
+def assert_as_printed(found: list[Typed]) -> None:
     failed = []
-    for typed in Terminal(tmp_path, environment, service).run([block for block in blocks(page) if block.runs]):
+    for typed in found:
         if typed.code != typed.block.code:
             failed.append(str(typed))
         elif missing := _missing(typed.shown, typed.said):
