@@ -13,13 +13,27 @@ _EIGHT = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 def composed(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
-    dtype: torch.dtype,
+    dtype: torch.dtype, scales: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
-    """act(alpha · A·B + beta · source + bias) in `dtype`, differentiable if torch's operators are."""
-    plain = bias is None and source is None and alpha == 1.0 and activation == "none"
+    """act(alpha · A·B + beta · source + bias) in `dtype`, differentiable if torch's operators are.
+
+    Args:
+        scales: of A and B, which multiply A·B too.
+    """
+    plain = bias is None and source is None and alpha == 1.0 and activation == "none" and scales is None
     if plain and a.dtype == b.dtype == dtype and a.is_floating_point() and a.dtype not in _EIGHT:
         return torch.matmul(a, b)
-    return finished(_product(a, b, dtype), bias, source, alpha, beta, activation, dtype)
+    return finished(scaled(_product(a, b, dtype), scales), bias, source, alpha, beta, activation, dtype)
+
+
+def scaled(x: Tensor, scales: tuple[Tensor, Tensor] | None) -> Tensor:
+    """A product [..., M, N] times one scale for each operand, or M and N of them for its rows and columns."""
+    if scales is None:
+        return x
+    first, second = scales
+    if first.numel() == second.numel() == 1:
+        return x * (first.reshape(()) * second.reshape(()))
+    return x * first.reshape(*x.shape[:-1], 1) * second.reshape(x.shape[-1])
 
 
 def finished(

@@ -215,10 +215,10 @@ class Absent:
 
     def launch(
         self, a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
-        out: Tensor | None = None,
+        out: Tensor | None = None, scales: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
         """Computes C, which is `out` if given."""
-        return self.compute(a, b, bias, source, alpha, beta, out)
+        return self.compute(a, b, bias, source, alpha, beta, out, scales)
 
     def writes(self, out: Tensor) -> bool:
         """Whether `out` can hold C: a plain, contiguous tensor of C's shape and dtype on this device."""

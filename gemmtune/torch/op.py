@@ -22,6 +22,7 @@ from gemmtune.torch.operands import (
     output_shape,
     overlapping,
     problem_of,
+    scaling_of,
     separate,
     strides_of,
 )
@@ -34,6 +35,7 @@ _ARGUMENTS: Final = (
     "Tensor a, Tensor b, Tensor? bias, Tensor? source, float alpha, float beta, str activation, "
     "ScalarType? out_dtype, bool promoted"
 )
+_SCALES: Final = "Tensor? scale_a=None, Tensor? scale_b=None"
 _ACTIVATIONS: Final = ("none", *ACTIVATIONS)
 _LIBRARY: Final = torch.library.Library("gemmtune", "DEF")
 #: Why torch computes f32 products by default.
@@ -44,7 +46,7 @@ _PLAIN: Final = (Tensor, Parameter)
 def gemm(
     a: Tensor, b: Tensor, *, bias: Tensor | None = None, activation: str = "none", alpha: float = 1.0,
     source: Tensor | None = None, beta: float = 1.0, out_dtype: torch.dtype | None = None, promoted: bool = False,
-    out: Tensor | None = None,
+    scale_a: Tensor | None = None, scale_b: Tensor | None = None, out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """C = act(alpha · A·B + beta · source + bias), computed by the best known kernel.
 
@@ -58,6 +60,8 @@ def gemm(
         source: the tensor that beta multiplies, with C's shape and dtype.
         out_dtype: dtype of C. Default: dtype of a; bf16 for 8-bit floats, int32 for integers.
         promoted: add partial sums of 8-bit floats in full f32 after every 128 elements of K.
+        scale_a, scale_b: what A·B of 8-bit floats is multiplied by, f32 on the GPU, in place of alpha and source: one
+            number each, or M for a's rows and N for b's columns.
         out: receives C in its own dtype; must not share memory with an operand.
 
     Raises:
@@ -65,16 +69,17 @@ def gemm(
     """
     # Skip the dispatcher for plain tensors: it would only call back here, and costs as much as the launch.
     direct = not is_compiling() and type(a) in _PLAIN and type(b) in _PLAIN and not modes()
-    graded = is_grad_enabled() and _wants_gradient(a, b, bias, source)
+    graded = is_grad_enabled() and _wants_gradient(a, b, bias, source, scale_a, scale_b)
     if direct and not graded:
         dtype = out_dtype if out is None else out.dtype
-        call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted))
+        call = prepared(_kind(a, b, bias, source, alpha, activation, dtype, promoted, scale_a, scale_b))
         # This kind of call was checked when it was prepared; a wrong `out` is reported below.
         if call is not None and (
             out is None
-            or (out_dtype in (None, dtype) and call.writes(out) and separate(out, call.strides, a, b, bias, source))
+            or (out_dtype in (None, dtype) and call.writes(out)
+                and separate(out, call.strides, a, b, bias, source, scale_a, scale_b))
         ):  # fmt: skip
-            return call.launch(a, b, bias, source, alpha, beta, out)
+            return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
     if activation not in _ACTIVATIONS:
         raise Refused(f"activation {activation!r} is unknown: use {', '.join(_ACTIVATIONS)}")
     dtype = output_dtype(a, out_dtype)
@@ -83,43 +88,56 @@ def gemm(
     if graded:
         if out is not None:
             raise Refused("out has no gradient: call under torch.no_grad(), or omit out")
-        return composed(a, b, bias, source, alpha, beta, activation, dtype)
+        scaling_of(a, b, scale_a, scale_b)
+        return composed(a, b, bias, source, alpha, beta, activation, dtype, _both(scale_a, scale_b))
     if out is not None:
-        torch.ops.gemmtune.gemm_out.default(a, b, bias, source, alpha, beta, activation, promoted, out)
+        scales = scale_a, scale_b
+        torch.ops.gemmtune.gemm_out.default(a, b, bias, source, alpha, beta, activation, promoted, out, *scales)
         return out
     if direct and a.is_cuda:
-        return _on_gpu(a, b, bias, source, alpha, beta, activation, dtype, promoted)
-    made: Tensor = torch.ops.gemmtune.gemm.default(a, b, bias, source, alpha, beta, activation, dtype, promoted)
+        return _on_gpu(a, b, bias, source, alpha, beta, activation, dtype, promoted, scale_a, scale_b)
+    made: Tensor = torch.ops.gemmtune.gemm.default(
+        a, b, bias, source, alpha, beta, activation, dtype, promoted, scale_a, scale_b
+    )
     return made
 
 
-def _wants_gradient(a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None) -> bool:
+def _wants_gradient(
+    a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, scale_a: Tensor | None, scale_b: Tensor | None
+) -> bool:
     return bool(
         a.requires_grad or b.requires_grad or (bias is not None and bias.requires_grad)
-        or (source is not None and source.requires_grad)
+        or (source is not None and source.requires_grad) or (scale_a is not None and scale_a.requires_grad)
+        or (scale_b is not None and scale_b.requires_grad)
     )  # fmt: skip
+
+
+def _both(scale_a: Tensor | None, scale_b: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    return None if scale_a is None or scale_b is None else (scale_a, scale_b)
 
 
 def _on_gpu(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
-    out_dtype: torch.dtype | None, promoted: bool, out: Tensor | None = None,
+    out_dtype: torch.dtype | None, promoted: bool, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    key = _kind(a, b, bias, source, alpha, activation, out_dtype, promoted)
+    key = _kind(a, b, bias, source, alpha, activation, out_dtype, promoted, scale_a, scale_b)
     call = prepared(key)
     if call is None:
         dtype, device = output_dtype(a, out_dtype), a.get_device()
-        problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted)
+        scaling = scaling_of(a, b, scale_a, scale_b)
+        problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
         forbidden = _EXACT if a.dtype is torch.float32 and not _tf32() else ""
         with torch.cuda.device(device):
             call = kernels.prepare(
                 key, problem, device, output_shape(a, b), dtype, activation, forbidden, strides=strides_of(a, b)
             )
-    return call.launch(a, b, bias, source, alpha, beta, out)
+    return call.launch(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
 
 
 def _kind(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, activation: str,
-    out_dtype: torch.dtype | None, promoted: bool,
+    out_dtype: torch.dtype | None, promoted: bool, scale_a: Tensor | None, scale_b: Tensor | None,
 ) -> Hashable:  # fmt: skip
     """Key of a call's kind: everything that decides which kernel computes it and whether it is legal."""
     dtype = a.dtype
@@ -127,9 +145,9 @@ def _kind(
         a.shape, a.stride(), dtype, a.device, b.shape, b.stride(), b.dtype, b.device, out_dtype or OUTPUT_OF.get(dtype),
         activation, promoted, alpha == 1.0, CHOSEN.generation,
     )  # fmt: skip
-    if bias is None and source is None and dtype is not torch.float32:
+    if bias is source is scale_a is scale_b is None and dtype is not torch.float32:
         return kind
-    return kind, _key(bias), _key(source), _tf32()
+    return kind, _key(bias), _key(source), _key(scale_a), _key(scale_b), _tf32()
 
 
 def _key(tensor: Tensor | None) -> object:
@@ -143,18 +161,19 @@ def _tf32() -> bool:
 
 def _on_cpu(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
-    out_dtype: torch.dtype | None, promoted: bool, out: Tensor | None = None,
+    out_dtype: torch.dtype | None, promoted: bool, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    dtype = out_dtype or output_dtype(a, None)
-    problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted)
+    dtype, scaling = out_dtype or output_dtype(a, None), scaling_of(a, b, scale_a, scale_b)
+    problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
     kernels.absent(problem, f"its operands are on {a.device}")
     compute = operator_of(problem, output_shape(a, b), dtype, activation, a.device)
-    return compute(a, b, bias, source, alpha, beta, out)
+    return compute(a, b, bias, source, alpha, beta, out, _both(scale_a, scale_b))
 
 
 def _meta(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
-    out_dtype: torch.dtype | None, promoted: bool,
+    out_dtype: torch.dtype | None, promoted: bool, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     check_devices(a, b, bias, source)
     return a.new_empty(output_shape(a, b), dtype=output_dtype(a, out_dtype))
@@ -162,30 +181,29 @@ def _meta(
 
 def _out(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
-    promoted: bool, out: Tensor,
+    promoted: bool, out: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
 ) -> None:  # fmt: skip
     check_output(out, output_shape(a, b), output_dtype(a, out.dtype), a.device)
-    if shared := overlapping(out, (("a", a), ("b", b), ("bias", bias), ("source", source))):
+    inputs = ("a", a), ("b", b), ("bias", bias), ("source", source), ("scale_a", scale_a), ("scale_b", scale_b)
+    if shared := overlapping(out, inputs):
         raise Refused(f"out shares memory with {shared}, which is read while C is written: give another tensor")
-    if a.is_cuda:
-        _on_gpu(a, b, bias, source, alpha, beta, activation, out.dtype, promoted, out)
-    else:
-        _on_cpu(a, b, bias, source, alpha, beta, activation, out.dtype, promoted, out)
+    compute = _on_gpu if a.is_cuda else _on_cpu
+    compute(a, b, bias, source, alpha, beta, activation, out.dtype, promoted, scale_a, scale_b, out)
 
 
 def _meta_out(
     a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, activation: str,
-    promoted: bool, out: Tensor,
+    promoted: bool, out: Tensor, scale_a: Tensor | None = None, scale_b: Tensor | None = None,
 ) -> None:  # fmt: skip
     check_output(out, output_shape(a, b), output_dtype(a, out.dtype), a.device)
 
 
-_LIBRARY.define(f"gemm({_ARGUMENTS}) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
+_LIBRARY.define(f"gemm({_ARGUMENTS}, {_SCALES}) -> Tensor", tags=(torch.Tag.needs_fixed_stride_order,))
 _LIBRARY.impl("gemm", _on_gpu, "CUDA")
 _LIBRARY.impl("gemm", _on_cpu, "CPU")
 torch.library.register_fake("gemmtune::gemm", _meta, lib=_LIBRARY)
 _LIBRARY.define(
-    f"gemm_out({_ARGUMENTS.replace('ScalarType? out_dtype, ', '')}, Tensor(a!) out) -> ()",
+    f"gemm_out({_ARGUMENTS.replace('ScalarType? out_dtype, ', '')}, Tensor(a!) out, {_SCALES}) -> ()",
     tags=(torch.Tag.needs_fixed_stride_order,),
 )
 _LIBRARY.impl("gemm_out", _out, "CUDA")

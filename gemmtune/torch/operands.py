@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gemmtune.layouts import READABLE, layout_of
 from space.errors import ProblemError
-from space.kinds.gemm import ACTIVATIONS, Gemm
+from space.kinds.gemm import ACTIVATIONS, SCALES, Gemm
 from workers.cuda.copies import Strides
 
 #: Our name of each torch dtype. f32 operands are multiplied as tf32 if torch may use tf32.
@@ -106,6 +106,29 @@ def problem_of(
         raise Refused(f"a {tuple(a.shape)} {a.dtype} by b {tuple(b.shape)} {b.dtype}: {error}") from error
     _check_epilogue(problem, shape, bias, source, dtype)
     return problem
+
+
+def scaling_of(a: Tensor, b: Tensor, scale_a: Tensor | None, scale_b: Tensor | None) -> str:
+    """Which of `space.kinds.gemm.SCALES` the scales of A [..., M, K] and B [K, N] are; empty without any.
+
+    Raises:
+        Refused: they are neither one number each nor one for each row of A and column of B, in dense f32 beside A.
+    """
+    if scale_a is None and scale_b is None:
+        return ""
+    if scale_a is None or scale_b is None:
+        raise Refused(f"scale_{'a' if scale_a is None else 'b'} is missing: give both scales, or none")
+    for name, scale in (("scale_a", scale_a), ("scale_b", scale_b)):
+        if scale.dtype is not torch.float32 or scale.device != a.device or not scale.is_contiguous():
+            raise Refused(f"{name} is {tuple(scale.shape)} {scale.dtype} on {scale.device}: give dense "
+                          f"{torch.float32} on {a.device}")  # fmt: skip
+    sizes, rows, columns = (scale_a.numel(), scale_b.numel()), math.prod(a.shape[:-1]), b.shape[-1]
+    if sizes == (1, 1):
+        return SCALES[0]
+    if sizes == (rows, columns):
+        return SCALES[1]
+    raise Refused(f"scales are {tuple(scale_a.shape)} and {tuple(scale_b.shape)}: give one number each, or {rows} for "
+                  f"a's rows and {columns} for b's columns")  # fmt: skip
 
 
 def strides_of(a: Tensor, b: Tensor) -> dict[str, Strides]:

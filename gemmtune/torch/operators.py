@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from gemmtune.torch import streams
-from gemmtune.torch.composed import composed, finished
+from gemmtune.torch.composed import composed, finished, scaled
 from gemmtune.torch.operands import INPUTS, OUTPUTS
 from space.kinds.gemm import Gemm
 
-#: Computes C from a, b, bias, source, alpha and beta, into the last argument if it is a tensor.
-Compute: TypeAlias = Callable[[Tensor, Tensor, Tensor | None, Tensor | None, float, float, Tensor | None], Tensor]
+#: Computes C from a, b, bias, source, alpha and beta, into the next argument if it is a tensor; scales may follow.
+Compute: TypeAlias = Callable[..., Tensor]
 #: Multiplies a by b, into the last argument if it is a tensor.
 Product: TypeAlias = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -42,13 +42,14 @@ def operator_of(
     if product is None:
         return _composing(activation, dtype)
     if plain and made is dtype:
-        return lambda a, b, bias, source, alpha, beta, out: product(a, b, out)
+        return lambda a, b, bias, source, alpha, beta, out, scales=None: product(a, b, out)
     wide = torch.float64 if made is torch.int32 else torch.float32
 
     def compute(
-        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, out: Tensor | None
-    ) -> Tensor:
-        x = product(a, b, None).to(wide)
+        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        x = scaled(product(a, b, None).to(wide), scales)
         x = finished(x, bias, source, alpha, beta, activation, dtype)
         return x if out is None else out.copy_(x)
 
@@ -57,9 +58,10 @@ def operator_of(
 
 def _composing(activation: str, dtype: torch.dtype) -> Compute:
     def compute(
-        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float, out: Tensor | None
-    ) -> Tensor:
-        made = composed(a, b, bias, source, alpha, beta, activation, dtype)
+        a: Tensor, b: Tensor, bias: Tensor | None, source: Tensor | None, alpha: float, beta: float,
+        out: Tensor | None, scales: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:  # fmt: skip
+        made = composed(a, b, bias, source, alpha, beta, activation, dtype, scales)
         return made if out is None else out.copy_(made)
 
     return compute

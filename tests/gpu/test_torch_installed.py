@@ -13,7 +13,7 @@ from tuner.studying.open_worker import driver_present
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import install, installed  # noqa: E402
+from gemmtune.torch import configure, gemm, install, installed, kernels  # noqa: E402
 from space.devices import profile_named  # noqa: E402
 from space.explain import explain  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
@@ -179,6 +179,31 @@ def test_our_kernels_read_scales_on_the_device(tmp_path: Path, epilogue: str, kn
         assert (made.launched, right(found, expected())) == (3, True)
     finally:
         made.remove()
+
+
+@pytest.mark.parametrize("epilogue", ["scaled", "scaled_rowwise+bias"])
+def test_a_call_by_name_takes_scales_on_the_device(tmp_path: Path, epilogue: str) -> None:
+    problem = Gemm.of(256, 512, 512, "fp8_e4m3", epilogue=epilogue)
+    config = family_named("sm90_wgmma").config(SCALED_KNOBS["tma"])
+    kept = entry(problem, config={"family": config.family, "knobs": config.knobs, "key": config.key})
+    (tmp_path / "table.json").write_bytes(canonical(table(kept)))
+    configure(tmp_path / "table.json")
+    try:
+        a, b = (torch.randn(rows, 512, device="cuda").to(torch.float8_e4m3fn) for rows in (256, 512))
+        rowwise = "rowwise" in epilogue
+        first, second = (torch.rand(size, device="cuda") + 0.5 for size in ((256, 512) if rowwise else (1, 1)))
+        bias = torch.randn(512, device="cuda").to(BF16) if rowwise else None
+        for _ in range(2):
+            found = gemm(a, b.t(), bias=bias, scale_a=first, scale_b=second)
+            expected = first[:, None].double() * second.double() * (a.double() @ b.double().t())
+            assert right(found, expected if bias is None else expected + bias.double())
+            first.mul_(-1.5)
+        # torch's own, where no kernel is known.
+        assert right(gemm(a[:128], b.t(), scale_a=first[:1], scale_b=second[:1]),
+                     first[0].double() * second[0].double() * (a[:128].double() @ b.double().t()))  # fmt: skip
+        assert any(isinstance(each, kernels.Kernel) and each.config == config for each in kernels.everything())
+    finally:
+        configure()
 
 
 @pytest.mark.parametrize("eager", [False, True])

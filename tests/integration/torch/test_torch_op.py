@@ -27,7 +27,7 @@ from tuner.evidence.store import Store  # noqa: E402
 from tuner.tables.tables import TableBests, read_table, table, table_bytes  # noqa: E402
 from workers.cuda.copies import Strides  # noqa: E402
 
-BF16 = torch.bfloat16
+BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8, torch.uint8]
 
 
@@ -76,6 +76,46 @@ def test_every_dtype_is_multiplied_and_its_output_is_as_wide_as_documented(dtype
     assert torch.allclose(made.double(), expected, rtol=0.02, atol=0.1)
 
 
+@pytest.mark.parametrize("promoted", [False, True])
+@pytest.mark.parametrize("rowwise", [False, True])
+def test_8_bit_floats_take_scales_of_operands_or_of_rows_and_columns(rowwise: bool, promoted: bool) -> None:
+    a, b = random(2, 3, 64, dtype=E4M3), random(64, 16, dtype=E4M3)
+    scale_a, scale_b = (torch.rand(2, 3, 1), torch.rand(1, 16)) if rowwise else (torch.tensor(0.5), torch.tensor([3.0]))
+    bias = random(16)
+    expected = (a.double() @ b.double()) * scale_a * scale_b
+    scales = {"scale_a": scale_a, "scale_b": scale_b}
+    made = gemm(a, b, promoted=promoted, **scales)
+    assert made.dtype == BF16
+    assert torch.allclose(made.double(), expected, rtol=0.02, atol=0.1)
+    out = torch.empty(2, 3, 16)
+    assert gemm(a, b, bias=bias.float(), activation="relu", promoted=promoted, out=out, **scales) is out
+    assert torch.allclose(out.double(), (expected + bias.double()).relu(), rtol=1e-4, atol=1e-4)
+    compiled = torch.compile(lambda x: gemm(x, b, promoted=promoted, **scales) * 2, backend="aot_eager")
+    assert torch.equal(compiled(a), made * 2)
+    scale_a.requires_grad_()
+    gemm(a, b, out_dtype=torch.float32, **scales).sum().backward()
+    assert scale_a.grad is not None
+
+
+def test_scales_that_no_kernel_reads_are_refused() -> None:
+    a, b, one = random(3, 64, dtype=E4M3), random(64, 16, dtype=E4M3), torch.ones(1)
+    for options, message in (
+        ({"scale_a": one}, "scale_b is missing"), ({"scale_b": one}, "scale_a is missing"),
+        ({"scale_a": one, "scale_b": one.double()}, "scale_b is .* give dense torch.float32"),
+        ({"scale_a": torch.ones(3, 2)[:, :1], "scale_b": torch.ones(16)}, "scale_a is .* give dense"),
+        ({"scale_a": torch.ones(3), "scale_b": one}, "3 for a's rows and 16 for b's columns"),
+        ({"scale_a": one, "scale_b": one, "alpha": 2.0}, "replaces alpha and beta"),
+        ({"scale_a": one, "scale_b": one, "source": random(3, 16)}, "replaces alpha and beta"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=message):
+            gemm(a, b, **options)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="scales a product of 8-bit floats"):
+        gemm(a.to(BF16), b.to(BF16), scale_a=one, scale_b=one)
+    out = torch.empty(3, 16)
+    with pytest.raises(Refused, match="shares memory with scale_a"):
+        gemm(a, b, scale_a=out[0, :1], scale_b=one, out=out)
+
+
 def test_the_epilogue_is_that_of_the_kernels() -> None:
     a, b, bias, source = random(5, 64), random(64, 16), random(16), random(5, 16)
     made = gemm(a, b, bias=bias, source=source, alpha=0.5, beta=2.0, activation="gelu")
@@ -92,6 +132,10 @@ def test_the_operator_is_registered_right() -> None:
     torch.library.opcheck(torch.ops.gemmtune.gemm.default, arguments)
     out = torch.empty(4, 8, dtype=BF16)
     torch.library.opcheck(torch.ops.gemmtune.gemm_out.default, (*arguments[:7], False, out))
+    scaled = random(16, 32, dtype=E4M3), random(32, 16, dtype=E4M3), None, None, 1.0, 1.0, "none", BF16, False
+    # The others of its tests multiply 8-bit floats as if they were wide ones.
+    checks = "test_faketensor", "test_autograd_registration"
+    torch.library.opcheck(torch.ops.gemmtune.gemm.default, (*scaled, torch.ones(1), torch.ones(1)), test_utils=checks)
 
 
 def test_fake_tensors_have_the_shape_and_dtype_of_c() -> None:

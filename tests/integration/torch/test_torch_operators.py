@@ -171,9 +171,12 @@ def test_an_f32_output_of_16_bit_operands_is_not_rounded_in_between() -> None:
 def test_a_prepared_call_goes_straight_to_torchs_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[torch.Tensor | None] = []
 
-    def compute(a: torch.Tensor, b: torch.Tensor, *rest: object) -> torch.Tensor:
-        noted.append(rest[-1])  # type: ignore[arg-type]
-        return a if rest[-1] is None else rest[-1]  # type: ignore[return-value]
+    def compute(
+        a: torch.Tensor, b: torch.Tensor, bias: object, source: object, alpha: float, beta: float,
+        out: torch.Tensor | None, scales: object,
+    ) -> torch.Tensor:  # fmt: skip
+        noted.append(out)
+        return a if out is None else out
 
     a, b, out = random(8, 16), random(16, 24), torch.empty(8, 24, dtype=BF16)
     absent = kernels.Absent("planted", 0, (8, 24), BF16, compute)
