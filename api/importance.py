@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import fields_of
-from api.encoding import Rendered
 from api.http_errors import responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import ConfigOut, DeviceName
@@ -57,13 +56,8 @@ async def get_importance(
     """The knobs that decided a tuned problem, the cost of each single change of the winner, and the runners-up."""
     answer_service: AnswerService = request.app.state.answer_service
     device, problem = answer_service.device(query.device), query.problem()
-
-    def document() -> dict[str, Any]:
-        found = why(views.store, problem, device, model=model_for(device, answer_service.models).model)
-        return ImportanceOut.model_validate(found, from_attributes=True).model_dump(mode="json")
-
-    def make() -> Rendered:
-        version = versions.of_problem(views.store, problem.key, device)
-        return views.kept.get(("importance", problem.key, device), version, document)
-
-    return await views.answer(request, make)
+    return await views.keep(
+        request, ("importance", problem.key, device),
+        lambda: why(views.store, problem, device, model=model_for(device, answer_service.models).model),
+        version=lambda: versions.of_problem(views.store, problem.key, device), schema=ImportanceOut,
+    )  # fmt: skip

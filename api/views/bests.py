@@ -141,16 +141,15 @@ class DriftOut(FromAttributes):
 async def get_drift(request: Request, device: DevicePath, views: ViewsDependency) -> Response:
     """How a device's bests moved with driver, compiler, kernels and library."""
 
-    def document() -> dict[str, Any]:
+    def found() -> Drift:
         found = drift(views.store, device)
         if not found.programs and device not in dict(views.store.devices()):
             card(device)  # refuses a name that no card has
-        return DriftOut.model_validate(found).model_dump(mode="json")
+        return found
 
-    def make() -> Rendered:
-        return views.kept.get(("drift", device), views.store.changed()["best"], document)
-
-    return await views.answer(request, make)
+    return await views.keep(
+        request, ("drift", device), found, version=lambda: views.store.changed()["best"], schema=DriftOut
+    )
 
 
 @router.get(

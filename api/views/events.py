@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.sse import EventSourceResponse, ServerSentEvent
@@ -18,8 +18,6 @@ from api.views.measurements import Number
 from tuner.views.feed import Event
 
 router = APIRouter(tags=["views"])
-#: A stream looks this often whether the service stops.
-_PATIENCE_SECONDS: Final = 1.0
 
 
 class AllEventsQuery(Strict):
@@ -56,9 +54,9 @@ async def watch_everything(
     try:
         yield ServerSentEvent(event="hello", data={"resumed": resumed, "at": moment()}, id=listener.id())
         while not stopping.is_set() and (left := until - loop.time()) > 0:
-            for number, event in await listener.next(min(left, _PATIENCE_SECONDS)):
+            for message, event in await listener.next(left):
                 if _wanted(event, query):
-                    yield ServerSentEvent(event=event.name, data=event.data, id=number)
+                    yield message
     finally:
         listener.close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -163,14 +163,10 @@ async def list_failures(request: Request, query: Annotated[FailuresQuery, Query(
     """Candidates that were not correct, in groups, each with an example; and the configs that parked problems."""
     key = problem_from_key(query.problem).key if query.problem else None
     wanted = FailureFilter(query.device, query.campaign, key, query.family, query.outcome)
-
-    def document() -> dict[str, Any]:
-        return FailuresOut.model_validate(failures.failures(views.store, wanted)).model_dump(mode="json")
-
-    def make() -> Rendered:
-        return views.kept.get(wanted, failures.version(views.store, wanted), document)
-
-    return await views.answer(request, make, slow=True)
+    return await views.keep(
+        request, wanted, lambda: failures.failures(views.store, wanted),
+        version=lambda: failures.version(views.store, wanted), schema=FailuresOut, slow=True,
+    )  # fmt: skip
 
 
 @router.get(

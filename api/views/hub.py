@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
+
+import orjson
+from fastapi.sse import ServerSentEvent
 
 from api.concurrency import ConcurrencyLimit
 from tuner.errors import StoreError
@@ -25,7 +29,8 @@ _LINGER_SECONDS: Final = 60.0
 #: Events that are kept for listeners who come back.
 MOST_KEPT: Final = 10_000
 _log = logging.getLogger("gemmtune.events")
-Numbered = tuple[int, Event]
+#: An event, and its message, which all listeners share.
+Told = tuple[ServerSentEvent, Event]
 
 
 class EventHub:
@@ -36,11 +41,12 @@ class EventHub:
 
     Args:
         make_feed: a feed that begins now.
+        stopping: wakes all listeners once it is set.
     """
 
-    def __init__(self, make_feed: Callable[[], Feed]) -> None:
-        self._make_feed = make_feed
-        self._events: deque[Numbered] = deque(maxlen=MOST_KEPT)
+    def __init__(self, make_feed: Callable[[], Feed], stopping: threading.Event) -> None:
+        self._make_feed, self._stopping = make_feed, stopping
+        self._events: deque[Told] = deque(maxlen=MOST_KEPT)
         self._count, self.epoch = 0, ""
         self._listeners: set[asyncio.Event] = set()
         self._left_at = 0.0
@@ -58,8 +64,7 @@ class EventHub:
         await self._begun.wait()
         epoch, _, number = (last_event_id or "").partition("-")
         after = int(number) if number.isascii() and number.isdigit() and len(number) < 16 else -1
-        oldest = self._events[0][0] if self._events else self._count + 1
-        resumed = epoch == self.epoch and oldest - 1 <= after <= self._count
+        resumed = epoch == self.epoch and self._count - len(self._events) <= after <= self._count
         return Listener(self, wake, after if resumed else self._count), resumed
 
     def leave(self, wake: asyncio.Event) -> None:
@@ -67,12 +72,10 @@ class EventHub:
         self._listeners.discard(wake)
         self._left_at = time.monotonic()
 
-    def after(self, number: int) -> list[Numbered]:
-        """Events with a higher number."""
-        if number >= self._count:
-            return []
+    def after(self, number: int) -> tuple[list[Told], int]:
+        """Events with a higher number, and the number of the last one."""
         first = max(0, len(self._events) - (self._count - number))
-        return [self._events[place] for place in range(first, len(self._events))]
+        return [self._events[place] for place in range(first, len(self._events))], self._count
 
     async def close(self) -> None:
         """Stops looking."""
@@ -96,9 +99,11 @@ class EventHub:
                 failing, found = True, []
             for event in found:
                 self._count += 1
-                self._events.append((self._count, event))
+                text = orjson.dumps(event.data).decode()
+                message = ServerSentEvent(event=event.name, raw_data=text, id=f"{self.epoch}-{self._count}")
+                self._events.append((message, event))
             self._begun.set()
-            if found:
+            if found or self._stopping.is_set():
                 for wake in self._listeners:
                     wake.set()
             took = time.monotonic() - began
@@ -111,17 +116,17 @@ class Listener:
     def __init__(self, hub: EventHub, wake: asyncio.Event, after: int) -> None:
         self._hub, self._wake, self._after = hub, wake, after
 
-    async def next(self, seconds: float) -> list[tuple[str, Event]]:
-        """The events that came meanwhile, each with its id; waits for one for at most so long."""
-        if not self._hub.after(self._after):
+    async def next(self, seconds: float) -> list[Told]:
+        """The events that came meanwhile; waits for one for at most so long, and no longer than the service runs."""
+        found, self._after = self._hub.after(self._after)
+        if not found:
             self._wake.clear()
             try:
                 await asyncio.wait_for(self._wake.wait(), seconds)
             except TimeoutError:
                 return []
-        found = self._hub.after(self._after)
-        self._after = found[-1][0] if found else self._after
-        return [(f"{self._hub.epoch}-{number}", event) for number, event in found]
+            found, self._after = self._hub.after(self._after)
+        return found
 
     def id(self) -> str:
         """The id of the last event before those to come."""

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from fastapi import Depends, FastAPI, Request, Response
+from pydantic import BaseModel
 
 from api.concurrency import ConcurrencyLimit
 from api.encoding import Rendered
@@ -89,7 +90,6 @@ class Views:
     """The views of one store.
 
     Attributes:
-        kept: those of the store; `spaces` are those that depend on the question alone.
         demo: the store is a demonstration's.
         progress: of running rounds.
         counts: one process at a time counts legal configs; `counted` are its results.
@@ -98,7 +98,7 @@ class Views:
     """
 
     def __init__(self, store: Store) -> None:
-        self.store, self.kept, self.spaces = store, Kept(), Kept()
+        self.store, self.kept = store, Kept()
         self.best_columns, self.measurement_columns = BestColumns(store), MeasurementColumns(store)
         self._written = WeakKeyDictionary[DeviceColumns, dict[str | None, WrittenColumns]]()
         self.demo, self.progress = False, ProgressBoard()
@@ -135,8 +135,28 @@ class Views:
         """Number of the last revocation, which no counter of changes shows."""
         return revocations.newest(self.store)
 
+    async def keep(
+        self, request: Request, key: Hashable, document: Callable[[], Any],
+        version: Callable[[], object] = lambda: None, schema: type[BaseModel] | None = None, slow: bool = False,
+    ) -> Response:  # fmt: skip
+        """The response to a request for a view that is made once per version.
+
+        Args:
+            key: of the view; no other view has it.
+            document: makes the view, in a thread: a JSON document, a record of `schema`, or a `Rendered`.
+            version: changes whenever the view does; read in the same thread. Without it, the view never changes.
+            schema: turns a record of the tuner into JSON.
+            slow: as for `run`.
+        """
+
+        def make() -> Any:  # noqa: ANN401  (any JSON value)
+            made = document()
+            return schema.model_validate(made, from_attributes=True).model_dump(mode="json") if schema else made
+
+        return await self.answer(request, lambda: self.kept.get(key, version(), make), slow)
+
     async def answer(self, request: Request, make: Callable[[], Rendered], slow: bool = False) -> Response:
-        """Makes a view in a thread, when it is its turn, and the response to a request for it."""
+        """The response to a request for a view that is made each time, or that keeps itself."""
         return await self.run(lambda: make().response(request), slow)
 
     async def run(self, call: Callable[[], T], slow: bool = False) -> T:
@@ -152,7 +172,7 @@ def install(app: FastAPI) -> None:
     """Puts what views share into the app's state."""
     state = app.state
     state.shown = Views(state.store)
-    state.hub = EventHub(lambda: Feed(state.store, state.workers, state.shown.progress))
+    state.hub = EventHub(lambda: Feed(state.store, state.workers, state.shown.progress), state.stopping)
 
 
 async def _views(request: Request) -> object:

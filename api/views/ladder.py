@@ -10,7 +10,6 @@ from pydantic import Field
 from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import fields_of
-from api.encoding import Rendered
 from api.http_errors import HttpError, responses
 from api.problem_schemas import Absent, ProblemQuery
 from api.schemas import ConfigOut, DeviceName, Strict
@@ -19,6 +18,7 @@ from api.views.measurements import NOT_MODIFIED
 from api.views.studies import FromAttributes
 from tuner.answering.ladder import MS
 from tuner.prediction.files import model_for
+from tuner.prediction.learned import LearnedModel
 from tuner.views.bests import Weight
 from tuner.views.ladder import CliffFacts, Ladder, RungFacts, ladder
 
@@ -92,17 +92,15 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
     device, problem = answer_service.device(query.device), query.problem()
     bests = answer_service.snapshot
 
-    def make() -> Rendered:
-        model = model_for(device, answer_service.models).model
+    def model() -> LearnedModel | None:
+        return model_for(device, answer_service.models).model
 
-        def document() -> dict[str, Any]:
-            found = ladder(bests, problem, device, ms, model, answer_service.recordings)
-            return LadderOut.model_validate(found).model_dump(mode="json")
-
-        version = bests.devices[device].version if device in bests.devices else 0
-        return views.kept.get(("ladder", problem.key, device, tuple(ms)), (version, id(model)), document)
-
-    return await views.answer(request, make, slow=True)
+    return await views.keep(
+        request, ("ladder", problem.key, device, tuple(ms)),
+        lambda: ladder(bests, problem, device, ms, model(), answer_service.recordings),
+        version=lambda: (bests.devices[device].version if device in bests.devices else 0, id(model())),
+        schema=LadderOut, slow=True,
+    )  # fmt: skip
 
 
 @router.get(
@@ -110,9 +108,8 @@ async def get_ladder(request: Request, query: Annotated[LadderQuery, Query()], v
 )  # fmt: skip
 async def list_weights(request: Request, query: Annotated[WeightsQuery, Query()], views: ViewsDependency) -> Response:
     """Weights that were measured on a device, those with most values of M first: what a ladder can be asked for."""
-
-    def make() -> Rendered:
-        known = views.best_columns.of(query.device)
-        return views.kept.get(("weights", query.device), known.version, lambda: {"items": known.weights(MOST_WEIGHTS)})
-
-    return await views.answer(request, make)
+    bests = views.best_columns.of
+    return await views.keep(
+        request, ("weights", query.device), lambda: {"items": bests(query.device).weights(MOST_WEIGHTS)},
+        version=lambda: bests(query.device).version,
+    )  # fmt: skip

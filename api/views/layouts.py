@@ -188,7 +188,7 @@ def _endpoint(kind: str, query_type: type[Format], make: Callable[[Any], Drawn])
             return Rendered(drawn.svg().encode(), _SVG) if query.format == "svg" else Rendered.of(drawn.document)
 
         asked = (kind, *sorted(fields_set(query)))
-        return await views.answer(request, lambda: views.spaces.get(asked, None, render))
+        return await views.keep(request, asked, render)
 
     answer.__annotations__["query"] = Annotated[query_type, Query()]
     answer.__annotations__ |= {"request": Request, "views": ViewsDependency, "return": Response}

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from api.auth import require
-from api.encoding import Rendered
 from api.http_errors import responses
 from api.schemas import PRINTABLE, Absent, DeviceName, MeasurementOut, Strict
 from api.views.columns import Coded, Columnar, ConfigsOut
@@ -83,12 +82,10 @@ async def list_measurement_columns(
     """
     key = problem_from_key(query.problem).key if query.problem else None
     wanted = Wanted(key, query.device, query.campaign, query.study, query.after, query.limit)
-
-    def make() -> Rendered:
-        version = views.store.changed()["measurement"], views.revocations()
-        return views.kept.get(wanted, version, lambda: views.measurement_columns.document(wanted))
-
-    return await views.answer(request, make)
+    return await views.keep(
+        request, wanted, lambda: views.measurement_columns.document(wanted),
+        version=lambda: (views.store.changed()["measurement"], views.revocations()),
+    )  # fmt: skip
 
 
 @router.get(

@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from api.answer_service import AnswerService
 from api.auth import require
 from api.derived import fields_of
-from api.encoding import Rendered
 from api.http_errors import HttpError, responses
 from api.problem_schemas import Absent, ProblemOut, ProblemQuery
 from api.schemas import PRINTABLE, DeviceName, Strict
@@ -105,11 +104,7 @@ class FunnelOut(FromAttributes):
 @router.get("/v1/rules", operation_id="listRules", response_model=RulesOut, responses={**responses(), **NOT_MODIFIED})
 async def list_rules(request: Request, query: Annotated[RulesQuery, Query()], views: ViewsDependency) -> Response:
     """Every rule, in the order in which its family lists them."""
-
-    def make() -> Rendered:
-        return views.spaces.get(("rules", query.family), None, lambda: {"items": spaces.rules(query.family)})
-
-    return await views.answer(request, make)
+    return await views.keep(request, ("rules", query.family), lambda: {"items": spaces.rules(query.family)})
 
 
 @router.get("/v1/rules/{rule}", operation_id="getRule", response_model=RuleOut, responses=responses(404))
@@ -134,15 +129,10 @@ async def get_space(request: Request, query: Annotated[SpaceQuery, Query()], vie
     families = spaces.own_families(problem, device, query.family)
     counts = await _legal(views, query, device.name) if query.legal else None
     asked = ("space", problem.key, device.name, query.family, query.x, query.y, query.legal)
-
-    def make() -> Rendered:
-        def document() -> dict[str, Any]:
-            found = spaces.space_of(problem, device, families, query.x, query.y, counts)
-            return SpaceOut.model_validate(found).model_dump(mode="json")
-
-        return views.spaces.get(asked, None, document)
-
-    return await views.answer(request, make, slow=True)
+    return await views.keep(
+        request, asked, lambda: spaces.space_of(problem, device, families, query.x, query.y, counts),
+        schema=SpaceOut, slow=True,
+    )  # fmt: skip
 
 
 @router.get("/v1/funnel", operation_id="getFunnel", response_model=FunnelOut, responses=responses())

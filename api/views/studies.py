@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.auth import require
 from api.derived import fields_of
-from api.encoding import Rendered
 from api.http_errors import responses
 from api.pages import Page, PageQuery, page_of
 from api.problem_schemas import ProblemOut
@@ -20,6 +19,7 @@ from api.views.measurements import NOT_MODIFIED, NumberPath, ProblemKey
 from space.registry import problem_from_key
 from tuner.evidence.records import Clocks, Provenance
 from tuner.prediction.files import model_for
+from tuner.prediction.learned import LearnedModel
 from tuner.views import studies, versions
 from tuner.views.outlook import StudyOutlook, outlook
 from tuner.views.studies import Final, Pick, StudyFacts, StudyInFull
@@ -99,14 +99,10 @@ def list_studies(
 )  # fmt: skip
 async def get_study(request: Request, study_id: NumberPath, views: ViewsDependency) -> Response:
     """One study with every sample of its last finals, the tie band, and the rule that picked each winner."""
-
-    def document() -> dict[str, Any]:
-        return StudyInFullOut.model_validate(studies.in_full(views.store, study_id)).model_dump(mode="json")
-
-    def make() -> Rendered:
-        return views.kept.get(("study", study_id), versions.of_study(views.store, study_id), document)
-
-    return await views.answer(request, make)
+    return await views.keep(
+        request, ("study", study_id), lambda: studies.in_full(views.store, study_id),
+        version=lambda: versions.of_study(views.store, study_id), schema=StudyInFullOut,
+    )  # fmt: skip
 
 
 @router.get(
@@ -116,10 +112,11 @@ async def get_study(request: Request, study_id: NumberPath, views: ViewsDependen
 async def get_study_outlook(request: Request, study_id: NumberPath, views: ViewsDependency) -> Response:
     """The chance that an untried candidate is faster, and what trying all of them is expected to gain."""
 
-    def make() -> Rendered:
+    def model() -> LearnedModel | None:
         device = studies.in_short(views.store, study_id).device
-        model = model_for(device, request.app.state.answer_service.models).model
-        version = versions.of_study(views.store, study_id), id(model)
-        return views.kept.get(("outlook", study_id), version, lambda: asdict(outlook(views.store, study_id, model)))
+        return model_for(device, request.app.state.answer_service.models).model
 
-    return await views.answer(request, make, slow=True)
+    return await views.keep(
+        request, ("outlook", study_id), lambda: asdict(outlook(views.store, study_id, model())),
+        version=lambda: (versions.of_study(views.store, study_id), id(model())), slow=True,
+    )  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import orjson
-from sqlalchemy import func, or_, select
+from sqlalchemy import bindparam, func, or_, select
 from sqlalchemy.orm import Session
 
 from tuner.evidence import best_changes, codec
@@ -28,6 +28,18 @@ _OVERLAP: Final = timedelta(seconds=5)
 #: Ended rounds whose end was told.
 _MOST_TOLD: Final = 20_000
 _Item = CampaignProblemRow
+#: Id, name and status.
+_Campaign = tuple[int, str, str]
+#: What every look asks. To build a statement takes longer than to run it.
+_ROUNDS: Final = (
+    selected().where(or_(RoundRow.status == "running", RoundRow.ended_at >= bindparam("since"))).order_by(RoundRow.id)
+)
+_WORKERS: Final = select(WorkerRow.id, WorkerRow.status).where(
+    or_(WorkerRow.status != "gone", WorkerRow.id.in_(bindparam("seen", expanding=True)))
+)
+_CAMPAIGNS: Final = select(CampaignRow.id, CampaignRow.name, CampaignRow.status).where(
+    or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(bindparam("seen", expanding=True)))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +76,9 @@ class Feed:
             events = [*self._bests(session, changes["best"]), *self._measurements(session, changes["measurement"]),
                       *self._rounds_of(session)]  # fmt: skip
             joined = self._workers_changed(session, first)
-            if first or any(event.name == "round" for event in events) or self._campaigns_changed(session):
-                events += list(self._campaigns_of(session))
+            campaigns = session.connection().execute(_CAMPAIGNS, {"seen": list(self._campaigns)}).all()
+            if first or any(event.name == "round" for event in events) or self._changed(campaigns):
+                events += list(self._campaigns_of(session, campaigns))
         for number in joined:
             for worker in self._workers.page(number - 1, 1, gone=True):
                 events.append(Event("worker", _plain(worker), worker.device))
@@ -116,9 +129,8 @@ class Feed:
         moment = now(session)
         since = (self._since or moment) - _OVERLAP
         self._since = moment
-        query = selected().where(or_(RoundRow.status == "running", RoundRow.ended_at >= since)).order_by(RoundRow.id)
         changed = []
-        for each in facts(session, query, self._board):
+        for each in facts(session, _ROUNDS, self._board, {"since": since}):
             state = each.status, each.progress.at if each.progress else None
             if self._rounds.get(each.id) != state:
                 self._rounds[each.id] = state
@@ -147,30 +159,21 @@ class Feed:
 
     def _workers_changed(self, session: Session, first: bool) -> list[int]:
         """Workers that have another status than before."""
-        query = select(WorkerRow.id, WorkerRow.status).where(
-            or_(WorkerRow.status != "gone", WorkerRow.id.in_(list(self._workers_seen)))
-        )
-        status = {number: said for number, said in session.execute(query)}
+        found = session.connection().execute(_WORKERS, {"seen": list(self._workers_seen)})
+        status = {number: said for number, said in found}
         seen = status if first else self._workers_seen
         changed = sorted(number for number, said in status.items() if seen.get(number) != said)
         self._workers_seen = {number: said for number, said in status.items() if said != "gone"}
         return changed
 
-    def _campaigns_changed(self, session: Session) -> bool:
+    def _changed(self, campaigns: Sequence[_Campaign]) -> bool:
         """Whether a campaign was created, or has another status."""
-        query = select(CampaignRow.id, CampaignRow.status).where(
-            or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(list(self._campaigns)))
-        )
         return any(
             number not in self._campaigns or orjson.loads(self._campaigns[number])["status"] != status
-            for number, status in session.execute(query)
+            for number, _, status in campaigns
         )
 
-    def _campaigns_of(self, session: Session) -> Iterator[Event]:
-        query = select(CampaignRow.id, CampaignRow.name, CampaignRow.status).where(
-            or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(list(self._campaigns)))
-        )
-        rows = session.execute(query).all()
+    def _campaigns_of(self, session: Session, rows: Sequence[_Campaign]) -> Iterator[Event]:
         sums = func.sum(_Item.tried), func.sum(_Item.gpu_seconds)
         totals = select(_Item.campaign_id, _Item.status, func.count(), *sums)
         counted = session.execute(

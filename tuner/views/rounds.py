@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -125,9 +125,12 @@ def selected() -> Select[*tuple[Any, ...]]:
     )  # fmt: skip
 
 
-def facts(session: Session, query: Select[*tuple[Any, ...]], board: ProgressBoard) -> list[RoundFacts]:
+def facts(
+    session: Session, query: Select[*tuple[Any, ...]], board: ProgressBoard,
+    parameters: Mapping[str, object] | None = None,
+) -> list[RoundFacts]:  # fmt: skip
     """The rounds that a query of `selected` gives."""
-    return [_facts(row, board) for row in session.execute(query)]
+    return [_facts(row, board) for row in session.connection().execute(query, parameters)]
 
 
 def _facts(row: Sequence[Any], board: ProgressBoard) -> RoundFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from api.app import create_app
-from api.views.hub import EventHub, Listener
+from api.views.hub import EventHub, Listener, Told
 from space.kinds.gemm import Gemm
 from tests.integration.api import asking
 from tests.recorded_store import PATIENT
@@ -134,7 +135,7 @@ def run(scenario: Callable[[EventHub, Scripted], Any]) -> None:
 
     async def whole() -> None:
         feed = Scripted()
-        hub = EventHub(lambda: feed)  # type: ignore[arg-type, return-value]
+        hub = EventHub(lambda: feed, threading.Event())  # type: ignore[arg-type, return-value]
         try:
             await scenario(hub, feed)
         finally:
@@ -143,8 +144,8 @@ def run(scenario: Callable[[EventHub, Scripted], Any]) -> None:
     asyncio.run(whole())
 
 
-async def received(listener: Listener, count: int) -> list[tuple[str, Event]]:
-    found: list[tuple[str, Event]] = []
+async def received(listener: Listener, count: int) -> list[Told]:
+    found: list[Told] = []
     while len(found) < count:
         found += await listener.next(30.0)
     return found
@@ -159,7 +160,7 @@ def test_a_lost_listener_resumes_without_loss() -> None:
         first.close()
         feed.found = [Event("best", {"n": n}) for n in range(3, 6)]
         other, _ = await hub.listen(None)
-        back, resumed = await hub.listen(got[1][0])
+        back, resumed = await hub.listen(got[1][0].id)
         assert resumed
         assert [event.data["n"] for _, event in await received(back, 4)] == [2, 3, 4, 5]
         other.close()
@@ -189,10 +190,23 @@ def test_a_failing_store_ends_no_stream() -> None:
 
     async def scenario() -> None:
         feed = Failing()
-        hub = EventHub(lambda: feed)  # type: ignore[arg-type, return-value]
+        hub = EventHub(lambda: feed, threading.Event())  # type: ignore[arg-type, return-value]
         listener, _ = await hub.listen(None)
         feed.found = [Event("best", {"n": 1})]
         assert (await received(listener, 1))[0][1].data == {"n": 1}
+        listener.close()
+        await hub.close()
+
+    asyncio.run(scenario())
+
+
+def test_listeners_wake_when_the_service_stops() -> None:
+    async def scenario() -> None:
+        stopping = threading.Event()
+        hub = EventHub(lambda: Scripted(), stopping)  # type: ignore[arg-type, return-value]
+        listener, _ = await hub.listen(None)
+        stopping.set()
+        assert await listener.next(3_600.0) == []
         listener.close()
         await hub.close()
 
