@@ -123,6 +123,7 @@ def test_a_service_and_a_worker_process_with_tokens(postgres: Postgres, tmp_path
     with shell.started("serve", "--port", port):
         shell.environment |= {"GEMMTUNE_TOKEN": secrets["ci"], "GEMMTUNE_URL": url}
         eventually(lambda: shell("campaign", "list").code == 0)
+        assert f"the page: {url}/" in (tmp_path / "serve.log").read_text()
         made = shell("campaign", "create", str(shell.home / "list.csv"), "--device", "recorded:NVIDIA H200", "--json")
         assert made.code == 0, made.err
         # The submitter may not work, and the worker may not submit.
