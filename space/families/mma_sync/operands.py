@@ -66,11 +66,6 @@ def ragged(problem: Gemm, operand: str) -> bool:
     return needs_packing(problem, operand) and problem.k * input_bytes(problem) % VECTOR_BYTES != 0
 
 
-def copies_narrow(problem: Gemm, operand: str) -> bool:
-    """Whether the `a` or `b` that the kernel reads doesn't consist of copies of 16 bytes."""
-    return ragged(problem, operand) or copy_bytes(problem, operand) < VECTOR_BYTES
-
-
 @lru_cache(maxsize=1024)
 def lies_mn_major(problem: Gemm, operand: str) -> bool:
     """Whether the kernel reads the problem's `a` or `b` MN-major; a packed operand is K-major."""

@@ -10,7 +10,7 @@ from space.arch import MAX_GRID_BLOCKS, VECTOR_BYTES, WARP_THREADS
 from space.columns import Columns, IntColumn, among
 from space.families.common import host_scales_rule, slices_rule, workspace_rule
 from space.families.mma_sync.derive import INSTRUCTION_M, INSTRUCTION_N, stage_k_bytes
-from space.families.mma_sync.operands import block_scaled, copies_narrow, instruction
+from space.families.mma_sync.operands import block_scaled, instruction
 from space.instructions import mma_sync
 from space.rules import Rule
 
@@ -23,10 +23,9 @@ PROMOTION_K: Final = 128
 MOST_GROUPS: Final = 32
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
-BESIDE_REGISTERS: Final = 36
-#: And more where an operand is copied by less than 16 bytes or its lines end within a copy, and where each of few
-#: threads copies many groups of a stage.
-NARROW_REGISTERS, FEW_THREADS = 12, 128
+BESIDE_REGISTERS: Final = 48
+#: And more where a thread copies more groups of a stage than so many: addresses of all are at hand side by side.
+GROUP_REGISTERS, MANY_GROUPS = 16, 16
 #: And more where fp8 sums are promoted, and where a warp's tile is so thin that its fragments take more than so many.
 MORE_REGISTERS, MOST_FRAGMENT_REGISTERS = 8, 48
 #: And more with f16 sums, which leave room for larger tiles, with more copies and addresses.
@@ -38,6 +37,8 @@ PLAIN_FINISH, READING_FINISH, ERF_FINISH = (48, 0.0), (64, 0.25), (64, 0.5)
 SPLIT_REGISTERS: Final = 96
 #: Registers of the main loop and of the epilogue that stream-K adds for the walk over a block's share.
 STREAM_REGISTERS: Final = 15
+#: With fewer threads each copies more groups of a stage, whose addresses need more registers.
+STREAM_THREADS: Final = 128
 #: Stages of shared tiles are counted in 32 bits.
 MAX_SHARED_STAGES: Final = 2**31 - 1
 
@@ -48,13 +49,12 @@ _SPILLS = "NVRTC's spill report"
 
 def loop_registers(c: Columns) -> IntColumn:
     """Registers that the main loop needs."""
-    narrow = NARROW_REGISTERS * any(copies_narrow(c.problem, name) for name in ("a", "b"))
     promotion = MORE_REGISTERS if c.problem.numerics == "promoted" else 0
     thin = MORE_REGISTERS * (c["fragment_registers"] > MOST_FRAGMENT_REGISTERS)
-    few = NARROW_REGISTERS * (c["threads"] < FEW_THREADS)
+    groups = GROUP_REGISTERS * (c["stage_bytes"] > MANY_GROUPS * VECTOR_BYTES * c["threads"])
     half = HALF_REGISTERS if c.problem.dtype_acc == "fp16" else 0
-    beside = BESIDE_REGISTERS + narrow + promotion + half
-    column: IntColumn = c["held_registers"] + beside + thin + few + STREAM_REGISTERS * c["stream_k"]
+    beside = BESIDE_REGISTERS + promotion + half
+    column: IntColumn = c["held_registers"] + beside + thin + groups + STREAM_REGISTERS * c["stream_k"]
     return column
 
 
@@ -143,7 +143,7 @@ LEGAL: Final[tuple[Rule, ...]] = (
                    f"{c.first('stage_bytes') // (VECTOR_BYTES * c.first('threads'))} groups each"),
     Rule("registers.held", "sums and two sets of fragments fit the registers of a thread without spilling",
          f"65,536 registers per block, 255 per thread; {_SPILLS}",
-         ("held_registers", "fragment_registers", "entry_registers", "threads", "stream_k"),
+         ("held_registers", "fragment_registers", "entry_registers", "stage_bytes", "threads", "stream_k"),
          lambda c: loop_registers(c) <= c["entry_registers"], _loop_numbers),
     Rule("registers.finish", "sums and what the epilogue reads fit the registers of a thread without spilling", _SPILLS,
          ("accumulator_registers", "warp_n", "entry_registers", "split_k", "stream_k"),
@@ -162,8 +162,8 @@ LEGAL: Final[tuple[Rule, ...]] = (
          ("stream_k", "split_k", "persistent"),
          lambda c: (c["stream_k"] == 0) | ((c["split_k"] == 1) & (c["persistent"] == 0)),
          lambda c: f"split_k {c.first('split_k')}, persistent {c.first('persistent')}; use 1 and 0 beside stream_k"),
-    Rule("stream.threads", f"blocks of stream-K have {FEW_THREADS} threads or more", _SPILLS,
-         ("stream_k", "threads"), lambda c: (c["stream_k"] == 0) | (c["threads"] >= FEW_THREADS),
+    Rule("stream.threads", f"blocks of stream-K have {STREAM_THREADS} threads or more", _SPILLS,
+         ("stream_k", "threads"), lambda c: (c["stream_k"] == 0) | (c["threads"] >= STREAM_THREADS),
          lambda c: f"{c.first('threads')} threads copy more groups each than stay in registers beside the walk"),
     Rule("stream.stages", "the stages of all shared tiles fit in 32 bits", f"{_KERNEL}/walk.cuh",
          ("shared_tiles", "k_iterations"),
