@@ -25,7 +25,7 @@ MOST_GROUPS: Final = 32
 #: spills.
 BESIDE_REGISTERS: Final = 48
 #: And more where a thread copies more groups of a stage than so many: addresses of all are at hand side by side.
-GROUP_REGISTERS, MANY_GROUPS = 16, 16
+GROUP_REGISTERS, MANY_GROUPS = 16, 20
 #: And more where fp8 sums are promoted, and where a warp's tile is so thin that its fragments take more than so many.
 MORE_REGISTERS, MOST_FRAGMENT_REGISTERS = 8, 48
 #: And more with f16 sums, which leave room for larger tiles, with more copies and addresses.
