@@ -108,6 +108,9 @@ class TestProblem:
         assert f"{best['time_us']:.1f} µs" in page.inner_text("main dl")
         assert best["evidence"]["build_digest"][:20] in page.inner_text("#provenance")
         assert str(len(best["evidence"]["samples_us"])) in page.inner_text("#provenance")
+        outlook = api(url, f"/v1/studies/{best['evidence']['study_id']}/outlook")
+        page.wait_for_selector(f"#search .says:has-text('Expected gain left: {100 * outlook['gain']:.1f} %')")
+        assert f"{outlook['pool'] - outlook['tried']:,} untried" in page.inner_text("#search .says")
 
     def test_a_cell_of_the_tiles_finds_its_candidates_in_the_search(self, opened: Opener) -> None:
         page = opened(PROBLEM)

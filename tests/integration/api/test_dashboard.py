@@ -115,6 +115,10 @@ class TestModules:
             assert len(text.splitlines()) <= 150, path
             assert not forbidden.search(text), path
 
+    def test_each_style_sheet_is_short(self) -> None:
+        for path in STATIC.glob("*.css"):
+            assert len(path.read_text().splitlines()) <= 150, path
+
     def test_each_import_exists(self) -> None:
         for path in MODULES:
             for name in re.findall(r'(?:from|import\(|^import) ?"(\.[^"]+)"', path.read_text(), re.MULTILINE):

@@ -20,7 +20,7 @@ import { tilesCard } from "../parts/problem/tiles.js";
 
 /** Cards that are made anew when a part arrives. @type {Record<string, string[]>} */
 const USED_BY = {
-  measurements: ["tilesCard", "searchCard", "clocksCard", "failuresCard"], study: ["finalsCard", "searchCard"], importance: ["changesCard"],
+  measurements: ["tilesCard", "searchCard", "clocksCard", "failuresCard"], study: ["finalsCard", "searchCard"], importance: ["changesCard"], outlook: ["searchCard"],
   space: ["tilesCard", "searchCard"], funnel: ["funnelCard"], history: ["historyCard"], defaults: [],
 };
 /** More measurements than this are sampled by the service. */
@@ -57,6 +57,8 @@ export async function open(page) {
   const columns = () => page.get("/v1/measurements:columns", { ...measured, limit: MOST });
   const study = async (/** @type {any} */ of) => {
     const id = (await of).evidence?.study_id ?? (await page.get("/v1/studies", { ...measured, limit: 1 })).items[0]?.id;
+    // Ordering all candidates may take seconds: nothing waits for it.
+    if (id) void put("outlook", page.get(`/v1/studies/${id}/outlook`));
     return id ? page.get(`/v1/studies/${id}`) : null;
   };
   const more = latest(async () => {

@@ -1,7 +1,7 @@
 import "../../charts/scatter.js";
 import { cell, config } from "../../lib/columns.js";
 import { nameOf } from "../../lib/configs.js";
-import { number, whole } from "../../lib/format.js";
+import { number, percent, whole } from "../../lib/format.js";
 import { html } from "../../lib/view.js";
 
 const GROUPS = [{ token: "mark", shape: "dot", name: "screened" }, { token: "tie", shape: "tied", name: "finalist" }, { token: "gain", shape: "faster", name: "served" }];
@@ -31,7 +31,7 @@ export function searchCard(page, got) {
   return html`<chart-scatter .data=${{
     title: "Search", x, y, faint: faintOf(page, got, rows), lines: [best], groups: GROUPS, group: rows.length <= MARKED ? kindsOf(table, rows, winner) : undefined,
     axes: { x: "candidate", y: "screened µs", logY: y.length > 2 && Math.max(...sampled(y)) / Math.min(...sampled(y)) > 4 },
-    sentence: `Each mark is a candidate as it was screened: short and alone, so not comparable with finals. ◆ went to the finals, ▲ is served; the line is the best so far. ${stopped(got)}${table.sampled ? ` A sample: one of every ${table.step}, of ${whole(table.total)}.` : ""}`,
+    sentence: `Each mark is a candidate as it was screened: short and alone, so not comparable with finals. ◆ went to the finals, ▲ is served; the line is the best so far. ${stopped(got)}${ahead(got.outlook)}${table.sampled ? ` A sample: one of every ${table.step}, of ${whole(table.total)}.` : ""}`,
     text: (/** @type {number} */ place) => `${nameAt(place)}\n${number(y[place])} µs, candidate ${place + 1}`,
     href: (/** @type {number} */ place) => (winner ? `/compare?a=${winner}&b=${columns.id[rows[place]]}` : undefined),
     rows: () => ({ head: ["candidate", "config", "µs"], rows: rows.map((_, place) => [String(place + 1), nameAt(place), number(y[place])]) }),
@@ -76,6 +76,13 @@ function faintOf(page, got, rows) {
     const at = columns.config[row];
     return Number(`${cell(configs.knobs[cells.y], at)},${cell(configs.knobs[cells.x], at)}` !== chosen);
   });
+}
+
+/** What further search may still gain. @param {any} outlook */
+function ahead(outlook) {
+  if (!outlook || outlook.chance === null || outlook.gain === undefined) return "";
+  const left = outlook.pool - outlook.tried;
+  return left > 0 ? ` Expected gain left: ${percent(outlook.gain, 1)} if all ${whole(left)} untried candidates are tried; the chance that one is over ${percent(outlook.margin)} faster is ${percent(outlook.chance)}.` : " Every candidate worth trying was tried.";
 }
 
 /** @param {any} got */
