@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
 
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-#: Nothing may call out: neither updates nor its own hosts can be reached from everywhere.
-FLAGS: Final = (
-    "--no-sandbox", "--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-gpu", "--no-first-run",
-)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,6 +42,8 @@ def serving(app: FastAPI) -> AbstractContextManager[str]:
 def browser() -> Iterator[BrowserContext]:
     """One profile for all tests: a module of the pages is fetched and compiled once."""
     from playwright.sync_api import sync_playwright
+
+    from benchmarks.dashboard.browser import FLAGS
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))

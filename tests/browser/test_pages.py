@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.parse
 import urllib.request
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.browser.conftest import Opener
 from tests.browser.filled import BESTS, FIRST, NASTY
+
+if TYPE_CHECKING:
+    import pytest
+    from playwright.sync_api import BrowserContext
 
 PROBLEM = f"/problem?key={FIRST}&device=NVIDIA+H200"
 ROWS = ".forest-row a"
@@ -112,6 +115,21 @@ class TestProblem:
         page.wait_for_selector(f"#search .says:has-text('Expected gain left: {100 * outlook['gain']:.1f} %')")
         assert f"{outlook['pool'] - outlook['tried']:,} untried" in page.inner_text("#search .says")
 
+    def test_more_measurements_than_it_shows_are_sampled_and_said_to_be(
+        self, opened: Opener, browser: BrowserContext, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # As in a store with a million: nothing is held, and the page asks for fewer than there are.
+        monkeypatch.setattr("tuner.views.measurements.MOST_HELD", 0)
+        total = api(url, f"/v1/measurements:columns?problem={FIRST}&limit=1")["total"]
+        many = re.compile("limit=150000")
+        browser.route(many, lambda route: route.continue_(url=route.request.url.replace("=150000", f"={total - 1}")))
+        try:
+            page = opened(PROBLEM)
+            page.wait_for_selector(f"#search .says:has-text('A sample: one of every 2, of {total}.')")
+            assert page.is_visible("#search chart-scatter canvas")
+        finally:
+            browser.unroute(many)
+
     def test_a_cell_of_the_tiles_finds_its_candidates_in_the_search(self, opened: Opener) -> None:
         page = opened(PROBLEM)
         page.click("#tiles button.cell >> nth=0")
@@ -125,13 +143,6 @@ class TestProblem:
         for row in page.query_selector_all("tbody tr"):
             cells = [cell.inner_text() for cell in row.query_selector_all("td")]
             assert len(cells) < 2 or cells[0] != cells[1]
-
-    @pytest.mark.parametrize("key", ["nonsense", "gemm:bf16,bf16,bf16,f32:nt:0x4x4:b1:none", NASTY])
-    def test_an_unknown_problem_is_a_sentence(self, opened: Opener, key: str) -> None:
-        page = opened(f"/problem?key={urllib.parse.quote(key)}", allowed="the server responded with a status of 4")
-        page.wait_for_selector("main .sentence")
-        assert len(page.inner_text("main .sentence")) > 20
-        assert page.evaluate("window.broken") is None
 
     def test_an_untuned_one_says_so(self, opened: Opener) -> None:
         page = opened("/problem?key=gemm:bf16,bf16,bf16,f32:nt:100x200x304:b1:none", allowed="404")
@@ -186,13 +197,21 @@ def test_hostile_names_are_text(opened: Opener) -> None:
         assert page.query_selector("main img, main script") is None
 
 
-@pytest.mark.parametrize("path", ["/problems?device=H2000", "/problems?dtype=bf17", "/device?name=X", "/device",
-                                  "/campaign?id=99", "/campaign?id=x", "/compare?a=1", "/rules?id=smem.capacty",
-                                  "/compare?a=99999&b=1"])  # fmt: skip
-def test_unknown_things_are_sentences(opened: Opener, path: str) -> None:
-    page = opened(path, allowed="the server responded with a status of 4")
-    page.wait_for_selector("main .sentence")
-    assert len(page.inner_text("main .sentence")) > 20
+UNKNOWN: Final = (
+    "/problems?device=H2000", "/problems?dtype=bf17", "/device?name=X", "/device", "/campaign?id=99", "/campaign?id=x",
+    "/compare?a=1", "/rules?id=smem.capacty", "/compare?a=99999&b=1",
+    *(f"/problem?key={urllib.parse.quote(key)}"
+      for key in ("nonsense", "gemm:bf16,bf16,bf16,f32:nt:0x4x4:b1:none", NASTY)),
+)  # fmt: skip
+
+
+def test_unknown_things_are_sentences(opened: Opener, url: str) -> None:
+    page = opened(UNKNOWN[0], allowed="the server responded with a status of 4")
+    for path in UNKNOWN:
+        page.goto(url + path)
+        page.wait_for_selector("main .sentence")
+        assert len(page.inner_text("main .sentence")) > 20, path
+        assert page.evaluate("window.broken") is None
 
 
 def test_links_open_in_the_same_document_and_back_returns(opened: Opener) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
@@ -38,7 +38,7 @@ INKS = """canvas => {
     }
     return [...seen.values()].filter((count) => count > 8).length;
 }"""
-WINDOWS: Final = ((1280, "light"), (390, "dark"))
+WINDOWS: Final[tuple[tuple[int, Literal["light", "dark"]], ...]] = ((1280, "light"), (390, "dark"))
 #: What axe finds: rule, and the first element. What passes stays in the page: it is megabytes.
 AXE = """async () => {
     const tags = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'];
@@ -46,7 +46,7 @@ AXE = """async () => {
     return found.violations.map(({id, nodes}) => `${id}: ${nodes[0].html.slice(0, 160)} (${nodes.length})`);
 }"""
 #: The charts of each page, and the schemes in which they are drawn, one after the other.
-CHARTS = {
+CHARTS: Final[dict[str, tuple[list[str], tuple[Literal["light", "dark"], ...]]]] = {
     "/problems": (["chart-scatter"], ("dark", "light")),
     PROBLEM: (["#finals chart-strips", "#search chart-scatter", "#changes chart-changes", "#clocks chart-lines"],
               ("light", "dark")),
@@ -54,21 +54,6 @@ CHARTS = {
     "/fleet": (["chart-lanes"], ("dark", "light")),
     "/ladder?n=6144&k=4096": (["chart-lines"], ("light", "dark")),
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("path", CHARTS)
-def test_every_chart_has_ink_a_table_and_a_walk(opened: Opener, path: str) -> None:
-    charts, schemes = CHARTS[path]
-    page = opened(path, scheme=schemes[0])
-    for chart in charts:
-        page.wait_for_selector(f"{chart} canvas")
-    for scheme in schemes:
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        settled(page)
-        for chart in charts:
-            assert page.eval_on_selector(f"{chart} canvas", INKS) >= 3, (chart, scheme)
-    for chart in charts:
-        walk(page, chart)
 
 
 def walk(page: Page, chart: str) -> None:
@@ -87,10 +72,25 @@ def walk(page: Page, chart: str) -> None:
     assert len(page.wait_for_selector(f"{chart} table tbody").query_selector_all("tr")) > 1  # type: ignore[union-attr]
 
 
+def inked(page: Page, charts: list[str], scheme: Literal["light", "dark"]) -> None:
+    """Every chart has drawn something in a scheme."""
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    settled(page)
+    for chart in charts:
+        assert page.eval_on_selector(f"{chart} canvas", INKS) >= 3, (chart, scheme)
+
+
 @pytest.mark.parametrize(("path", "shown"), PAGES, ids=[path for path, _ in PAGES])
-def test_every_page_shows_what_it_is_for_and_axe_finds_nothing(opened: Opener, path: str, shown: str) -> None:
-    page = opened(path)
+def test_every_page_shows_what_it_is_for_with_ink_and_a_walk_and_axe_finds_nothing(
+    opened: Opener, path: str, shown: str
+) -> None:
+    charts, schemes = CHARTS.get(path, ([], ("light",)))
+    page = opened(path, scheme=schemes[0])
     page.wait_for_selector(shown)
+    for chart in charts:
+        page.wait_for_selector(f"{chart} canvas")
+    for scheme in schemes if charts else ():
+        inked(page, charts, scheme)
     assert re.search(r"\S", page.title())
     assert not re.search(r"undefined|NaN|\[object", page.inner_text("main"))
     source = (files("axe_playwright_python") / "axe.min.js").read_text()
@@ -102,6 +102,11 @@ def test_every_page_shows_what_it_is_for_and_axe_finds_nothing(opened: Opener, p
         settled(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(AXE) == []
+    if charts:
+        page.set_viewport_size({"width": 1280, "height": 900})
+        settled(page)
+    for chart in charts:
+        walk(page, chart)
 
 
 def test_the_keyboard_reaches_the_page_and_the_scheme(opened: Opener) -> None:

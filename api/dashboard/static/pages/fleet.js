@@ -67,7 +67,7 @@ function lanes(got, minutes) {
 function workers(got, drain) {
   const off = !may("admin");
   return html`<section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Workers"><table><caption class="visually-hidden">Workers</caption><thead><tr><th scope="col">Worker</th><th scope="col">Status</th><th scope="col">GPU</th><th scope="col">Now</th>
-    <th scope="col" class="num">Busy, all its life</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
+    <th scope="col" class="num">Busy</th><th scope="col" class="num">Clock</th><th scope="col" class="num">Power</th><th scope="col">Throttle</th><th scope="col">Driver</th><th scope="col">Seen</th><th scope="col"><span class="visually-hidden">Drain</span></th></tr></thead>
     <tbody>${got.fleet.items.map((/** @type {any} */ worker) => { const clocks = worker.last_clocks; return html`<tr><th scope="row">${worker.name}</th>
       <td class=${worker.status === "live" ? "gain" : worker.status === "gone" ? "loss" : "tied"}>${worker.status === "live" ? "●" : worker.status === "gone" ? "✕" : "◐"} ${worker.status}${worker.gone_because ? `: ${worker.gone_because}` : ""}</td>
       <td>${worker.device}${worker.device_kind === "recorded" ? " (recorded)" : ""}</td><td>${worker.round ? html`<a href=${`/campaign?id=${worker.round.campaign_id}`}>${titleOfKey(worker.round.problem)}</a>${worker.round.progress ? ` ${worker.round.progress.stage} ${worker.round.progress.tried}` : ""}` : worker.status === "gone" ? "–" : "idle"}</td>
