@@ -20,7 +20,7 @@ STAGE_K_BYTES: Final = (64, 128, 256)
 #: Elements of K between two promotions of fp8 sums to f32.
 PROMOTION_K: Final = 128
 #: Groups of 16 bytes that one thread copies for a stage: the addresses of more do not stay in registers.
-MOST_GROUPS: Final = 32
+MOST_GROUPS: Final = 24
 #: Registers of the main loop beside what a thread holds: copies, addresses, the walk over tiles. With fewer, ptxas
 #: spills.
 BESIDE_REGISTERS: Final = 48
