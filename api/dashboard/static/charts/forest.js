@@ -70,8 +70,8 @@ export class ForestChart extends HTMLElement {
   #header(data, column, place, at) {
     const sorted = data.sort.replace("-", "") === column.key ? (data.sort.startsWith("-") ? "descending" : "ascending") : "none";
     const next = data.sort === `-${column.key}` ? column.key : `-${column.key}`;
-    const scaleOf = place === 1 ? html`<span class="strip ticks" aria-hidden="true">${(this.clientWidth < 760 ? [1] : ticks(at, this.clientWidth / 160)).filter((value) => at(value) <= 94).map((value) => html`
-      <i .style=${`left:${at(value)}%`}>${value}×</i>`)}</span>` : nothing;
+    const scaleOf = place === 1 ? html`<span class="strip ticks" aria-hidden="true">${ticks(at, Math.max(2, this.clientWidth / 160)).filter((value) => at(value) <= 94).map((value) => html`
+      <i class=${value === 1 ? "unit" : ""} .style=${`left:${at(value)}%`}>${value}×</i>`)}</span>` : nothing;
     return html`<div role="columnheader" class=${`c${place}`} aria-sort=${column.key ? sorted : nothing}>${column.key
       ? html`<button type="button" class="sort" @click=${() => data.sorted(String(next))}>${column.name}<span aria-hidden="true">${
         sorted === "none" ? "" : sorted === "ascending" ? " ↑" : " ↓"}</span></button>` : html`<span class="visually-hidden">${column.name}</span>`}${scaleOf}</div>`;

@@ -34,7 +34,7 @@ function ceilings(table) {
   const rates = new Map();
   for (const dtype of /** @type {Set<string>} */ (new Set(used))) rates.set(limits.tensor_tflops[dtype], [...(rates.get(limits.tensor_tflops[dtype]) ?? []), dtype]);
   const flat = (/** @type {[number, any[]]} */ [most, dtypes]) => {
-    return { name: `${dtypes.join(", ")}: ${number(most)} TFLOP/s`, token: "soft", x: [0.1, most / limits.memory_tbs, 1e5], y: [0.1 * limits.memory_tbs, most, most] };
+    return { name: `${dtypes.join(", ")}: ${number(most)}`, token: "soft", x: [0.1, most / limits.memory_tbs, 1e5], y: [0.1 * limits.memory_tbs, most, most] };
   };
   return [...rates].map(flat);
 }
