@@ -27,8 +27,12 @@ _INDEX_ROWS: Final = 10_000
 _RENDERED_AT_ONCE: Final = 20
 #: After rendering it rests for as many times as long: requests come first.
 _REST: Final = 4.0
-#: At least this many answers, from all over the store, are rendered before the service is ready.
-_RENDERED_AT_FIRST: Final = 1_000
+#: Answers of a device that are rendered before the service is ready: from all over the store, enough for a good
+#: dictionary, and those of the first page.
+_RENDERED_AT_FIRST: Final = 300
+_FIRST_PAGE: Final = 100
+#: The index of a larger store is exempt from garbage collection.
+_LARGE: Final = 1_000
 #: A service that could not poll its store for this long is not ready (`/readyz`).
 STALE_SECONDS: Final = 10.0
 _log = logging.getLogger("gemmtune.follower")
@@ -105,7 +109,8 @@ class SnapshotFollower:
         snapshot.finish_index(version)
         for name, known in snapshot.devices.items():
             snapshot.load(name, known.keys[:: max(1, len(known.keys) // _RENDERED_AT_FIRST)])
-        if len(snapshot) > _RENDERED_AT_FIRST:
+            snapshot.load(name, known.keys[:_FIRST_PAGE])
+        if len(snapshot) > _LARGE:
             # The index stays in memory for good, and has no cycles: exempt it from garbage collection, which would
             # traverse it again and again while requests wait.
             gc.freeze()

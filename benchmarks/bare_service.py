@@ -2,13 +2,15 @@
 
     python -m benchmarks.bare_service FILE granian PORT
 
-granian runs it exactly as it runs the service; uvicorn runs it as FastAPI's own documentation does.
+granian runs it exactly as it runs the service; uvicorn runs it as FastAPI's own documentation does. `constant` is no
+framework at all: it writes the same bytes for whatever arrives, so what it takes is the machine's and the client's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import sys
 from pathlib import Path
 
@@ -30,10 +32,42 @@ def create_bare(text: bytes) -> FastAPI:
     return app
 
 
+class Constant(asyncio.Protocol):
+    """Answers the end of each head with `text`.
+
+    Args:
+        text: of the body.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(text)
+        self._answer += text
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keeps the connection."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Answers; a head arrives in one part."""
+        self._transport.write(self._answer * data.count(b"\r\n\r\n"))
+
+
+async def serve_constant(text: bytes, listener: socket.socket) -> None:
+    """Serves `Constant` until the process ends."""
+    server = await asyncio.get_running_loop().create_server(lambda: Constant(text), sock=listener)
+    await server.serve_forever()
+
+
 def main() -> None:
-    """Serves a file's content on a port, with one of the two servers."""
+    """Serves a file's content on a port, with one of the three servers."""
     path, server, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    app, listener = create_bare(path.read_bytes()), listen("127.0.0.1", port)
+    text, listener = path.read_bytes(), listen("127.0.0.1", port)
+    if server == "constant":
+        gc.disable()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_constant(text, listener))
+    app = create_bare(text)
     if server == "granian":
         gc.collect()
         gc.freeze()

@@ -3,8 +3,9 @@
     python -m benchmarks.service_load --bests 100000 --out benchmarks/results/service_load.md
 
 The service runs as users run it: `gemmtune serve`, tokens asked for, requests logged and counted. Plain FastAPI runs
-under the same server, granian, and under uvicorn. Each server has one core to itself while it is loaded, and what
-generates the load another: wrk (Debian: apt install wrk), or at half load `benchmarks.paced_load`.
+under the same server, granian, and under uvicorn; a constant answer without a framework shows what the machine and the
+load generator take themselves. Each server has one core to itself while it is loaded, and what generates the load
+another: wrk (Debian: apt install wrk), or at half load `benchmarks.paced_load`.
 """
 
 from __future__ import annotations
@@ -47,6 +48,12 @@ _CONNECTIONS: Final = 32
 _SERVER_CORE, _CLIENT_CORE = 0, 1
 #: Servers of the bare endpoint.
 _BARE: Final = ("granian", "uvicorn")
+#: Servers at half the service's load; the last one shows what the machine and the load generator take.
+_HALF: Final = {
+    "service": "latency at half the service's load",
+    "granian": "the bare endpoint under granian",
+    "constant": "a constant answer without a framework",
+}
 #: Problems of one batch, the service's limit.
 _BATCH: Final = 10_000
 _LUA: Final = """
@@ -153,7 +160,7 @@ def measure(folder: Path, db: Path, problems: list[Problem], secret: str, second
         assert json.loads(answer)["source"] in ("measured", "stale")
         (folder / "answer.json").write_bytes(answer)
         running = {"service": ours}
-        for name in _BARE:
+        for name in (*_BARE, "constant"):
             running[name] = servers.enter_context(serving_bare(folder / "answer.json", name))
         for server in running.values():
             pin(server.pid)
@@ -161,11 +168,11 @@ def measure(folder: Path, db: Path, problems: list[Problem], secret: str, second
         load = Load(paths, folder, secret, seconds)
         full, half = defaultdict[str, list[Turn]](list), defaultdict[str, list[Turn]](list)
         for _ in range(turns):
-            for name, server in running.items():
-                full[name].append(load.run(server))
+            for name in ("service", *_BARE):
+                full[name].append(load.run(running[name]))
         rate = statistics.median(turn.rate for turn in full["service"]) / 2
         for _ in range(turns):
-            for name in ("service", "granian"):
+            for name in _HALF:
                 half[name].append(load.paced(running[name], rate))
         return Figures(
             ours.seconds_to_ready, full, half, [batch_ms(http, problems, turn) for turn in range(15)],
@@ -211,12 +218,12 @@ def report(found: Figures, bests: int) -> list[str]:
         ]
     return [
         *lines,
-        f"| latency at half the service's load, {half('service', 'rate'):,.0f} requests/s: p50, p99 "
-        f"| {half('service', 'p50_ms'):.2f} ms, {half('service', 'p99_ms'):.2f} ms; other processes used "
-        f"{half('service', 'others_percent'):.0f} % of a core |",
-        f"| the bare endpoint under granian at {half('granian', 'rate'):,.0f} requests/s: p50, p99 "
-        f"| {half('granian', 'p50_ms'):.2f} ms, {half('granian', 'p99_ms'):.2f} ms; others "
-        f"{half('granian', 'others_percent'):.0f} % |",
+        *(
+            f"| {told}, {half(name, 'rate'):,.0f} requests/s at random moments: p50, p99 "
+            f"| {half(name, 'p50_ms'):.2f} ms, {half(name, 'p99_ms'):.2f} ms; {half(name, 'cpu_us'):.0f} µs of "
+            f"processor time each; others {half(name, 'others_percent'):.0f} % of a core |"
+            for name, told in _HALF.items()
+        ),
         f"| POST /v1/best:batch, {min(_BATCH, bests):,} problems, {batches[0][1] / 1e6:.0f} MB of answers, to the last "
         f"byte: median, worst of {len(batches)} | {statistics.median(ms for ms, _ in batches):.0f} ms, "
         f"{max(ms for ms, _ in batches):.0f} ms |",

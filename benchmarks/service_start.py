@@ -9,6 +9,7 @@ one after the other; the pages are asked for at the moment when the service says
 from __future__ import annotations
 
 import argparse
+import compileall
 import os
 import random
 import statistics
@@ -25,7 +26,7 @@ import httpx2
 import psutil
 
 from benchmarks.postgres import running_postgres
-from benchmarks.published import add_out, publish
+from benchmarks.published import ROOT, add_out, publish
 from benchmarks.service_table import DEVICE, fill
 from benchmarks.serving import serving
 from space.registry import problem_from_key
@@ -73,6 +74,9 @@ def main() -> None:
     options.add_argument("--turns", type=int, default=3, help="starts of each service")
     add_out(options)
     given = options.parse_args()
+    for package in ("space", "workers", "tuner", "api", "gemmtune"):
+        # As pip does when it installs.
+        compileall.compile_dir(ROOT / package, quiet=1)
     lines = []
     with tempfile.TemporaryDirectory() as name:
         for kind in given.stores:
@@ -88,7 +92,7 @@ def main() -> None:
 def measure(url: str, folder: Path) -> Start:
     """One start of the service on a filled store."""
     with Store.open(url) as store:
-        keys = [row.key for _, _, rows in store.best_index(100_000) for row in rows]
+        keys = [key for _, _, rows in store.best_index(100_000) for key, *_ in rows]
         _, secret = tokens.make(store, f"start-{time.time_ns()}", ["read"])
     chosen = random.Random(0).sample(keys, min(_ASKED, len(keys)))
     paths = iter([f"/v1/best?{urlencode(problem_from_key(key).fields())}" for key in chosen])

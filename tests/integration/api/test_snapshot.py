@@ -110,6 +110,20 @@ class TestSnapshot:
             assert [len(app.state.follower.snapshot), app.state.follower.snapshot.version] == [1, 1]
 
 
+    def test_the_first_page_and_answers_from_all_over_are_rendered_first(
+        self, own_store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("api.snapshot_follower._FIRST_PAGE", 3)
+        monkeypatch.setattr("api.snapshot_follower._RENDERED_AT_FIRST", 2)
+        for m in range(64, 64 * 11, 64):
+            keep_best(own_store, Gemm(m, 256, 256))
+        follower = create_app(own_store).state.follower
+        follower.poll()
+        known = follower.snapshot.devices[DEVICE]
+        rendered = [place for place, key in enumerate(known.keys) if isinstance(known.held[key], CachedBest)]
+        assert rendered == [0, 1, 2, 5]
+
+
 class TestTheShortWay:
     @given(
         shape=st.sampled_from([*SHAPES, (64, 64, 64), (5, 5, 5)]),
