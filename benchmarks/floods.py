@@ -6,8 +6,9 @@ Each flood hits a service of its own, run as users run it. Another client with a
 hundred times a second, and opens a new connection for every twentieth question. Its times count from when a question
 was due, so that a pause of the service is seen as often as questions fall into it. A worker sends heartbeats meanwhile.
 
-The service has one core to itself. The attacker, niced, shares the other with the clients, as long as it is on this
-machine; two controls tell what that alone costs them: no attacker, and one that only keeps its core busy.
+The service has one core to itself. The attacker shares the other with the clients, as long as it is on this machine,
+and runs only while they leave it idle. Three controls tell what that alone costs them: no attacker, one that only keeps
+its core busy, and one that opens connections to a port that nobody serves.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -48,7 +50,12 @@ _SERVICE_CORE, _CLIENT_CORE = 0, 1
 _CONTROLS: Final = {
     "none": "Control: nobody attacks",
     "busy": "Control: the attacker keeps its core busy and sends nothing",
+    "elsewhere": "Control: the attacker opens 3,000 connections to a port that nobody serves",
 }
+#: Fewer than the kernel's queue of connections that nobody accepts.
+_ELSEWHERE: Final = 3_000
+#: The attacker's priority: below everything else.
+_IDLE: Final = ("chrt", "--idle", "0")
 _BEAT_SECONDS: Final = 0.5
 _FACTS: Final = {"name": "NVIDIA H200", "arch": "sm_90a", "kind": "recorded", "uuid": "made-up", "driver": "made up",
                  "sm_count": 132, "l2_bytes": 62_914_560}  # fmt: skip
@@ -275,10 +282,14 @@ def attack(name: str, port: int, prepared: Prepared, seconds: float, count: int 
         time.sleep(seconds)
         return {}
     if name == "busy":
-        spinning = ["nice", "-n", "19", "timeout", str(seconds), sys.executable, "-c", "while True: pass"]
+        spinning = [*_IDLE, "timeout", str(seconds), sys.executable, "-c", "while True: pass"]
         subprocess.run(spinning, check=False)
         return {}
-    command = ["nice", "-n", "19", sys.executable, "-m", "benchmarks.attacks", name, "--port", str(port)]
+    if name == "elsewhere":
+        with socket.create_server(("127.0.0.1", 0), backlog=2 * _ELSEWHERE) as unserved:
+            attack("idle", unserved.getsockname()[1], prepared, seconds, _ELSEWHERE)
+        return {}
+    command = [*_IDLE, sys.executable, "-m", "benchmarks.attacks", name, "--port", str(port)]
     command += ["--seconds", str(seconds), "--secret", prepared.attacker, "--path", prepared.paths[0]]
     command += ["--count", str(count)] if count else []
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=seconds + 600)
