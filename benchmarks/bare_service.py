@@ -13,6 +13,7 @@ import gc
 import socket
 import sys
 from pathlib import Path
+from typing import cast
 
 import uvicorn
 import uvloop
@@ -45,8 +46,8 @@ class Constant(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keeps the connection."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        self._transport = transport
+        # uvloop's transports are of no class of asyncio's.
+        self._transport = cast(asyncio.WriteTransport, transport)
 
     def data_received(self, data: bytes) -> None:
         """Answers; a head arrives in one part."""
