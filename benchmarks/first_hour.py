@@ -24,6 +24,7 @@ _COMMANDS: Final = (
     ("`gemmtune --version`", ("--version",), True),
     ("`gemmtune best 4096x4096x4096`, from the store", ("best", "4096x4096x4096"), True),
     ("the same from the recordings", ("best", "4096x4096x4096"), False),
+    ("`gemmtune best 3333x4444x2048`, predicted", ("best", "3333x4444x2048"), False),
 )
 #: Variables that a new user has not set.
 _WITHOUT: Final = tuple(
