@@ -34,8 +34,13 @@ def interrupted(shell: Shell, words: tuple[str, ...]) -> Ran:
             os.kill(os.getpid(), signal.SIGINT)
         return replay(self, config)
 
-    with patch.object(RecordedRound, "_replayed", replayed):
-        stopped = shell(*words)
+    # Whoever starts the tests in the background makes them ignore the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with patch.object(RecordedRound, "_replayed", replayed):
+            stopped = shell(*words)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert stopped.code == 130, stopped.err
     return stopped
 
