@@ -35,7 +35,7 @@ from space.problem import Problem
 from tuner.evidence.store import Store
 from tuner.settings import database_url
 
-_TURNS: Final = 6
+_TURNS: Final = 12
 _REPEATS: Final = 7
 #: A fleet of eight GPUs ends a round about this often.
 _COMMIT_SECONDS: Final = 2.0

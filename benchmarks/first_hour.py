@@ -28,7 +28,9 @@ _COMMANDS: Final = (
 )
 #: Variables that a new user has not set.
 _WITHOUT: Final = tuple(
-    word for name in ("VIRTUAL_ENV", "PYTHONPATH", "GEMMTUNE_DB", "GEMMTUNE_CACHE_DIR") for word in ("--unset", name)
+    word
+    for name in ("VIRTUAL_ENV", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "GEMMTUNE_DB", "GEMMTUNE_CACHE_DIR")
+    for word in ("--unset", name)
 )
 
 
