@@ -22,7 +22,8 @@ PROGRAMS: Final = ("python",)
 #: Why a block is not run where the documentation is tested.
 GPU: Final = "needs a GPU"
 MINUTE: Final = "takes a minute"
-NEEDS: Final = (GPU, "needs a GPU for minutes", "needs a GPU and PyTorch", "needs PyTorch", "needs a container engine",
+PYTORCH: Final = "needs PyTorch"
+NEEDS: Final = (GPU, "needs a GPU for minutes", "needs a GPU and PyTorch", PYTORCH, "needs a container engine",
                 "needs a network", "needs several machines", MINUTE)  # fmt: skip
 #: The mark of a stream that ends with the reader's patience.
 ENDLESS: Final = "does not end"
