@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not in the lock files: `make test-torch` installs it")
 pytest.importorskip("transformers", reason="transformers is not in the lock files: `make test-torch` installs it")
 
-from gemmtune.torch import configure  # noqa: E402
-from tests.integration.torch.test_model_shapes import MODELS  # noqa: E402
-from tests.journeys.terminal import Terminal  # noqa: E402
-from tests.journeys.test_pages import assert_as_printed  # noqa: E402
-from tests.pages import PAGES, PYTORCH, Block, blocks  # noqa: E402
+from gemmtune.torch import configure
+from tests.integration.torch.test_model_shapes import MODELS
+from tests.journeys.terminal import Terminal
+from tests.journeys.test_pages import assert_as_printed
+from tests.pages import PAGES, PYTORCH, Block, blocks
 
 NEEDY = [block for page in PAGES for block in blocks(page) if block.mark == PYTORCH]
 
