@@ -310,7 +310,7 @@ def test_graphs_of_torch_compile_hold_our_kernels(captures_alone: installed.Inst
     torch._dynamo.reset()
 
 
-# make_graphed_callables keeps the outputs of its last warm-up, and so leaves of that stream (torch 2.13, cuda/graphs.py).
+# make_graphed_callables keeps the outputs of its last warm-up, and so the leaves of that stream (torch 2.13).
 @pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream does not match")
 def test_graphed_callables_and_their_gradients(captures_alone: installed.Installed) -> None:
     layer = torch.nn.Linear(1024, 512, device="cuda", dtype=BF16)
