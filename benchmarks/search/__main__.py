@@ -135,9 +135,10 @@ def _about(setting: Setting, places: Sequence[int], given: argparse.Namespace) -
     sizes = [len(setting.replays[place].configs) for place in places]
     return (
         f"{len(sizes)} problems recorded on {setting.replays[0].device}, {min(sizes)} to {max(sizes)} candidates each. "
-        f"Cells: share of the fastest recorded candidate, geometric mean / 5th percentile over problems and seeds. "
-        f"A candidate's time is its median, and what the finals made of it where it was in them, on the screen's "
-        f"scale. `guided` learns from the other problems only (`class left out`: from the other classes only), "
+        f"Cells: share of the fastest recorded candidate, geometric mean / 5th percentile / worst over problems and "
+        f"seeds. A candidate's time is its median, and what the finals made of it where it was in them, on the "
+        f"screen's scale. `guided` learns from the other problems only (`tenth left out`: without a tenth of all "
+        f"shapes, this one among them; `class left out`: from the other classes only), "
         f"measures in the batches of a study and differs by the forest's seed ({given.model_seeds}; how far forests "
         f"are to be believed is judged once for each problem left out, on the problems that teach). "
         f"`to 2 %` counts a run that never was within 2 % as {given.most}."

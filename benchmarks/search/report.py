@@ -34,6 +34,11 @@ class Curves:
         return np.asarray(np.quantile(self.shares, 0.05, axis=0))
 
     @property
+    def worst(self) -> Floats:
+        """The worst of all problems and seeds."""
+        return np.asarray(self.shares.min(axis=0))
+
+    @property
     def to_within(self) -> Floats:
         """Measurements of each run until it was within 2 %, or its length if it never was."""
         reached = self.shares >= WITHIN
@@ -47,12 +52,14 @@ class Curves:
 
 
 def table(curves: Mapping[str, Curves], runs: Mapping[str, int]) -> str:
-    """Geometric mean / 5th percentile at each number shown, and how many it takes to be within 2 %."""
+    """Geometric mean / 5th percentile / worst at each number shown, and how many it takes to be within 2 %."""
     shown = [count for count in SHOWN if all(count <= each.shares.shape[1] for each in curves.values())]
     head = ["strategy", "runs", *(str(count) for count in shown), "to 2 %: mean", "median", "never"]
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for name, each in curves.items():
-        cells = [f"{each.mean[count - 1]:.3f} / {each.low[count - 1]:.3f}" for count in shown]
+        cells = [
+            f"{each.mean[count - 1]:.3f} / {each.low[count - 1]:.3f} / {each.worst[count - 1]:.3f}" for count in shown
+        ]
         within = each.to_within
         ends = [f"{within.mean():.1f}", f"{np.median(within):.0f}", f"{each.never_within:.0%}"]
         lines.append("| " + " | ".join([name, str(runs[name]), *cells, *ends]) + " |")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from benchmarks.search.replay import Replay, class_of
 from space.config import Config
 from space.family import Family
+from space.kinds.gemm import Gemm
 from tuner.evidence.kinship import kind_of, octaves, reaches
 from tuner.prediction.learned import LearnedModel
 from tuner.prediction.train import TREES, Judgement, judge, train
@@ -64,6 +66,16 @@ Split = Callable[[Replay, Sequence[Replay]], tuple[int, ...]]
 def without_problem(replay: Replay, others: Sequence[Replay]) -> tuple[int, ...]:
     """All but those of the same problem."""
     return tuple(place for place, other in enumerate(others) if other.problem != replay.problem)
+
+
+def without_tenth(replay: Replay, others: Sequence[Replay]) -> tuple[int, ...]:
+    """All but those of the same tenth; a shape is in one tenth in all its dtypes and layouts."""
+    return tuple(place for place, other in enumerate(others) if tenth_of(other.problem) != tenth_of(replay.problem))
+
+
+def tenth_of(problem: Gemm) -> int:
+    """A tenth of all problems, by the digits of the shape's checksum."""
+    return crc32(problem.shape.encode()) % 10
 
 
 def without_class(replay: Replay, others: Sequence[Replay]) -> tuple[int, ...]:

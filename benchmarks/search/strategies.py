@@ -12,7 +12,7 @@ from benchmarks.search.deepgemm import rule_order
 from benchmarks.search.kernel_tuner import kernel_tuner_order
 from benchmarks.search.nvmmh import nvmmh_order
 from benchmarks.search.replay import Replay
-from benchmarks.search.setting import Setting, Split, without_class, without_problem
+from benchmarks.search.setting import Setting, Split, without_class, without_problem, without_tenth
 from space.devices import profile_named
 from tuner.studying.guidance import Guidance, order_for
 from tuner.studying.screening import batch_size
@@ -63,12 +63,14 @@ def chance(replay: Replay, setting: Setting, seed: int, most: int) -> list[int]:
 #: Learning strategies with their splits; only their forests depend on the seed.
 SPLITS: Final[dict[str, Split]] = {
     "guided": without_problem,
+    "guided, tenth left out": without_tenth,
     "guided, class left out": without_class,
     "learned order": without_problem,
     "learned order, class left out": without_class,
 }
 STRATEGIES: Final[dict[str, Strategy]] = {
     "guided": guided(SPLITS["guided"]),
+    "guided, tenth left out": guided(SPLITS["guided, tenth left out"]),
     "guided, class left out": guided(SPLITS["guided, class left out"]),
     "guided, analytic": guided(None),
     "learned order": ranked(SPLITS["learned order"]),
