@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from anyio import CapacityLimiter, to_thread
@@ -47,6 +47,35 @@ class ConcurrencyLimit:
     def is_wanted(self) -> bool:
         """Whether calls wait for a slot."""
         return self._limiter.statistics().tasks_waiting > 0
+
+
+class SharedCalls:
+    """Calls on one event loop that requests share: one that has not begun yet serves every request that waits for it.
+
+    A commit makes all open pages ask the same within milliseconds: the first request's call runs, and all others share
+    the next one. No request gets an answer that is older than itself.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, asyncio.Task[Any]] = {}
+        self._turns: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
+
+    async def run(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
+        """Returns or raises what `call` does, or another call with the same key that begins later than now."""
+        task: asyncio.Task[T] | None = self._waiting.get(key)
+        if task is None:
+            task = self._waiting[key] = asyncio.create_task(self._in_turn(key, call))
+            # A failure is known even if every client has left.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        # The others still wait if one client leaves.
+        return await asyncio.shield(task)
+
+    async def _in_turn(self, key: Hashable, call: Callable[[], Awaitable[T]]) -> T:
+        if (turn := self._turns.get(key)) is None:
+            turn = self._turns[key] = asyncio.Lock()
+        async with turn:
+            del self._waiting[key]
+            return await call()
 
 
 class CallerSlots:

@@ -2,8 +2,9 @@
 
     python -m benchmarks.open_pages PORT DEVICE KEY
 
-Half of them show all problems, and ask for the columns anew at each new best; half show the problem with this key, and
-ask after each batch whether a measurement is theirs. They say `open` when all streams are, and end with their input.
+Half of them show all problems, and ask at each new best for the rows that have changed; half show the problem with this
+key, and ask for its measurements whenever an event names it. They say `open` when all streams are, and end with their
+input.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from contextlib import contextmanager
 from typing import Final
 from urllib.parse import quote
 
+import zstandard
+
 PAGES: Final = 20
 _ZSTD: Final = {"Accept-Encoding": "zstd"}
+_MOST_BYTES: Final = 64 * 2**20
 
 
 @contextmanager
@@ -42,13 +46,12 @@ class _Page:
 
     Args:
         place: gives it an address of its own, as another person has.
-        event: the event after which it asks.
-        path: what it then asks for.
+        key: the problem that it shows; empty for all.
     """
 
-    def __init__(self, port: int, place: int, device: str, event: str, path: str) -> None:
-        self._source, self._port, self._event, self._path = (f"127.0.0.{2 + place}", 0), port, event, path
-        self._asking, self._etag = self._connection(), ""
+    def __init__(self, port: int, place: int, device: str, key: str) -> None:
+        self._source, self._port, self._device, self._key = (f"127.0.0.{2 + place}", 0), port, device, key
+        self._asking, self._etag, self._version = self._connection(), "", 0
         stream = self._connection()
         stream.request("GET", f"/v1/events?device={quote(device)}")
         self._stream = stream.getresponse()
@@ -60,16 +63,31 @@ class _Page:
     def follow(self) -> None:
         """Asks once, and again after each of its events."""
         self._ask()
+        event = b""
         while line := self._stream.readline():
-            if line.strip() == f"event: {self._event}".encode():
+            if line.startswith(b"event: "):
+                event = line[7:].strip()
+            elif line.startswith(b"data: ") and self._concerns(event, line[6:]):
                 self._ask()
 
+    def _concerns(self, event: bytes, data: bytes) -> bool:
+        if not self._key:
+            return event == b"best"
+        return event == b"measurements" and self._key in (json.loads(data)["problems"] or [self._key])
+
     def _ask(self) -> None:
-        self._asking.request("GET", self._path, headers=_ZSTD | ({"If-None-Match": self._etag} if self._etag else {}))
+        path = f"/v1/bests:columns?device={quote(self._device)}&after={self._version}"
+        if self._key:
+            path = f"/v1/measurements:columns?problem={quote(self._key)}&device={quote(self._device)}&limit=150000"
+        self._asking.request("GET", path, headers=_ZSTD | ({"If-None-Match": self._etag} if self._etag else {}))
         answer = self._asking.getresponse()
-        answer.read()
+        body = answer.read()
         assert answer.status in (200, 304), answer.status
         self._etag = answer.headers.get("ETag", "")
+        if not self._key:
+            if answer.headers.get("Content-Encoding") == "zstd":
+                body = zstandard.ZstdDecompressor().decompress(body, max_output_size=_MOST_BYTES)
+            self._version = json.loads(body)["version"]
 
 
 def main() -> None:
@@ -77,15 +95,8 @@ def main() -> None:
     port, device, key = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     # On the machines of people who look, they take no time from the service.
     os.nice(19)
-    last = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
-    last.request("GET", f"/v1/measurements:columns?problem={quote(key)}&limit=1")
-    after = json.loads(last.getresponse().read())["last_id"]
-    asked = [
-        ("best", f"/v1/bests:columns?device={quote(device)}"),
-        ("measurements", f"/v1/measurements:columns?problem={quote(key)}&device={quote(device)}&after={after}&limit=1"),
-    ]
     for place in range(PAGES):
-        page = _Page(port, place, device, *asked[place % len(asked)])
+        page = _Page(port, place, device, key if place % 2 else "")
         threading.Thread(target=page.follow, daemon=True).start()
     print("open", flush=True)
     sys.stdin.read()

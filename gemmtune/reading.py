@@ -18,9 +18,14 @@ class Reading:
 
     _service: ServiceClient
 
-    def best_columns(self, device: str, policy: str | None = None) -> Document:
-        """Every best of a device, column by column; `policy` chooses what the times stand for."""
-        return self._ask("/v1/bests:columns", device=device, policy=policy)
+    def best_columns(self, device: str, policy: str | None = None, *, after: int = 0) -> Document:
+        """Every best of a device, column by column.
+
+        Args:
+            policy: what the times stand for.
+            after: `version` of an earlier answer; only rows that changed since are read.
+        """
+        return self._ask("/v1/bests:columns", device=device, policy=policy, after=after)
 
     def measurement_columns(
         self, *, problem: str | None = None, device: str | None = None, campaign: int | None = None,

@@ -28,6 +28,9 @@ class BestColumnsQuery(Strict):
 
     device: DeviceName
     policy: Policy | Absent = None
+    after: Annotated[
+        int, Field(ge=0, lt=2**31, description="`version` of an earlier answer: only rows that changed since")
+    ] = 0
 
 
 class GainOut(BaseModel):
@@ -110,7 +113,10 @@ class BestColumnsOut(Columnar):
     """Every best of a device."""
 
     device: str
-    version: int
+    version: int = Field(description="`after` of the next question")
+    changed: list[str] | None = Field(
+        description="keys of the problems whose bests are new, better or gone since `after`; null: all rows are here"
+    )
     gain: GainsOut
     columns: BestTableOut
     fields: dict[str, Coded[Any]] = Field(description="further fields of the problems")
@@ -159,16 +165,20 @@ async def get_drift(request: Request, device: DevicePath, views: ViewsDependency
 async def list_best_columns(
     request: Request, query: Annotated[BestColumnsQuery, Query()], views: ViewsDependency
 ) -> Response:
-    """Every served best of a device, or those of one policy, as columns; compressed, with an ETag."""
+    """Every served best of a device, or those of one policy, as columns; compressed, with an ETag.
+
+    With `after`, replace the rows of the problems in `changed` by those in the answer. If `changed` is null (too much
+    has changed, or the store was restored), the answer has all rows.
+    """
     policy = query.policy.value if query.policy else None
 
     def make() -> Rendered:
-        found = views.bests(query.device, policy)
+        found = views.bests(query.device, policy, query.after)
         if found is None:
             raise unknown(request, query.device)
         return found
 
-    return await views.answer(request, make)
+    return await views.answer(request, ("bests", query.device, policy, query.after), make)
 
 
 def unknown(request: Request, device: str) -> HttpError:

@@ -175,4 +175,7 @@ async def list_failures(request: Request, query: Annotated[FailuresQuery, Query(
 )  # fmt: skip
 async def list_campaign_problem_columns(request: Request, campaign_id: CampaignId, views: ViewsDependency) -> Response:
     """A campaign's problems as columns: status, gain, and what they took; compressed, with an ETag."""
-    return await views.answer(request, lambda: Rendered.of(campaigns.problem_columns(views.store, campaign_id)))
+    return await views.answer(
+        request, ("campaign's problems", campaign_id),
+        lambda: Rendered.of(campaigns.problem_columns(views.store, campaign_id)),
+    )  # fmt: skip

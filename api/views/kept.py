@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from fastapi import Depends, FastAPI, Request, Response
 from pydantic import BaseModel
 
-from api.concurrency import ConcurrencyLimit
+from api.concurrency import ConcurrencyLimit, SharedCalls
 from api.encoding import Rendered
 from api.snapshot_follower import SnapshotFollower
 from api.views.hub import EventHub
@@ -34,6 +34,8 @@ MOST_BYTES: Final = 64 * 2**20
 CONCURRENT_VIEWS: Final = 2
 #: The columns of a store with at most this many bests are made before the service is ready, in half a second.
 MOST_WARMED: Final = 20_000
+#: Longer bodies are never compressed on the event loop.
+_MOST_INLINE: Final = 2**15
 #: Between two looks whether the service stops.
 _POLL_SECONDS: Final = 0.1
 _log = logging.getLogger("gemmtune.views")
@@ -105,7 +107,7 @@ class Views:
         self.counts, self.counted = ConcurrencyLimit(1), dict[tuple[str, str, str | None], dict[str, Any]]()
         self.funnels = dict[tuple[str, str, bool], tuple[Step, ...]]()
         self.warmed = threading.Event()
-        self._limit, self._slow = ConcurrencyLimit(CONCURRENT_VIEWS), ConcurrencyLimit(1)
+        self._limit, self._slow, self._shared = ConcurrencyLimit(CONCURRENT_VIEWS), ConcurrencyLimit(1), SharedCalls()
 
     def warm(self, follower: SnapshotFollower, stopping: threading.Event) -> None:
         """Makes the columns of a store that is not large, as soon as its bests are indexed."""
@@ -123,11 +125,20 @@ class Views:
             _log.error("the columns are not made yet: %s", error, exc_info=not isinstance(error, StoreError))
         self.warmed.set()
 
-    def bests(self, device: str, policy: str | None) -> Rendered | None:
+    def bests(self, device: str, policy: str | None, after: int = 0) -> Rendered | None:
         """`GET /v1/bests:columns`; None without a best."""
         known = self.best_columns.of(device)
         if not len(known):
             return None
+        if after:
+            # All open pages ask for what the last commit changed: one document is kept, not one for each `after`.
+            return self.kept.get(
+                ("bests since", device, policy), (known.state, after),
+                lambda: known.since(after, policy) or self._all_bests(known, device, policy),
+            )  # fmt: skip
+        return self._all_bests(known, device, policy)
+
+    def _all_bests(self, known: DeviceColumns, device: str, policy: str | None) -> Rendered:
         written = self._written.setdefault(known, {}).setdefault(policy, WrittenColumns())
         return self.kept.get(("bests", device, policy), known.state, lambda: written.within(known.document(policy)))
 
@@ -153,11 +164,17 @@ class Views:
             made = document()
             return schema.model_validate(made, from_attributes=True).model_dump(mode="json") if schema else made
 
-        return await self.answer(request, lambda: self.kept.get(key, version(), make), slow)
+        return await self.answer(request, key, lambda: self.kept.get(key, version(), make), slow)
 
-    async def answer(self, request: Request, make: Callable[[], Rendered], slow: bool = False) -> Response:
-        """The response to a request for a view that is made each time, or that keeps itself."""
-        return await self.run(lambda: make().response(request), slow)
+    async def answer(
+        self, request: Request, key: Hashable, make: Callable[[], Rendered], slow: bool = False
+    ) -> Response:
+        """The response to a request for a view that is made each time, or that keeps itself; as `keep`."""
+        rendered = await self._shared.run(key, lambda: self.run(make, slow))
+        if rendered.length > _MOST_INLINE:
+            # Its client may want an encoding that is not made yet.
+            return await self.run(lambda: rendered.response(request), slow)
+        return rendered.response(request)
 
     async def run(self, call: Callable[[], T], slow: bool = False) -> T:
         """Runs a call in a thread, when it is its turn.

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select, union
 from sqlalchemy.orm import Session
 
 from space.devices import find_profile
-from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow
+from tuner.evidence.models import BestChangeRow, BestRow, DeviceRow, ProblemRow
 from tuner.evidence.physics import quarantined
 from tuner.evidence.store import Store
 from tuner.views.best_rows import UNKNOWN, Columns, Floats, compare, read, replaced, taken
@@ -29,6 +29,8 @@ MOST_ROWS: Final = 200_000
 MOST_DEVICES: Final = 4
 #: With more changed problems, all are read: that is as quick.
 _MOST_CHANGED: Final = 1_000
+#: With more changed problems a document has all rows: putting so many into a page's columns would hold up the page.
+MOST_SINCE: Final = 200
 #: Kernels are compared for so long at once: some forty.
 _AT_ONCE_SECONDS: Final = 0.02
 _NORMAL: Final = 1.96
@@ -53,6 +55,7 @@ _CHANGED: Final = union(
     .where(BestChangeRow.version > bindparam("version"), BestChangeRow.measurement_id.is_(None),
            DeviceRow.name == bindparam("device")),
 )  # fmt: skip
+_CHANGED_KEYS: Final = select(ProblemRow.id, ProblemRow.key).where(ProblemRow.id.in_(_CHANGED)).order_by(ProblemRow.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,19 +167,41 @@ class DeviceColumns:
     def document(self, policy: str | None = None) -> dict[str, Any]:
         """The columns of a device with bests, as `GET /v1/bests:columns` describes them."""
         with self._lock:
-            return self._document(policy)
+            return self._document(policy, None)
 
-    def _document(self, policy: str | None) -> dict[str, Any]:
+    def since(self, after: int, policy: str | None = None) -> dict[str, Any] | None:
+        """The same columns with the rows alone that changed after a version.
+
+        Returns:
+            None if all rows have to be read: the version is from before a restore, or too much has changed.
+        """
+        with self._lock:
+            if not 0 < after <= self.version or len(self.rows(policy)) > MOST_ROWS:
+                return None
+            with self._store.transaction() as session:
+                found = session.connection().execute(_CHANGED_KEYS, {"version": after, "device": self._device})
+                changed = dict(rows_of(found))
+            return self._document(policy, changed) if len(changed) <= MOST_SINCE else None
+
+    def _document(self, policy: str | None, changed: dict[int, str] | None) -> dict[str, Any]:
+        """A document.
+
+        Args:
+            changed: ids and keys of the problems whose rows it has; None for all.
+        """
         chosen, step = self.rows(policy), 1
         while len(chosen) > step * MOST_ROWS:
             step *= 2
         rows = chosen[::step]
+        if changed is not None:
+            rows = rows[np.isin(self._bests["problem_id"][rows], np.fromiter(changed, np.int64, len(changed)))]
         bests = {name: self._bests[name] for name in _READ}
         bests = bests if len(rows) == len(bests["key"]) else taken(bests, rows)
         bests["config"], configs = self._configs.document(bests["config"])
         return {
             "device": self._device, "version": self.version, "rows": len(rows), "total": len(chosen),
-            "sampled": step > 1, "gain": {name: _gain(self._bests, name, chosen) for name in ("first", "best")},
+            "sampled": step > 1, "changed": None if changed is None else list(changed.values()),
+            "gain": {name: _gain(self._bests, name, chosen) for name in ("first", "best")},
             "columns": self._columns(bests), "fields": self._other_fields(bests), "policies": self._policies(rows),
             "configs": configs, "ceilings": self._ceilings(),
         }  # fmt: skip
@@ -219,8 +244,6 @@ class DeviceColumns:
         for name in policies:
             # Of one problem's rows the first is a GPU's own: it is written last.
             ours = np.flatnonzero((wanted >= 0) & (self._bests["policy"] == name))[::-1]
-            if not len(ours):
-                continue
             at = np.full(len(rows), -1, np.intp)
             at[wanted[ours]] = ours
             missing, at = at < 0, np.maximum(at, 0)

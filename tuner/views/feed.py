@@ -19,10 +19,13 @@ from tuner.evidence.physics import in_range
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns.clock import now
 from tuner.fleet.campaigns.workers import Workers
+from tuner.views.columnar import rows_of
 from tuner.views.rounds import ProgressBoard, facts, selected
 
 #: More changes of bests at once are one event that says how many there are.
 MOST_BESTS: Final = 200
+#: Problems that an event of new measurements names; with more of them it names none.
+MOST_PROBLEMS: Final = 50
 #: Commits may become visible a little out of order: rounds that ended so long before the last look are read again.
 _OVERLAP: Final = timedelta(seconds=5)
 #: Ended rounds whose end was told.
@@ -39,6 +42,11 @@ _WORKERS: Final = select(WorkerRow.id, WorkerRow.status).where(
 )
 _CAMPAIGNS: Final = select(CampaignRow.id, CampaignRow.name, CampaignRow.status).where(
     or_(CampaignRow.status.in_(("running", "paused")), CampaignRow.id.in_(bindparam("seen", expanding=True)))
+)
+_MEASURED: Final = (
+    select(ProblemRow.key)
+    .where(ProblemRow.id.in_(select(MeasurementRow.problem_id).where(MeasurementRow.id > bindparam("last"))))
+    .limit(MOST_PROBLEMS + 1)
 )
 
 
@@ -122,8 +130,14 @@ class Feed:
         last = session.scalar(select(func.max(MeasurementRow.id))) or 0
         new = session.scalar(select(func.count(MeasurementRow.id)).where(MeasurementRow.id > self._last_id)) or 0
         if self._changes and last != self._last_id:
-            yield Event("measurements", {"last_id": last, "count": new})
+            yield Event("measurements", {"last_id": last, "count": new, "problems": self._measured(session)})
         self._last_id = last
+
+    def _measured(self, session: Session) -> list[str] | None:
+        """Keys of the problems with new measurements; None if there are too many, or a restored store counts anew."""
+        found = session.connection().execute(_MEASURED, {"last": self._last_id})
+        keys = [key for (key,) in rows_of(found)]
+        return sorted(keys) if 0 < len(keys) <= MOST_PROBLEMS else None
 
     def _rounds_of(self, session: Session) -> Iterator[Event]:
         moment = now(session)

@@ -40,6 +40,7 @@ declare namespace Api {
     sampled: boolean;
     device: string;
     version: number;
+    changed: string[] | null;
     gain: GainsOut;
     columns: BestTableOut;
     fields: Record<string, Coded_Any_>;

@@ -57,7 +57,7 @@ def test_a_new_best_is_told_once(store: Store, feed: Feed) -> None:
         "device": DEVICE, "problem": PROBLEM.key, "policy": "burst", "version": 0, "time_us": best.median_us,
         "measurement_id": best.winner.id, "family": "sm90_wgmma", "first": 1.1, "best": None,
     }  # fmt: skip
-    assert told[1].data == {"last_id": best.winner.id, "count": 1}
+    assert told[1].data == {"last_id": best.winner.id, "count": 1, "problems": [PROBLEM.key]}
     assert feed.poll() == []
 
 

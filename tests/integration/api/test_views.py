@@ -96,6 +96,16 @@ class TestBests:
         body = http.get("/v1/bests:columns", params={"device": DEVICE, "policy": "chain"}).json()
         assert BestColumnsOut.model_validate(body).rows == 0
 
+    def test_only_changed_rows_are_asked_for(self, http: TestClient) -> None:
+        whole = http.get("/v1/bests:columns", params={"device": OTHER_DEVICE}).json()
+        rest = http.get("/v1/bests:columns", params={"device": OTHER_DEVICE, "after": whole["version"]}).json()
+        assert BestColumnsOut.model_validate(rest).changed == []
+        assert (whole["changed"], rest["rows"], rest["total"]) == (None, 0, whole["rows"])
+        assert rest["policies"].keys() == whole["policies"].keys()
+        assert rest["gain"] == whole["gain"]
+        late = http.get("/v1/bests:columns", params={"device": OTHER_DEVICE, "after": whole["version"] + 1}).json()
+        assert late == whole
+
     def test_they_leave_compressed(self, http: TestClient) -> None:
         answer = http.get("/v1/bests:columns", params={"device": DEVICE}, headers={"Accept-Encoding": "gzip"})
         assert answer.headers["content-encoding"] == "gzip"
@@ -191,7 +201,6 @@ class TestStudies:
         second = http.get("/v1/studies", params=params | {"cursor": first["next"]}).json()
         assert first["items"][0]["id"] > second["items"][0]["id"]
         assert second["next"] is None
-
 
     def test_its_outlook_is_kept_until_more_is_tried(self, http: TestClient, filled: Filled) -> None:
         found = http.get("/v1/studies/2/outlook").json()

@@ -15,7 +15,8 @@ from tuner.fleet.campaigns.campaigns import Campaigns
 from tuner.fleet.campaigns.records import CampaignRequest, RoundProgress, RoundReport
 from tuner.fleet.campaigns.rounds import Rounds
 from tuner.fleet.campaigns.workers import Workers
-from tuner.views import campaigns, studies
+from tuner.views import bests, campaigns, studies
+from tuner.views import feed as feeds
 from tuner.views.bests import BestColumns
 from tuner.views.drift import drift
 from tuner.views.failures import FailureFilter, failures
@@ -72,18 +73,22 @@ def test_the_outlook_of_a_problem_that_no_kernel_takes_is_empty(store: Store) ->
 def test_a_revoked_best_disappears(store: Store) -> None:
     workers, rounds = Workers(store, PATIENT), Rounds(store, PATIENT)
     columns, feed = BestColumns(store), Feed(store, workers, ProgressBoard())
+    problem = Gemm.parse("512x512x512")
     Campaigns(store).create(CampaignRequest("a", (Gemm.parse("512x512x512"),), ((DEVICE, "cuda"),)))
     worker = workers.register("liar", FACTS).worker_id
     task = rounds.claim(worker)
     assert task is not None
     rounds.begin(task.round_id, task.lease, PROVENANCE)
-    problem = Gemm.parse("512x512x512")
     report = (measured(CONFIGS[0], 20.0, problem), measured(CONFIGS[0], 20.0, problem, "final", samples=11))
     rounds.finish(task.round_id, task.lease, RoundReport(report, PROVENANCE, 1.0, "done"))
     keep_best(store)
     assert len(columns.of(DEVICE)) == 2
+    before = columns.of(DEVICE).version
     feed.poll()
     revocations.revoke(store, worker="liar")
+    gone = columns.of(DEVICE).since(before)
+    assert gone is not None
+    assert (gone["changed"], gone["rows"], gone["total"]) == ([problem.key], 0, 1)
     assert columns.of(DEVICE).document()["columns"]["key"] == [PROBLEM.key]
     assert any(event.data.get("removed") for event in feed.poll())
     marked = MeasurementColumns(store).document(Wanted())["columns"]["revoked"]
@@ -92,13 +97,35 @@ def test_a_revoked_best_disappears(store: Store) -> None:
 
 def test_what_changed_stands_where_a_new_reader_finds_it(store: Store) -> None:
     columns = BestColumns(store)
-    shapes = [(512, 256, 256), (64, 256, 256), (8192, 256, 256), (256, 64, 256)]
+    shapes, seen = [(512, 256, 256), (64, 256, 256), (8192, 256, 256), (256, 64, 256)], 0
     for m, n, k in shapes:
         keep_best(store, Gemm(m, n, k))
         shown, new = columns.of(DEVICE).document(), BestColumns(store).of(DEVICE).document()
         assert str(shown["columns"]) == str(new["columns"])
         assert shown["gain"] == new["gain"]
+        since = columns.of(DEVICE).since(seen) if seen else None
+        seen = shown["version"]
+        if since:
+            (row,) = [shown["columns"]["key"].index(key) for key in since["changed"]]
+            assert since["columns"]["key"] == [Gemm(m, n, k).key]
+            assert since["columns"]["time_us"] == shown["columns"]["time_us"][row : row + 1]
     assert shown["columns"]["key"] == sorted(Gemm(*shape).key for shape in shapes)
+
+
+def test_too_many_changes_are_all_rows(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns, feed = BestColumns(store), Feed(store, Workers(store, PATIENT), ProgressBoard())
+    feed.poll()
+    for m in (64, 128, 192):
+        keep_best(store, Gemm(m, 256, 256))
+    known = columns.of(DEVICE)
+    assert known.since(known.version + 1) is None  # the store was restored
+    monkeypatch.setattr(bests, "MOST_SINCE", 1)
+    monkeypatch.setattr(feeds, "MOST_PROBLEMS", 1)
+    assert known.since(known.version - 2) is None
+    found = known.since(known.version - 1)
+    assert found is not None
+    assert found["changed"] == [Gemm(192, 256, 256).key]
+    assert feed.poll()[-1].data["problems"] is None
 
 
 def test_the_fleet(store: Store) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from types import SimpleNamespace
+from unittest.mock import ANY
 
 import pytest
 
 from api import concurrency
-from api.concurrency import CallerSlots, ConcurrencyLimit, Rests
+from api.concurrency import CallerSlots, ConcurrencyLimit, Rests, SharedCalls
 
 
 def test_a_caller_waits_for_its_own_requests_and_for_nobody_elses() -> None:
@@ -32,6 +33,45 @@ def test_a_caller_waits_for_its_own_requests_and_for_nobody_elses() -> None:
         assert held[3] == "many"
         ended.set()
         await asyncio.gather(*tasks[1:])
+
+    asyncio.run(run())
+
+
+def test_requests_share_the_call_that_begins_after_them() -> None:
+    async def run() -> None:
+        shared, begun, go_on = SharedCalls(), list[int](), asyncio.Event()
+
+        async def call() -> int:
+            number = len(begun)
+            begun.append(number)
+            await go_on.wait()
+            return number
+
+        first = asyncio.create_task(shared.run("columns", call))
+        while not begun:
+            await asyncio.sleep(0)
+        late = [asyncio.create_task(shared.run("columns", call)) for _ in range(3)]
+        other = asyncio.create_task(shared.run("others", call))
+        while len(begun) < 2:
+            await asyncio.sleep(0)
+        late[0].cancel()
+        go_on.set()
+        assert await asyncio.gather(first, *late, other, return_exceptions=True) == [0, ANY, 2, 2, 1]
+        assert late[0].cancelled()
+        assert begun == [0, 1, 2]
+
+    asyncio.run(run())
+
+
+def test_a_failure_reaches_every_request_that_shares_it() -> None:
+    async def run() -> None:
+        shared = SharedCalls()
+
+        async def fail() -> None:
+            raise ValueError("no such device")
+
+        found = await asyncio.gather(*(shared.run("a", fail) for _ in range(2)), return_exceptions=True)
+        assert [str(each) for each in found] == ["no such device"] * 2
 
     asyncio.run(run())
 

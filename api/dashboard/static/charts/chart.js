@@ -1,7 +1,7 @@
 // What all charts share: a heading, one sentence, the picture, a walk through its points by keyboard, and a table.
 
 import { theme } from "../lib/theme.js";
-import { html, nothing, render } from "../lib/view.js";
+import { go, html, nothing, render } from "../lib/view.js";
 import { soon } from "./queue.js";
 import { asTable } from "./table.js";
 
@@ -142,6 +142,6 @@ export class Chart extends HTMLElement {
   /** Opens a point's page. @param {number} place */
   open(place) {
     const href = place < 0 ? null : this.point(place)?.href;
-    if (href) document.dispatchEvent(new CustomEvent("gemmtune:go", { detail: href }));
+    if (href) go(href);
   }
 }

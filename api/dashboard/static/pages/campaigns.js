@@ -4,7 +4,7 @@ import { ago, count, duration } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { may } from "../lib/shell.js";
 import { ranked } from "../parts/devices.js";
-import { html, nothing } from "../lib/view.js";
+import { go, html, nothing } from "../lib/view.js";
 
 const STATUS = /** @type {Record<string, [string, string]>} */ ({ running: ["▶", "gain"], paused: ["‖", "tied"], finished: ["✓", "soft"], cancelled: ["✕", "loss"] });
 
@@ -80,7 +80,7 @@ function create(page, form) {
     event.preventDefault();
     void attempt(async () => {
       const campaign = await page.post("/v1/campaigns", body(event.target));
-      document.dispatchEvent(new CustomEvent("gemmtune:go", { detail: `/campaign?id=${campaign.id}` }));
+      go(`/campaign?id=${campaign.id}`);
     });
   };
   const { estimate } = form;

@@ -2,8 +2,8 @@
 
 import "../charts/lines.js";
 import { number, percent, us } from "../lib/format.js";
-import { headline } from "../parts/knobs.js";
-import { html, nothing } from "../lib/view.js";
+import { headline } from "../parts/facts.js";
+import { go, html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
 
 const SOURCES = /** @type {Record<string, [string, string]>} */ ({ measured: ["gain", "●"], stale: ["tie", "†"], recorded: ["other", "▲"], nearest: ["tie", "◆"], predicted: ["mark", "○"], default: ["soft", "■"], none: ["loss", "✕"] });
@@ -21,7 +21,7 @@ export async function open(page) {
   if (!asked.n) Object.assign(asked, Object.fromEntries(fields.map((name) => [name, example[name] ?? example.example?.[name] ?? ""])));
   page.show(() => html`<h1>Does one weight behave at every M?</h1>`);
   const answer = await page.get("/v1/ladder", { ...asked, m: 1, device: device || undefined, ms: page.param("ms") });
-  const choose = (/** @type {any} */ event) => document.dispatchEvent(new CustomEvent("gemmtune:go", { detail: `/ladder?${event.target.value}` }));
+  const choose = (/** @type {any} */ event) => go(`/ladder?${event.target.value}`);
   const made = { chart: chart(answer, asked, device) };
   page.show(() => html`<h1>Does one weight behave at every M?</h1>
     <div class="row"><label>Weight <select @change=${choose}>${choices(weights, asked, device).map(([query, words, on]) => html`<option value=${query} ?selected=${on}>${words}</option>`)}</select></label></div>

@@ -4,7 +4,7 @@ import { address, picture, Refusal } from "../lib/api.js";
 import { knobsOf } from "../lib/configs.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
-import { headline } from "../parts/knobs.js";
+import { headline } from "../parts/facts.js";
 import { ownLinks } from "../parts/own_layouts.js";
 import { problemOf } from "../parts/shape.js";
 

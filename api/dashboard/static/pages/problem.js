@@ -1,13 +1,13 @@
 // Problem: why is this the winner, and how sure?
 
 import { Refusal } from "../lib/api.js";
+import { written } from "../lib/configs.js";
 import { count, number, percent, us, whole } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { parameters, problemFields, title } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { devicesOf } from "../parts/devices.js";
-import { fact, ratioFact } from "../parts/facts.js";
-import { headline, knobChips } from "../parts/knobs.js";
+import { fact, headline, knobChips, ratioFact } from "../parts/facts.js";
 import { ownLayouts } from "../parts/own_layouts.js";
 import { changesCard } from "../parts/problem/changes.js";
 import { clocksCard } from "../parts/problem/clocks.js";
@@ -61,11 +61,7 @@ export async function open(page) {
     if (id) void put("outlook", page.get(`/v1/studies/${id}/outlook`));
     return id ? page.get(`/v1/studies/${id}`) : null;
   };
-  const more = latest(async () => {
-    // Most measurements are of other problems.
-    const { total } = await page.get("/v1/measurements:columns", { ...measured, after: got.measurements?.last_id, limit: 1 });
-    if (total) await put("measurements", columns());
-  });
+  const more = latest(() => put("measurements", columns()));
   const axes = { x: page.param("x", "tile_n"), y: page.param("y", "tile_m") };
   const defaults = async () => {
     const { config } = await answer;
@@ -87,7 +83,7 @@ export async function open(page) {
     await put("space", page.get("/v1/space", { ...asked, x: page.param("x", "tile_n"), y: page.param("y", "tile_m") }));
   };
   page.live({
-    measurements: more,
+    measurements: ({ problems }) => (problems ?? [key]).includes(key) && void more(),
     best: (event) => event.problem === key && void page.get("/v1/best", asked).then((answer) => {
       Object.assign(got, { answer, made: {} });
       page.redraw();
@@ -121,7 +117,7 @@ function body(page, got) {
 function head(page, answer, got) {
   const { evidence } = answer;
   const share = answer.roofline_us && answer.time_us ? answer.roofline_us / answer.time_us : null;
-  const knobs = Object.entries(answer.config?.knobs ?? {}).map(([name, value]) => `${name}=${value}`).join(",");
+  const knobs = answer.config ? written(answer.config) : "";
   const other = got.study?.finals?.find((/** @type {any} */ final) => !final.served && final.measurement_id !== evidence?.measurement_id);
   return html`<p><span class="badge ${answer.source}">${answer.source}</span> ${evidence?.device_kind === "recorded" && answer.source !== "recorded" ? html`<span class="badge recorded">recorded</span>` : nothing}
       ${answer.why}</p>

@@ -2,13 +2,13 @@
 
 import "../charts/forest.js";
 import "../charts/scatter.js";
-import { plain } from "../lib/columns.js";
-import { geometricMean, percent, SIGNS, times, whole } from "../lib/format.js";
+import { merged } from "../lib/columns.js";
+import { geometricMean, percent, SIGNS, times, verdict, whole } from "../lib/format.js";
 import { latest } from "../lib/page.js";
 import { titleOfKey } from "../lib/problem.js";
 import { html, nothing } from "../lib/view.js";
 import { devicePicker, devicesOf } from "../parts/devices.js";
-import { chips, FILTERS, select, unmet } from "../parts/selection.js";
+import { chips, FILTERS, select, unmet, verdicts } from "../parts/selection.js";
 import { forestOf, orders } from "../parts/forest_rows.js";
 import { rooflineOf } from "../parts/roofline.js";
 import { shapesOf } from "../parts/shapes.js";
@@ -24,14 +24,21 @@ export async function open(page) {
   /** What the shown charts were made from; they are made anew only when it changes. */
   let made = /** @type {any} */ ({ of: null });
 
+  let after = 0;
   const load = latest(async () => {
-    table = prepared(await page.get("/v1/bests:columns", { device, policy: page.param("policy") }));
+    const found = await page.get("/v1/bests:columns", { device, policy: page.param("policy"), after });
+    table = prepared(merged(table, found));
+    after = found.version;
     made = { of: null, plots: made.plots };
     page.redraw();
     // Right after an upgrade the service is still comparing kernels.
-    if (table.columns.stale.includes(null)) setTimeout(load, 3000);
+    if (found.columns.stale.includes(null)) setTimeout(all, 3000);
   });
-  page.live({ best: load, hello: load }, { device });
+  const all = () => {
+    after = 0;
+    return load();
+  };
+  page.live({ best: load, hello: all }, { device });
 
   page.show(() => {
     if (!table) return html`<h1>Where do we win, tie, lose?</h1>`;
@@ -60,11 +67,9 @@ export async function open(page) {
 function prepared(table) {
   for (const against of ["first", "best"]) {
     const [low, high] = [table.columns[`${against}_low`], table.columns[`${against}_high`]];
-    const verdicts = new Array(table.rows);
-    for (let row = 0; row < table.rows; row++) verdicts[row] = low[row] === null ? "none" : low[row] > 1 ? "faster" : high[row] < 1 ? "slower" : "tied";
-    table.columns[`${against}_verdict`] = verdicts;
+    table.columns[`${against}_verdict`] = low.map((/** @type {number} */ value, /** @type {number} */ row) => verdict(value, high[row]));
   }
-  table.keys = plain(table.columns.key);
+  table.keys = table.columns.key;
   // Few of thousands of names are shown.
   table.name = (/** @type {number} */ row) => titleOfKey(table.keys[row]);
   return table;
@@ -97,16 +102,16 @@ function headline(table, rows, ratios, against) {
   const logs = ratios.map(Math.log);
   const middle = mean ? Math.log(mean) : 0;
   const error = 1.96 * Math.sqrt(logs.reduce((sum, log) => sum + (log - middle) ** 2, 0) / Math.max(1, logs.length - 1) / Math.max(1, logs.length));
-  const tally = /** @type {Record<string, number>} */ ({ faster: 0, tied: 0, slower: 0, none: 0 });
-  for (const row of rows) tally[table.columns[`${against}_verdict`][row]]++;
-  const verdict = mean === null ? "none" : Math.exp(middle - error) > 1 ? "faster" : Math.exp(middle + error) < 1 ? "slower" : "tied";
+  const [low, high] = [Math.exp(middle - error), Math.exp(middle + error)];
+  const tally = verdicts(rows.map((row) => table.columns[`${against}_verdict`][row]));
+  const word = verdict(low, high);
   const all = rows.length === table.rows;
   return html`<dl class="facts" id="headline">
     <div><dt>${all ? "problems" : `of ${whole(table.rows)} problems selected`}</dt><dd>${whole(rows.length)}</dd></div>
-    ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"}${ratios.length > 1 ? ` (${Math.exp(middle - error).toFixed(3)} – ${Math.exp(middle + error).toFixed(3)})` : ""}</dt>
-      <dd class=${verdict}>${SIGNS[verdict]} ${times(mean)}</dd></div>` : nothing}
-    ${["faster", "tied", "slower", "none"].filter((word) => tally[word]).map((word) => html`
-      <div><dt>${word === "none" ? "without a baseline" : word} (${percent(tally[word] / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${whole(tally[word])}</dd></div>`)}
+    ${mean ? html`<div><dt>geometric mean of ${all ? "all" : "the selection"}${ratios.length > 1 ? ` (${low.toFixed(3)} – ${high.toFixed(3)})` : ""}</dt>
+      <dd class=${word}>${SIGNS[word]} ${times(mean)}</dd></div>` : nothing}
+    ${Object.entries(tally).map(([word, held]) => held ? html`
+      <div><dt>${word === "none" ? "without a baseline" : word} (${percent(held / rows.length)})</dt><dd class=${word}>${SIGNS[word]} ${whole(held)}</dd></div>` : nothing)}
     ${table.sampled ? html`<div><dt>a sample: the store has ${whole(table.total)}</dt><dd>1 in ${Math.round(table.total / table.rows)}</dd></div>` : nothing}
   </dl>`;
 }

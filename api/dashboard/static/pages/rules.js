@@ -2,6 +2,7 @@
 
 import { Refusal } from "../lib/api.js";
 import { html, nothing } from "../lib/view.js";
+import { goWith } from "../parts/shape.js";
 
 /** @param {import("../lib/page.js").Page} page */
 export async function open(page) {
@@ -22,7 +23,7 @@ export async function open(page) {
         <p>${one.kind === "legal" ? "A config that breaks it does not run, or computes garbage." : "A config that breaks it runs, but another is surely as fast."} It reads ${
           one.reads.map((/** @type {string} */ name) => html`<code>${name}</code> `)}</p><p class="soft">Source: ${one.source}</p></section>` : nothing}
       <div class="filters"><label>Find <input type="search" .value=${page.param("find")} placeholder="smem" @input=${(/** @type {any} */ event) => page.set({ find: event.target.value })}></label>
-        <fieldset><legend>Family</legend>${families.map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === family)} @click=${() => go({ family: name === family ? "" : name })}>${name}</button>`)}</fieldset>
+        <fieldset><legend>Family</legend>${families.map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === family)} @click=${() => goWith(page, { family: name === family ? "" : name, id: "" })}>${name}</button>`)}</fieldset>
         <fieldset><legend>Kind</legend>${["legal", "worth"].map((name) => html`<button type="button" class="chip" aria-pressed=${String(name === kind)} @click=${() => page.set({ kind: name === kind ? "" : name })}>${name === "legal" ? "✕ legality" : "◇ worth"}</button>`)}</fieldset></div>
       <section class="card"><div class="scroll" tabindex="0" role="region" aria-label="Rules"><table><caption class="visually-hidden">Rules</caption>
         <thead><tr><th scope="col">Rule</th><th scope="col">Kind</th><th scope="col">Says</th><th scope="col">Source</th></tr></thead>
@@ -30,9 +31,4 @@ export async function open(page) {
           <td class=${`nowrap ${rule.kind === "legal" ? "loss" : "tied"}`}>${rule.kind === "legal" ? "✕ legality" : "◇ worth"}</td><td>${rule.sentence}</td><td class="soft">${rule.source}</td></tr>`)}</tbody></table></div>
         <p class="says">${shown.length} of ${items.length} rules. ✕ Legality: without it a config can’t run. ◇ Worth: it keeps slow configs from being tried.</p></section>`;
   });
-  const go = (/** @type {Record<string, string>} */ changes) => {
-    const query = new URLSearchParams({ ...Object.fromEntries(page.query), ...changes });
-    query.delete("id");
-    document.dispatchEvent(new CustomEvent("gemmtune:go", { detail: `/rules?${query}` }));
-  };
 }

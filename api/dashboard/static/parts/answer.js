@@ -1,12 +1,12 @@
 // The answer to a question: what to run, how fast, from where, and as code.
 
+import { written } from "../lib/configs.js";
 import { number, percent, us } from "../lib/format.js";
-import { title } from "../lib/problem.js";
-import { html, nothing } from "../lib/view.js";
-import { fact, ratioFact } from "./facts.js";
-import { headline, knobChips } from "./knobs.js";
+import { parameters, title } from "../lib/problem.js";
+import { may } from "../lib/shell.js";
+import { go, html, nothing } from "../lib/view.js";
+import { fact, headline, knobChips, ratioFact } from "./facts.js";
 import { snippets } from "./snippets.js";
-import { tuneIt } from "./tune.js";
 
 const TRUST = /** @type {Record<string, string>} */ ({
   measured: "Yes: every element was verified at this size, and the time was measured.",
@@ -46,9 +46,28 @@ export function answered(answer, defaults, page) {
 
 /** @param {any} answer */
 function explainLink(answer) {
-  const knobs = Object.entries(answer.config.knobs).map(([name, value]) => `${name}=${value}`).join(",");
-  return `/explain?${new URLSearchParams({ problem: answer.problem.key, family: answer.config.family, device: answer.device, knobs })}`;
+  return `/explain?${new URLSearchParams({ problem: answer.problem.key, family: answer.config.family, device: answer.device, knobs: written(answer.config) })}`;
 }
 
 /** @param {[number, number] | null} range */
 const interval = (range) => (range ? `${number(range[0])} – ${number(range[1])}` : "unknown");
+
+/** The command that tunes it, or a campaign of one problem for the fleet. @param {any} answer @param {import("../lib/page.js").Page} page */
+function tuneIt(answer, page) {
+  const again = answer.source === "measured";
+  return html`<details ?open=${!again}><summary>${again ? "Tune it again" : "Tune it"}</summary>
+    <pre tabindex="0" aria-label="Command">${answer.tune}</pre>
+    <div class="row centre"><button type="button" ?disabled=${!may("submit")} @click=${create}>Create a campaign for the fleet</button>
+    <span class="note" role="status">${may("submit") ? "" : "Your token lacks the scope submit."}</span></div></details>`;
+
+  async function create(/** @type {any} */ event) {
+    const note = event.currentTarget.parentElement.querySelector("[role=status]");
+    const body = { name: answer.problem.key, problems: [parameters(answer.problem)], devices: [{ name: answer.device }] };
+    try {
+      const campaign = await page.post("/v1/campaigns", body);
+      go(`/campaign?id=${campaign.id}`);
+    } catch (error) {
+      note.textContent = /** @type {Error} */ (error).message;
+    }
+  }
+}

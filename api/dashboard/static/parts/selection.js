@@ -82,7 +82,7 @@ function tallied({ values, at }) {
 }
 
 /** @param {string[]} words a verdict a row @returns {Record<string, number>} */
-function verdicts(words) {
+export function verdicts(words) {
   const tally = /** @type {Record<string, number>} */ ({ faster: 0, tied: 0, slower: 0, none: 0 });
   for (const word of words) tally[word]++;
   return tally;

@@ -1,7 +1,7 @@
 // The problem that a page is about, kept as its key in the URL, and a box to type another one.
 
 import { keyOf, parameters, parse, problemFields, spelled } from "../lib/problem.js";
-import { html } from "../lib/view.js";
+import { go, html } from "../lib/view.js";
 
 const EXAMPLE = "gemm:bf16,bf16,bf16,f32:nt:4096x4096x4096:b1:none";
 
@@ -35,5 +35,5 @@ export function shapeBox(page, text, changed) {
 export function goWith(page, changes) {
   const query = new URLSearchParams(page.query);
   for (const [name, value] of Object.entries(changes)) value ? query.set(name, value) : query.delete(name);
-  document.dispatchEvent(new CustomEvent("gemmtune:go", { detail: `${page.path}?${query}` }));
+  go(`${page.path}?${query}`);
 }
