@@ -1,11 +1,15 @@
-"""Ctrl-C in a tune and in a campaign, parked problems, and a port where something else answers."""
+"""Ctrl-C, a disk that fills, parked problems, and a port where something else answers: in tunes and campaigns."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
@@ -17,7 +21,8 @@ import pytest
 from space.config import Config
 from tests.integration.cli.test_commands import shell_in
 from tests.shell import Ran, Shell
-from tests.support import PROBLEM
+from tests.support import DEVICE, PROBLEM
+from tuner.evidence.store import Store
 from workers.measurement import Measurement
 from workers.recorded import RecordedRound
 
@@ -25,24 +30,43 @@ TUNE = ("tune", PROBLEM.shape, "--device", "recorded:h200")
 CAMPAIGN = ("campaign", "run", "--ladder", "m={} n={} k={}".format(*PROBLEM.extents), "--device", "recorded:h200")
 
 
-def interrupted(shell: Shell, words: tuple[str, ...]) -> Ran:
-    """Sends SIGINT to this process, as a terminal does, once the command has replayed three candidates."""
+def with_third(shell: Shell, words: tuple[str, ...], happen: Callable[[], None]) -> Ran:
+    """Runs a command in which something happens just before the third candidate is replayed."""
     replay, so_far = RecordedRound._replayed, count(1)
 
     def replayed(self: RecordedRound, config: Config) -> Measurement:
         if next(so_far) == 3:
-            os.kill(os.getpid(), signal.SIGINT)
+            happen()
         return replay(self, config)
 
+    with patch.object(RecordedRound, "_replayed", replayed):
+        return shell(*words)
+
+
+def interrupted(shell: Shell, words: tuple[str, ...]) -> Ran:
+    """Sends SIGINT to this process, as a terminal does."""
     # Whoever starts the tests in the background makes them ignore the signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with patch.object(RecordedRound, "_replayed", replayed):
-            stopped = shell(*words)
+        stopped = with_third(shell, words, lambda: os.kill(os.getpid(), signal.SIGINT))
     finally:
         signal.signal(signal.SIGINT, before)
     assert stopped.code == 130, stopped.err
     return stopped
+
+
+@contextmanager
+def filling_disk() -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    """Yields two functions: one makes every further write to a file fail, as on a full disk, one frees space again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(size_bytes: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+
+    try:
+        yield partial(limit, 0), partial(limit, soft)
+    finally:
+        limit(soft)
 
 
 def test_ctrl_c_says_that_the_same_command_resumes_and_it_does(tmp_path: Path) -> None:
@@ -64,6 +88,45 @@ def test_ctrl_c_in_a_campaign_reports_the_round_and_the_same_command_finishes(tm
     assert resumed.code == 0, resumed.err
     assert "campaign 1: " in resumed.out
     assert "1 done" in resumed.out
+
+
+def test_a_disk_that_fills_ends_a_tune_with_one_sentence_and_what_was_measured_is_kept(tmp_path: Path) -> None:
+    shell = shell_in(tmp_path)
+    with filling_disk() as (fill, _):
+        stopped = with_third(shell, TUNE, fill)
+    assert (stopped.code, stopped.out) == (5, "")
+    url = f"sqlite:///{tmp_path}/store.db"
+    assert stopped.sentence.endswith(
+        f"gemmtune: the store {url} can't be used (disk I/O error): free space; everything committed before is kept"
+    )
+    assert "Traceback" not in stopped.err
+    with Store.open(url) as store:
+        assert len(list(store.every(DEVICE))) == 2
+    resumed = shell(*TUNE)
+    assert resumed.code == 0, resumed.err
+    assert "2 from earlier runs" in resumed.err
+
+
+def test_a_disk_that_fills_halts_a_campaign_until_there_is_space(tmp_path: Path) -> None:
+    shell = shell_in(tmp_path)
+    said: list[str] = []
+    with filling_disk() as (fill, free):
+        log = logging.getLogger("gemmtune.agent")
+
+        def hears(record: logging.LogRecord) -> bool:
+            said.append(record.getMessage())
+            free()
+            return True
+
+        log.addFilter(hears)
+        try:
+            ran = with_third(shell, CAMPAIGN, fill)
+        finally:
+            log.removeFilter(hears)
+    assert ran.code == 0, ran.err
+    assert "1 done" in ran.out
+    assert any(line.endswith("free space; everything committed before is kept; trying again") for line in said)
+    assert "Traceback" not in ran.err
 
 
 def test_a_campaign_with_parked_problems_ends_with_6(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ class Agent:
                     raise
                 _log.warning("%s", taken)
             except (Unreachable, StoreError) as error:
-                _log.warning("%s", error)
+                _log.warning("%s; trying again", error)
             tries += 1
             if self._over() or (most_tries is not None and tries >= most_tries):
                 return None

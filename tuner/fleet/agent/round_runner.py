@@ -63,7 +63,7 @@ class RetryWhileHeld:
             except UnstorableValue as error:
                 raise ResultRefused(str(error)) from error
             except (Unreachable, StoreError) as error:
-                _log.warning("%s", error)
+                _log.warning("%s; trying again", error)
             if self._over():
                 raise Abandoned("this worker was told to end, and the service took no report")
             if self._gone.wait(wait):
