@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
@@ -28,6 +28,7 @@ from api.http_errors import responses
 from api.large_bodies import LargeBodyRoute
 from api.pages import PageQuery, page_of
 from api.schemas import Absent, Strict
+from api.streams import count_stream
 from tuner.evidence.store import Store
 from tuner.fleet.campaigns import results
 from tuner.fleet.campaigns.estimate import Estimate, estimate
@@ -176,15 +177,9 @@ async def _check_exists(campaign_id: CampaignId, campaigns: CampaignsDependency,
     await request.app.state.streams.poll(lambda: campaigns.get(campaign_id))
 
 
-async def _count_stream(request: Request) -> AsyncIterator[None]:
-    """Refuses a stream too many; the others count until they end."""
-    with request.app.state.streams.opened(request.state.who):
-        yield
-
-
 @router.get(
     "/v1/campaigns/{campaign_id:int}/events", operation_id="watchCampaign", responses=responses(404),
-    dependencies=[Reader, Depends(_count_stream), Depends(_check_exists)], response_class=EventSourceResponse,
+    dependencies=[Reader, Depends(count_stream), Depends(_check_exists)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_campaign(
     campaign_id: CampaignId,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
 from anyio import to_thread
+from fastapi import Request
 
 from api.http_errors import HttpError
 
@@ -57,3 +58,9 @@ class EventStreams:
             return await to_thread.run_sync(call)
         finally:
             loop.call_later(_REST * (loop.time() - began), self._turn.release)
+
+
+async def count_stream(request: Request) -> AsyncIterator[None]:
+    """A dependency that refuses a stream too many; the others count until they end."""
+    with request.app.state.streams.opened(request.state.who):
+        yield

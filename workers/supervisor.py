@@ -56,7 +56,6 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._to_child = self._from_child = -1
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
-        self.spawned = 0
 
     @property
     def alive(self) -> bool:
@@ -147,7 +146,6 @@ class Supervisor:
         finally:
             os.close(child_reads)
             os.close(child_writes)
-        self.spawned += 1
 
     def _last_words(self) -> str:
         size = self._stderr.seek(0, os.SEEK_END)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -13,6 +13,7 @@ from pydantic import Field
 from api.auth import require
 from api.http_errors import responses
 from api.schemas import Absent, DeviceName, Strict
+from api.streams import count_stream
 from api.views.hub import EventHub, moment
 from api.views.measurements import Number
 from tuner.views.feed import Event
@@ -28,14 +29,9 @@ class AllEventsQuery(Strict):
     device: DeviceName | Absent = None
 
 
-async def _count_stream(request: Request) -> AsyncIterator[None]:
-    with request.app.state.streams.opened(request.state.who):
-        yield
-
-
 @router.get(
     "/v1/events", operation_id="watchEverything", responses=responses(),
-    dependencies=[Depends(require("read")), Depends(_count_stream)], response_class=EventSourceResponse,
+    dependencies=[Depends(require("read")), Depends(count_stream)], response_class=EventSourceResponse,
 )  # fmt: skip
 async def watch_everything(
     request: Request,

@@ -11,6 +11,7 @@ from torch.compiler import is_compiling
 from torch.nn import Parameter
 
 from gemmtune.torch import kernels
+from gemmtune.torch.calls import tf32
 from gemmtune.torch.composed import composed
 from gemmtune.torch.kernels import prepared
 from gemmtune.torch.operands import (
@@ -127,7 +128,7 @@ def _on_gpu(
         dtype, device = output_dtype(a, out_dtype), a.get_device()
         scaling = scaling_of(a, b, scale_a, scale_b)
         problem = problem_of(a, b, bias, source, alpha, activation, dtype, promoted, scaling)
-        forbidden = _EXACT if a.dtype is torch.float32 and not _tf32() else ""
+        forbidden = _EXACT if a.dtype is torch.float32 and not tf32() else ""
         with torch.cuda.device(device):
             call = kernels.prepare(
                 key, problem, device, output_shape(a, b), dtype, activation, forbidden, strides=strides_of(a, b)
@@ -147,16 +148,11 @@ def _kind(
     )  # fmt: skip
     if bias is source is scale_a is scale_b is None and dtype is not torch.float32:
         return kind
-    return kind, _key(bias), _key(source), _key(scale_a), _key(scale_b), _tf32()
+    return kind, _key(bias), _key(source), _key(scale_a), _key(scale_b), tf32()
 
 
 def _key(tensor: Tensor | None) -> object:
     return tensor if tensor is None else (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
-
-
-def _tf32() -> bool:
-    """Whether the user allows f32 products in tf32, with 10 bits of mantissa."""
-    return bool(torch.get_float32_matmul_precision() != "highest")
 
 
 def _on_cpu(

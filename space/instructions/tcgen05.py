@@ -2,9 +2,9 @@
 
 Shapes, types and major modes are in a run-time register, the instruction descriptor. The compiler checks only kind,
 `cta_group` and scale vector, and an illegal shape is undefined behaviour on the GPU: these tables are the only guard.
- Source: PTX ISA 9.0 §9.7.16.2.1 table 39 (kinds and shapes), §9.7.16.10.1 tables 51
-and 52 (major modes, N of a transposed 8-bit B), §9.7.16.10.7.1 table 57 (block scales). Left out: sparse
-forms, and K = 96 of `mxf4`, which sm_100a lacks.
+Source: PTX ISA 9.0 §9.7.16.2.1 table 39 (kinds and shapes), §9.7.16.10.1 tables 51 and 52 (major modes, N of a
+transposed 8-bit B), §9.7.16.10.7.1 table 57 (block scales). Left out: sparse forms, and K = 96 of `mxf4`, which sm_100a
+lacks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from space.arch import ARCHS as TARGETS
 from space.elements import element_bits
 from space.instructions.operand import ANY_MAJOR, INT8, K_MAJOR, NARROW, Major, accumulator_of
 
@@ -21,9 +20,7 @@ ARCHS: Final = ("sm_100a", "sm_103a")
 INTEGER_ARCHS: Final = ("sm_100a",)
 SOURCE: Final = "PTX ISA 9.0 §9.7.16.2.1 table 39, tcgen05.mma"
 
-#: Tensor memory of one SM: lanes × columns of 32 bits, allocated in powers of two (§9.7.16.1, §9.7.16.7.1).
-TMEM_LANES: Final = 128
-TMEM_COLUMNS: Final = TARGETS[ARCHS[0]].tmem_columns
+#: Columns of tensor memory that a block may allocate (§9.7.16.7.1).
 TMEM_ALLOCATIONS: Final = (32, 64, 128, 256, 512)
 #: Columns-per-thread factors of `tcgen05.ld` and `tcgen05.st` by shape (§9.7.16.8): a thread reads ≤ 128 registers.
 TMEM_LOAD_REPEATS: Final[dict[str, tuple[int, ...]]] = {
@@ -102,14 +99,6 @@ class Tcgen05:
         return f"{name}.block_scale.scale_vec::{self.scale_vec}X" if self.scale_vec else name
 
 
-def accumulator_stages(n: int) -> int:
-    """Accumulators of 128 rows per block and `n` columns that fit in tensor memory: two for N = 256.
-
-    Each takes `n` 32-bit columns, whatever its dtype (§9.7.16.10.5, layouts A and D).
-    """
-    return TMEM_COLUMNS // n
-
-
 def _dense(kind: str, a: str, b: str, acc: str, n_one: tuple[int, ...] = _STEP_8,
            n_two: tuple[int, ...] = _STEP_16) -> tuple[Tcgen05, ...]:  # fmt: skip
     """The three forms of a kind without block scales: one block, two blocks, weight-stationary."""
@@ -150,4 +139,3 @@ def tcgen05_for(dtype_a: str, dtype_b: str, dtype_acc: str, *, cta_group: int = 
     dtypes = (dtype_a, dtype_b, accumulator_of(dtype_acc))
     return tuple(row for row in TCGEN05 if (row.dtype_a, row.dtype_b, row.dtype_acc) == dtypes
                  and row.cta_group == cta_group)  # fmt: skip
-

@@ -19,10 +19,9 @@ from gemmtune.torch import Refused, configure, gemm, kernels, private, proofs  #
 from gemmtune.torch.composed import composed  # noqa: E402
 from gemmtune.torch.sources import Found  # noqa: E402
 from space.config import Config  # noqa: E402
-from space.explain import is_legal  # noqa: E402
+from space.explain import is_legal, nearest_config  # noqa: E402
 from space.kinds.gemm import Gemm  # noqa: E402
 from space.registry import family_named  # noqa: E402
-from tuner.answering.answers import default_config  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver_present(), reason="no device")]
 
@@ -41,7 +40,7 @@ class Given:
         family = family_named(self.family)
         config: Config | None = family.config({"rows": problem.m, **self.knobs} if family is GEMV else self.knobs)
         if config is not None and not is_legal(family, problem, config):
-            config = default_config(family, problem)
+            config = nearest_config(family, problem, config)
         return Found(config, "planted")
 
 

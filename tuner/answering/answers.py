@@ -16,7 +16,7 @@ from space.config import Config
 from space.devices import DeviceProfile, arch_measured, find_profile, unknown_device
 from space.enumerate import Space, enumerate_space
 from space.errors import FamilyError, ProfileError
-from space.explain import is_legal, nearest_config
+from space.explain import is_legal
 from space.family import Family
 from space.problem import Problem
 from space.rank import rank, roofline_us
@@ -315,8 +315,3 @@ class _Question:
             f"no {self.family.name} config is legal for {self.problem.title}: rules {rules} leave none; "
             "`explain` says why"
         )
-
-
-def default_config(family: Family, problem: Problem) -> Config | None:
-    """The family's defaults, or the legal config nearest to them."""
-    return nearest_config(family, problem, family.config({}))

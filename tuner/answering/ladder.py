@@ -80,14 +80,14 @@ def problems(weight: Problem, ms: Sequence[int] = MS) -> list[Problem]:
     return [weight.resized(m, *weight.extents[1:]) for m in sorted(set(ms))]
 
 
-def cliffs(table: Sequence[Rung], band: float = BAND) -> list[Cliff]:
+def cliffs(table: Sequence[Rung]) -> list[Cliff]:
     """The rungs of one weight that are too slow, worst first; each once, with the witness of its tightest bound."""
     rungs = sorted(table, key=lambda rung: rung.problem.extents[0])
     worst: dict[int, Cliff] = {}
     for place, suspect in enumerate(rungs):
         for kind, bound, witness in _bounds(rungs, place):
             found = worst.get(place)
-            if suspect.time_us > bound * (1 + band) and (found is None or bound < found.bound_us):
+            if suspect.time_us > bound * (1 + BAND) and (found is None or bound < found.bound_us):
                 worst[place] = Cliff(kind, suspect, witness, bound, _again(rungs, place))
     return sorted(worst.values(), key=lambda cliff: cliff.bound_us / cliff.suspect.time_us)
 

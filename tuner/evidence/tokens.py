@@ -72,10 +72,6 @@ class Token:
             return f"token {self.name!r} expired on {self.expires_at:%Y-%m-%d %H:%M} UTC"
         return None
 
-    def may(self, scope: Scope) -> bool:
-        """Whether the token has a scope; `admin` has all."""
-        return scope in self.scopes or Scope.ADMIN in self.scopes
-
 
 def digest_of(secret: str) -> str:
     """SHA-256 of a secret, in hexadecimal."""

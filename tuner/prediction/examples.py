@@ -21,7 +21,7 @@ from space.family import Family
 from space.problem import Problem
 from space.registry import problem_from_key
 from tuner.evidence.store import Store
-from workers.measurement import SCREENING, Measurement, Outcome, Policy
+from workers.measurement import SCREENING, Measurement, Outcome
 from workers.recording import read_recording
 
 #: Fewest correct candidates of a group; fewer say nothing about differences between candidates.
@@ -66,12 +66,12 @@ def from_recordings(folder: Path, family: Family) -> list[Group]:
     return [group for group in groups if len(group.configs) >= LEAST_CANDIDATES]
 
 
-def from_store(store: Store, device: str, family: Family, policy: Policy = SCREENING) -> list[Group]:
+def from_store(store: Store, device: str, family: Family) -> list[Group]:
     """One group per study that ran on a GPU of this model; replays of recordings are skipped."""
     studies: dict[tuple[str, int], list[Measurement]] = {}
     for stored in store.every(device):
         measurement = stored.measurement
-        if measurement.policy is policy and stored.device_kind != "recorded":
+        if measurement.policy is SCREENING and stored.device_kind != "recorded":
             studies.setdefault((measurement.problem_key, stored.study_id), []).append(measurement)
     groups = [
         _group(problem_from_key(key), device, measured, family, f"study {study}")

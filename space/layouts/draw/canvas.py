@@ -41,12 +41,12 @@ class Canvas:
             ink = INK if _luminance(fill) > 0.45 else PAPER
             self._text(x + width / 2, y + height / 2 + fits * 0.35, label, size=fits, fill=ink, anchor="middle")
 
-    def frame(self, x: float, y: float, width: float, height: float, stroke: str = INK, line: float = 1.5) -> None:
+    def frame(self, x: float, y: float, width: float, height: float) -> None:
         """An outline over the cells below it."""
         self._extend(x + width, y + height)
         self._shapes.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{stroke}" '
-            f'stroke-width="{line:g}" class="frame"/>'
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="none" stroke="{INK}" '
+            f'stroke-width="1" class="frame"/>'
         )
 
     def text(

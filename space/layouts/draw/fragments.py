@@ -62,7 +62,7 @@ def _matrix(
     for row in range(0, fragment.rows, 8):
         for column in range(0, fragment.columns, 8):
             deep, across = min(8, fragment.rows - row), min(8, fragment.columns - column)
-            canvas.frame(left + column * width, top + row * height, across * width, deep * height, line=1)
+            canvas.frame(left + column * width, top + row * height, across * width, deep * height)
 
 
 def _element(fragment: Fragment, thread: int, element: int) -> tuple[str, str, str]:
@@ -105,5 +105,5 @@ def scale_factors_svg(factors: ScaleFactors) -> str:
     for lane in range(PARTITION_LANES):
         canvas.text(left - 5, top + (lane + 0.7) * height, str(lane), size=9, fill=FAINT, anchor="end")
     for column in range(factors.columns):
-        canvas.frame(left + 4 * column * width, top, 4 * width, PARTITION_LANES * height, line=1)
+        canvas.frame(left + 4 * column * width, top, 4 * width, PARTITION_LANES * height)
     return canvas.svg()

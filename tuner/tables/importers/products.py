@@ -42,9 +42,8 @@ class Array:
 
 
 def count_product(
-    tally: Tally, operator: str, arrays: Sequence[Array | None], output: str, where: str, tf32: bool, count: int = 1,
-    fast: bool = True,
-) -> None:  # fmt: skip
+    tally: Tally, operator: str, arrays: Sequence[Array | None], output: str, where: str, tf32: bool, fast: bool = True
+) -> None:
     """Counts one product, or the reason why it is none of ours.
 
     Args:
@@ -55,9 +54,9 @@ def count_product(
     """
     found = problem_of(operator, arrays, output, tf32, fast)
     if isinstance(found, str):
-        tally.leave_out(found, count)
+        tally.leave_out(found)
         return
-    tally.add(found, count, where)
+    tally.add(found, 1, where)
     first = OPERATORS[operator]
     if any(array is not None and not _dense(array) for array in arrays[first : first + 2]):
         tally.note(APART)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from space.arch import ARCHS
 from space.elements import element_bits
 from space.instructions.tcgen05 import (
     TCGEN05,
     TMEM_ALLOCATIONS,
-    TMEM_COLUMNS,
     TMEM_LOAD_REPEATS,
     Tcgen05,
-    accumulator_stages,
     tcgen05_for,
 )
 
@@ -111,9 +110,8 @@ def test_an_illegal_m_or_major_has_no_n() -> None:
     assert scaled.n_of(64) == ()
 
 
-def test_tensor_memory_holds_two_accumulators_of_the_widest_n() -> None:
-    assert [accumulator_stages(n) for n in (256, 192, 128, 64)] == [2, 2, 4, 8]
-    assert TMEM_ALLOCATIONS[-1] == TMEM_COLUMNS
+def test_a_block_may_allocate_all_of_tensor_memory_and_a_thread_loads_at_most_128_registers() -> None:
+    assert TMEM_ALLOCATIONS[-1] == ARCHS["sm_100a"].tmem_columns
     # 128 registers a thread: 32 · repeats · width / 32 lanes / 32 bits.
     width = {"32x32b": 32, "16x64b": 32, "16x128b": 64, "16x256b": 128}
     assert {width[shape] * repeats[-1] // 32 for shape, repeats in TMEM_LOAD_REPEATS.items()} == {128}
